@@ -14,7 +14,7 @@ from stilltrue import Agent
 from tests.client.look.closing import (
     FAR_SECONDS,
 )
-from tests.client.look.worlds import LoopWorld, holders, look_at, of, report_when
+from tests.client.look.worlds import LoopWorld, holders, look_at, of, report_when, settle
 
 
 async def later_closes(world: LoopWorld) -> None:
@@ -66,6 +66,25 @@ async def test_who_may_close_or_stop_or_cancel_on_an_event_loop(
     del task  # who has it may cancel it, and it would close what it is to close
     (seen,) = (await world.look(body)).parties
     assert bool(seen.ways_out) is expected, seen.ways_out
+
+
+@pytest.mark.parametrize("woken", [True, False])
+async def test_who_stops_a_server_when_an_event_is_set_does_if_a_timer_sets_it(world: LoopWorld, woken: bool) -> None:
+    stop = asyncio.Event()
+
+    async def serves() -> None:
+        await stop.wait()
+        await world.servers[0].stop(0)
+
+    async def body(world: LoopWorld) -> None:
+        await world.stuck(b"")
+
+    asyncio.get_running_loop().call_later(FAR_SECONDS, stop.set if woken else int)
+    serving = asyncio.create_task(serves())
+    await settle()
+    del serving
+    (seen,) = (await world.look(body)).parties
+    assert bool(seen.ways_out) is woken, seen.ways_out
 
 
 async def test_a_timer_may_have_the_channel_closed(world: LoopWorld) -> None:

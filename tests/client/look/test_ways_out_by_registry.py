@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import operator
 import threading
@@ -14,6 +15,7 @@ import pytest
 
 from stilltrue import Agent
 from tests.client.look.worlds import (
+    LoopWorld,
     Stuck,
     holders,
     look_at_caller,
@@ -133,3 +135,54 @@ def test_a_timer_that_sweeps_a_registry_may_cancel_them(alone: Callable[..., Age
         timer.cancel()
 
     assert holders(look_at_caller(alone, stuck, caller)) == ["-"]
+
+
+_HOOKS: list[Callable[[], object]] = []
+
+
+async def _wind_down() -> None:
+    for hook in _HOOKS:
+        hook()
+
+
+async def _count_hooks() -> int:
+    return len([])
+
+
+async def _winds_down_later() -> None:
+    await asyncio.sleep(FAR_SECONDS)
+    await _wind_down()
+
+
+async def _counts_later() -> None:
+    await asyncio.sleep(FAR_SECONDS)
+    await _count_hooks()
+
+
+async def _winds_down_when_nobody_asks() -> None:
+    await asyncio.Event().wait()
+    await _wind_down()
+
+
+@pytest.mark.parametrize(
+    ("beside", "expected"), [(_winds_down_later, True), (_counts_later, False), (_winds_down_when_nobody_asks, False)]
+)
+async def test_who_calls_what_calls_the_hooks_of_a_module_may_cancel_what_they_carry(
+    world: LoopWorld, beside: Callable[[], Any], expected: bool
+) -> None:
+    async def body(world: LoopWorld) -> None:
+        task = asyncio.ensure_future(world.stuck(b""))
+
+        def give_up(held: Any = task) -> None:
+            held.cancel()
+
+        _HOOKS.append(give_up)
+        del give_up
+        other = asyncio.create_task(beside(), name="beside")
+        await asyncio.wait([task])
+        other.cancel()
+
+    look = await world.look(body)
+    _HOOKS.clear()
+    open_ones = [way.text for one in look.parties for way in one.ways_out if way.party is None]
+    assert any("beside" in text for text in open_ones) is expected

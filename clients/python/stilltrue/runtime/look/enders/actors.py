@@ -53,6 +53,7 @@ class Actor:
     ``of`` is the task, thread (its identity) or call that it is, or belongs to. ``ends``, ``loose``: as :meth:`Reach.held`.
     ``when``: the loop's time at which a timer fires that certainly ends what it is for. ``context``: what the context
     of the call being served calls when that call is over. ``besides``: what it may come by that undoes what others have done.
+    ``shared``: what it holds is a module's, for all who run its code.
     """
 
     text: str
@@ -65,6 +66,7 @@ class Actor:
     loop: asyncio.AbstractEventLoop | None = None
     context: bool = False
     besides: tuple[Any, ...] = ()
+    shared: bool = False
     spoken: Callable[[bool], Spoken] = nothing
 
 
@@ -130,6 +132,8 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
             if ends:
                 speaking = True
                 yield Actor(text=text, roots=_globals(frame), party=party, of=task, ends=True, loose=True)
+            if is_application(frame.f_code):
+                yield Actor(text=text, roots=_spoken_ahead(frame, False).named, party=party, of=task)
         if speaking:
             text = f"task {task.get_name()}, in whose context it is: {place.stack()[0]}"
             yield Actor(text=text, roots=_of_context(task), party=party, of=task, ends=True, loose=True)
@@ -171,10 +175,13 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
                 ends=ends,
                 loose=whole_module,
                 besides=carried,
+                shared=whole_module,
                 spoken=partial(_spoken_ahead, frame),
             )
             if ends:
                 yield Actor(text=text, roots=_globals(frame), party=place.party, of=place.ident, ends=True, loose=True)
+            if is_application(code) and not whole_module:
+                yield Actor(text=text, roots=_spoken_ahead(frame, False).named, party=place.party, of=place.ident)
         if carried:
             text = f"thread {name}, which was started with it"
             ends = any(_speaks(one, carried) for one in carried if callable(one))

@@ -263,7 +263,7 @@ class Search:
                 one.add(actor.text, party)
 
     def _goes(self, actor: Actor) -> Goes:
-        if actor.context:
+        if actor.context or actor.shared:
             return BY_ITSELF
         if compat.is_task(actor.of):
             return self._standing.of_task(actor.of)
