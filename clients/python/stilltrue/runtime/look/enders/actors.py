@@ -54,6 +54,7 @@ class Actor:
     ``when``: the loop's time at which a timer fires that certainly ends what it is for. ``context``: what the context
     of the call being served calls when that call is over. ``besides``: what it may come by that undoes what others have done.
     ``shared``: what it holds is a module's, for all who run its code.
+    ``calls``: it comes by what it holds, and may call it: only what is ended so counts.
     """
 
     text: str
@@ -67,6 +68,7 @@ class Actor:
     context: bool = False
     besides: tuple[Any, ...] = ()
     shared: bool = False
+    calls: bool = False
     spoken: Callable[[bool], Spoken] = nothing
 
 
@@ -133,7 +135,7 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
                 speaking = True
                 yield Actor(text=text, roots=_globals(frame), party=party, of=task, ends=True, loose=True)
             if is_application(frame.f_code):
-                yield Actor(text=text, roots=_spoken_ahead(frame, False).named, party=party, of=task)
+                yield Actor(text=text, roots=_spoken_ahead(frame, False).named, party=party, of=task, calls=True)
         if speaking:
             text = f"task {task.get_name()}, in whose context it is: {place.stack()[0]}"
             yield Actor(text=text, roots=_of_context(task), party=party, of=task, ends=True, loose=True)
@@ -181,7 +183,7 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
             if ends:
                 yield Actor(text=text, roots=_globals(frame), party=place.party, of=place.ident, ends=True, loose=True)
             if is_application(code) and not whole_module:
-                yield Actor(text=text, roots=_spoken_ahead(frame, False).named, party=place.party, of=place.ident)
+                yield Actor(text=text, roots=_spoken_ahead(frame, False).named, party=place.party, of=place.ident, calls=True)
         if carried:
             text = f"thread {name}, which was started with it"
             ends = any(_speaks(one, carried) for one in carried if callable(one))

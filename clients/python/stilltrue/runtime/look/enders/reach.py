@@ -118,6 +118,15 @@ class Reach:
             found |= self._far(thing) if ends else self._behind_called(thing)
         return found
 
+    def ended_by_calls(self, roots: Iterable[Any]) -> set[int]:
+        """The targets (identities) that something ends which is found through one of ``roots``, and may be called (rule 2)."""
+        found: set[int] = set()
+        for root in roots:
+            if not self._budget.step():
+                break
+            found |= self._behind_called(root)
+        return found
+
     def _near(self, roots: Iterable[Any], ends: bool) -> tuple[set[int], list[Any]]:
         """Rule 1: the targets that are held outright, and the other objects that are."""
         found: set[int] = set()

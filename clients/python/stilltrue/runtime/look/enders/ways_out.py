@@ -146,9 +146,15 @@ class Search:
         for actor in self._actors(found.values(), kept):
             if self._budget.spent:
                 break
-            for held in reach.held(actor.roots, ends=actor.ends, loose=actor.loose):
+            if actor.calls:
+                ended = reach.ended_by_calls(actor.roots)
+            else:
+                ended = reach.held(actor.roots, ends=actor.ends, loose=actor.loose)
+            for held in ended:
                 self._add(actor, owners.get(held, []))
                 self._add_below(actor, below.get(held, []))
+            if actor.calls:
+                continue
             self._add_keeper(actor, kept, found)
             for party in undoers.undone_by(actor):
                 self._add(actor, [found[party]])
