@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from detector.archive.rows.list_columns import Whole, whole
 
@@ -22,6 +23,21 @@ def once(rows: pa.Table, keys: Sequence[str] = KEYS["reports"]) -> pa.Table:
     order = np.lexsort(ranks[::-1])
     changed = np.any([np.diff(rank[order]) != 0 for rank in ranks], axis=0)
     return rows.take(pa.array(order[np.append(True, changed)]))
+
+
+def mixed(rows: pa.Table) -> NDArray[np.bool_]:
+    """Which rows are of a snapshot that has begun at several times: two detectors have given it that number.
+
+    Only archives from before detectors had ids, or without one, can be mixed so.
+    """
+    ranks = np.stack([_ranks(rows.column(name)) for name in ("archive", "snapshot") if name in rows.column_names])
+    _, at = np.unique(ranks, axis=1, return_inverse=True)
+    begun = pc.fill_null(whole(rows.column("begun")), 0.0).to_numpy(zero_copy_only=False)
+    first, last = np.full(at.max(initial=-1) + 1, np.inf), np.full(at.max(initial=-1) + 1, -np.inf)
+    np.minimum.at(first, at.ravel(), begun)
+    np.maximum.at(last, at.ravel(), begun)
+    found: NDArray[np.bool_] = (first < last)[at.ravel()]
+    return found
 
 
 def by_archive(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from detector.archive.deduplicate import KEYS, once
+from detector.archive.deduplicate import KEYS, mixed, once
 from detector.archive.files import ArchiveError, ArchiveFile, ArchiveFiles, LeftOut, Scan
 from detector.archive.offsets import EVERYTHING, Wanted
 from detector.archive.rows.schema import TABLES
@@ -52,7 +53,21 @@ class Unit:
             except ArchiveError as error:
                 failed.append(error)
         rows = pa.concat_tables(found)
-        return (once(rows, KEYS[self.table]) if len(self.pieces) > 1 else rows), failed
+        if len(self.pieces) < 2:
+            return rows, failed
+        rows, left_out = self._unmixed(rows)
+        return once(rows, KEYS[self.table]), [*failed, *left_out]
+
+    def _unmixed(self, rows: pa.Table) -> tuple[pa.Table, list[ArchiveError]]:
+        """Without snapshots whose number two detectors have given, and why these are left out."""
+        if "begun" not in rows.column_names or not (both := mixed(rows)).any():
+            return rows, []
+        numbers = pc.unique(rows.column("snapshot").filter(pa.array(both))).to_pylist()
+        text = (
+            f"{len(numbers)} snapshots ({min(numbers)} to {max(numbers)}) began at two times: detectors without an id have "
+            "written to one folder; analyse their files apart"
+        )
+        return rows.filter(pa.array(~both)), [ArchiveError(text, self.pieces[-1].file.path)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -134,32 +134,6 @@ def test_killed_while_all_that_it_knows_is_in_an_object_store(short: Judged, arc
     assert not (tmp_path / "stream" / "out").exists()
 
 
-@pytest.mark.not_in_ci
-@pytest.mark.longer
-def test_told_to_stop_in_a_batch_it_ends_without_a_page_and_goes_on_later(short: Judged, archived: Any, tmp_path: Path) -> None:
-    archived(short, tmp_path, 0, 60, reports_max=30)
-    (tmp_path / "scratch").mkdir()
-    program = [sys.executable, "-m", "detector", "stream", str(tmp_path / FOLDER), "--out", str(tmp_path / "out")]
-    log = tmp_path / "log.txt"
-    environment = os.environ | {"TMPDIR": str(tmp_path / "scratch")}
-    with log.open("wb") as sink:
-        running = subprocess.Popen([*program, "--master", "local[1]"], stdout=sink, stderr=sink, env=environment)
-    try:
-        until = time.monotonic() + SECONDS_MAX
-        while not list((tmp_path / "scratch").glob("stilltrue-stream-*/offsets/0")):  # Spark's word that the batch begins
-            assert running.poll() is None, log.read_text()
-            assert time.monotonic() < until
-            threading.Event().wait(0.01)
-        running.send_signal(signal.SIGTERM)
-        assert running.wait(SECONDS_MAX) == 0
-    finally:
-        running.kill()
-        running.wait()
-    assert len(log.read_text().splitlines()) < 5, log.read_text()[:2000]
-    done = subprocess.run([*program, "--once"], capture_output=True, text=True, check=True, timeout=SECONDS_MAX)
-    assert done.stdout.startswith("60 snapshots finished; verdicts: ")
-
-
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["archive", "detector"])
 @pytest.mark.parametrize("seed", range(2))
