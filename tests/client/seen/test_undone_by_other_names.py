@@ -163,6 +163,17 @@ def by_a_generator_that_is_told_to(lock: Any, go: threading.Event) -> None:
     next(step, None)
 
 
+_TABLE: dict[str, Callable[[], object]] = {"free": lambda: [lock.release() for lock in _REGISTRY.values()]}
+
+
+@gives_back
+def by_a_table_of_functions(lock: Any, go: threading.Event) -> None:
+    _REGISTRY["the lock"] = lock
+    del lock
+    go.wait(FAR_SECONDS)
+    _TABLE["free"]()
+
+
 class _Holds(threading.Thread):
     def __init__(self, lock: Any) -> None:
         super().__init__(daemon=True)

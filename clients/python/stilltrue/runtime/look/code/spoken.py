@@ -129,9 +129,9 @@ def _ended_by_call(called: Any, by: frozenset[str], *, named: bool) -> tuple[Any
     if code is None or not is_application(code):
         name = compat.name_of(called).rsplit(".", 1)[-1]
         return carried if name in by or (not by and is_ending(name)) else ()
-    if by and named:
-        said = spoken_from(code, names, (owner, *carried))
-        return () if by.isdisjoint(said.names) else (*carried, *said.named)
+    if named:
+        speaks = _speaks_so(code, names, owner, carried, by)
+        return (*carried, *spoken_from(code, names, (owner, *carried)).named) if speaks else ()
     return carried if carried and _speaks_so(code, names, owner, carried, by) else ()
 
 

@@ -43,11 +43,14 @@ class Undoers:
                 if issubclass(type(thing), Future):
                     self._waiting.setdefault(id(thing), []).append(party)
                     targets.setdefault(_COMPLETING, []).append(thing)
-        self._budget = budget
         self._by = targets
         self._searches = [
             (by, Reach(those, budget, functools.partial(ended_by, by=by), outright=False)) for by, those in targets.items()
         ]
+        self._calls = {
+            by: Reach(those, budget, functools.partial(ended_by, by=by, named=True), outright=False)
+            for by, those in targets.items()
+        }
 
     def undone_by(self, actor: Actor) -> list[PartyName]:
         """The parties whose waits an actor may end so."""
@@ -61,16 +64,14 @@ class Undoers:
             threads = compat.threads().values() if speaks and not _THREADS.isdisjoint(said.names) else ()
             for thing in sorted(reach.held((*actor.roots, *actor.besides, *said.named, *threads), ends=speaks)):
                 found.update(dict.fromkeys(self._waiting[thing]))
+            for thing in sorted(self._calls[by].held(said.named, ends=False)):
+                found.update(dict.fromkeys(self._waiting[thing]))
         return list(found)
 
     def undone_by_calls(self, actors: Iterable[Actor]) -> Iterator[tuple[Actor, PartyName]]:
         """Those that call what they have, whatever that is, and the parties whose waits they may end so."""
-        reaches = [
-            Reach(those, self._budget, functools.partial(ended_by, by=by, named=True), outright=False)
-            for by, those in self._by.items()
-        ]
         for actor in actors:
-            for held in sorted(held for reach in reaches for held in reach.held(actor.roots, ends=False)):
+            for held in sorted(held for reach in self._calls.values() for held in reach.held(actor.roots, ends=False)):
                 yield from ((actor, party) for party in self._waiting[held])
 
 
