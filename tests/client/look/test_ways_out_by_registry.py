@@ -96,19 +96,6 @@ def _counts_the_global(go: threading.Event, _: object) -> None:
     _IN_FLIGHT.count()
 
 
-_HOOKS: list[Callable[[], object]] = []
-
-
-def _wind_down() -> None:
-    for hook in _HOOKS:
-        hook()
-
-
-def _winds_down(go: threading.Event, _: object) -> None:
-    go.wait(FAR_SECONDS)
-    _wind_down()
-
-
 @pytest.mark.parametrize(
     ("sweeper", "expected"),
     [
@@ -116,7 +103,6 @@ def _winds_down(go: threading.Event, _: object) -> None:
         (_sweeps_the_global, ["-"]),
         (_cancels_by_name, ["-"]),
         (_cancels_those_that_live, ["-"]),
-        (_winds_down, ["-"]),
         (_counts, []),
         (_counts_the_global, []),
     ],
@@ -131,7 +117,6 @@ def test_who_sweeps_a_registry_of_calls_may_cancel_them(
     def caller(get: Any) -> None:
         call = get.future(b"")
         registry.add(call)
-        _HOOKS[:] = [lambda: call.cancel()] if sweeper is _winds_down else []  # noqa: PLW0108 - as people write it
         with contextlib.suppress(grpc.FutureCancelledError):
             call.result()
 
