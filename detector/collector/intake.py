@@ -22,7 +22,7 @@ from detector.service.grpc_api.report_reader import ReportReader, check_moments,
 from stilltrue.model import CallNumber, ProcessId, SnapshotId, WaitNumber
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report, ServedCall
 from stilltrue.protocol.wire.report import report_to_wire
-from stilltrue.protocol.wire.values import process_from_wire
+from stilltrue.protocol.wire.values import MalformedError, process_from_wire
 from stilltrue.v1 import agent_pb2 as pb
 from stilltrue.v1 import snapshot_pb2 as snapshot_pb
 
@@ -72,9 +72,12 @@ class Intake:
             message = None if found is None else found.message()
             if message is None:
                 request = pb.ConnectRequest.FromString(data)
-                if request.WhichOneof("message") == "hello":
+                kind = request.WhichOneof("message")
+                if kind == "hello":
                     self._process = process_from_wire(request.hello.process)
-                if request.WhichOneof("message") != "report":
+                elif kind == "difference":  # the welcome offers none: nobody but the coordinator could make a report of it
+                    raise MalformedError("difference: a collector takes whole reports alone")
+                if kind != "report":
                     return None
                 message, found = request.report, None
         except DecodeError:
