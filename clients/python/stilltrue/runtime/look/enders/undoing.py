@@ -62,7 +62,8 @@ class Undoers:
                 found.update((party, None) for thing in self._by[by] for party in self._waiting[id(thing)])
                 continue
             threads = compat.threads().values() if speaks and not _THREADS.isdisjoint(said.names) else ()
-            for thing in sorted(reach.held((*actor.roots, *actor.besides, *said.named, *threads), ends=speaks)):
+            own = () if actor.loose and not speaks else actor.roots  # what a module may still name of its own is named
+            for thing in sorted(reach.held((*own, *actor.besides, *said.named, *threads), ends=speaks)):
                 found.update(dict.fromkeys(self._waiting[thing]))
             for thing in sorted(self._calls[by].held(said.named, ends=False)):
                 found.update(dict.fromkeys(self._waiting[thing]))
