@@ -171,3 +171,19 @@ async def test_a_stream_that_is_let_go_of_is_not_kept_by_its_items(world: LoopWo
     world.body = body
     await world.outside.unary_unary("/t.T/Do")(b"")
     assert not report_of(world.front).waits
+
+
+async def test_who_has_the_context_of_a_handler_may_send_its_caller_what_that_waits_for(world: LoopWorld) -> None:
+    contexts: list[Any] = []
+
+    async def companion(context: Any) -> None:
+        await asyncio.sleep(FAR_SECONDS)
+        await context.write(b"")
+
+    async def body(world: LoopWorld) -> None:
+        beside = asyncio.create_task(companion(contexts.pop()))
+        await world.stuck(b"")
+        beside.cancel()
+
+    world.on_context = contexts.append
+    assert "-" in holders(handler_of(await world.look(body)))

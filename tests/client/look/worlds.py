@@ -133,11 +133,14 @@ class LoopWorld:
         self.go = asyncio.Event()
         self.held = asyncio.Semaphore(0)
         self.body: Body
+        self.on_context: Callable[[Any], object] = id
+        """Gets the context of the front's handler."""
         self.cut: Report
         """The front's report of the latest look."""
 
     async def start(self) -> None:
         async def do(request: bytes, context: Any) -> bytes:
+            self.on_context(context)
             await self.body(self)
             return b"done"
 
