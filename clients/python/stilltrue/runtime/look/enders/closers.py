@@ -34,7 +34,7 @@ from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of, attrib
 from stilltrue.runtime.look.code.names import Receiver, spoken_in
 from stilltrue.runtime.look.code.spoken import codes_named
 from stilltrue.runtime.look.enders.wakers import roots_of
-from stilltrue.runtime.look.progress.goes import BY_ITSELF, NEVER, Goes
+from stilltrue.runtime.look.progress.goes import BY_ITSELF, Goes
 from stilltrue.runtime.look.progress.standing import Standing, frames_of_task
 from stilltrue.runtime.look.progress.stretches import Stretch, returns, stretches
 
@@ -103,11 +103,14 @@ def _of_thread(place: Place, standing: Standing, places: Places) -> Iterator[Clo
 
 
 def _end(task: Task, standing: Standing) -> Callable[[], Goes]:
+    """Whether ``asyncio.run(task)`` returns: when the task does, or when its loop is stopped."""
+
     def goes() -> Goes:
         at_once, after = returns(frames_of_task(task))
+        stopped = standing.stopped(task.get_loop())
         if at_once:
-            return standing.of_task(task)
-        return standing.of_task(task) & standing.after(after) if after else NEVER
+            return standing.of_task(task) | stopped
+        return standing.of_task(task) & standing.after(after) | stopped if after else stopped
 
     return goes
 

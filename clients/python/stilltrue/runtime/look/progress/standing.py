@@ -5,7 +5,7 @@ Rules:
 1. A party with a recorded wait goes on when its wait ends: the detector knows about that.
 2. Who waits with no time-out for a thread, a task or a future goes on when that ends; who waits for an event, a condition or a
    queue, when somebody else who goes on has it and speaks of setting, feeding or giving it back.
-3. A loop that runs for ever returns when somebody who goes on has it and speaks of stopping it.
+3. A loop that runs for ever, or until a task has ended, returns when somebody who goes on has it and speaks of stopping it.
    ``wait_for_termination()``, a wait for signals and the reading of standard input end from outside alone: by an operator,
    or by who stops the server, who is found by himself.
 4. All others go on: those that run, sleep, wait with a time-out, or wait in an unknown way.
@@ -134,10 +134,11 @@ class Standing:
         if code.co_name == "serve_forever":
             return NEVER
         if compat.is_loop_code(code) and code.co_name == "run_until_complete":
-            task: Any = variables_of(frame).get("future")
-            return self.of_task(task) if compat.is_task(task) else BY_ITSELF
+            names = variables_of(frame)
+            task: Any = names.get("future")
+            return self.of_task(task) | self.stopped(names.get("self")) if compat.is_task(task) else BY_ITSELF
         if compat.is_loop_code(code) and code.co_name == "run_forever":
-            return self._stopped(variables_of(frame).get("self"))
+            return self.stopped(variables_of(frame).get("self"))
         return None
 
     def _of_wait(self, inner: list[FrameType]) -> Goes:
@@ -260,8 +261,8 @@ class Standing:
             return self.of_thread(what.ident)
         return self.of_task(what) if compat.is_task(what) else self._of_future(what)
 
-    def _stopped(self, loop: Any) -> Goes:
-        """Who has a loop, and may stop it."""
+    def stopped(self, loop: Any) -> Goes:
+        """Whether somebody who goes on has a loop, and speaks of stopping it."""
         return NEVER if loop is None else self._woken(loop, waking=_STOPPING)
 
     def _woken(self, *what: Any, waking: frozenset[str] | None = None) -> Goes:
