@@ -102,6 +102,7 @@ class Reach:
         self._behind: dict[int, tuple[Any, frozenset[int]]] = {}
         self._barren: dict[int, Any] = {}
         self._behind_calls: dict[int, tuple[Any, frozenset[int]]] = {}
+        self._among: dict[int, tuple[Any, frozenset[int]]] = {}
 
     def held(self, roots: Iterable[Any], *, ends: bool, loose: bool = False) -> set[int]:
         """The targets (identities) held by an actor with ``roots``.
@@ -147,7 +148,7 @@ class Reach:
                     found |= self._far(ended)
                 if near is not None:
                     todo.extend(near)
-                    found |= self._among_many(thing) if self._outright or ends else set()
+                    found |= self._among_many(thing) if self._outright or ends else frozenset()
                     if type(thing) is FunctionType and not self._outright and thing.__dict__:
                         objects += thing.__dict__.values()
                 elif is_open(thing):
@@ -212,10 +213,16 @@ class Reach:
         self._behind[id(root)] = (root, frozenset(found))
         return self._behind[id(root)][1]
 
-    def _among_many(self, container: Any) -> set[int]:
-        """The targets among the many items of a container, or right behind one of them (rule 4)."""
+    def _among_many(self, container: Any) -> frozenset[int]:
+        """The targets among the many items of a container, or right behind one of them (rule 4). Read once in a search."""
         if not _has_many(container):
-            return set()
+            return frozenset()
+        known = self._among.get(id(container))
+        if known is None:
+            known = self._among[id(container)] = (container, frozenset(self._read_many(container)))
+        return known[1]
+
+    def _read_many(self, container: Any) -> set[int]:
         items = iter(dict.values(container) if issubclass(type(container), dict) else container)
         found: set[int] = set()
         try:
