@@ -42,7 +42,7 @@ MUTANTS = (
     ),
     Mutant(
         "what was looked at is looked at no more",
-        "detector.core.look.verification",
+        "detector.core.look.memory",
         "or now >= self.looked_at + self.again_seconds",
         "or False",
         "tests/core/test_verification.py::test_rule_4_a_verdict_that_stands_is_looked_at_again_after_twice_the_time",

@@ -65,7 +65,7 @@ def test_who_waits_for_whose_answer_is_told_in_two_calls(
         give_up = time.monotonic() + PATIENCE_SECONDS
         while (verdict := _asked(env))["holds"] is not True or verdict["snapshot"]["members"] != 2:
             assert time.monotonic() < give_up, verdict
-        assert set(verdict["core"]) == core
+        assert set(verdict["core"]) - {"swarm/task:Task-1"} == core, "and perhaps the main task, which all of them lean on"
         assert not [party for party in verdict["remainder"] if party.startswith("fine/")]
 
 

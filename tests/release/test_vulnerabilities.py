@@ -28,7 +28,7 @@ class Index:
         self.asked.append(len(pinned))
         answers: list[dict[str, Any]] = []
         for pin in pinned:
-            name, version = pin.split("==")
+            name, version = pin.partition(" ;")[0].split("==")  # a pin may hold for some versions of Python only
             if self.without in ("*", name):
                 answers.append({"name": name, "skip_reason": f"{name} not found"})
             else:

@@ -277,7 +277,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant("section 6", "the missing are free", "failures churn", "sound", (parts.Snapshot, "of_missing", parts.none_missing)),
     _mutant(
-        "section 6", "the missing never move", "failures", "exact, safe", (parts.Reduction, "further", parts.releases_nobody)
+        "section 6", "the missing never move", "deadlines", "exact, safe", (parts.Reduction, "further", parts.releases_nobody)
     ),
     _mutant(
         "section 6",
