@@ -107,7 +107,7 @@ def _end(task: Task, standing: Standing) -> Callable[[], Goes]:
 
     def goes() -> Goes:
         at_once, after = returns(frames_of_task(task))
-        stopped = standing.stopped(task.get_loop())
+        stopped = standing.stopped_by_callback(task.get_loop())
         if at_once:
             return standing.of_task(task) | stopped
         return standing.of_task(task) & standing.after(after) | stopped if after else stopped

@@ -5,7 +5,8 @@ Rules:
 1. A party with a recorded wait goes on when its wait ends: the detector knows about that.
 2. Who waits with no time-out for a thread, a task or a future goes on when that ends; who waits for an event, a condition or a
    queue, when somebody else who goes on has it and speaks of setting, feeding or giving it back.
-3. A loop that runs for ever, or until a task has ended, returns when somebody who goes on has it and speaks of stopping it.
+3. A loop that runs for ever returns when somebody who goes on has it and speaks of stopping it; one that runs until a task has
+   ended, when its own ``stop`` is due.
    ``wait_for_termination()``, a wait for signals and the reading of standard input end from outside alone: by an operator,
    or by who stops the server, who is found by himself.
 4. All others go on: those that run, sleep, wait with a time-out, or wait in an unknown way.
@@ -136,7 +137,7 @@ class Standing:
         if compat.is_loop_code(code) and code.co_name == "run_until_complete":
             names = variables_of(frame)
             task: Any = names.get("future")
-            return self.of_task(task) | self.stopped(names.get("self")) if compat.is_task(task) else BY_ITSELF
+            return self.of_task(task) | self.stopped_by_callback(names.get("self")) if compat.is_task(task) else BY_ITSELF
         if compat.is_loop_code(code) and code.co_name == "run_forever":
             return self.stopped(variables_of(frame).get("self"))
         return None
@@ -264,6 +265,11 @@ class Standing:
     def stopped(self, loop: Any) -> Goes:
         """Whether somebody who goes on has a loop, and speaks of stopping it."""
         return NEVER if loop is None else self._woken(loop, waking=_STOPPING)
+
+    def stopped_by_callback(self, loop: Any) -> Goes:
+        """Whether ``loop.stop`` itself is due: who merely has a loop and speaks of stopping may stop anything else."""
+        stops = (goes for goes, (callback, _) in self._callbacks() if getattr(callback, "__name__", "") == "stop")
+        return NEVER if loop is None else any_of(goes() for goes in stops)
 
     def _woken(self, *what: Any, waking: frozenset[str] | None = None) -> Goes:
         """Who has one of ``what``, and may set, feed or give it back: speaks of ``waking``."""
