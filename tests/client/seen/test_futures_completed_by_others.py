@@ -11,7 +11,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from stilltrue.runtime.look.code.ahead import ahead_of
 from stilltrue.runtime.look.code.names import still_named
+from stilltrue.runtime.look.code.spoken import names_within
 from tests.client.look.worlds import look_at, of
 from tests.client.seen.conftest import Front
 
@@ -69,6 +71,19 @@ def by_code_that_nobody_has_read(given: list[Any], go: threading.Event) -> None:
         eval("given[0].cancel()", {"given": given})
 
 
+def by_a_comprehension(given: list[Any], go: threading.Event) -> None:
+    futures = [SimpleNamespace(future=given.pop())]
+    ended = [one.future.cancel() for one in futures if go.wait(FAR_SECONDS) is _NEVER]
+    assert not ended
+
+
+def by_what_a_comprehension_has_made(given: list[Any], go: threading.Event) -> None:
+    jobs = [SimpleNamespace(future=given.pop())]
+    ends = {number: lambda number=number: jobs[number].future.cancel() for number in range(1)}
+    if go.wait(FAR_SECONDS) is _NEVER:
+        ends[0]()
+
+
 def only_has_it_in_an_object(given: list[Any], go: threading.Event) -> None:
     job = SimpleNamespace(future=given.pop())
     go.wait(FAR_SECONDS)
@@ -83,6 +98,8 @@ def only_has_it_in_an_object(given: list[Any], go: threading.Event) -> None:
         (out_of_many, True),
         (by_a_method_that_an_object_was_given, True),
         (by_code_that_nobody_has_read, True),
+        (by_a_comprehension, True),
+        (by_what_a_comprehension_has_made, True),
         (only_has_it_in_an_object, False),
     ],
     ids=lambda one: getattr(one, "__name__", str(one)),
@@ -135,6 +152,20 @@ def test_what_a_module_may_still_name(text: str, named: set[str], past: set[str]
     assert found is not None
     assert found >= named
     assert not found & past
+
+
+def _passed(jobs: list[Any]) -> object:
+    ended = [job.cancel() for job in jobs]
+    made = [lambda: job.abort() or job for job in jobs]  # noqa: B023
+    return ended, made
+
+
+def test_a_comprehension_that_is_past_names_nothing_but_what_it_has_made() -> None:
+    code = _passed.__code__
+    behind = ahead_of(code, len(code.co_code) - 2)
+    assert names_within(code, behind.functions) == {"abort"}
+    before = ahead_of(code, -1)
+    assert before.names | names_within(code, before.functions) >= {"abort", "cancel"}
 
 
 @pytest.mark.parametrize("text", ["try:\n    here()\nfinally:\n    after()", "with open('/dev/null'):\n    here()"])

@@ -48,8 +48,8 @@ class Ahead:
 
     ``closed``: on what ``close()`` or ``stop()`` is called; ``left``: whose ``with`` block is left. ``variables`` and
     ``attributes`` that are read, ``spoken``: those that are not merely variables, ``stored``: what is set and others may read.
-    ``returns``: whether the frame may return. ``conditions``: what must change before a loop is left (rule 4). ``known`` is
-    False where this is unknown.
+    ``functions``: those within it that are still to be made. ``returns``: whether the frame may return. ``conditions``: what
+    must change before a loop is left (rule 4). ``known`` is False where this is unknown.
     """
 
     closed: frozenset[Receiver] = frozenset()
@@ -58,6 +58,7 @@ class Ahead:
     attributes: frozenset[str] = frozenset()
     spoken: frozenset[str] = frozenset()
     stored: frozenset[str] = frozenset()
+    functions: frozenset[CodeType] = frozenset()
     conditions: tuple[Condition, ...] = ()
     returns: bool = True
     known: bool = True
@@ -135,6 +136,7 @@ class _Walk:
             left=frozenset(self._left(at, reached)),
             stored=stored_by((self._all[index] for index in reached), local=False),
             spoken=spoken_by(self._all[index] for index in reached),
+            functions=frozenset(one.argval for one in map(self._all.__getitem__, reached) if type(one.argval) is CodeType),
             conditions=tuple(dict.fromkeys(ends.values())),
             variables=frozenset(str(self._all[index].argval) for index in reached if self._all[index].opname in VARIABLES),
             attributes=frozenset(str(self._all[index].argval) for index in reached if self._all[index].opname in ATTRIBUTES),

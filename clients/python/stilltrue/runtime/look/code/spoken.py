@@ -59,6 +59,8 @@ _ENDS_FAR = re.compile(r"^(cancel|abort|throw|set_exception|cancel_all)$")
 _CODES_MAX = 10_000
 _RELEASE = frozenset({"release"})
 _LIBRARYS = _RELEASE | {"cancel", "set_result", "set_exception"}
+_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
+"""Before Python 3.12 they are functions."""
 _SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _CALLED = (FunctionType, MethodType, functools.partial)
 _Key = tuple[CodeType, type, frozenset[str] | None]
@@ -298,11 +300,17 @@ def _functions_of(thing: Any) -> Iterator[FunctionType]:
 
 
 @functools.lru_cache(maxsize=_CODES_MAX)
-def names_within(code: CodeType) -> frozenset[str]:
-    """The names of the functions within a function; of a module none: whoever calls these names them."""
+def names_within(code: CodeType, ahead: frozenset[CodeType]) -> frozenset[str]:
+    """The names of the functions within a function; of a module none: whoever calls these names them.
+
+    A comprehension counts only if it is still ``ahead``: nobody can run it again. What it has made may be called.
+    """
     if code.co_name == "<module>":
         return frozenset()
-    return frozenset().union(*(_names_in(one) for one in code.co_consts if isinstance(one, CodeType)))
+    within = [one for one in code.co_consts if isinstance(one, CodeType)]
+    passed = [one for one in within if one.co_name in _COMPREHENSIONS and one not in ahead]
+    names = (names_within(one, frozenset()) if one in passed else _names_in(one) for one in within)
+    return frozenset().union(*names)
 
 
 @functools.lru_cache(maxsize=_CODES_MAX)

@@ -313,7 +313,7 @@ def _spoken_ahead(frame: FrameType, far: bool) -> Spoken:
     """What a frame may still come to name, and the functions within it."""
     ahead = ahead_of(frame.f_code, frame.f_lasti)
     within = ahead.known and not depth_of(frame)  # what a block is for may be left by any name
-    begin = ahead.names | names_within(frame.f_code) if within else None
+    begin = ahead.names | names_within(frame.f_code, ahead.functions) if within else None
     if begin is not None and gives_back_nothing_yet(frame):
         begin -= {"release"}  # rule 4 of what is spoken
     return spoken_from(frame.f_code, frame.f_globals, variables_of(frame).values(), begin, far=far)
