@@ -24,7 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from detector.archive.deduplicate import by_archive, once
+from detector.archive.deduplicate import by_archive, mixed, mixed_text, once
+from detector.archive.files import ArchiveError
 from detector.archive.rows.list_columns import Whole, flattened, lengths, listed, whole
 from detector.archive.rows.schema import SNAPSHOTS, STATES, WAITS
 from detector.core.protocol.assembler import Outcome
@@ -71,7 +72,14 @@ def assembled(reports: pa.Table) -> pa.Table:
     -------
     pyarrow.Table
         Rows of ``ASSEMBLED``, by archive and snapshot. Columns that the reports at hand lack are null.
+
+    Raises
+    ------
+    ArchiveError
+        When detectors without an id have given several snapshots the same number: nobody can tell their reports apart.
     """
+    if (both := mixed(reports)).any():
+        raise ArchiveError(mixed_text(pc.unique(reports.column("snapshot").filter(pa.array(both))).to_pylist()))
     return pa.concat_tables([_assembled(archive, rows) for archive, rows in by_archive(reports)])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -30,14 +31,32 @@ def mixed(rows: pa.Table) -> NDArray[np.bool_]:
 
     Only archives from before detectors had ids, or without one, can be mixed so.
     """
-    ranks = np.stack([_ranks(rows.column(name)) for name in ("archive", "snapshot") if name in rows.column_names])
-    _, at = np.unique(ranks, axis=1, return_inverse=True)
-    begun = pc.fill_null(whole(rows.column("begun")), 0.0).to_numpy(zero_copy_only=False)
-    first, last = np.full(at.max(initial=-1) + 1, np.inf), np.full(at.max(initial=-1) + 1, -np.inf)
-    np.minimum.at(first, at.ravel(), begun)
-    np.maximum.at(last, at.ravel(), begun)
-    found: NDArray[np.bool_] = (first < last)[at.ravel()]
+    if not rows.num_rows or _has_ids(rows):
+        return np.zeros(rows.num_rows, np.bool_)
+    numbers, at = np.unique(_ranks(rows.column("snapshot")), return_inverse=True)
+    if "archive" in rows.column_names:
+        at = np.unique(_ranks(rows.column("archive")) * len(numbers) + at, return_inverse=True)[1]
+    begun = pc.fill_null(whole(rows.column("begun")), math.nan).to_numpy(zero_copy_only=False)
+    first, last = np.full(at.max() + 1, np.inf), np.full(at.max() + 1, -np.inf)
+    np.fmin.at(first, at, begun)
+    np.fmax.at(last, at, begun)
+    found: NDArray[np.bool_] = (first < last)[at]
     return found
+
+
+def mixed_text(numbers: Sequence[int]) -> str:
+    """Why these snapshots are left out."""
+    return (
+        f"{len(numbers)} snapshots ({min(numbers)} to {max(numbers)}) began at two times: detectors without an id have "
+        "written to one folder; analyse their files apart"
+    )
+
+
+def _has_ids(rows: pa.Table) -> bool:
+    """Whether every row says which detector it is from."""
+    if "archive" not in rows.column_names or rows.column("archive").null_count:
+        return False
+    return not pc.any(pc.equal(rows.column("archive").cast(pa.string()), "")).as_py()
 
 
 def by_archive(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from detector.archive.deduplicate import KEYS, mixed, once
+from detector.archive.deduplicate import KEYS, mixed, mixed_text, once
 from detector.archive.files import ArchiveError, ArchiveFile, ArchiveFiles, LeftOut, Scan
 from detector.archive.offsets import EVERYTHING, Wanted
 from detector.archive.rows.schema import TABLES
@@ -63,11 +63,7 @@ class Unit:
         if "begun" not in rows.column_names or not (both := mixed(rows)).any():
             return rows, []
         numbers = pc.unique(rows.column("snapshot").filter(pa.array(both))).to_pylist()
-        text = (
-            f"{len(numbers)} snapshots ({min(numbers)} to {max(numbers)}) began at two times: detectors without an id have "
-            "written to one folder; analyse their files apart"
-        )
-        return rows.filter(pa.array(~both)), [ArchiveError(text, self.pieces[-1].file.path)]
+        return rows.filter(pa.array(~both)), [ArchiveError(mixed_text(numbers), self.pieces[-1].file.path)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ Spark. tests/spark/test_parity.py takes the same archives through Spark itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,14 +17,22 @@ from detector.analysis.assembly import assembled, header_rows
 from detector.analysis.engine import LocalEngine
 from detector.analysis.result import Analysis
 from detector.analysis.verdicts import verdicts_on
-from detector.archive.files import ArchiveFiles
+from detector.archive.files import ArchiveError
 from detector.archive.rows.row_decoder import verdict_of
 from detector.archive.units import Archive, open_archive
-from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicates
 from stilltrue.model import Holds, Verdict
-from tests.synthetic.hostile_archives import HARMLESS, LOSSY, NAMES, Key, doubted_run, verdict_rows, wanted, written
-from tests.synthetic.random_snapshots import WorldShape, random_snapshots
+from tests.synthetic.hostile_archives import (
+    HARMLESS,
+    LOSSY,
+    NAMES,
+    Key,
+    doubted_run,
+    verdict_rows,
+    wanted,
+    without_ids,
+    written,
+)
 
 pytestmark = pytest.mark.slow  # whole archives
 
@@ -89,14 +96,11 @@ def assert_never_another(found: Mapping[Key, Verdict], truth: Mapping[Key, Verdi
 
 def test_detectors_without_ids_in_one_folder_are_told_apart_by_nobody_and_it_says_so(tmp_path: Path) -> None:
     folder = tmp_path / "archive"
-    for seed, later in ((1, 0.0), (2, 7.0)):
-        writer = ArchiveWriter(ArchiveFiles(str(folder)), archive="", reports_max=40, seconds_max=1e9)
-        for made in random_snapshots(seed, 12 + seed, WorldShape()):
-            snapshot = made.assembled.snapshot
-            begun = replace(snapshot.ref, begun=(snapshot.ref.begun or 0.0) + later)
-            writer.add(replace(made.assembled, snapshot=replace(snapshot, ref=begun)), members=made.members)
-        writer.flush()
+    without_ids(folder, 1, 0.0)
+    without_ids(folder, 2, 7.0)
     found, analysis = _local(folder, tmp_path / "out")
     assert {number for _, number, _ in found} == {14}, "only one of them has taken it"
     assert analysis.left_out
     assert {reason.partition(" began at two times")[1] for _, reason in analysis.left_out} == {" began at two times"}
+    with pytest.raises(ArchiveError, match=r"13 snapshots \(1 to 13\) began at two times"):
+        _any_order(folder)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -18,7 +20,17 @@ from detector.spark.streaming.plan import StreamPlan
 from detector.spark.streaming.progress import Progress
 from stilltrue.model import Holds, Verdict
 from tests.spark.streaming.local_workers import streamed_here
-from tests.synthetic.hostile_archives import HARMLESS, LOSSY, NAMES, Key, doubted_run, verdict_rows, wanted, written
+from tests.synthetic.hostile_archives import (
+    HARMLESS,
+    LOSSY,
+    NAMES,
+    Key,
+    doubted_run,
+    verdict_rows,
+    wanted,
+    without_ids,
+    written,
+)
 
 FILES_PER_BATCH = 7
 
@@ -54,6 +66,27 @@ def test_what_is_lost_is_counted_and_makes_no_verdict(name: str, truth: Mapping[
     lost = progress.waiting() + progress.given_up()
     assert lost
     assert len(truth) - len(found) == progress.waiting() * len(NAMES)
+
+
+def test_detectors_without_ids_in_one_folder_get_no_verdict_on_what_both_have_taken(tmp_path: Path) -> None:
+    """Both there from the beginning; and one copied there when the other's are finished, which keep their verdicts."""
+    first, second = without_ids(tmp_path / "first", 1, 0.0), without_ids(tmp_path / "second", 2, 7.0)
+    alone, _ = _streamed(first, tmp_path / "alone")
+    shutil.copytree(first, tmp_path / "both")
+    shutil.copytree(second, tmp_path / "both", dirs_exist_ok=True)
+    found, progress = _streamed(tmp_path / "both", tmp_path / "out")
+    assert {number for _, number, _ in found} == {14}, "only one of them has taken it"
+    assert progress.mixed.count() == 13
+    shutil.copytree(second, first, dirs_exist_ok=True)
+    later, progress = _streamed(first, tmp_path / "alone")
+    assert progress.mixed.count() == 13
+    assert {key: verdict for key, verdict in later.items() if key[1] < 14} == alone
+    assert {number for _, number, _ in later} == set(range(1, 15))
+    assert all("detectors without an id have written to one folder" in reason for reason in _left_out(tmp_path / "alone"))
+
+
+def _left_out(out: Path) -> list[str]:
+    return [row["reason"] for path in out.glob("left_out/*/*.parquet") for row in pq.ParquetFile(path).read().to_pylist()]
 
 
 def test_spark_over_all_of_it_at_once(spark: SparkSession, truth: Mapping[Key, Verdict], tmp_path: Path) -> None:

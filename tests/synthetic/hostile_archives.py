@@ -73,6 +73,21 @@ def written(folder: Path) -> Path:
     return folder
 
 
+def without_ids(folder: Path, seed: int, later: float) -> Path:
+    """The archive of a detector from before detectors had ids: ``12 + seed`` snapshots, ``later`` by so many seconds."""
+    writer = ArchiveWriter(ArchiveFiles(str(folder)), archive="", reports_max=40, seconds_max=1e9)
+    for made in random_snapshots(seed, 12 + seed, WorldShape()):
+        snapshot = made.assembled.snapshot
+        begun = replace(snapshot.ref, begun=(snapshot.ref.begun or 0.0) + later)
+        writer.add(replace(made.assembled, snapshot=replace(snapshot, ref=begun)), members=made.members)
+    writer.flush()
+    for table, columns in (("reports", ["archive"]), ("snapshots", ["archive"])):
+        for path in _files(folder, table):
+            if "archive" in pq.read_schema(path).names:
+                _rewritten(path, lambda rows, columns=columns: rows.drop(columns), version=3)  # type: ignore[misc]
+    return folder
+
+
 def verdict_rows(folder: Path) -> dict[Key, Verdict]:
     """The verdicts of a result table, of each the newest revision."""
     rows = [row for path in sorted(folder.rglob("*.parquet")) for row in pq.ParquetFile(path).read().to_pylist()]

@@ -6,12 +6,14 @@ Rules:
    its archive's watermark, with those that have. A member that has not is then missing: the verdict waits, or is UNDETERMINED.
 2. The reports of a snapshot that was given up are kept. Late ones are put to them, and it is judged again: a corrected verdict
    with the next revision number. When all have come, or ``late_seconds`` after its beginning, it is finished.
+3. A snapshot that began at two times is of two detectors without an id, and nobody can tell their reports apart: it is finished
+   without a verdict.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +22,7 @@ from numpy.typing import NDArray
 
 from detector.analysis.assembly import HEADER, assembled, attendance, split
 from detector.analysis.verdicts import FOUND, verdicts_on
-from detector.archive.deduplicate import by_archive, once
+from detector.archive.deduplicate import by_archive, mixed, once
 from detector.archive.rows.schema import REPORTS
 from detector.core.predicate import Predicate
 from detector.spark.streaming.progress import Newest
@@ -47,6 +49,7 @@ class Assembled:
     waiting : the rows of the others: of ``waits`` that are not judged yet and ``given_up`` that are.
     due : when, by the watermark, the next of them is judged or closed.
     newest : the newest beginnings seen in reports and in headers, seconds.
+    mixed : the snapshots of rule 3; ``began``: when each finished snapshot began, for archives without an id.
     """
 
     verdicts: pa.Table
@@ -59,6 +62,8 @@ class Assembled:
     given_up: int
     due: float
     newest: Newest
+    mixed: tuple[int, ...] = ()
+    began: Mapping[int, float] = field(default_factory=dict)
 
 
 def fragment_schema(columns: Sequence[str]) -> pa.Schema:
@@ -74,10 +79,13 @@ def assemble(rows: pa.Table, predicates: Sequence[Predicate], patience: Patience
     rows : reports, and headers (their ``process`` is null), of unfinished snapshots; in any order, some more than once. Of
         equal ones the first counts: those that waited come first.
     """
-    return {archive: _assemble(archive, once(own), predicates, patience) for archive, own in by_archive(rows)}
+    return {archive: _assemble(archive, own, predicates, patience) for archive, own in by_archive(rows)}
 
 
-def _assemble(archive: str, rows: pa.Table, predicates: Sequence[Predicate], patience: Patience) -> Assembled:
+def _assemble(archive: str, every: pa.Table, predicates: Sequence[Predicate], patience: Patience) -> Assembled:
+    both = mixed(every)
+    rows = once(every.filter(pa.array(~both)) if both.any() else every)
+    of_several = np.unique(every.column("snapshot").to_numpy()[both]).tolist()
     snapshots, at = np.unique(rows.column("snapshot").to_numpy(), return_inverse=True)
     reports, headers = split(rows)
     began = np.full(len(snapshots), np.inf)
@@ -105,13 +113,15 @@ def _assemble(archive: str, rows: pa.Table, predicates: Sequence[Predicate], pat
         verdicts=verdicts,
         judged=verdicts.num_rows // len(predicates),
         corrected=int((judged & (before > 0)).sum()),
-        finished=tuple(snapshots[over].tolist()),
+        finished=(*snapshots[over].tolist(), *of_several),
         closed=tuple(snapshots[over & ~complete].tolist()),
         waiting=waiting.set_column(place, waiting.schema.field(place), told),
         waits=int(unjudged.sum()),
         given_up=int((~over & ~unjudged).sum()),
         due=float(due[~over].min(initial=np.inf)),
         newest=(_newest(reports), _newest(headers)),
+        mixed=tuple(of_several),
+        began={} if archive else dict(zip(snapshots[over].tolist(), began[over].tolist(), strict=True)),
     )
 
 

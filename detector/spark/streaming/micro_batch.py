@@ -27,12 +27,13 @@ import pyarrow.parquet as pq
 
 from detector.analysis.results import CountsError
 from detector.analysis.verdicts import FOUND
+from detector.archive.deduplicate import mixed_text
 from detector.archive.files import ArchiveFiles
 from detector.archive.rows.schema import conformed
 from detector.core.registry import find_predicates
 from detector.spark.streaming.bucket import Assembled, Patience, assemble, fragment_schema
 from detector.spark.streaming.interval_set import NONE, Finished
-from detector.spark.streaming.packing import Worker, opened, packing
+from detector.spark.streaming.packing import Worker, opened, packing, times_file, times_of
 from detector.spark.streaming.plan import StreamPlan
 from detector.spark.streaming.progress import MAKING, Epoch, Folder, Newest, Pending, Progress
 from detector.spark.streaming.storage import Storage
@@ -70,7 +71,7 @@ class MicroBatches:
         last = self._last
         number = last.batch + 1
         before = replace(last, batch=number, making=f"{MAKING}{number:012d}-{uuid4().hex[:8]}")
-        pack = packing(self._location, self._plan.columns, before)
+        pack = packing(self._location, self._plan.columns, before, self._plan.state_storage)
         told = workers.packed(pack, assembling(self._plan, before, "come"), before.buckets)
         after = self._given_up(workers, _after(before, [json.loads(each) for each in told]))
         after = self._read(after, [json.loads(each) for each in told])
@@ -135,7 +136,8 @@ def assembling(plan: StreamPlan, before: Progress, step: str) -> Worker:
         if gathered.torn:
             name = f"{step}-{uuid4().hex[:8]}"
             _write(plan, before, "left_out", name, pa.Table.from_pylist(gathered.torn, schema=LEFT_OUT))
-        yield _told({"late": gathered.late, "files": gathered.files, "positions": gathered.positions})
+        read = {"files": gathered.files, "positions": gathered.positions}
+        yield _told({"late": gathered.late, "mixed": sorted(gathered.mixed), **read})
         for bucket in sorted(gathered.packed):
             yield _told(_bucket(plan, before, step, bucket, gathered.packed.pop(bucket)))
 
@@ -150,11 +152,13 @@ class _Gathered:
     torn: list[dict[str, str]] = field(default_factory=list)
     files: dict[str, int] = field(default_factory=dict)
     positions: dict[str, int] = field(default_factory=dict)
+    mixed: set[int] = field(default_factory=set)
     late: int = 0
 
     def add(self, row: Mapping[str, Any]) -> None:
         if row["reason"] is not None:
             self.torn.append({"path": row["path"], "reason": row["reason"]})
+            self.mixed.update(row.get("mixed") or ())
         elif row["path"] is not None:
             self.files[row["path"]] = row["bytes"]
         elif row["table"] is not None:
@@ -187,6 +191,10 @@ def _bucket(plan: StreamPlan, before: Progress, step: str, bucket: int, contents
     verdicts = pa.concat_tables([FOUND.empty_table(), *(each.verdicts for each in made.values())])
     if verdicts.num_rows:
         _write(plan, before, "verdicts", f"{step}-{bucket}", verdicts)
+    both = [number for each in made.values() for number in each.mixed]
+    if both:
+        left_out = pa.Table.from_pylist([{"path": "", "reason": mixed_text(both)}], schema=LEFT_OUT)
+        _write(plan, before, "left_out", f"{step}-mixed-{bucket}", left_out)
     return {
         "bucket": bucket,
         "finished": {archive: each.finished for archive, each in made.items()},
@@ -194,6 +202,8 @@ def _bucket(plan: StreamPlan, before: Progress, step: str, bucket: int, contents
         "newest": {archive: each.newest for archive, each in made.items()},
         "pending": _kept(plan, before, bucket, made),
         "verdicts": verdicts.num_rows,
+        "mixed": both,
+        "began": _began(plan, before, bucket, made),
         "corrected": sum(each.corrected for each in made.values()) * len(predicates),
     }
 
@@ -223,6 +233,17 @@ def _kept(plan: StreamPlan, before: Progress, bucket: int, made: Mapping[str, As
     }
 
 
+def _began(plan: StreamPlan, before: Progress, bucket: int, made: Mapping[str, Assembled]) -> str | None:
+    """The file that says when the bucket's finished snapshots of an archive without an id began; None: as before."""
+    fresh = {number: begun for each in made.values() for number, begun in each.began.items()}
+    if not fresh:
+        return None
+    known = before.began.get(bucket)
+    name = f"began-{before.making}-{bucket}-{uuid4().hex[:8]}.arrow"
+    plan.state_storage.write(name, times_file(({} if known is None else times_of(plan.state_storage.read(known))) | fresh))
+    return name
+
+
 def _after(before: Progress, told: Sequence[Mapping[str, Any]]) -> Progress:
     """The state after a step, from what its workers have told."""
     pending, positions = dict(before.pending), dict(before.positions)
@@ -233,6 +254,7 @@ def _after(before: Progress, told: Sequence[Mapping[str, Any]]) -> Progress:
                 pending[each["bucket"]] = Pending(**each["pending"])
         for table, until in each.get("positions", {}).items():
             positions[table] = max(until, positions.get(table, until))
+    began = {each["bucket"]: each["began"] for each in told if each.get("began")}
     sums = {name: getattr(before, name) + sum(each.get(name, 0) for each in told) for name in ("verdicts", "corrected", "late")}
     return replace(
         before,
@@ -241,6 +263,8 @@ def _after(before: Progress, told: Sequence[Mapping[str, Any]]) -> Progress:
         pending=dict(sorted(pending.items())),
         newest=_newest([before.newest, *(each.get("newest", {}) for each in told)]),
         positions=positions,
+        mixed=before.mixed.also([number for each in told for number in each.get("mixed", ())]),
+        began={**before.began, **began},
         **sums,
     )
 

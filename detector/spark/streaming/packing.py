@@ -6,18 +6,19 @@ and costs Spark what one row costs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from detector.analysis.assembly import HEADER_SOURCE, header_rows
-from detector.archive.deduplicate import by_archive
+from detector.archive.deduplicate import by_archive, mixed_text
 from detector.archive.files import ArchiveError, ArchiveFile, ArchiveFiles
 from detector.archive.rows.schema import REPORTS, conformed
 from detector.spark.streaming.interval_set import NONE
 from detector.spark.streaming.progress import Progress
+from detector.spark.streaming.storage import Storage
 
 PIECES = pa.schema(
     [("table", pa.string()), ("path", pa.string()), ("bytes", pa.int64()), ("content", pa.binary()), ("until", pa.int64())]
@@ -34,10 +35,11 @@ PACKED = pa.schema(
         ("bytes", pa.int64()),
         ("table", pa.string()),
         ("until", pa.int64()),
+        ("mixed", pa.list_(pa.int64())),
     ]
 )
 """The output: rows of one bucket as an Arrow stream; how many reports came too late; a file that is left out, and why; what has
-been read: a file and its size, or the position in a table."""
+been read: a file and its size, or the position in a table; the snapshots of a file whose number another detector's have."""
 BYTES_AT_ONCE = 64 * 2**20
 TRIES = 2
 """How often a file is read before it counts as torn: a storage far away may have failed for a moment."""
@@ -45,10 +47,14 @@ TRIES = 2
 Worker = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def packing(location: str, columns: tuple[str, ...], before: Progress) -> Worker:
-    """A worker from ``PIECES`` to ``PACKED``: rows of finished snapshots are passed over (they are late, or come twice)."""
+def packing(location: str, columns: tuple[str, ...], before: Progress, state: Storage | None = None) -> Worker:
+    """A worker from ``PIECES`` to ``PACKED``: rows of finished snapshots are passed over (they are late, or come twice).
+
+    Those that began at another time are another detector's, and named: ``state`` says when the finished ones began.
+    """
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        began = _Began(state, before)
         gathered: dict[str, list[pa.Table]] = {"reports": [], "snapshots": []}
         held = late = 0
         for batch in batches:
@@ -59,6 +65,7 @@ def packing(location: str, columns: tuple[str, ...], before: Progress) -> Worker
                         late += dropped if row["table"] == "reports" and not compacted else 0
                         gathered[row["table"]].append(fresh)
                         held += fresh.nbytes
+                        yield from _mixed(began.others(rows), row["path"])
                 except ArchiveError as error:
                     yield _row({"bucket": 0, "path": row["path"], "reason": error.reason})
                 yield from _read_up_to(row)
@@ -88,6 +95,54 @@ def _unfinished(rows: pa.Table, before: Progress) -> tuple[pa.Table, int]:
         kept.append(own.filter(pa.array(~before.finished.get(archive, NONE).has(numbers))))
         late += int(before.closed.get(archive, NONE).has(numbers).sum())
     return pa.concat_tables(kept), late
+
+
+class _Began:
+    """When the finished snapshots of an archive without an id began; read when it is first needed."""
+
+    def __init__(self, state: Storage | None, before: Progress) -> None:
+        self._state, self._before = state, before
+        self._known: dict[int, float] | None = None
+
+    def others(self, rows: pa.Table) -> list[int]:
+        """The snapshots that are finished, and began at another time than these ``rows`` say."""
+        if self._state is None or not self._before.began:
+            return []
+        own = next((own for archive, own in by_archive(rows) if not archive), rows.slice(0, 0))
+        numbers = own.column("snapshot").to_numpy()
+        done = self._before.finished.get("", NONE).has(numbers)
+        if not done.any():
+            return []
+        known = self._times(self._state)
+        pairs = set(zip(numbers[done].tolist(), own.column("begun").to_numpy()[done].tolist(), strict=True))
+        return sorted({number for number, begun in pairs if number in known and begun not in (known[number], None)})
+
+    def _times(self, state: Storage) -> dict[int, float]:
+        if self._known is None:
+            self._known = {}
+            for name in self._before.began.values():
+                self._known |= times_of(state.read(name))
+        return self._known
+
+
+def times_of(content: bytes | pa.Buffer) -> dict[int, float]:
+    """When each snapshot began, from a file in the state."""
+    rows = pa.ipc.open_file(content).read_all()
+    return dict(zip(rows.column("snapshot").to_pylist(), rows.column("begun").to_pylist(), strict=True))
+
+
+def times_file(times: Mapping[int, float]) -> pa.Buffer:
+    """The file of :func:`times_of`."""
+    rows = pa.table({"snapshot": pa.array(times.keys(), pa.int64()), "begun": pa.array(times.values(), pa.float64())})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows)
+    return sink.getvalue()
+
+
+def _mixed(numbers: list[int], path: str | None) -> Iterator[pa.RecordBatch]:
+    if numbers:
+        yield _row({"bucket": 0, "path": path or "", "reason": mixed_text(numbers), "mixed": numbers})
 
 
 def opened(content: bytes) -> pa.Table:

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from detector.spark.streaming.interval_set import Finished
+from detector.spark.streaming.interval_set import NONE, Finished
 from detector.spark.streaming.published import Published
 from detector.spark.streaming.storage import Storage
 
@@ -62,6 +62,8 @@ class Progress:
     pending : by bucket.
     positions : by table, up to where a detector's rows have been read.
     logs : the files that say which of an archive's files have been read.
+    mixed : the snapshots of an archive without an id that two detectors have taken: they are left out.
+    began : by bucket, the file that says when the finished snapshots of an archive without an id began.
     verdicts, corrected, late : verdicts written, those of them with a revision, and reports that came after the last.
     """
 
@@ -77,6 +79,8 @@ class Progress:
     verdicts: int = 0
     corrected: int = 0
     late: int = 0
+    mixed: Finished = NONE
+    began: Mapping[int, str] = field(default_factory=dict)
     version: int = VERSION
 
     def watermarks(self) -> dict[str, float]:
@@ -202,12 +206,12 @@ class Folder:
         names = self.state.names()
         commits = [name for name in names if name.startswith("commit-")]
         kept = {name for commit in commits[-KEPT:] for name in _files(self._commit(commit))}
-        loose = [name for name in names if name.startswith(("pending-", "read-")) and name not in kept]
+        loose = [name for name in names if name.startswith(("pending-", "read-", "began-")) and name not in kept]
         self.state.remove([*commits[:-KEPT], *loose])
 
 
 def _files(progress: Progress) -> set[str]:
-    return {*progress.logs, *(pending.file for pending in progress.pending.values())}
+    return {*progress.logs, *progress.began.values(), *(pending.file for pending in progress.pending.values())}
 
 
 def _parsed(raw: dict[str, Any]) -> Progress:
@@ -216,7 +220,12 @@ def _parsed(raw: dict[str, Any]) -> Progress:
     pending = {int(bucket): Pending(**each) for bucket, each in raw["pending"].items()}
     newest = {archive: (reports, headers) for archive, (reports, headers) in raw["newest"].items()}
     sets = {name: {archive: _intervals(each) for archive, each in raw[name].items()} for name in ("finished", "closed")}
-    return Progress(**raw | {"pending": pending, "newest": newest, "logs": tuple(raw["logs"])} | sets)
+    alone = {"mixed": _intervals(raw.get("mixed", {"intervals": ()})), "began": _by_bucket(raw.get("began", {}))}
+    return Progress(**raw | {"pending": pending, "newest": newest, "logs": tuple(raw["logs"])} | sets | alone)
+
+
+def _by_bucket(raw: Mapping[str, str]) -> dict[int, str]:
+    return {int(bucket): name for bucket, name in raw.items()}
 
 
 def _intervals(raw: dict[str, Any]) -> Finished:

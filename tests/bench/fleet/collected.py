@@ -34,22 +34,25 @@ HEAD = (
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def _used(machines: Machines, name: str) -> float:
-    """Seconds of processor of a process's group so far, of those that have ended in it too."""
+def used_seconds(session: int) -> float:
+    """Seconds of processor of a session's processes so far, of those that have ended in it too.
+
+    Not of a group's: Spark's Python workers make one of their own.
+    """
     used = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        if int(fields[2]) == machines.pid(name):
+        if int(fields[3]) == session:
             used += sum(map(int, fields[11:15]))
     return used / _TICKS
 
 
 def _parts(machines: Machines) -> dict[str, float]:
-    found = {name: _used(machines, name) for name in ("coordinator", "broker", "assembly", "load")}
-    return found | {"collectors": sum(_used(machines, f"collector-{number}") for number in range(COLLECTORS))}
+    found = {name: used_seconds(machines.pid(name)) for name in ("coordinator", "broker", "assembly", "load")}
+    return found | {"collectors": sum(used_seconds(machines.pid(f"collector-{number}")) for number in range(COLLECTORS))}
 
 
 async def _measured(members: int, snapshots: int) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class Member:
             self._base = snapshot
             return pb.ConnectRequest(difference=difference).SerializeToString()
         report = self._fleet.report(self._index, snapshot, min(after, snapshot - 1))
-        return REPORT_TAG + bytes(_varint(len(report))) + report
+        return REPORT_TAG + bytes(varint(len(report))) + report
 
     async def lease(self) -> None:
         """Say that it lives, unless a report has done so since the last time."""
@@ -96,7 +96,8 @@ def _looked(look: pb.Look) -> bytes:
     return pb.ConnectRequest(looked=pb.Looked(snapshot=look.snapshot, parties=seen)).SerializeToString()
 
 
-def _varint(number: int) -> Iterator[int]:
+def varint(number: int) -> Iterator[int]:
+    """A number as protobuf writes it."""
     while number > 0x7F:
         yield number & 0x7F | 0x80
         number >>= 7

@@ -1,0 +1,87 @@
+"""SIGTERM or ctrl-C in the middle of a micro-batch ends `stilltrue stream` in good order; the next start does that batch."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from detector.core.registry import find_predicate
+from detector.service.storage.archive_sink import FOLDER
+from tests.synthetic.hostile_archives import verdict_rows
+from tests.synthetic.random_snapshots import WorldShape, judged, random_snapshots
+
+SECONDS_MAX = 120.0
+PREDICATE = '''
+import os, time
+from detector.core.answer import undetermined
+
+class Patient:
+    """Waits in the worker until it is told to go on."""
+
+    name = "patient"
+
+    def evaluate(self, snapshot):
+        folder = os.environ["PATIENT"]
+        open(f"{folder}/waiting", "w").close()
+        while not os.path.exists(f"{folder}/go-on"):
+            time.sleep(0.05)
+        return undetermined("patient", snapshot.ref, "patient", "it has been asked")
+'''
+
+
+@pytest.fixture
+def plugins(tmp_path: Path) -> Path:
+    """A folder with the predicate ``patient``, as an installed package has it."""
+    folder = tmp_path / "plugins"
+    (folder / "patient-1.dist-info").mkdir(parents=True)
+    (folder / "patient_predicate.py").write_text(PREDICATE)
+    (folder / "patient-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: patient\nVersion: 1\n")
+    (folder / "patient-1.dist-info" / "entry_points.txt").write_text(
+        "[stilltrue.predicates]\npatient = patient_predicate:Patient\n"
+    )
+    return folder
+
+
+@pytest.mark.longer
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_within_a_batch_ends_the_stream_without_a_page_of_java(
+    number: signal.Signals, plugins: Path, archived: object, tmp_path: Path
+) -> None:
+    run = judged(list(random_snapshots(5, 10, WorldShape())), [find_predicate("deadlock")])
+    assert callable(archived)
+    archived(run, tmp_path, 0, 10)
+    env = {**os.environ, "PYTHONPATH": str(plugins), "PATIENT": str(tmp_path)}
+    out = tmp_path / "out"
+    program = [sys.executable, "-m", "detector", "stream", str(tmp_path / FOLDER), "--out", str(out), "--master", "local[1]"]
+    program += ["--predicate", "patient", "--once"]
+    running = subprocess.Popen(program, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        wait_for(tmp_path / "waiting", running)
+        running.send_signal(number)
+        _, said = running.communicate(timeout=SECONDS_MAX)
+    finally:
+        running.kill()
+        (tmp_path / "go-on").touch()  # a worker that still waits ends
+    assert running.returncode == 0, said
+    assert said.splitlines() == ["starting Spark ..."], "nothing of Java's or Python's own"
+    assert not out.joinpath("verdicts").exists(), "the batch has not been"
+    again = subprocess.run(program, env=env, capture_output=True, text=True, check=False, timeout=SECONDS_MAX)
+    assert again.returncode == 0, again.stderr
+    found = verdict_rows(out / "verdicts")
+    assert [verdict for key, verdict in sorted(found.items(), key=lambda each: each[0][1]) if key[2] == "deadlock"] == list(
+        run.verdicts
+    )
+
+
+def wait_for(path: Path, running: subprocess.Popen[str]) -> None:
+    until = time.monotonic() + SECONDS_MAX
+    while not path.exists():
+        assert running.poll() is None, running.communicate()[1]
+        assert time.monotonic() < until, "the worker was not asked"
+        time.sleep(0.05)
