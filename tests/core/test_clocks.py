@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from detector.core.protocol.assembler import PendingSnapshot
-from detector.core.protocol.clocks import ahead_seconds, in_detector_time
+from detector.core.protocol.assembler import Assembled, PendingSnapshot
+from detector.core.protocol.clocks import STEP_SECONDS, ahead_seconds, in_detector_time
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report
@@ -57,3 +57,37 @@ def test_a_snapshot_s_waits_are_by_the_detector_s_clock_and_its_reports_as_they_
     assembled = pending.assembled(ENDED)
     assert [wait.deadline for wait in assembled.snapshot.waits.waits()] == [1_004.0]
     assert assembled.reports[PROCESS.instance] is report
+
+
+def snapshot_of(number: int, report: Report, begun: float, earlier: Assembled | None) -> Assembled:
+    pending = PendingSnapshot(snapshot=SnapshotId(number), members={PROCESS.instance: PROCESS}, begun=begun, begun_by="period")
+    assert pending.offer(report) is None
+    return pending.assembled(begun + 2.0, None if earlier is None else earlier.resolved)
+
+
+def test_a_process_with_a_wrong_clock_that_says_the_same_again_is_not_resolved_again() -> None:
+    report = report_of(9_001.2, 9_005.0)
+    first = snapshot_of(1, report, BEGUN, None)
+    again = snapshot_of(2, replace(report, snapshot=SnapshotId(2), cut_at=9_011.17), BEGUN + 10.0, first)
+    assert again.snapshot.waits is first.snapshot.waits
+    stepped = snapshot_of(3, replace(report, cut_at=9_121.2), BEGUN + 20.0, again)
+    assert [wait.deadline for wait in stepped.snapshot.waits.waits()] == [9_005.0 - 8_101.5]
+
+
+def test_a_right_clock_that_was_wrong_is_believed_again() -> None:
+    report = report_of(9_001.0, 9_005.0)
+    first = snapshot_of(1, report, BEGUN, None)
+    mended = snapshot_of(2, replace(report, cut_at=BEGUN + 11.0), BEGUN + 10.0, first)
+    assert [wait.deadline for wait in mended.snapshot.waits.waits()] == [9_005.0]
+
+
+@pytest.mark.parametrize("off", [-7_200.0, -0.3, 0.7, 7_200.0])
+@pytest.mark.parametrize("took", [0.01, 0.3, 1.2])
+def test_a_rounded_shift_puts_no_deadline_later_and_none_earlier_by_more_than_a_step(off: float, took: float) -> None:
+    begun, ended = BEGUN + 0.77, BEGUN + 0.77 + took
+    cut, truly_ends = begun + took / 2, begun + 100.0
+    (wait,) = in_detector_time(report_of(cut + off, truly_ends + off), begun, ended).waits
+    assert wait.deadline is not None
+    believed = off if begun <= cut + off <= ended else 0.0
+    unproved = max(0.0, believed)
+    assert truly_ends + believed - took - STEP_SECONDS <= wait.deadline <= truly_ends + unproved + 1e-6

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from detector.core.protocol.clocks import in_detector_time
+from detector.core.protocol import clocks
 from detector.core.snapshot import Snapshot
 from detector.core.waits.channels import set_aside
 from detector.core.waits.resolved import Resolved, resolved
@@ -174,8 +174,11 @@ class PendingSnapshot:
 def _resolved(
     ref: SnapshotRef, reports: Mapping[ProcessName, Report], absent: Sequence[ProcessId], earlier: Resolved | None
 ) -> Resolved:
-    begun, ended = ref.begun or 0.0, ref.ended or 0.0
-    return resolved({name: in_detector_time(report, begun, ended) for name, report in reports.items()}, absent, earlier)
+    known = {} if earlier is None else earlier.shifted
+    shifted = clocks.shifted(reports, ref.begun or 0.0, ref.ended or 0.0, known)
+    timed = {name: shifted[name].report if name in shifted else report for name, report in reports.items()}
+    found = resolved(timed, absent, earlier)
+    return found if not shifted and not found.shifted else replace(found, shifted=shifted)
 
 
 def _snapshot(

@@ -3,18 +3,61 @@
 A process cuts after the snapshot began and before it ended. A cut that its clock puts outside that time tells that the clock is
 wrong, and by how much at least; the moments of such a report are shifted as if it had cut when the snapshot began. That is the
 earliest it can have been: no deadline is put later than it is, so a gridlock never lasts longer than it is said to.
+
+The shift is rounded up to a multiple of ``STEP_SECONDS``: how long a marker took differs from one snapshot to the next, and what
+a process says again would come to other moments each time. So a report that says the same comes to the very same parts.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
+from stilltrue.model import ProcessName
 from stilltrue.protocol.report import LocalWait, Report
+
+STEP_SECONDS = 0.5
+"""By so much at most a deadline is put earlier than the snapshot's own time would put it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shifted:
+    """A report as it came, how far its clock was ahead, and what it said by the detector's clock."""
+
+    came: Report
+    ahead: float
+    report: Report
+
+    def again(self, report: Report, ahead: float) -> Report | None:
+        """What ``report`` says by the detector's clock, if it says the same as this one: with the very same parts."""
+        came, found = self.came, self.report
+        if ahead != self.ahead or report.made is not came.made or report.served is not came.served:
+            return None
+        if report.waits is not came.waits:
+            return None
+        return replace(report, made=found.made, served=found.served, waits=found.waits)
 
 
 def ahead_seconds(report: Report, begun: float, ended: float) -> float:
-    """How far the clock of a report's process is ahead of the detector's; 0 while nothing proves it wrong."""
-    return 0.0 if begun <= report.cut_at <= ended else report.cut_at - begun
+    """How far the clock of a report's process is ahead of the detector's, rounded up; 0 while nothing proves it wrong."""
+    if begun <= report.cut_at <= ended:
+        return 0.0
+    return math.ceil((report.cut_at - begun) / STEP_SECONDS) * STEP_SECONDS
+
+
+def shifted(
+    reports: Mapping[ProcessName, Report], begun: float, ended: float, known: Mapping[ProcessName, Shifted]
+) -> dict[ProcessName, Shifted]:
+    """Those of ``reports`` whose clocks are wrong, by the detector's clock. ``known``: those of an earlier snapshot."""
+    found = {}
+    for name, report in reports.items():
+        ahead = ahead_seconds(report, begun, ended)
+        if not ahead:
+            continue
+        same = known[name].again(report, ahead) if name in known else None
+        found[name] = Shifted(came=report, ahead=ahead, report=same or in_detector_time(report, begun, ended))
+    return found
 
 
 def in_detector_time(report: Report, begun: float, ended: float) -> Report:

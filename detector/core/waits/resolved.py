@@ -16,10 +16,11 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from operator import attrgetter
 
+from detector.core.protocol.clocks import Shifted
 from detector.core.waits.channels import Orphan
 from detector.core.waits.resolution import Resolution
 from detector.graph.columns import WaitColumns
@@ -68,6 +69,8 @@ class Resolved:
     waits: WaitColumns
     in_transit: tuple[Message, ...]
     forgetful: tuple[ProcessName, ...]
+    shifted: Mapping[ProcessName, Shifted] = field(default_factory=dict, repr=False)
+    """The reports whose clocks were wrong."""
 
     def orphans(self) -> list[Orphan]:
         """The contradictions (rule 5 of docs/design.md), by the process that saw them."""

@@ -11,7 +11,7 @@ import numpy as np
 from detector.core import scope
 from detector.core.look import amendment as look_amendment
 from detector.core.look.verification import Suspicion, Verifier
-from detector.core.protocol import assembler
+from detector.core.protocol import assembler, clocks
 from detector.core.protocol.initiator import Effect, Initiator
 from detector.core.snapshot import Snapshot
 from detector.core.waits import resolution
@@ -53,6 +53,7 @@ __all__ = [
     "Snapshot",
     "look_amendment",
     "assembler",
+    "clocks",
     "Verifier",
     "Watch",
     "recorder",

@@ -291,7 +291,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "members' clocks are believed",
         "clocks",
         "safe, stable, live, sound",
-        (parts.assembler, "in_detector_time", parts.believes_clocks),
+        (parts.clocks, "in_detector_time", parts.believes_clocks),
     ),
     _mutant(
         "section 4",
