@@ -141,6 +141,11 @@ class Fleet:
         everyone = [*self.members.values(), *([] if self.detector is None else [self.detector])]
         return [os.getpid(), *(each.pid for each in everyone)]
 
+    @property
+    def detector_pid(self) -> int:
+        assert self.detector is not None
+        return self.detector.pid
+
     def open_descriptors(self) -> int:
         assert self.detector is not None
         return sum(1 for _ in Path(f"/proc/{self.detector.pid}/fd").iterdir())

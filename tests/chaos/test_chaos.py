@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from stilltrue.v1 import detector_pb2, snapshot_pb2
+from tests.chaos.holdings import Holdings, Sample
 from tests.chaos.nemesis import play
 from tests.chaos.oracle import BreachError, Oracle
 from tests.chaos.processors import Window, busy_seconds, used_seconds
@@ -91,3 +92,45 @@ def test_a_snapshot_that_was_listed_and_is_gone_is_a_breach(oracle: Oracle) -> N
     oracle.lists([1, 2, 3])
     with pytest.raises(BreachError, match=r"\[2\] were listed"):
         oracle.lists([1, 3, 4])
+
+
+def samples(
+    *, process: int = 1, descriptors: tuple[int, int] = (25, 25), mebibytes: tuple[int, int] = (150, 150)
+) -> list[Sample]:
+    """Twenty in the third quarter of a run, twenty in the fourth."""
+    return [
+        Sample(at=0.5 + 0.25 * quarter + number / 100, process=process, descriptors=descriptors[quarter],
+               resident_bytes=mebibytes[quarter] << 20)
+        for quarter in (0, 1)
+        for number in range(20)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [
+        (samples(), None),
+        (samples(descriptors=(25, 40)), "descriptors grow: 25 in the third quarter of the run, 40 in the fourth"),
+        (samples(mebibytes=(150, 220)), "memory grows: 150 MiB in the third quarter of the run, 220 MiB in the fourth"),
+        (samples(descriptors=(40, 25), mebibytes=(220, 150)), None),
+    ],
+)
+def test_a_detector_that_holds_more_and_more_is_a_breach(given: list[Sample], found: str | None) -> None:
+    assert Holdings(600.0, given).growth() == found
+
+
+def test_only_one_life_of_the_detector_shows_whether_it_grows_and_only_in_a_run_of_minutes() -> None:
+    before = samples(process=1, mebibytes=(90, 90))[:20]
+    after = samples(process=2, mebibytes=(150, 150))[20:]
+    assert Holdings(600.0, before + after).growth() is None
+    assert Holdings(60.0, samples(mebibytes=(150, 220))).growth() is None
+
+
+def test_a_fault_that_takes_descriptors_for_a_while_is_no_growth() -> None:
+    peak = Sample(at=0.9, process=1, descriptors=64, resident_bytes=400 << 20)
+    found = Holdings(600.0, [*samples(), *[peak] * 5])
+    assert found.growth() is None
+    assert found.summary() == (
+        "descriptors at most 64, resident at most 400 MiB; one process, third and fourth quarter: 25 and 25 descriptors, "
+        "150 and 150 MiB"
+    )
