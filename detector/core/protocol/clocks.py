@@ -4,8 +4,8 @@ A process cuts after the snapshot began and before it ended. A cut that its cloc
 wrong, and by how much at least; the moments of such a report are shifted as if it had cut when the snapshot began. That is the
 earliest it can have been: no deadline is put later than it is, so a gridlock never lasts longer than it is said to.
 
-The shift is rounded up to a multiple of ``STEP_SECONDS``: how long a marker took differs from one snapshot to the next, and what
-a process says again would come to other moments each time. So a report that says the same comes to the very same parts.
+The shift is rounded up to a multiple of ``STEP_SECONDS``. Without that it would differ from one snapshot to the next by
+the time that the marker took; with it, a report that says the same comes to the very same parts.
 """
 
 from __future__ import annotations
