@@ -16,11 +16,12 @@ SOAK_SECONDS ?= 600
 PROVE_SEEDS ?= 0..100000
 CHAOS_SECONDS ?= 600
 FUZZ_SECONDS ?= 60
+ROLLING_MINUTES ?= 60
 
 # Some machines forbid Python to keep compiled modules: each of hundreds of processes that the tests start would compile all of its own.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: pictures help demo test longer field check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps apps-ci mutants bench soak prove chaos fuzz release cluster locks vulnerabilities site clean
+.PHONY: pictures help demo test longer field check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps apps-ci mutants bench soak rolling prove chaos fuzz release cluster locks vulnerabilities site clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -119,6 +120,9 @@ apps-ci: setup ## those of them that CI runs: FastAPI, Google Pub/Sub, Flower (u
 
 bench: setup ## the benchmarks (printed, nothing asserted about time)
 	STILLTRUE_BENCH=1 $(BIN)/pytest tests/bench -s
+
+rolling: setup ## Flower and FastAPI under way with the agent, one process after another restarted: not one TRUE (ROLLING_MINUTES=60)
+	$(BIN)/python -m tests.apps.rolling --minutes $(ROLLING_MINUTES)
 
 soak: setup ## `healthy` and every wait that is seen, under load: not one false TRUE (SOAK_SECONDS=600 each); then the sidecar: 100,000 calls, 5,000 worlds
 	$(BIN)/stilltrue demo healthy --seconds $(SOAK_SECONDS) --period-seconds 0.1

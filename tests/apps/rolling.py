@@ -1,0 +1,145 @@
+"""Programs from the package index under way for a long time, restarted one process after another: not one TRUE.
+
+``python -m tests.apps.rolling --minutes 60``: a Flower server with three clients, and a FastAPI application under uvicorn with
+two workers before a gRPC service; all under ``stilltrue run``, with a snapshot twice a second. It fails on the first incident,
+and when somebody has made no progress for a minute: a program that is stuck proves nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+
+from rich.console import Console
+
+from detector.demo.demos import Demo
+from detector.demo.harness import Harness, ManagedProcess
+from tests.apps.run import BIN, PROGRAMS, room_of
+
+PERIOD_SECONDS, RESTART_SECONDS, HALT_SECONDS = 0.5, 10.0, 60.0
+
+
+class FalseTrueError(RuntimeError):
+    """A program that works was called, or has come to a halt."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A process of a program: in the environment of ``app``; ``counts`` if each of its lines is progress."""
+
+    app: str
+    program: str
+    arguments: Sequence[str]
+    counts: bool = False
+    restarts: bool = True
+
+
+class Rolling:
+    """One run."""
+
+    def __init__(self, harness: Harness) -> None:
+        self._harness = harness
+        self._demo = Demo(harness, Console(file=sys.stderr))
+        self._moved: dict[str, float] = {}
+        self._done: dict[str, int] = {}
+        self._restarts = 0
+        flower, stock, port = f"127.0.0.1:{_free_port()}", f"127.0.0.1:{_free_port()}", str(_free_port())
+        self._parts = {
+            "aggregator": Part("flower", "flower_fleet", ("server", flower)),
+            **{f"learner-{own}": Part("flower", "flower_fleet", ("client", flower, own), counts=True) for own in "123"},
+            "stock": Part("fastapi", "fastapi_fleet", ("stock", stock)),
+            "web": Part("fastapi", "fastapi_fleet", ("web", stock, port)),
+            "load": Part("fastapi", "fastapi_fleet", ("load", port), counts=True, restarts=False),
+        }
+
+    def run(self, minutes: float) -> str:
+        """What was done in this time, in words. Raises :class:`FalseTrueError`."""
+        self._harness.start_detector("--period-seconds", str(PERIOD_SECONDS))
+        try:
+            for name in self._parts:
+                self._start(name)
+            self._go_on(60 * minutes)
+            done, snapshots = sum(self._done.values()), self._demo.count("stilltrue_snapshots_total")
+            return f"{done} fits and orders, {self._restarts} restarts, {snapshots} snapshots, no TRUE"
+        finally:
+            for name in set(self._parts) & set(self._harness.processes):
+                self._stop(name)
+
+    def _go_on(self, seconds: float) -> None:
+        end, due, turns = time.monotonic() + seconds, time.monotonic() + RESTART_SECONDS, self._turns()
+        while time.monotonic() < end:
+            self._read()
+            self._check()
+            if time.monotonic() >= due:
+                next(turns)
+                due = time.monotonic() + RESTART_SECONDS
+            time.sleep(PERIOD_SECONDS)
+
+    def _turns(self) -> Iterator[None]:
+        """With each step the next process is restarted: most in good order, some killed."""
+        signals = cycle((signal.SIGTERM, signal.SIGTERM, signal.SIGKILL))
+        for name in cycle([name for name, part in self._parts.items() if part.restarts]):
+            self._stop(name, next(signals))
+            self._start(name)
+            self._restarts += 1
+            yield
+
+    def _stop(self, name: str, how: int = signal.SIGKILL) -> None:
+        process = self._harness.processes[name]
+        process.stop(how)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.process.pid, signal.SIGKILL)  # the workers of a parent that was killed
+
+    def _start(self, name: str) -> None:
+        part = self._parts[name]
+        run = [str(BIN / "stilltrue"), "run", "--detector", self._harness.detector, "--service", name, "--"]
+        command = [*run, str(room_of(part.app)), str(PROGRAMS / f"{part.program}.py"), *part.arguments]
+        log = self._harness.folder / f"{name}.log"
+        environment = {"PYTHONSAFEPATH": "", "PYTHONPATH": str(PROGRAMS)}
+        self._harness.processes[name] = ManagedProcess(name, command, environment=environment, log=log)
+        self._moved.setdefault(name, time.monotonic())
+
+    def _read(self) -> None:
+        for name, part in self._parts.items():
+            lines = self._harness.processes[name].lines
+            while not lines.empty():
+                if lines.get() is not None and part.counts:
+                    self._done[name] = self._done.get(name, 0) + 1
+                    self._moved[name] = time.monotonic()
+
+    def _check(self) -> None:
+        """Raise :class:`FalseTrueError` unless everybody makes progress, and nothing has been called."""
+        if self._demo.count("stilltrue_incidents_total"):
+            raise FalseTrueError(f"a false TRUE: {self._harness.run('incidents', '--json').stdout}")
+        for name, part in self._parts.items():
+            if part.counts and time.monotonic() - self._moved[name] > HALT_SECONDS:
+                raise FalseTrueError(f"{name} has come to a halt")
+
+
+def _free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port: int = free.getsockname()[1]
+        return port
+
+
+def main() -> None:
+    """Run for ``--minutes``."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=60.0)
+    with tempfile.TemporaryDirectory() as folder, Harness(Path(folder)) as harness:
+        print(Rolling(harness).run(parser.parse_args().minutes))
+
+
+if __name__ == "__main__":
+    main()
