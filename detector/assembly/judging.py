@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from detector.assembly.recent import Recent
 from detector.assembly.records import Answers, Asked, Header, first_by_process
 from detector.core.answer import nobody_reported, undetermined
 from detector.core.look.memory import NOTHING, Memory
@@ -14,6 +15,7 @@ from detector.core.protocol.assembler import Assembled, PendingSnapshot
 from detector.core.registry import PluginError, ask, find_predicate, leans_on_idleness
 from detector.core.scope import views_of
 from detector.core.snapshot import Snapshot
+from detector.core.waits.resolved import Resolved
 from stilltrue.model import Holds, ProcessId, ProcessName, ProcessState, Verdict
 from stilltrue.protocol.report import Report
 
@@ -36,25 +38,30 @@ def is_complete(header: Header, reported: Iterable[ProcessId]) -> bool:
     return set(header.reported) <= set(reported)
 
 
-def judged(header: Header, reports: Iterable[Report], answers: Sequence[Answers]) -> Judged | Asked:
-    """The verdicts; or the looks that are needed first, if ``answers`` lacks a round.
+def judged(
+    header: Header, reports: Iterable[Report], answers: Sequence[Answers], recent: Recent | None = None
+) -> Judged | Asked:
+    """The verdicts; or the looks that are needed first, if ``answers`` lacks a round. ``recent`` makes it faster.
 
     Reports that the header names and that are not in ``reports`` are missing: doubt delays a verdict, never makes one.
     """
     counted = set(header.reported)
     first = {process: report for process, report in first_by_process(reports).items() if process in counted}
-    return _Judging(header, answers, first).run(assembled(header, first.values()))
+    made = assembled(header, first.values(), None if recent is None else recent.resolved(header.fleet))
+    if recent is not None:
+        recent.keep(header.fleet, made.resolved)
+    return _Judging(header, answers, first).run(made)
 
 
-def assembled(header: Header, reports: Iterable[Report]) -> Assembled:
-    """The snapshot that a header and its reports make."""
+def assembled(header: Header, reports: Iterable[Report], earlier: Resolved | None = None) -> Assembled:
+    """The snapshot that a header and its reports make. ``earlier``: what one before came to, so that less is resolved."""
     members = {process.instance: process for process in (*header.reported, *(member.process for member in header.absent))}
     pending = PendingSnapshot(snapshot=header.snapshot, members=members, begun=header.begun, begun_by=header.begun_by)
     counted = set(header.reported)
     for process, report in first_by_process(reports).items():
         if process in counted:
             pending.offer(report)
-    return pending.assembled(header.ended)
+    return pending.assembled(header.ended, earlier)
 
 
 class _NeedsLooksError(Exception):

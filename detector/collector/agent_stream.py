@@ -12,6 +12,7 @@ import grpc.aio
 
 from detector.assembly.cluster import KafkaUnavailableError
 from detector.collector.intake import Intake
+from detector.collector.metrics import Counts
 from detector.collector.relay import Relay
 from detector.ops.logs import Log
 from detector.service.grpc_api.agent_stream import Context, Pace
@@ -39,12 +40,13 @@ class _ClosedError(Exception):
 class CollectedStream:
     """One agent, from its connection to its end."""
 
-    def __init__(self, context: Context, *, relay: Relay, intake: Intake, keep: Keep, log: Log) -> None:
+    def __init__(self, context: Context, *, relay: Relay, intake: Intake, keep: Keep, counts: Counts, log: Log) -> None:
         """``keep`` writes reports."""
         self._context = context
         self._relay = relay
         self._intake = intake
         self._keep = keep
+        self._counts = counts
         self._log = log
         self._handler = asyncio.current_task()
         self._unwritten: deque[bytes] = deque(maxlen=_UNWRITTEN_MAX)
@@ -83,8 +85,10 @@ class CollectedStream:
         try:
             await self._listen(number)
         except RefusedError as refused:
+            self._counts.refused += 1
             await self._end(writer, refused.status, refused.text)
         except MalformedError as error:
+            self._counts.refused += 1
             await self._end(writer, grpc.StatusCode.INVALID_ARGUMENT, f"report.{error}")
         except _ClosedError as closed:
             await self._end(writer, closed.status, closed.text)
@@ -133,7 +137,10 @@ class CollectedStream:
             await asyncio.gather(*(self._keep(snapshot, data) for snapshot in snapshots))
         except KafkaUnavailableError as error:
             self._log.warning("report not kept", peer=self._context.peer(), reason=str(error))
+            self._counts.unkept += 1
             return False
+        self._counts.reports += 1
+        self._counts.report_bytes += len(data)
         return True
 
     async def _write(self) -> None:

@@ -18,8 +18,10 @@ from detector.assembly.cluster import REPORTS, Cluster, client
 from detector.assembly.records import key_of, report_record
 from detector.collector.agent_stream import CollectedStream
 from detector.collector.intake import Intake
+from detector.collector.metrics import CollectorMetrics, Counts
 from detector.collector.relay import Coordinator, Relay
-from detector.ops.address import is_loopback
+from detector.ops.address import Address, is_loopback
+from detector.ops.exposition import exposed
 from detector.ops.logs import Log
 from detector.service.grpc_api.agent_service import AGENT_SERVICE
 from detector.service.grpc_api.agent_stream import Context
@@ -52,6 +54,7 @@ class Collecting:
     key: Path | None = None
     client_ca: Path | None = None
     allow_plaintext: bool = False
+    metrics: Address | None = None
 
     def __post_init__(self) -> None:
         """Raises :class:`CollectorRefusedError`."""
@@ -64,15 +67,27 @@ class Collecting:
             raise CollectorRefusedError(text)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """Where a collector listens: ``HOST:PORT`` for agents, and the URL of its metrics, if it serves them."""
+
+    address: str
+    metrics: str = ""
+
+    def __str__(self) -> str:
+        return f"grpc={self.address}" + (f" metrics={self.metrics}" if self.metrics else "")
+
+
 @contextlib.asynccontextmanager
-async def running(settings: Collecting) -> AsyncIterator[str]:
-    """The collector while the block runs: ``HOST:PORT`` for agents.
+async def running(settings: Collecting) -> AsyncIterator[Listening]:
+    """The collector while the block runs.
 
     Raises :class:`CollectorRefusedError` or :class:`~detector.assembly.cluster.KafkaUnavailableError`.
     """
     log = Log("stilltrue")
     producer: RecordProducer = client().RecordProducer(settings.cluster)
     relay = Relay(settings.coordinator, log)
+    counts = Counts()
 
     async def connect(_: object, context: Context) -> None:
         intake = Intake(
@@ -84,31 +99,48 @@ async def running(settings: Collecting) -> AsyncIterator[str]:
         async def keep(snapshot: int, data: bytes) -> None:
             await producer.put(REPORTS, key_of(settings.fleet, snapshot), report_record(data))
 
-        await CollectedStream(context, relay=relay, intake=intake, keep=keep, log=log).serve()
+        await CollectedStream(context, relay=relay, intake=intake, keep=keep, counts=counts, log=log).serve()
 
     server, healthy = _server(settings, connect)
     relaying = asyncio.create_task(relay.run())
+    exposing = contextlib.ExitStack()
     try:
+        told = CollectorMetrics(counts, relay.streams, relay.connected.is_set)
+        metrics = _exposed(exposing, settings, told)
         port = _bind(server, settings, log)
         await server.start()
         await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
-        log.info("collecting", grpc=_address(settings.host, port), coordinator=settings.coordinator.address)
-        yield _address(settings.host, port)
+        listening = Listening(address=_address(settings.host, port), metrics=metrics)
+        log.info("collecting", grpc=listening.address, coordinator=settings.coordinator.address, metrics=metrics)
+        yield listening
     finally:
         relaying.cancel()
         await server.stop(_STOP_SECONDS)
         await asyncio.to_thread(producer.close)
+        exposing.close()
         log.info("stopped")
 
 
-async def collect(settings: Collecting, started: Callable[[str], None]) -> None:
+async def collect(settings: Collecting, started: Callable[[Listening], None]) -> None:
     """Run until SIGINT or SIGTERM; ``started`` is called with where it listens."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with running(settings) as address:
-        started(address)
+    async with running(settings) as listening:
+        started(listening)
         await stop.wait()
+
+
+def _exposed(exposing: contextlib.ExitStack, settings: Collecting, told: CollectorMetrics) -> str:
+    """Where ``/metrics`` is, until ``exposing`` ends; or nothing."""
+    if settings.metrics is None:
+        return ""
+    host = settings.metrics.host
+    try:
+        port = exposing.enter_context(exposed(told, host, settings.metrics.port))
+    except OSError as error:
+        raise CollectorRefusedError(f"--metrics: cannot listen on {settings.metrics}: {error.strerror or error}") from None
+    return f"http://{Address(host=host, port=port)}/metrics"
 
 
 def _server(

@@ -65,6 +65,10 @@ class Relay:
         self.pending_snapshots_max = 1
         self.connected = asyncio.Event()
 
+    def streams(self) -> int:
+        """How many agents are connected."""
+        return len(self._agents)
+
     def opened(self, agent: Agent, opened: pb.AgentOpened) -> int | None:
         """An agent has connected: its number; None while there is no coordinator."""
         if self._unsent is None:

@@ -11,8 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "helm" / "image"
 LOCKS: Mapping[str, tuple[str, ...]] = {
-    "requirements.txt": ("archive", "probe"),
-    "requirements-spark.txt": ("archive", "spark"),
+    "requirements.txt": ("archive", "kafka", "probe"),
+    "requirements-spark.txt": ("archive", "kafka", "spark"),
 }
 """Each file, and the extras of the detector whose requirements it has."""
 _HEAD = "# Made by `make locks` from pyproject.toml and constraints.txt; helm/image/install installs nothing else.\n"

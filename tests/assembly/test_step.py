@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -19,6 +20,7 @@ from detector.assembly.records import (
 from detector.assembly.results import Result, message_of
 from detector.assembly.step import Step, step
 from detector.core.protocol.assembler import Assembled
+from detector.spark.assembly.recent import RecentReports
 from stilltrue.model import Holds, ProcessId, SnapshotId
 from stilltrue.protocol.look import Look, PartyLook
 from stilltrue.protocol.wire.report import report_to_wire
@@ -89,6 +91,35 @@ def test_the_order_of_the_records_and_their_doubles_change_nothing() -> None:
         assert again.record == found.record
         rounds += len(asked)
     assert rounds > 2
+
+
+def test_what_is_remembered_of_snapshots_before_changes_no_result() -> None:
+    """Each world as three snapshots: unchanged, with one process's state another, and unchanged again."""
+    for number, made in enumerate(MADE):
+        recent = RecentReports()
+        other = MADE[(number + 1) % len(MADE)].assembled
+        changed = {**made.assembled.reports, **dict(list(other.reports.items())[:1])}
+        for at, reports in enumerate((made.assembled.reports, changed, made.assembled.reports), start=1):
+            told = {
+                name: replace(report, snapshot=SnapshotId(at), after=SnapshotId(at - 1)) for name, report in reports.items()
+            }
+            world = replace(made.assembled, reports=told)
+            records = _records(world, snapshot=SnapshotId(at))
+            with_memory, without = step(records, late=True, recent=recent), step(records, late=True)
+            assert with_memory is not None
+            assert without is not None
+            assert with_memory.record == without.record
+
+
+def test_little_is_remembered_of_many_members() -> None:
+    recent = RecentReports(members_max=2)
+    for made in MADE[:5]:
+        records = _records(made.assembled)
+        found, without = step(records, late=True, recent=recent), step(records, late=True)
+        assert found is not None
+        assert without is not None
+        assert found.record == without.record
+        assert recent.resolved("shop") is None or len(made.assembled.reports) <= 2
 
 
 def test_without_a_header_or_a_report_that_it_names_there_is_nothing_yet() -> None:

@@ -14,9 +14,10 @@ import grpc.aio
 import pytest
 
 from detector.assembly.cluster import Cluster
-from detector.collector.app import Collecting
+from detector.collector.app import Collecting, Listening
 from detector.collector.app import running as collecting
 from detector.collector.relay import Coordinator
+from detector.ops.address import Address
 from detector.service.app import running
 from detector.service.settings import Settings
 from stilltrue.runtime.membership.credentials import Security
@@ -33,6 +34,8 @@ class Collected(Detector):
         super().__init__(*given)
         self.coordinator = self.address
         self.collectors: list[str] = []
+        self.metrics: list[str] = []
+        """Where each collector's are."""
 
     async def join(self, *processes: FakeProcess) -> None:
         for number, process in enumerate(processes):
@@ -59,16 +62,18 @@ async def collected(data: Path, *, collectors: int = 2, **settings: Any) -> Asyn
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"{listening.host}:{listening.port}"))
         coordinator = Collected(listening, channel)
         for _ in range(collectors):
-            coordinator.collectors.append(await stack.enter_async_context(collector_of(coordinator.coordinator)))
+            made = await stack.enter_async_context(collector_of(coordinator.coordinator))
+            coordinator.collectors.append(made.address)
+            coordinator.metrics.append(made.metrics)
         stack.push_async_callback(coordinator.close)
         yield coordinator
 
 
 @contextlib.asynccontextmanager
-async def collector_of(address: str) -> AsyncIterator[str]:
+async def collector_of(address: str) -> AsyncIterator[Listening]:
     settings = Collecting(
         host="127.0.0.1", port=0, coordinator=Coordinator(address=address, security=Security()), cluster=Cluster(KAFKA),
-        fleet="default",
+        fleet="default", metrics=Address(host="127.0.0.1", port=0),
     )  # fmt: skip
     async with collecting(settings) as listening:
         yield listening

@@ -188,7 +188,7 @@ async def test_an_agent_whose_collector_is_killed_comes_back_by_another(kafka: K
         first = coordinator.collectors[0]
         async with collector_of(coordinator.coordinator) as other:
             await _join(coordinator, a)
-            coordinator.collectors = [other]
+            coordinator.collectors = [other.address]
             await _join(coordinator, b)
             Deadlock(a, b)
             before = await _ask(coordinator)

@@ -8,6 +8,7 @@ import click
 
 from detector.assembly.cluster import Cluster, KafkaUnavailableError, read_properties
 from detector.commands.shared.run import CommandError
+from detector.ops.address import AddressError, parse_address
 
 EPILOG = """\b
 Examples:
@@ -45,6 +46,10 @@ Kafka or no Java.
     "--partitions", default=4, show_default=True, type=click.IntRange(1, 10_000),
     help="Tasks that share the snapshots, of all fleets; the first start fixes it.",
 )  # fmt: skip
+@click.option(
+    "--metrics", metavar="HOST:PORT", envvar="STILLTRUE_ASSEMBLE_METRICS", show_envvar=True,
+    help="Serve /metrics for Prometheus here: lag, snapshots waiting and given up, records late, how long a batch takes.",
+)  # fmt: skip
 @click.option("--once", is_flag=True, help="Process what is there, then exit.")
 def assemble(
     kafka: str,
@@ -56,12 +61,17 @@ def assemble(
     give_up_seconds: float,
     report_bytes_max: int,
     partitions: int,
+    metrics: str | None,
     *,
     once: bool,
 ) -> None:
     """Assemble and judge snapshots until SIGINT or SIGTERM."""
     if "://" in out and state is None:
         raise CommandError(f"--out {out} is a URI: the state needs a directory of its own, --state DIR")
+    try:
+        listen = None if metrics is None else parse_address(metrics)
+    except AddressError as error:
+        raise CommandError(f"--metrics: {error}") from None
     try:
         from detector.spark.assembly.query import AssemblyPlan, run  # noqa: PLC0415 - Spark and Kafka are extras
         from detector.spark.streaming.query import StreamFailedError  # noqa: PLC0415
@@ -80,6 +90,6 @@ def assemble(
             partitions=partitions,
             once=once,
         )
-        run(plan, master, lambda text: click.echo(text, err=True))
+        run(plan, master, lambda text: click.echo(text, err=True), listen)
     except (KafkaUnavailableError, StreamFailedError) as error:
         raise CommandError(str(error)) from None

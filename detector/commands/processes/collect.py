@@ -13,7 +13,7 @@ from detector.collector.app import collect as run_collector
 from detector.collector.relay import Coordinator
 from detector.commands.shared.connection import security_options
 from detector.commands.shared.run import CommandError
-from detector.ops.address import AddressError, parse_address
+from detector.ops.address import Address, AddressError, parse_address
 from detector.ops.logs import configure
 from detector.service.grpc_api.roles import SecurityError
 from detector.service.settings import LOG_FORMATS
@@ -56,6 +56,10 @@ start as many as the agents need, and stop them at any time. Needs: pip install 
     type=click.IntRange(1, 10**7),
     help="Waits and calls in a report.",
 )
+@click.option(
+    "--metrics", metavar="HOST:PORT", envvar="STILLTRUE_COLLECT_METRICS", show_envvar=True,
+    help="Serve /metrics for Prometheus here: streams held, reports kept, refused and not kept, the coordinator's connection.",
+)  # fmt: skip
 @click.option("--log-format", type=click.Choice(LOG_FORMATS), default="logfmt", show_default=True, help="logfmt or json.")
 @security_options
 def collect(
@@ -73,6 +77,7 @@ def collect(
     allow_plaintext: bool,
     report_bytes_max: int,
     report_entries_max: int,
+    metrics: str | None,
     log_format: str,
     security: Security,
 ) -> None:
@@ -81,6 +86,7 @@ def collect(
     try:
         for each in coordinator.split(","):
             parse_address(each)
+        listen = None if metrics is None else _metrics_address(metrics)
         properties = read_properties(kafka_config)
         settings = Collecting(
             host=host,
@@ -93,9 +99,17 @@ def collect(
             key=agents_key_file,
             client_ca=agents_ca_file,
             allow_plaintext=allow_plaintext,
+            metrics=listen,
         )
-        asyncio.run(run_collector(settings, lambda address: click.echo(f"collecting grpc={address} coordinator={coordinator}")))
+        asyncio.run(run_collector(settings, lambda listening: click.echo(f"collecting {listening} coordinator={coordinator}")))
     except AddressError as error:
         raise CommandError(f"--coordinator: {error}") from None
     except (CollectorRefusedError, KafkaUnavailableError, SecurityError) as error:
         raise CommandError(str(error)) from None
+
+
+def _metrics_address(text: str) -> Address:
+    try:
+        return parse_address(text)
+    except AddressError as error:
+        raise CommandError(f"--metrics: {error}") from None

@@ -12,8 +12,9 @@ Rules:
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -25,9 +26,13 @@ from detector.analysis.results import CountsError
 from detector.archive.files import ArchiveError
 from detector.assembly.cluster import Cluster, KafkaUnavailableError
 from detector.assembly.kafka import make_topics
+from detector.ops.address import Address
+from detector.ops.exposition import exposed
+from detector.spark.assembly.metrics import AssemblyMetrics, Unread
 from detector.spark.assembly.processor import SAID, Assembly
 from detector.spark.assembly.record_source import NAME, RecordSource, source_options
-from detector.spark.assembly.writing import COUNTS, writing
+from detector.spark.assembly.tally import TallyFile
+from detector.spark.assembly.writing import COUNTS, HAPPENINGS, writing
 from detector.spark.java import JavaError
 from detector.spark.session import SparkFailedError, interruptible, open_session, plainly
 from detector.spark.streaming.published import Published
@@ -94,8 +99,13 @@ class _Batch:
         said.sparkSession.sparkContext.setJobDescription(f"stilltrue: batch {batch}, assembled and judged")
         counts = said.mapInArrow(writing(plan.cluster, made), COUNTS).collect()
         told = sum(row.verdicts for row in counts)
-        if not told:
-            return
+        if told:
+            self._publish(made, batch, told)
+        TallyFile(plan.state).add(batch, {name: sum(row[name] for row in counts) for name in (*HAPPENINGS, "verdicts")})
+
+    def _publish(self, made: Path, batch: int, told: int) -> None:
+        """Rule 2."""
+        plan = self._plan
         written = sum(pq.read_metadata(path).num_rows for path in made.glob("*.parquet"))
         if written != told:
             raise CountsError(f"{told} verdicts were written and {written} are in {made}: all workers must share the state")
@@ -106,8 +116,23 @@ class _Batch:
             published.put(str(made.parent.relative_to(plan.state) / TABLE), TABLE, batch)
 
 
-def run(plan: AssemblyPlan, master: str | None, progress: Callable[[str], None]) -> None:
-    """Assemble until stopped. Raises :class:`StreamFailedError`."""
+@contextmanager
+def _exposed(plan: AssemblyPlan, query: StreamingQuery, metrics: Address | None) -> Iterator[str]:
+    """``/metrics`` while the block runs: where it is."""
+    if metrics is None:
+        yield ""
+        return
+    unread = Unread(plan.cluster)
+    told = AssemblyMetrics(TallyFile(plan.state), lambda: query.lastProgress, unread)
+    try:
+        with exposed(told, metrics.host, metrics.port) as port:
+            yield f"http://{replace(metrics, port=port)}/metrics"
+    finally:
+        unread.close()
+
+
+def run(plan: AssemblyPlan, master: str | None, progress: Callable[[str], None], metrics: Address | None = None) -> None:
+    """Assemble until stopped; ``metrics``: where to serve them. Raises :class:`StreamFailedError`."""
     try:
         make_topics(plan.cluster)
         plan.state.mkdir(parents=True, exist_ok=True)
@@ -117,8 +142,9 @@ def run(plan: AssemblyPlan, master: str | None, progress: Callable[[str], None])
         try:
             with plainly("Spark failed"):
                 query = start(spark, plan)
-                progress(f"assembling from {plan.cluster.servers}")
-                follow(query, progress)
+                with _exposed(plan, query, metrics) as at:
+                    progress(f"assembling from {plan.cluster.servers}" + (f", metrics: {at}" if at else ""))
+                    follow(query, progress)
         finally:
             spark.stop()
     except (JavaError, KafkaUnavailableError, SparkFailedError, CountsError, ArchiveError) as error:

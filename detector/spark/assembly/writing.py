@@ -17,8 +17,10 @@ from detector.assembly.cluster import RESULTS, Cluster
 from detector.assembly.kafka import RecordProducer
 from detector.assembly.results import Result, message_of
 from detector.ops.atomic_file import sync
+from detector.spark.assembly.processor import ASKED, BEGUN, GIVEN_UP, JUDGED, LATE, UNASKED
 
-COUNTS = "snapshots long, verdicts long"
+HAPPENINGS = (BEGUN, ASKED, JUDGED, GIVEN_UP, UNASKED, LATE)
+COUNTS = ", ".join(f"{name} long" for name in (*HAPPENINGS, "verdicts"))
 Worker = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -26,19 +28,25 @@ def writing(cluster: Cluster, made: Path) -> Worker:
     """A worker from what the processor gives to counts; verdicts go to files in ``made``, one for each task."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        said = [(str(key), bytes(value)) for batch in batches for key, value, _ in _rows(batch)]
+        said: list[tuple[str, bytes]] = []
+        counts = dict.fromkeys(HAPPENINGS, 0)
+        for key, value, what, number in (row for batch in batches for row in _rows(batch)):
+            counts[what] += number
+            if value is not None:
+                said.append((key, bytes(value)))
         results = [(fleet, found) for fleet, found in (message_of(value) for _, value in said) if isinstance(found, Result)]
         rows = [verdict_row(verdict) | {"archive": fleet} for fleet, result in results for verdict in result.verdicts]
         if rows:
             _write(made, pa.Table.from_pylist(rows, schema=VERDICTS))
         if said:
             asyncio.run(_send(cluster, said))
-        yield pa.RecordBatch.from_pydict({"snapshots": [len(results)], "verdicts": [len(rows)]})
+        told = {**counts, "verdicts": len(rows)}
+        yield pa.RecordBatch.from_pydict({name: [count] for name, count in told.items()})
 
     return work
 
 
-def _rows(batch: pa.RecordBatch) -> Iterator[tuple[str, bytes, bool]]:
+def _rows(batch: pa.RecordBatch) -> Iterator[tuple[str, bytes | None, str, int]]:
     return zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from detector.ops.exposition import exposed
 from detector.spark.streaming.progress import Folder, Progress
 
 READ_TRIES_MAX = 3
@@ -39,6 +39,10 @@ class StreamMetrics(Collector):
             yield GaugeMetricFamily("stilltrue_stream_lag_seconds", text, value=max(0.0, self._clock() - min(marks)))
         counters = {
             "verdicts": ("Verdicts written, corrected ones included.", progress.verdicts),
+            "snapshots_mixed": (
+                "Snapshots left out, since detectors without an id have both taken them.",
+                progress.mixed.count(),
+            ),
             "verdicts_corrected": ("Verdicts that late reports corrected.", progress.corrected),
             "reports_late": ("Reports that came too late to count.", progress.late),
         }
@@ -58,12 +62,5 @@ class StreamMetrics(Collector):
 @contextmanager
 def served(folder: Folder, host: str, port: int) -> Iterator[int]:
     """Serve ``/metrics`` while the block runs; the port. Raises OSError when it cannot listen there."""
-    registry = CollectorRegistry()
-    registry.register(StreamMetrics(folder))
-    server, thread = start_http_server(port, host, registry)
-    try:
-        yield int(server.server_port)
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with exposed(StreamMetrics(folder), host, port) as listening:
+        yield listening

@@ -266,6 +266,7 @@ def test_the_metrics_say_what_the_newest_commit_says(tmp_path: Path) -> None:
     assert told == {
         "snapshots_waiting": 3, "snapshots_given_up": 2, "batches": 7, "lag_seconds": 600.0,
         "verdicts_total": 11, "verdicts_corrected_total": 5, "reports_late_total": 4,
+        "snapshots_mixed_total": 0,
     }  # fmt: skip
     with served(folder, "127.0.0.1", 0) as port, urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         assert "stilltrue_stream_lag_seconds" in answer.read().decode()

@@ -1,0 +1,21 @@
+"""What whoever assembles may remember of the snapshots before; it makes the next result faster, and no different."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from detector.core.waits.resolved import Resolved
+from stilltrue.protocol.report import Report
+
+
+class Recent(Protocol):
+    """Reports that say what they said before, and what they came to."""
+
+    def report(self, record: bytes) -> Report:
+        """The report of a record. Raises as :func:`~detector.assembly.records.report_of`."""
+
+    def resolved(self, fleet: str) -> Resolved | None:
+        """What the fleet's last snapshot came to."""
+
+    def keep(self, fleet: str, resolved: Resolved | None) -> None:
+        """Remember what a snapshot came to."""

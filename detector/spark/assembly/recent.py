@@ -1,0 +1,50 @@
+"""What one worker remembers of the snapshots before: a report that says the same is not decoded again, nor resolved.
+
+It makes a result faster and no different: what is remembered is looked at as :mod:`detector.core.waits.resolved` says.
+"""
+
+from __future__ import annotations
+
+from detector.assembly.records import report_of
+from detector.core.waits.resolved import Resolved
+from detector.service.grpc_api.report_reader import ReportReader, split
+from stilltrue.protocol.report import Report
+
+MEMBERS_MAX = 20_000
+"""Of all fleets together; with more, everything is forgotten and learnt again."""
+
+
+class RecentReports:
+    """Bounded by members; a worker that was started anew has none of it."""
+
+    def __init__(self, members_max: int = MEMBERS_MAX) -> None:
+        """``members_max``: of whom it remembers."""
+        self._members_max = members_max
+        self._readers: dict[bytes, ReportReader] = {}
+        self._resolved: dict[str, Resolved] = {}
+
+    def report(self, record: bytes) -> Report:
+        """The report of a record. Raises as :func:`~detector.assembly.records.report_of`."""
+        found = split(record[1:])
+        if found is None:
+            return report_of(record)
+        reader = self._readers.get(found.process)
+        if reader is None:
+            if len(self._readers) >= self._members_max:
+                self._readers.clear()
+                self._resolved.clear()
+            reader = self._readers[found.process] = ReportReader()
+        again = reader.again(found)
+        if again is not None:
+            return again
+        told = found.message()
+        return report_of(record) if told is None else reader.decoded(told, found)
+
+    def resolved(self, fleet: str) -> Resolved | None:
+        """What the fleet's last snapshot came to."""
+        return self._resolved.get(fleet)
+
+    def keep(self, fleet: str, resolved: Resolved | None) -> None:
+        """Remember what a snapshot came to."""
+        if resolved is not None and len(resolved.parts) <= self._members_max:
+            self._resolved[fleet] = resolved
