@@ -17,7 +17,13 @@ from dataclasses import dataclass, replace
 
 from google.protobuf.message import DecodeError
 
-from detector.service.grpc_api.report_checks import check_bytes, check_entries, check_owner, not_a_request
+from detector.service.grpc_api.report_checks import (
+    check_bytes,
+    check_entries,
+    check_owner,
+    check_weight,
+    not_a_request,
+)
 from detector.service.grpc_api.report_reader import ReportReader, check_moments, check_times, split
 from stilltrue.model import CallNumber, ProcessId, SnapshotId, WaitNumber
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report, ServedCall
@@ -69,6 +75,7 @@ class Intake:
             if found is not None and (again := self._reader.again(found)) is not None:
                 check_moments("cut_at", (again.cut_at,))
                 return again
+            check_weight(data, pb.ConnectRequest, self._entries_max)
             message = None if found is None else found.message()
             if message is None:
                 request = pb.ConnectRequest.FromString(data)

@@ -7,7 +7,10 @@ member is serialised once.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from time import monotonic
+from typing import TypeVar
 
 import grpc
 import grpc.aio
@@ -30,13 +33,21 @@ from detector.service.grpc_api.agent_stream import (
     Turns,
 )
 from detector.service.grpc_api.relay import RelayedContext
-from detector.service.grpc_api.report_checks import RefusedError, check_bytes, check_entries, check_owner, not_a_request
+from detector.service.grpc_api.report_checks import (
+    RefusedError,
+    check_bytes,
+    check_entries,
+    check_owner,
+    check_weight,
+    not_a_request,
+)
 from detector.service.grpc_api.report_reader import ReportBytes, ReportReader, check_moments, check_times, split
 from detector.service.grpc_api.roles import Roles
 from detector.service.grpc_api.security import bearer_token, certificate_names
 from detector.service.metrics import Metrics, detector_version
 from detector.service.settings import Settings
 from stilltrue.model import SnapshotId
+from stilltrue.protocol.report import Report
 from stilltrue.protocol.stamp import NUMBER_MAX
 from stilltrue.protocol.wire.cure import cured_from_wire
 from stilltrue.protocol.wire.look import look_from_wire
@@ -45,8 +56,12 @@ from stilltrue.protocol.wire.values import MalformedError, process_from_wire, pr
 from stilltrue.v1 import agent_pb2 as pb
 from stilltrue.v1 import snapshot_pb2 as snapshot_pb
 
+Decoded = TypeVar("Decoded")
+
 AGENT_SERVICE = "stilltrue.v1.AgentService"
 HELLO_BYTES_MAX = 64 * 1024
+APART_BYTES_MIN = 128 * 1024
+"""A message of this size is decoded on a thread: it takes tens of milliseconds, and one of many waits half a second."""
 _HELLO_SECONDS_MAX = 10.0
 _BLIND_MAX = 10
 _BLIND_CHARACTERS_MAX = 200
@@ -77,7 +92,8 @@ class AgentServicer:
         self._metrics = metrics
         self._log = log
         self._news, self._writes = Turns(NEWS_PER_TURN), Turns(MARKERS_PER_TURN)
-        driver.unread = lambda: self._news.crowded() or self._writes.crowded()
+        self._decoding = asyncio.Lock()
+        driver.unread = lambda: self._news.crowded() or self._writes.crowded() or self._decoding.locked()
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The service, for :meth:`grpc.aio.Server.add_generic_rpc_handlers`."""
@@ -192,20 +208,22 @@ class AgentServicer:
 
     async def _take_bytes(self, member: Member, data: bytes, reader: ReportReader) -> None:
         check_bytes(data, self._settings.report_bytes_max)
-        found = split(data)
+        found, size = split(data), len(data)
         try:
             if found is None:
-                request = self._read(data)
+                request = await self._apart(size, partial(self._read, data))
                 if not request.HasField("difference"):
-                    self._take(member, request, reader)
+                    await self._take(member, request, reader, size)
                     return
-                found, data = reader.restored(request.difference, self._settings.report_bytes_max), b""
+                difference, most = request.difference, self._settings.report_bytes_max
+                found = await self._apart(max(size, reader.told_bytes), partial(reader.restored, difference, most))
+                data, size = b"", len(found.rest)
             if not self._is_useless(member, found):
-                await self._take_found(member, data, found, reader)
+                await self._take_found(member, data, found, reader, size)
         except DecodeError:
             raise not_a_request() from None
 
-    async def _take_found(self, member: Member, data: bytes, found: ReportBytes, reader: ReportReader) -> None:
+    async def _take_found(self, member: Member, data: bytes, found: ReportBytes, reader: ReportReader, size: int) -> None:
         """A report that is not useless by its heading; one that says something new has to wait for its turn.
 
         ``data``: the message that it was found in; empty if it was told as a difference.
@@ -217,26 +235,39 @@ class AgentServicer:
             return
         self._driver.heard(member)
         await self._news.mine()
-        if (message := found.message()) is None:
-            if not data:
-                raise MalformedError("difference.pieces: a field of the heading")
-            self._take(member, self._read(data), reader)
+        if (message := await self._apart(size, partial(self._message, found))) is not None:
+            await self._take_report(member, message, reader, found, size)
+        elif not data:
+            raise MalformedError("difference.pieces: a field of the heading")
         else:
-            self._take_report(member, message, reader, found)
+            await self._take(member, await self._apart(size, partial(self._read, data)), reader, size)
 
-    def _take(self, member: Member, request: pb.ConnectRequest, reader: ReportReader) -> None:
+    def _message(self, found: ReportBytes) -> snapshot_pb.Report | None:
+        check_weight(found.rest, snapshot_pb.Report, self._settings.report_entries_max)
+        return found.message()
+
+    async def _apart(self, size: int, decode: Callable[[], Decoded]) -> Decoded:
+        """What ``decode`` gives; for ``size`` bytes that take long, on a thread, one after the other: the loop goes on."""
+        if size < APART_BYTES_MIN:
+            return decode()
+        async with self._decoding:
+            return await asyncio.to_thread(decode)
+
+    async def _take(self, member: Member, request: pb.ConnectRequest, reader: ReportReader, size: int) -> None:
         match request.WhichOneof("message"):
             case "report":
                 if not self._is_useless(member, request.report):
-                    self._take_report(member, request.report, reader, None)
+                    await self._take_report(member, request.report, reader, None, size)
             case "lease":
                 self._lease(member, request.lease)
             case "looked":
-                self._driver.looked(member, look_from_wire(member.name, request.looked))
+                look = await self._apart(size, partial(look_from_wire, member.name, request.looked))
+                self._driver.looked(member, look)
             case "cured":
                 self._cures.cured(member, cured_from_wire(member.name, request.cured))
             case "stacks_found":
-                self._stacks.found(member, found_from_wire(member.name, request.stacks_found))
+                stacks = await self._apart(size, partial(found_from_wire, member.name, request.stacks_found))
+                self._stacks.found(member, stacks)
             case "wish":
                 self._driver.requested(member, request.wish.reason, request.wish.covered_seconds)
             case "goodbye":
@@ -254,13 +285,12 @@ class AgentServicer:
             member.sight = _sight(lease.sight)
         self._driver.leased(member, SnapshotId(lease.colour), lease.reports_dropped, lease.stamps_refused)
 
-    def _take_report(
-        self, member: Member, message: snapshot_pb.Report, reader: ReportReader, found: ReportBytes | None
+    async def _take_report(
+        self, member: Member, message: snapshot_pb.Report, reader: ReportReader, found: ReportBytes | None, size: int
     ) -> None:
         check_entries(message, self._settings.report_entries_max)
-        report = reader.decoded(message, found)
+        report = await self._apart(size, partial(_decoded, message, reader, found))
         check_owner(report, member.process)
-        check_times(report)
         self._driver.reported(member, report)
 
     def _is_useless(self, member: Member, report: snapshot_pb.Report | ReportBytes) -> bool:
@@ -270,11 +300,17 @@ class AgentServicer:
         return own and numbers and self._driver.refuses(member, SnapshotId(report.after), SnapshotId(report.snapshot))
 
     def _read(self, data: bytes) -> pb.ConnectRequest:
-        check_bytes(data, self._settings.report_bytes_max)
+        check_weight(data, pb.ConnectRequest, self._settings.report_entries_max)
         try:
             return pb.ConnectRequest.FromString(data)
         except DecodeError:
             raise not_a_request() from None
+
+
+def _decoded(message: snapshot_pb.Report, reader: ReportReader, found: ReportBytes | None) -> Report:
+    report = reader.decoded(message, found)
+    check_times(report)
+    return report
 
 
 def _sight(sight: pb.Sight) -> Sight:

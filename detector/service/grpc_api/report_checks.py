@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import grpc
+from google.protobuf.message import Message
 
 from detector.ops.text import cut
+from detector.service.grpc_api.message_weight import FIELDS_PER_ENTRY, too_heavy
 from stilltrue.model import ProcessId
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.wire.values import MalformedError
@@ -31,11 +33,20 @@ def check_bytes(data: bytes, most: int) -> None:
         raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, text, "oversized")
 
 
+def check_weight(data: bytes, message: type[Message], entries_max: int) -> None:
+    """Refuse a message that says more than so many entries can, before it is decoded; ``message``: what it is."""
+    if too_heavy(data, message, FIELDS_PER_ENTRY * entries_max):
+        text = f"a message of more than {FIELDS_PER_ENTRY * entries_max} fields, as much as {entries_max} entries may have"
+        raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{text} (--report-entries-max)", "oversized")
+
+
 def check_entries(report: pb.Report, most: int) -> None:
     """Refuse a report that says too much."""
-    entries = len(report.waits) + len(report.made) + len(report.served)
-    if entries > most:
-        text = f"a report of {entries} waits and calls; at most {most} are accepted (--report-entries-max)"
+    calls = len(report.waits) + len(report.made) + len(report.served)
+    others = len(report.pools) + len(report.holds) + len(report.sent_over) + len(report.held_up)
+    if calls + others > most:
+        text = f"a report of {calls} waits and calls and {others} pools, shares and connections"
+        text = f"{text}; at most {most} are accepted (--report-entries-max)"
         raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, text, "oversized")
 
 

@@ -100,6 +100,11 @@ class ReportReader:
         self._told = b""
         """What the last difference came to, and of which snapshot it was, whether or not it was taken."""
 
+    @property
+    def told_bytes(self) -> int:
+        """The size of what the last difference came to."""
+        return len(self._told)
+
     def restored(self, difference: agent_pb2.Difference, bytes_max: int) -> ReportBytes:
         """The report that a difference tells. Raises :class:`MalformedError`."""
         if difference.base != self._base and difference.base:

@@ -1,0 +1,94 @@
+"""How much a message would come to, counted over its bytes before it is decoded.
+
+A field of two bytes becomes an object of hundreds: 15 MB of small entries took gigabytes. The walk ends as soon as there are
+too many, so what it costs is bounded, too. A message that is too short to hold so many is not looked through.
+
+Rules:
+
+1. A message, a string and bytes count as one each, wherever they stand; what is no field of a known message is not looked into.
+2. Numbers count as one for each eight of them, packed or not.
+3. Bytes that are no message count for what they hold up to there: whoever decodes them says what is wrong.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.message import Message
+
+NUMBERS_PER_ENTRY = 8
+FIELDS_PER_ENTRY = 10
+"""As many as a wait or a call has at most, in the reports of an ordinary process."""
+_BYTES_MIN = 2
+_CONTINUED = bytes(range(0x80, 0x100))
+_TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
+
+
+@cache
+def _kinds(message: Any) -> tuple[dict[int, Any], frozenset[int]]:
+    """By number: the messages among its fields; and which fields are numbers, and may be packed."""
+    messages = {field.number: field.message_type for field in message.fields if field.message_type is not None}
+    numbers = (field.number for field in message.fields if field.message_type is None and field.type not in _TEXTS)
+    return messages, frozenset(numbers)
+
+
+def too_heavy(data: bytes, message: type[Message], most: int) -> bool:
+    """Whether ``data``, as such a message, comes to more than ``most``."""
+    return len(data) > most * _BYTES_MIN and weight(data, message, most) > most
+
+
+def weight(data: bytes, message: type[Message], most: int) -> int:
+    """What it comes to, or any number above ``most``."""
+    found = numbers = 0
+    todo: list[tuple[int, int, Any]] = [(0, len(data), message.DESCRIPTOR)]
+    while todo:
+        at, end, kind = todo.pop()
+        messages, packed = _kinds(kind)
+        while at < end and found + numbers // NUMBERS_PER_ENTRY <= most:
+            try:
+                tag, at = _number(data, at)
+                if tag & 7 != 2:
+                    numbers += 1
+                    at = _after_number(data, at, tag & 7)
+                    continue
+                length, at = _number(data, at)
+            except (IndexError, ValueError):
+                break
+            found += 1
+            field = tag >> 3
+            if field in messages and length:
+                todo.append((at, min(at + length, end), messages[field]))
+            elif field in packed:
+                numbers += len(data[at : at + length].translate(None, _CONTINUED))
+            at += length
+    return found + numbers // NUMBERS_PER_ENTRY
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """A number of base 128, and where what follows it begins."""
+    byte = data[at]
+    if byte < 0x80:
+        return byte, at + 1
+    number, shift = byte & 0x7F, 7
+    while byte >= 0x80:
+        at += 1
+        byte = data[at]
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if shift > 70:
+            raise ValueError("more bytes than a number has")
+    return number, at + 1
+
+
+def _after_number(data: bytes, at: int, wire: int) -> int:
+    match wire:
+        case 0:
+            return _number(data, at)[1]
+        case 1:
+            return at + 8
+        case 5:
+            return at + 4
+        case _:
+            raise ValueError("groups are not used")
