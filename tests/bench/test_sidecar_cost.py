@@ -66,6 +66,32 @@ async def main():
 asyncio.run(main())
 """
 """The neighbour: the same relaying by grpc.aio's own server and channel, which records nothing and is not transparent."""
+BYTES = """
+import asyncio, sys
+class End(asyncio.Protocol):
+    def __init__(self, other=None):
+        self.other, self.transport, self.waiting = other, None, []
+    def connection_made(self, transport):
+        self.transport = transport
+        if self.other is None:
+            self.other = End(self)
+            host, _, port = sys.argv[1].partition(":")
+            connecting = asyncio.get_running_loop().create_connection(lambda: self.other, host, port)
+            self.task = asyncio.ensure_future(connecting)
+        transport.writelines(self.waiting)
+    def data_received(self, data):
+        to = self.other.transport
+        to.write(data) if to is not None else self.other.waiting.append(data)
+    def connection_lost(self, _):
+        if self.other.transport is not None:
+            self.other.transport.close()
+async def main():
+    server = await asyncio.get_running_loop().create_server(End, "127.0.0.1", 0)
+    print(f"listening inbound=127.0.0.1:{server.sockets[0].getsockname()[1]}", flush=True)
+    await server.serve_forever()
+asyncio.run(main())
+"""
+"""The floor: what two sockets and Python's event loop cost when nobody looks at what passes."""
 
 
 @contextmanager
@@ -123,6 +149,8 @@ def measure(rounds: int) -> dict[str, tuple[float, float, float]]:
     """For each way: p50 in seconds, calls a second, and the processor seconds a call of what is between."""
     with ExitStack() as stack:
         _, program = stack.enter_context(started("-c", PROGRAM))
+        relay, at_relay = stack.enter_context(started("-c", BYTES, program["inbound"]))
+        again, at_again = stack.enter_context(started("-c", BYTES, at_relay["inbound"]))
         proxy, at_proxy = stack.enter_context(started("-c", PROXY, program["inbound"]))
         server, at_server = stack.enter_context(sidecar("--app", program["inbound"]))
         client, at_client = stack.enter_context(sidecar("--app", program["inbound"], "--upstream", at_server["inbound"]))
@@ -130,6 +158,8 @@ def measure(rounds: int) -> dict[str, tuple[float, float, float]]:
             "around": (program["inbound"], []),
             "through one (in)": (at_server["inbound"], [server]),
             "through two (out, in)": (at_client["outbound"], [client, server]),
+            "bytes through one": (at_relay["inbound"], [relay]),
+            "bytes through two": (at_again["inbound"], [again, relay]),
             "a proxy of grpc.aio": (at_proxy["inbound"], [proxy]),
         }
         seconds: dict[str, list[float]] = {way: [] for way in ways}
@@ -149,7 +179,7 @@ def measure(rounds: int) -> dict[str, tuple[float, float, float]]:
 @pytest.mark.longer
 def test_calls_pass_at_a_cost() -> None:
     figures = measure(1)
-    assert list(figures) == ["around", "through one (in)", "through two (out, in)", "a proxy of grpc.aio"]
+    assert len(figures) == 6
     assert all(p50 > 0 and rate > 0 for p50, rate, _ in figures.values())
 
 
