@@ -16,7 +16,7 @@ from detector.analysis.counters import DAILY, DAY, Ends
 from detector.analysis.engine import Engine
 from detector.analysis.findings.coverage import HEADERS, Headers, read_units
 from detector.analysis.kernels import HEADS, LEFT_OUT, VERDICTS, Count, Evaluate, heads_of
-from detector.analysis.results import CountsError, Manifest, ResultFile, Results
+from detector.analysis.results import Manifest, ResultFile, Results, check_rows
 from detector.analysis.verdicts import FOUND
 from detector.archive.units import Archive, Unit, by_day
 from stilltrue import __version__
@@ -125,9 +125,7 @@ class Days:
 
     def _check(self, told: int) -> None:
         written = sum(file.rows for file in self.results.written(VERDICTS))
-        if written != told:
-            where = f"{self.results.location}/{VERDICTS}"
-            raise CountsError(f"{told} verdicts were written and {written} are in {where}: all workers must share --out")
+        check_rows(told, written, f"{self.results.location}/{VERDICTS}")
 
 
 def _source(units: Iterable[Unit], *more: Any) -> str:

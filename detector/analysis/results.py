@@ -37,6 +37,12 @@ class CountsError(RuntimeError):
     """What was read and what was written do not agree; one line with the numbers."""
 
 
+def check_rows(told: int, written: int, where: str, *, shared: str = "--out") -> None:
+    """The verdicts that the workers said they wrote are those that are there. Raises :class:`CountsError`."""
+    if written != told:
+        raise CountsError(f"expected {told} verdicts in {where}, found {written}: do all workers share {shared}?")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultFile:
     """One file of a table: its ``path`` from the output folder on, and how many rows it has."""

@@ -221,7 +221,7 @@ def test_results_that_did_not_arrive_fail_with_the_numbers(location: Path, tmp_p
 
     archive = open_archive(str(location))
     count = 2 * archive.rows("snapshots")
-    with pytest.raises(CountsError, match=f"^{count} verdicts were written and 0 are in .*out/verdicts"):
+    with pytest.raises(CountsError, match=rf"^expected {count} verdicts in .*out/verdicts, found 0: do all workers"):
         analyze(Elsewhere(), archive, str(tmp_path / "out"), progress=lambda _: None)
     assert not (tmp_path / "out" / "report.html").exists()
 

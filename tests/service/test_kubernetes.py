@@ -119,7 +119,7 @@ async def test_pods_are_read_page_by_page_and_again_when_they_change(api: Api, r
 
 
 async def test_a_service_without_pods_is_not_known(api: Api, reading: Any) -> None:
-    assert "is its name right?" in (await reading(lambda pods: bool(pods.unknown))).unknown
+    assert "check its name" in (await reading(lambda pods: bool(pods.unknown))).unknown
 
 
 async def test_what_was_known_stays_for_a_while_when_the_api_server_does_not_answer(api: Api, reading: Any) -> None:
@@ -177,7 +177,7 @@ def test_pods_and_names_are_expected_together() -> None:
 
 async def test_without_a_token_the_pods_are_not_known(api: Api, reading: Any) -> None:
     (api.account / "token").unlink()
-    assert "FileNotFoundError" in (await reading(lambda pods: bool(pods.unknown) and "name right" not in pods.unknown)).unknown
+    assert "FileNotFoundError" in (await reading(lambda pods: bool(pods.unknown) and "check its name" not in pods.unknown)).unknown
 
 
 async def test_termination_waits_for_every_pod_of_the_service(

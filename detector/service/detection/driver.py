@@ -356,7 +356,7 @@ class Driver:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def _arm(self, begun: float) -> None:
-        """Look at the clock anew, once for all that happens in this turn of the loop, of which something was ``begun``."""
+        """Set the timer again, at most once in a turn of the event loop. ``begun``: when the current work started."""
         if not self._arming:
             self._arming = True
             asyncio.get_running_loop().call_soon(self._set_timer, begun)

@@ -67,7 +67,7 @@ class Pace:
 
 
 class Turns:
-    """Shares the event loop: so much dear work in each turn; what is beyond has the next ones, first come, first served."""
+    """Limits the expensive work in one turn of the event loop; the rest waits for the next turns, in the order of arrival."""
 
     def __init__(self, most: int) -> None:
         """``most``: how many may go on in one turn."""
@@ -81,7 +81,7 @@ class Turns:
         return bool(self._waiting) or asyncio.get_running_loop().time() < self._crowded_at + CROWDED_SECONDS
 
     async def mine(self) -> None:
-        """Wait until it is one's turn."""
+        """Wait for a turn."""
         if self._left and not self._waiting:
             self._left -= 1
             self._arm()

@@ -60,7 +60,7 @@ class ServicePods:
         self._read_at[service] = time.monotonic()
         if self._failures.pop(service, None) is not None:
             self._log.info("pods of service read again", service=service, pods=len(names))
-        self._found(service, Pods(names=names) if names else Pods(unknown="it has none; is its name right?"))
+        self._found(service, Pods(names=names) if names else Pods(unknown="it has no pods: check its name"))
 
     def _failed(self, service: str, reason: str) -> None:
         if self._failures.get(service) != reason:

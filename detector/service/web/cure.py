@@ -97,7 +97,7 @@ class CurePages:
         body = await request.content.read(BODY_BYTES_MAX + 1)
         given = parse_qs(body[:BODY_BYTES_MAX].decode(errors="replace")).get("secret", [""])[0]
         if len(body) > BODY_BYTES_MAX or not hmac.compare_digest(given.encode(), self._secret.encode()):
-            raise web.HTTPForbidden(reason="this form is of another page, or of before the detector's restart: open it again")
+            raise web.HTTPForbidden(reason="this form has expired, or the detector was restarted: reload the page")
 
     def _refused(self, id: str, text: str, status: HTTPStatus) -> Answer:
         page = self._render("cure", f"{id} - Stilltrue", incident_id=id, plan=None, secret="", refused=text)

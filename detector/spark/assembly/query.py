@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from detector.analysis.results import CountsError
+from detector.analysis.results import CountsError, check_rows
 from detector.archive.files import ArchiveError
 from detector.assembly.cluster import Cluster, KafkaUnavailableError
 from detector.assembly.kafka import make_topics
@@ -107,8 +107,7 @@ class _Batch:
         """Rule 2."""
         plan = self._plan
         written = sum(pq.read_metadata(path).num_rows for path in made.glob("*.parquet"))
-        if written != told:
-            raise CountsError(f"{told} verdicts were written and {written} are in {made}: all workers must share the state")
+        check_rows(told, written, str(made), shared="--state")
         state, results = Storage(location=str(plan.state)), Storage(location=plan.out)
         published = Published(results=results, state=state)
         if not results.names(f"{TABLE}/batch={batch}"):

@@ -25,7 +25,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from detector.analysis.results import CountsError
+from detector.analysis.results import check_rows
 from detector.analysis.verdicts import FOUND
 from detector.archive.deduplicate import mixed_text
 from detector.archive.files import ArchiveFiles
@@ -117,9 +117,7 @@ def check_count(state: Storage, folder: str, told: int) -> None:
     """Rule 4. Raises :class:`CountsError`."""
     names = [name for name in state.names(folder) if name.endswith(".parquet")]
     written = sum(pq.read_metadata(pa.BufferReader(state.read(f"{folder}/{name}"))).num_rows for name in names)
-    if written != told:
-        where = f"{state.location}/{state.folder}/{folder}"
-        raise CountsError(f"{told} verdicts were written and {written} are in {where}: all workers must share --out")
+    check_rows(told, written, f"{state.location}/{state.folder}/{folder}")
 
 
 def assembling(plan: StreamPlan, before: Progress, step: str) -> Worker:

@@ -34,6 +34,6 @@ class ColourBudget:
         self._at = now
         if ahead > self._left:
             raise ColourRefusedError(
-                f"colour {colour} is too far ahead of the newest snapshot ({newest}): it was forged, restart the process"
+                f"snapshot number {colour} is too far ahead of the newest ({newest}): a stamp was forged, restart the process"
             )
         self._left -= ahead

@@ -1,4 +1,4 @@
-"""Stamps in gRPC metadata (rule 9): ours alone goes out, and one from one friend comes in."""
+"""Stamps in gRPC metadata (rule 9). Outgoing: any other is removed, ours is added. Incoming: exactly one counts."""
 
 from __future__ import annotations
 

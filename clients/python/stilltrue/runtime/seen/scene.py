@@ -245,7 +245,7 @@ class LiveScene:
         return None
 
     def has_moved(self, ident: int) -> bool:
-        """Whether a thread has run since it was read. Who ends its wait is asked for himself, if he waits at all."""
+        """Whether a thread has run since it was read. Whether whoever ends its wait can go on is a question of its own."""
         return self._where.get(ident) != self.where_now(ident)
 
     def where_now(self, ident: int) -> tuple[object, ...]:

@@ -8,8 +8,8 @@ Rules:
 3. What is called by those who do not name it (a handler in a registry, what a ``with`` block's exit or a finalizer runs) ends
    what it carries, where its code speaks of ending things. What it names of its module does not count: nearly every program
    has a list of functions that requests from outside may call.
-4. A name that is looked up by text is named (:mod:`~stilltrue.runtime.look.code.lookups`); where it is computed, so are all
-   methods of the objects near by.
+4. A name that is passed to ``getattr`` and the like counts as named (:mod:`~stilltrue.runtime.look.code.lookups`); where the
+   text is computed, so do all methods of the objects near by.
 5. Who calls ``release()`` only on what the same function has taken does not speak of releasing what others have, unless
    it may be suspended in between (the generator of a context manager).
 """

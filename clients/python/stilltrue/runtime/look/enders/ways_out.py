@@ -169,7 +169,7 @@ class Search:
         writes = place.task is not None and place.serves is not None  # who has its context may send its caller an item
         handles += contexts_of(place) if place.party in self._carried or writes else []
         lost = any(party == place.party and wait is None for party, wait in self._of_shares.items())
-        doubt = "who has what it waits for could not be read again" if lost else _doubt_beneath(place)
+        doubt = "who holds what it waits for could not be read again" if lost else _doubt_beneath(place)
         return Found(place, handles, [] if place.task is None else kin_of(place.task), doubt=doubt)
 
     # -- who acts ------------------------------------------------------------------------------------------------------

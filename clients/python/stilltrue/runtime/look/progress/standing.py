@@ -89,9 +89,9 @@ class Standing:
         return BY_ITSELF if holder is None else Goes(parties=frozenset((holder,)))
 
     def _once(self, key: object, find: Callable[[], Goes]) -> Goes:
-        """What ``find`` says, once. Who is asked about again meanwhile waits for himself: never, as far as that goes.
+        """What ``find`` says, remembered. A key that is asked about while it is being answered waits for itself: ``NEVER``.
 
-        What leant on such an answer is forgotten when the one that was asked about is known, and found again then.
+        Answers that relied on that are forgotten once the key itself is answered, and found again then.
         """
         if key in self._known:
             return self._known[key]

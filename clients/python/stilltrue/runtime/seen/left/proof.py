@@ -10,8 +10,8 @@ Rules:
    attributes of its own classes only, and of what is derived from them.
 3. No method of it is kept by anybody that would give it back (a callback, an exit stack, a condition).
 4. It is a resource: those who wait give it back once they have it. What nobody ever gives back is a place to park.
-5. Those who wait for it have not run meanwhile. Whoever gives it back wakes one of them: so it was with the same holder while
-   all of this was read, or with nobody.
+5. Those who wait for it have not run meanwhile. A release would have woken one of them, so the lock has not changed hands
+   while all of this was read.
 """
 
 from __future__ import annotations
