@@ -48,6 +48,13 @@ DURATION = {"type": "string", "pattern": r"^([0-9]+(ms|[smhdwy]))+$"}
 STRINGS = {"type": "array", "items": {"type": "string"}}
 EXACT: dict[str, Mapping[str, Any]] = {
     "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
+    "scaleOut.assembly.image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
+    "scaleOut.assembly.persistence.size": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?([KMGTPE]i?)?$"},
+    "scaleOut.assembly.partitions": {"type": "integer", "minimum": 1, "maximum": 10_000},
+    "scaleOut.collectors.replicas": {"type": "integer", "minimum": 1},
+    "scaleOut.collectors.tlsSecret": NAME,
+    "scaleOut.kafka.configSecret": NAME,
+    "scaleOut.kafka.servers": {"type": "string", "pattern": r"^([^:, ]+:[0-9]+(,[^:, ]+:[0-9]+)*)?$"},
     "pipeline.cronjob.image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
     "image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
     "detector.logFormat": {"enum": ["json", "logfmt"]},

@@ -66,6 +66,15 @@ app.kubernetes.io/part-of: stilltrue
 {{- end -}}
 {{- end -}}
 
+{{/* Where agents connect: to the detector, or past one detector to the collectors. */}}
+{{- define "stilltrue.agentsAddress" -}}
+{{- if .Values.scaleOut.enabled -}}
+{{- printf "%s-collectors.%s.svc.%s:%d" (include "stilltrue.fullname" .) .Release.Namespace .Values.clusterDomain (int .Values.service.grpcPort) -}}
+{{- else -}}
+{{- include "stilltrue.detectorAddress" . -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "stilltrue.tlsSecret" -}}
 {{- if .Values.tls.existingSecret -}}
 {{- .Values.tls.existingSecret -}}
@@ -95,6 +104,9 @@ app.kubernetes.io/part-of: stilltrue
 {{- $names := .Values.certificate.extraDnsNames -}}
 {{- if .Values.standby.enabled -}}
 {{- $names = append $names (printf "*.%s-headless.%s.svc.%s" (include "stilltrue.fullname" .) .Release.Namespace .Values.clusterDomain) -}}
+{{- end -}}
+{{- if .Values.scaleOut.enabled -}}
+{{- $names = append $names (include "stilltrue.agentsAddress" . | splitList ":" | first) -}}
 {{- end -}}
 {{- toJson $names -}}
 {{- end -}}

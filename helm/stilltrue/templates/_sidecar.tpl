@@ -21,7 +21,7 @@ Takes a dict:
 {{- if not $own -}}
 {{- fail "stilltrue.sidecar needs stilltrue.sidecar.detector in the values: where the detector listens, as HOST:PORT" -}}
 {{- end -}}
-{{- $detector = include "stilltrue.detectorAddress" .root -}}
+{{- $detector = include "stilltrue.agentsAddress" .root -}}
 {{- end -}}
 {{- $inbound := required "stilltrue.sidecar needs inbound: the port that takes the calls from outside" .inbound -}}
 - name: stilltrue
@@ -144,7 +144,7 @@ container:
 {{- if .Values.sidecar.detector -}}
 {{- .Values.sidecar.detector -}}
 {{- else if .Values.detector.enabled -}}
-{{- include "stilltrue.detectorAddress" . -}}
+{{- include "stilltrue.agentsAddress" . -}}
 {{- else -}}
 {{- fail "sidecar.detector is needed where detector.enabled is false: where the detector listens, as HOST:PORT" -}}
 {{- end -}}
