@@ -1,8 +1,9 @@
 """What the assembly of large fleets costs: ``python -m tests.bench.fleet.assembled 1000 3000 10000`` prints a table and fits.
 
 Reports of real size go to a real broker as collectors write them, and their header after them; ``stilltrue assemble`` gives the
-result. There are no agents and no coordinator here: ``tests.bench.fleet.collected`` has them. Of all that Spark does not do in
-proportion to the fleet, a fit over several sizes tells the slope; ``--for 100000`` says what it comes to there.
+result. There are no agents and no coordinator here: ``tests.bench.fleet.collected`` has them. A fit over several sizes tells
+the slope; ``--for 100000`` says what it comes to there. With ``--churn 1`` no report says what the one before it said: so a
+fleet costs that is larger than what a worker remembers.
 """
 
 from __future__ import annotations
@@ -98,8 +99,8 @@ def _reports(fleet: Fleet, snapshot: int) -> list[bytes]:
     return [report_record(REPORT_TAG + bytes(varint(len(report))) + report) for report in made]
 
 
-async def _measured(members: int, snapshots: int) -> dict[str, Any]:
-    fleet = Fleet(members=members)
+async def _measured(members: int, snapshots: int, churn: float) -> dict[str, Any]:
+    fleet = Fleet(members=members, churn=churn)
     named = (fleet.process(index) for index in range(members))
     processes = [
         ProcessId(service=each.service, instance=ProcessName(each.instance), incarnation=each.incarnation) for each in named
@@ -135,12 +136,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("members", type=int, nargs="*", default=[1000, 3000, 10_000])
     parser.add_argument("--snapshots", type=int, default=3)
+    parser.add_argument("--churn", type=float, default=0.0, help="share of the fleet whose calls are others in each snapshot")
     parser.add_argument("--for", dest="reckoned", type=int, default=100_000, help="the size to reckon the figures of")
     given = parser.parse_args()
     sys.stdout.write(f"load {os.getloadavg()[0]:.1f}\n\n{HEAD}")
     found = []
     for members in given.members:
-        one = asyncio.run(_measured(members, given.snapshots))
+        one = asyncio.run(_measured(members, given.snapshots, given.churn))
         found.append(one)
         sys.stdout.write(f"| {members} | {one['holds']} | {' | '.join(f'{one[part]:.2f}' for part in PARTS)} |\n")
         sys.stdout.flush()
