@@ -26,6 +26,8 @@ from tests.http.circles import PROGRAMS, SECONDS_MAX, Start, ask, chain, get, ki
 
 live = [pytest.mark.live, pytest.mark.slow, pytest.mark.longer]
 on_linux = pytest.mark.skipif(namespace() is None, reason="no /proc/self/net: Linux only")
+UVICORNS = {"a/task:Task-1", "a/task:Task-2"}
+"""uvicorn's own tasks: its main task and its lifespan. They wait for the loop that is held, one seen from the next cut on."""
 KEEPS = "import sys; sys.stdout.write('here'); sys.stdout.flush(); sys.stdin.read()"
 
 
@@ -42,23 +44,28 @@ def test_a_service_that_asks_itself(harness: Harness, start: Start, kind: str) -
     assert re.search(rf"{re.escape(str(PROGRAMS / 'alone.py'))}:\d+ in ", place)
 
 
-@pytest.mark.parametrize("kinds_of", [pytest.param(("loop", "thread"), marks=live)])
+@pytest.mark.parametrize(
+    "kinds_of",
+    [pytest.param(("loop", "thread"), marks=live), pytest.param(("uvloop", "thread"), marks=[*live, pytest.mark.not_in_ci])],
+)
 def test_two_services_that_ask_each_other(harness: Harness, start: Start, kinds_of: tuple[str, str]) -> None:
     a, b = (start("alone.py", name, kind) for name, kind in zip("ab", kinds_of, strict=True))
     get(chain(f"{a.url}/pass", f"{b.url}/pass", f"{a.url}/take"))
     verdict = until_true(harness, "deadlock")
     assert kinds(verdict["core"]) == {"a/GET:pass", "b/GET:pass"}
-    assert verdict["behind"] == []
+    assert kinds(verdict["behind"]) <= UVICORNS
 
 
-@pytest.mark.parametrize("kind", [pytest.param("loop", marks=live)])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("loop", marks=[*live, pytest.mark.not_in_ci]), pytest.param("uvloop", marks=live)]
+)
 def test_more_that_ask_change_nothing_and_a_timeout_makes_it_a_gridlock(harness: Harness, start: Start, kind: str) -> None:
     a = start("alone.py", "a", kind)
     get(chain(f"{a.url}/pass", f"{a.url}/take", limit=f"&seconds={SECONDS_MAX * 2}"))
     for _ in range(3):
         get(f"{a.url}/take")
     verdict = until_true(harness, "gridlock")
-    assert kinds(verdict["remainder"]) == {"a/GET:pass"}
+    assert kinds(verdict["remainder"]) - UVICORNS == {"a/GET:pass"}
     get(f"{a.url}/take")
     assert ask(harness, "gridlock")["holds"] is not False
     assert ask(harness, "deadlock")["holds"] is not True

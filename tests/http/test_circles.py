@@ -15,7 +15,15 @@ from tests.http.circles import PROGRAMS, SECONDS_MAX, Start, ask, chain, get, ki
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.longer]
 
-KINDS = [("flask", "requests"), ("flask", "httpx"), ("fastapi", "httpx"), ("fastapi", "aiohttp")]
+KINDS = [
+    ("flask", "requests"),
+    ("flask", "httpx"),
+    ("fastapi", "httpx"),
+    ("fastapi-asyncio", "aiohttp"),
+    pytest.param("fastapi", "aiohttp", marks=pytest.mark.not_in_ci),
+    pytest.param("fastapi-asyncio", "httpx", marks=pytest.mark.not_in_ci),
+]
+"""FastAPI is served on uvloop's event loop, but where asyncio's is named."""
 CORE = {"a/GET:hold", "b/GET:pass", "a/GET:take"}
 
 
@@ -57,7 +65,7 @@ def test_a_timeout_makes_it_a_gridlock(harness: Harness, start: Start, server: s
 
 
 @pytest.mark.not_in_ci
-@pytest.mark.parametrize(("server", "client"), [("flask", "requests"), ("fastapi", "httpx")])
+@pytest.mark.parametrize(("server", "client"), [("flask", "requests"), ("fastapi", "httpx"), ("fastapi-asyncio", "httpx")])
 def test_something_between_that_may_give_up_is_no_deadlock(harness: Harness, start: Start, server: str, client: str) -> None:
     a, b = start("shop.py", "a", server, client), start("shop.py", "b", server, client)
     with Relay(b.url) as relay:

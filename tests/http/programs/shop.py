@@ -1,7 +1,8 @@
 """A service that speaks HTTP (and gRPC), for the live tests: `shop.py NAME SERVER CLIENT`; prints its addresses.
 
 `/hold?next=URL` asks URL with the lock in hand, `/pass?next=URL` asks it without, `/take` takes the lock and lets it go,
-`/call?next=URL&target=ADDRESS` has the gRPC service at ADDRESS ask URL. `seconds=` limits how long it asks.
+`/call?next=URL&target=ADDRESS` has the gRPC service at ADDRESS ask URL. `seconds=` limits how long it asks. Event loops
+are uvloop's, as with `uvicorn[standard]`; those of a SERVER that ends in `-asyncio` are asyncio's own.
 """
 
 import json
@@ -15,6 +16,7 @@ import grpc
 import stilltrue
 
 NAME, SERVER, CLIENT = sys.argv[1:4]
+SERVER, _, LOOP = SERVER.partition("-")
 agent = stilltrue.instrument(service=NAME, instance=NAME, block_seconds_max=0.1)
 
 import aiohttp  # noqa: E402 - the agent is there first, as with `stilltrue run`
@@ -146,7 +148,7 @@ def serve_fastapi(grpc_address):
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     print(json.dumps({"http": url, "grpc": grpc_address}), flush=True)
     app = threaded_app() if SERVER == "threaded" else fastapi_app()
-    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
+    uvicorn.Server(uvicorn.Config(app, log_level="warning", loop=LOOP or "uvloop")).run(sockets=[listener])
 
 
 agent.wait_until_joined(30)

@@ -25,10 +25,13 @@ from stilltrue.runtime.compat.event_loops import (
     is_step,
     is_task,
     loop_in,
+    main_task_in,
     protocols_of,
     run_by_asyncio,
+    signal_handlers_of,
     task_waits_at,
     tasks_of,
+    timers_of,
     waiting_tasks,
     watched_by,
 )
@@ -93,6 +96,7 @@ from stilltrue.runtime.compat.threads import (
     waiting_threads,
     waits_at,
 )
+from stilltrue.runtime.compat.uvloops import time_of
 
 __all__ = [
     "acceptor_in",
@@ -124,9 +128,13 @@ __all__ = [
     "is_step",
     "is_task",
     "loop_in",
+    "main_task_in",
     "run_by_asyncio",
+    "signal_handlers_of",
     "task_waits_at",
     "tasks_of",
+    "time_of",
+    "timers_of",
     "waiting_tasks",
     "protocols_of",
     "watched_by",

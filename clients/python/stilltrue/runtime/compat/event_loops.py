@@ -13,6 +13,7 @@ from types import BuiltinFunctionType, CodeType, FrameType, FunctionType
 from typing import Any
 from weakref import WeakSet, ref
 
+from stilltrue.runtime.compat import uvloops
 from stilltrue.runtime.compat.references import WRAPPERS, Task, Where, bound_to, called_in, code_of, is_of_asyncio
 from stilltrue.runtime.introspection.frames import frame_of, frames_of_threads, variables_of
 
@@ -50,7 +51,10 @@ def callbacks_of(future: Any) -> list[tuple[Any, Any]]:
 
 
 def handles_of(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle] | None:
-    """What ``loop`` has scheduled, timers and callbacks that are ready; None for a loop that does not show it (uvloop)."""
+    """What ``loop`` has scheduled, timers and callbacks that are ready; None for a loop that does not show it."""
+    if uvloops.is_uvloop(loop):
+        later, soon = uvloops.timers_of(loop), uvloops.ready_of(loop)
+        return None if later is None or soon is None else [*later, *soon]
     scheduled, ready = getattr(loop, "_scheduled", None), getattr(loop, "_ready", None)
     if scheduled is None or ready is None:
         return None
@@ -62,26 +66,47 @@ def handles_of(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle] | None:
     return None
 
 
+def timers_of(loop: asyncio.AbstractEventLoop) -> list[asyncio.TimerHandle] | None:
+    """The timers of ``loop`` that are not cancelled; None for a loop that does not show them."""
+    if uvloops.is_uvloop(loop):
+        return uvloops.timers_of(loop)
+    scheduled = getattr(loop, "_scheduled", None)
+    return None if scheduled is None else [handle for handle in list(scheduled) if not handle.cancelled()]
+
+
 def descriptors_of(loop: asyncio.AbstractEventLoop) -> list[int]:
-    """The descriptors that ``loop`` reads from or writes to; none where they cannot be read (uvloop)."""
+    """The descriptors that ``loop`` reads from or writes to; none where they cannot be read."""
+    if uvloops.is_uvloop(loop):
+        return uvloops.descriptors_of(loop)
     watched = getattr(getattr(loop, "_selector", None), "_fd_to_key", None)
     return list(watched.copy()) if isinstance(watched, dict) else []
 
 
 def watched_by(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle]:
     """What ``loop`` calls when something can be read or written (``add_reader``)."""
+    if uvloops.is_uvloop(loop):
+        return uvloops.watched_by(loop)
     watched = getattr(getattr(loop, "_selector", None), "_fd_to_key", None)
     keys = list(watched.copy().values()) if isinstance(watched, dict) else []
     handles = (one for key in keys for one in (key.data if isinstance(key.data, tuple) else ()))
     return [one for one in handles if isinstance(one, asyncio.Handle) and not one.cancelled()]
 
 
+def signal_handlers_of(loop: asyncio.AbstractEventLoop) -> dict[int, asyncio.Handle]:
+    """What ``loop`` calls when a signal arrives (``add_signal_handler``), by its number."""
+    found = getattr(loop, "_signal_handlers", None)
+    return uvloops.signal_handlers_of(loop) if uvloops.is_uvloop(loop) else dict(found) if isinstance(found, dict) else {}
+
+
 def protocols_of(loop: asyncio.AbstractEventLoop) -> list[Any]:
     """The protocols that ``loop`` tells of their sockets and pipes."""
-    transports = [getattr(called_by(one)[0], "__self__", None) for one in watched_by(loop)]
-    transports += list(getattr(loop, "_transports", {}).copy().values())
-    protocols = [getattr(one, "_protocol", None) for one in transports if issubclass(type(one), asyncio.BaseTransport)]
-    protocols += [getattr(one, "_app_protocol", None) for one in protocols]
+    if uvloops.is_uvloop(loop):
+        protocols = uvloops.protocols_of(loop)
+    else:
+        transports = [getattr(called_by(one)[0], "__self__", None) for one in watched_by(loop)]
+        transports += list(getattr(loop, "_transports", {}).copy().values())
+        protocols = [getattr(one, "_protocol", None) for one in transports if issubclass(type(one), asyncio.BaseTransport)]
+        protocols += [getattr(one, "_app_protocol", None) for one in protocols]
     return list({id(one): one for one in protocols if one is not None}.values())
 
 
@@ -188,12 +213,18 @@ def loop_in(frame: FrameType) -> asyncio.AbstractEventLoop | None:
     return loop if isinstance(loop, asyncio.AbstractEventLoop) else None
 
 
+def main_task_in(frame: FrameType) -> Any:
+    """The task until whose end a loop runs, if a thread stands here in the running of it; None: for ever, or unknown."""
+    if is_loop_code(frame.f_code) and frame.f_code.co_name == "run_until_complete":
+        return variables_of(frame).get("future")
+    return variables_of(frame).get("task") if frame.f_code is _RUNNER_RUN and loop_in(frame) is not None else None
+
+
 def run_by_asyncio(frames: Iterable[FrameType]) -> Task | None:
     """The task for which ``asyncio.run`` runs a loop in a thread with these frames: at its end all others are cancelled."""
     task = None
     for frame in frames:
-        if is_loop_code(frame.f_code) and frame.f_code.co_name == "run_until_complete":
-            task = variables_of(frame).get("future")
+        task = main_task_in(frame) or task
         if is_loop_code(frame.f_code) and frame.f_code.co_qualname == "run":
             return task if is_task(task) else None
     return None

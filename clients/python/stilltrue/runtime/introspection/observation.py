@@ -204,7 +204,7 @@ class Observer:
         if future is None:  # it runs, or is blocked, and the loop with it, in a call that knows no loop
             return
         if loop not in clocks:
-            clocks[loop] = (timers(loop), now - loop.time())
+            clocks[loop] = (timers(loop), now - compat.time_of(loop))
         timed, offset = clocks[loop]
         if timed is None:
             one.deadline = now

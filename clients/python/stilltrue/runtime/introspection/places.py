@@ -111,7 +111,7 @@ class Places:
         ident = next((ident for ident, one in self.loop_threads.items() if one is loop), 0)
         if not ident or compat.current_task_of(loop) is not task:
             return 0, ()
-        return ident, tuple(itertools.takewhile(lambda frame: not compat.is_step(frame.f_code), self.threads[ident].frames))
+        return ident, tuple(itertools.takewhile(lambda frame: not _is_around_tasks(frame), self.threads[ident].frames))
 
     def party_of(self, task: Task) -> PartyName | None:
         """The party of ``task``, if known."""
@@ -207,6 +207,11 @@ def blocked_loops(
             root = next((root for root in list(parties.roots.values()) if root.task is task), None)
             found[ident] = (loop, parties.of(task, root), task)
     return found
+
+
+def _is_around_tasks(frame: FrameType) -> bool:
+    """Whether a task that runs is within this frame: it runs one of its steps, or the loop, which may have no frame between."""
+    return compat.is_step(frame.f_code) or compat.loop_in(frame) is not None
 
 
 def served_by(frames: list[FrameType]) -> tuple[IncomingCall | None, Any]:

@@ -220,14 +220,13 @@ def awaiters(task: Task, *, through_shields: bool = False) -> list[Task]:
 
 def timers(loop: asyncio.AbstractEventLoop) -> dict[int, float] | None:
     """By the ``id`` of a task, when (the loop's time) the first timer that knows the task fires; None: unknown."""
-    scheduled = getattr(loop, "_scheduled", None)
+    scheduled = compat.timers_of(loop)
     if scheduled is None:
         return None
     found: dict[int, float] = {}
-    for handle in list(scheduled):
-        if not handle.cancelled():
-            for task in _tasks_known_to(handle):
-                found[id(task)] = min(handle.when(), found.get(id(task), handle.when()))
+    for handle in scheduled:
+        for task in _tasks_known_to(handle):
+            found[id(task)] = min(handle.when(), found.get(id(task), handle.when()))
     return found
 
 

@@ -80,7 +80,7 @@ def timers(loop: asyncio.AbstractEventLoop, handles: Iterable[asyncio.Handle]) -
         when = handle.when() if isinstance(handle, asyncio.TimerHandle) else None
         text = f"{name}, scheduled on its event loop"
         if when is not None:
-            text = f"{name}, which a timer of its event loop calls in {max(0.0, when - loop.time()):.1f} s"
+            text = f"{name}, which a timer of its event loop calls in {max(0.0, when - compat.time_of(loop)):.1f} s"
         ends = _speaks(callback, arguments)
         if ends and not compat.is_asyncio(callback):
             yield Actor(text=text, roots=_of_context(handle), ends=True, loose=True, loop=loop)
@@ -211,14 +211,20 @@ def of_libraries(places: Iterable[Place]) -> Iterator[Actor]:
             yield Actor(text=f"thread {place.ident}, which may call it", roots=roots, party=place.party, of=place.ident)
 
 
-def signals() -> Iterator[Actor]:
-    """What is called in the main thread when an alarm that is set goes off, or a child process ends."""
+def signals(loops: Iterable[asyncio.AbstractEventLoop]) -> Iterator[Actor]:
+    """What is called in the main thread, or by an event loop, when an alarm that is set goes off, or a child process ends."""
+    handlers = [compat.signal_handlers_of(loop) for loop in loops]
     for number, when in _signals_to_come():
-        handler = signal.getsignal(number)
-        if callable(handler):
-            spoken = _spoken_of([handler])
-            text = f"{number.name}'s handler, which {when}"
-            yield Actor(text=text, roots=_roots(handler), of=handler, ends=_speaks(handler), spoken=spoken)
+        called = [(signal.getsignal(number), ()), *(compat.called_by(one[number]) for one in handlers if number in one)]
+        for handler, arguments in called:
+            if callable(handler):
+                yield Actor(
+                    text=f"{number.name}'s handler, which {when}",
+                    roots=_roots(handler, *arguments),
+                    of=handler,
+                    ends=_speaks(handler, arguments),
+                    spoken=_spoken_of([handler], arguments),
+                )
 
 
 def _signals_to_come() -> Iterator[tuple[signal.Signals, str]]:

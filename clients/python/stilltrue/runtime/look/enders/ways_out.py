@@ -176,14 +176,14 @@ class Search:
 
     def _actors(self, found: Iterable[Found], kept: KeptShares) -> Iterator[Actor]:
         places = self._places
-        threads = self._threads()
+        threads, loops = self._threads(), places.loops(one.place.task for one in found)
         yield from actors.threads(threads)
         yield from actors.contexts(threads)
         yield from actors.calls(self._made)
-        yield from actors.signals()
+        yield from actors.signals(loops)
         yield from actors.finalizers(kept.is_share)
         yield from actors.hooks()
-        for loop in places.loops(one.place.task for one in found):
+        for loop in loops:
             handles, tasks = compat.handles_of(loop), compat.tasks_of(loop)
             holder, _ = places.blocked_loops.get(loop, (None, None))
             if handles is None or tasks is None:
@@ -254,7 +254,7 @@ class Search:
             return
         for one in owners:
             if actor.when is not None and actor.loop is not None:
-                one.end_at(self._now + actor.when - actor.loop.time())
+                one.end_at(self._now + actor.when - compat.time_of(actor.loop))
             elif actor.party is not None and actor.party == one.place.party:
                 continue  # what its own wait holds up
             elif not (any(handle is actor.of for handle in one.handles) or _is_bound(actor, one.place, self._places)):

@@ -134,10 +134,11 @@ class Standing:
             return NEVER if _is_endless_service(frame) else BY_ITSELF
         if code.co_name == "serve_forever":
             return NEVER
+        task: Any = compat.main_task_in(frame)
+        if compat.is_task(task):
+            return self.of_task(task) | self.stopped_by_callback(task.get_loop())
         if compat.is_loop_code(code) and code.co_name == "run_until_complete":
-            names = variables_of(frame)
-            task: Any = names.get("future")
-            return self.of_task(task) | self.stopped_by_callback(names.get("self")) if compat.is_task(task) else BY_ITSELF
+            return BY_ITSELF
         if compat.is_loop_code(code) and code.co_name == "run_forever":
             return self.stopped(variables_of(frame).get("self"))
         return None

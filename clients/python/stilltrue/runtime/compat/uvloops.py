@@ -1,0 +1,266 @@
+"""Reads private parts of uvloop's event loops, which are compiled and show nothing: timers, callbacks, watchers, protocols.
+
+Rules:
+
+1. The garbage collector visits the fields of a compiled object (``gc.get_referents``), in one order for all objects of a class.
+   Which is the callback and which its arguments is not assumed: it is seen on a loop of our own, which never runs and has one
+   of each kind. If that loop does not show exactly these, no loop of its class is read: None, which is doubt.
+2. A handle is shown as asyncio's own would be. Methods of uvloop's own that wake who awaits a socket are not shown, as those of
+   asyncio are none of the application's; ``loop.stop``, which is one of them, is.
+3. uvloop's clock is the monotonic one, to the millisecond; asking the loop would write its time from another thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+import socket
+import time
+from collections import deque
+from contextvars import Context, copy_context
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+from stilltrue.runtime.compat.references import module_of
+
+_MODULE = "uvloop.loop"
+_ATTEMPTS = 10
+_SECONDS_FAR = 3600.0
+_CLOCKS_APART_SECONDS_MAX = 1.0
+_POLLED = "tfd:"
+
+
+@dataclass(frozen=True, slots=True)
+class _Fields:
+    """How many fields a handle has, and which of them are its callback, its arguments and its context."""
+
+    count: int
+    callback: int
+    arguments: int
+    context: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Where the parts of the two kinds of handles are."""
+
+    timer: _Fields
+    plain: _Fields
+
+
+_layouts: dict[type, _Layout | None] = {}
+"""By uvloop's class of loops: what was seen on one of our own; None: it cannot be read."""
+
+
+def class_of(loop: object) -> type | None:
+    """uvloop's own class of a loop; None for any other loop."""
+    for kind in type(loop).__mro__:
+        if kind.__name__ == "Loop" and module_of(kind) == _MODULE:
+            return kind
+    return None
+
+
+def is_uvloop(loop: object) -> bool:
+    """Whether it is a loop of uvloop's."""
+    return class_of(loop) is not None
+
+
+def timers_of(loop: asyncio.AbstractEventLoop) -> list[asyncio.TimerHandle] | None:
+    """The timers of a loop, as asyncio's; None where they cannot be read."""
+    layout = _layout_of(loop)
+    return None if layout is None else _timers(loop, layout)
+
+
+def ready_of(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle] | None:
+    """The callbacks that a loop calls next, as asyncio's handles; None where they cannot be read."""
+    layout = _layout_of(loop)
+    return None if layout is None else _ready(loop, layout)
+
+
+def watched_by(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle]:
+    """What the application has a loop call when something can be read or written (``add_reader``)."""
+    layout = _layout_of(loop)
+    return [] if layout is None else _watched(loop, layout)
+
+
+def signal_handlers_of(loop: asyncio.AbstractEventLoop) -> dict[int, asyncio.Handle]:
+    """What a loop calls at a signal (``add_signal_handler``), by its number."""
+    layout = _layout_of(loop)
+    found: dict[int, asyncio.Handle] = {}
+    for one in gc.get_referents(loop) if layout is not None else ():
+        for number, handle in list(one.items()) if type(one) is dict else ():
+            shown = _plain(loop, handle, layout) if layout is not None and _is(handle, "Handle") else None
+            if shown is not None:
+                found[int(number)] = shown
+    return found
+
+
+def protocols_of(loop: asyncio.AbstractEventLoop) -> list[Any]:
+    """The protocols that a loop tells of their sockets, pipes and processes; behind TLS, also what may be the application's."""
+    transports: list[Any] = [one for one in _in_sets(loop) if _is(one, "UVProcessTransport")]
+    for one in gc.get_referents(loop):
+        transports += list(WeakValueDictionary.copy(one).values()) if type(one) is WeakValueDictionary else []
+    protocols = [one.get_protocol() for one in transports if hasattr(one, "get_protocol")]
+    behind = [gc.get_referents(one) for one in protocols if _is(one, "SSLProtocol")]
+    return [one for one in (*protocols, *(held for each in behind for held in each)) if one is not None]
+
+
+def descriptors_of(loop: asyncio.AbstractEventLoop) -> list[int]:
+    """The descriptors that a loop waits for, as the kernel lists them (Linux); none where that cannot be read."""
+    asked = getattr(loop, "_get_backend_id", None)
+    if asked is None or not is_uvloop(loop):
+        return []
+    try:
+        lines = Path(f"/proc/self/fdinfo/{int(asked())}").read_text("ascii").splitlines()
+        return [int(line.split()[1]) for line in lines if line.startswith(_POLLED)]
+    except (OSError, ValueError, IndexError):
+        return []
+
+
+def time_of(loop: asyncio.AbstractEventLoop) -> float:
+    """The time of a loop, whichever it is (rule 3)."""
+    return time.monotonic() if is_uvloop(loop) else loop.time()
+
+
+# -- rule 2: what is shown -------------------------------------------------------------------------------------------------
+
+
+def _timers(loop: asyncio.AbstractEventLoop, layout: _Layout) -> list[asyncio.TimerHandle]:
+    found = []
+    for handle in _in_sets(loop):
+        held = gc.get_referents(handle) if _is(handle, "TimerHandle") and not handle.cancelled() else ()
+        fields = layout.timer
+        if len(held) == fields.count and held[fields.callback] is not None:
+            arguments, context = held[fields.arguments] or (), held[fields.context]
+            found.append(asyncio.TimerHandle(handle.when(), held[fields.callback], arguments, loop, context))
+    return found
+
+
+def _ready(loop: asyncio.AbstractEventLoop, layout: _Layout) -> list[asyncio.Handle] | None:
+    for _ in range(_ATTEMPTS):
+        try:
+            handles = [handle for one in gc.get_referents(loop) if type(one) is deque for handle in list(one)]
+        except RuntimeError:  # the deque changed while it was read
+            continue
+        shown = (_plain(loop, one, layout) or _own(loop, one, layout) for one in handles if _is(one, "Handle"))
+        return [one for one in shown if one is not None]
+    return None
+
+
+def _plain(loop: asyncio.AbstractEventLoop, handle: Any, layout: _Layout) -> asyncio.Handle | None:
+    """A callback of the application's or of asyncio's; None for methods of uvloop's own, whose object cannot be called."""
+    fields = layout.plain
+    held = gc.get_referents(handle) if not handle.cancelled() else ()
+    if len(held) != fields.count or not callable(held[fields.callback]):
+        return None
+    return asyncio.Handle(held[fields.callback], held[fields.arguments] or (), loop, held[fields.context])
+
+
+def _own(loop: asyncio.AbstractEventLoop, handle: Any, layout: _Layout) -> asyncio.Handle | None:
+    """A method of uvloop's own: what stops the loop, or a call of it with what it has."""
+    fields = layout.plain
+    held = gc.get_referents(handle) if not handle.cancelled() else ()
+    if len(held) != fields.count or held[fields.callback] is None:
+        return None
+    if held[fields.callback] is loop and "Loop._stop" in repr(handle):
+        return asyncio.Handle(loop.stop, (), loop, held[fields.context])
+    rest = tuple(one for one in held[fields.callback :] if one is not None)
+    return asyncio.Handle(functools.partial(_called_by_uvloop, *rest), (), loop, held[fields.context])
+
+
+def _called_by_uvloop(*_: object) -> None:
+    """Stands for a method of uvloop's own."""
+
+
+def _watched(loop: asyncio.AbstractEventLoop, layout: _Layout) -> list[asyncio.Handle]:
+    polls = _in_dictionaries(loop, "UVPoll")
+    handles = (one for poll in polls for one in gc.get_referents(poll) if _is(one, "Handle"))
+    return [shown for one in handles if (shown := _plain(loop, one, layout)) is not None]
+
+
+def _is(thing: object, name: str) -> bool:
+    return type(thing).__name__ == name and module_of(type(thing)) == _MODULE
+
+
+def _in_sets(loop: object) -> list[Any]:
+    return [item for one in gc.get_referents(loop) if type(one) is set for item in one.copy()]
+
+
+def _in_dictionaries(loop: object, name: str) -> list[Any]:
+    found = (item for one in gc.get_referents(loop) if type(one) is dict for item in list(one.values()))
+    return [item for item in found if _is(item, name)]
+
+
+# -- rule 1: where it is ---------------------------------------------------------------------------------------------------
+
+
+def _layout_of(loop: object) -> _Layout | None:
+    kind = class_of(loop)
+    if kind is None:
+        return None
+    if kind not in _layouts:
+        _layouts[kind] = _seen_on(kind)
+    return _layouts[kind]
+
+
+def _seen_on(kind: type) -> _Layout | None:
+    """What a new loop shows of one of each kind that we know; None where that is not all, or not only that."""
+    loop: Any = None
+    ends = socket.socketpair()
+    try:
+        loop = kind()
+        return _probed(loop, ends[0])
+    except Exception:  # noqa: BLE001 - whatever is different there: it cannot be read
+        return None
+    finally:
+        if loop is not None:
+            loop.close()
+        for end in ends:
+            end.close()
+
+
+class _Mark:
+    """A callback that is nobody's, and its arguments."""
+
+    def __init__(self) -> None:
+        self.arguments = (object(), object())
+
+    def __call__(self, *_: object) -> None:
+        """Is never called."""
+
+
+def _probed(loop: Any, end: socket.socket) -> _Layout | None:
+    context, when = copy_context(), time.monotonic() + _SECONDS_FAR
+    timer, soon, threadsafe, reader, cancelled = (_Mark() for _ in range(5))
+    handles = [
+        loop.call_later(_SECONDS_FAR, timer, *timer.arguments, context=context),
+        loop.call_soon(soon, *soon.arguments, context=context),
+        loop.call_soon_threadsafe(threadsafe, *threadsafe.arguments, context=context),
+    ]
+    loop.stop()
+    loop.add_reader(end, reader, *reader.arguments)
+    loop.call_at(when, cancelled).cancel()
+    loop.call_soon(cancelled).cancel()
+    layout = _Layout(timer=_fields(handles[0], timer, context), plain=_fields(handles[1], soon, context))
+
+    def shown() -> list[tuple[Any, Any]]:
+        found = (*_timers(loop, layout), *(_ready(loop, layout) or ()), *_watched(loop, layout))
+        return [(one._callback, one._args) for one in found]  # noqa: SLF001 - told nowhere else
+
+    known = [*((one, one.arguments) for one in (timer, soon, threadsafe)), (loop.stop, ()), (reader, reader.arguments)]
+    apart = [abs(one.when() - when) for one in _timers(loop, layout)] + [abs(loop.time() - time.monotonic())]
+    found = shown()
+    loop.remove_reader(end)
+    for one in handles:
+        one.cancel()
+    return layout if found == known and max(apart) < _CLOCKS_APART_SECONDS_MAX and shown() == [(loop.stop, ())] else None
+
+
+def _fields(handle: Any, mark: _Mark, context: Context) -> _Fields:
+    held = gc.get_referents(handle)
+    at = {id(one): number for number, one in enumerate(held)}
+    arguments = next(number for number, one in enumerate(held) if one == mark.arguments and type(one) is tuple)
+    return _Fields(len(held), at[id(mark)], arguments, at[id(context)])
