@@ -19,7 +19,7 @@ from weakref import ref
 
 from stilltrue.model import PartyName, ProcessName
 from stilltrue.protocol.ledger import ServerCall
-from stilltrue.runtime.compat import current_task_of
+from stilltrue.runtime.compat import current_task_of, is_run_for
 from stilltrue.runtime.own_ref import OwnRef
 
 Task = asyncio.Task[Any]
@@ -231,4 +231,4 @@ def _claim(names: dict[Any, ref[Any]], plain: str, owner: Any, joint: str) -> st
 def _runs_loop(task: Task) -> bool:
     """Whether a thread is blocked in ``run_until_complete`` for this very task; False if unknown."""
     callbacks = getattr(task, "_callbacks", None) or ()
-    return any(getattr(entry[0], "__name__", "") == "_run_until_complete_cb" for entry in callbacks)
+    return is_run_for(task) or any(getattr(entry[0], "__name__", "") == "_run_until_complete_cb" for entry in callbacks)

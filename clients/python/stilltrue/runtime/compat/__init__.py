@@ -96,6 +96,7 @@ from stilltrue.runtime.compat.threads import (
     waiting_threads,
     waits_at,
 )
+from stilltrue.runtime.compat.uvloop_frames import is_run_for
 from stilltrue.runtime.compat.uvloops import time_of
 
 __all__ = [
@@ -133,6 +134,7 @@ __all__ = [
     "signal_handlers_of",
     "task_waits_at",
     "tasks_of",
+    "is_run_for",
     "time_of",
     "timers_of",
     "waiting_tasks",

@@ -15,6 +15,7 @@ from weakref import WeakSet, ref
 
 from stilltrue.runtime.compat import uvloops
 from stilltrue.runtime.compat.references import WRAPPERS, Task, Where, bound_to, called_in, code_of, is_of_asyncio
+from stilltrue.runtime.compat.uvloop_frames import is_run_for, uvloop_in
 from stilltrue.runtime.introspection.frames import frame_of, frames_of_threads, variables_of
 
 CHAIN_LENGTH_MAX = 200
@@ -209,7 +210,7 @@ def loop_in(frame: FrameType) -> asyncio.AbstractEventLoop | None:
     elif code.co_name == "run_forever":
         loop = variables_of(frame).get("self")
     else:
-        return None
+        return uvloop_in(frame)
     return loop if isinstance(loop, asyncio.AbstractEventLoop) else None
 
 
@@ -217,7 +218,8 @@ def main_task_in(frame: FrameType) -> Any:
     """The task until whose end a loop runs, if a thread stands here in the running of it; None: for ever, or unknown."""
     if is_loop_code(frame.f_code) and frame.f_code.co_name == "run_until_complete":
         return variables_of(frame).get("future")
-    return variables_of(frame).get("task") if frame.f_code is _RUNNER_RUN and loop_in(frame) is not None else None
+    loop = loop_in(frame)
+    return next(filter(is_run_for, tasks_of(loop) or ()), None) if loop is not None and uvloops.is_uvloop(loop) else None
 
 
 def run_by_asyncio(frames: Iterable[FrameType]) -> Task | None:

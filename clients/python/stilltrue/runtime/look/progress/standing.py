@@ -120,6 +120,9 @@ class Standing:
             return NEVER if joined is not None and not self.of_thread(joined.ident) else Goes(parties=frozenset((party,)))
         inner = list(_until_application(place.frames))
         if not inner:
+            loop = compat.loop_in(place.frames[0]) if place.frames else None
+            if loop is not None:  # it runs one without frames of its own
+                return self._of_call(place.frames[0]) or NEVER
             return NEVER if place.frames and _is_for_outside(place.frames[0]) else BY_ITSELF
         for frame in reversed(inner):  # what the application has called says what it is about
             found = self._of_call(frame)
@@ -139,9 +142,8 @@ class Standing:
             return self.of_task(task) | self.stopped_by_callback(task.get_loop())
         if compat.is_loop_code(code) and code.co_name == "run_until_complete":
             return BY_ITSELF
-        if compat.is_loop_code(code) and code.co_name == "run_forever":
-            return self.stopped(variables_of(frame).get("self"))
-        return None
+        loop = compat.loop_in(frame)
+        return None if loop is None else self.stopped(loop)
 
     def _of_wait(self, inner: list[FrameType]) -> Goes:
         """Who ends the wait that the library's frames ``inner`` are in (rule 2)."""
