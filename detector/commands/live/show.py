@@ -19,7 +19,7 @@ from detector.core.snapshot import Snapshot
 from detector.core.times import duration, local_time
 from detector.drawing.draw import Format
 from detector.predicates.evidence.explain import sentence
-from detector.service.web.picture import picture_of
+from detector.service.web.api.picture import picture_of
 from stilltrue.model import Verdict
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb

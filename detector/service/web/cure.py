@@ -71,7 +71,7 @@ class CurePages:
                 await self._cures.cure(id, self._who(request))
                 where = f"{self._base_path}/incidents/{id}"
                 return Answer(status=HTTPStatus.SEE_OTHER, body="", headers={"Location": where})
-            plan = await self._cures.plan(id)
+            plan = await self._preview(id)
         except CureRefusedError as refused:
             return self._refused(id, str(refused), _STATUSES[refused.refusal])
         return self._render("cure", f"End {id}? - Stilltrue", incident_id=id, plan=plan, secret=self._secret, refused="")
@@ -87,10 +87,15 @@ class CurePages:
                 outcome = await self._cures.cure(id, self._who(request))
                 del outcome  # the incident says later what came of it
                 return _json({"incident": id, "text": "aborted; the incident says whether it is over"}, HTTPStatus.ACCEPTED)
-            plan = await self._cures.plan(id)
+            plan = await self._preview(id)
         except CureRefusedError as refused:
             return _json({"error": str(refused)}, _STATUSES[refused.refusal])
-        return _json(written_cure(plan_to_wire(plan, text=plan.text())), HTTPStatus.OK)
+        return _json(plan, HTTPStatus.OK)
+
+    async def _preview(self, id: str) -> dict[str, Any]:
+        """The document from which the page is made, too."""
+        plan = await self._cures.plan(id)
+        return {**written_cure(plan_to_wire(plan, text=plan.text())), "possible": plan.possible}
 
     async def _check_form(self, request: web.BaseRequest) -> None:
         """Rule 2."""

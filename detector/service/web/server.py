@@ -20,10 +20,12 @@ from detector.service.grpc_api.access_log import AccessLog
 from detector.service.grpc_api.roles import LOOKERS, Role, Roles, describe_client
 from detector.service.metrics import Metrics
 from detector.service.storage.snapshot_store import SnapshotStore
-from detector.service.web.api import Api
+from detector.service.web.api.api import Api, FindSnapshot
+from detector.service.web.api.live import LiveVersions
+from detector.service.web.api.version import StateVersion
 from detector.service.web.cure import CurePages
 from detector.service.web.login import Login, bearer_of
-from detector.service.web.pages import FindSnapshot, Pages
+from detector.service.web.pages import Pages
 from detector.service.web.proxy_user import ProxyUser
 from stilltrue.v1 import detector_pb2 as pb
 
@@ -73,8 +75,10 @@ class Web:
         async def find(number: int) -> pb.GetSnapshotResponse | None:
             return await snapshot_store.snapshot(number) or await archived(number)
 
-        self._pages = Pages(driver=driver, snapshot_store=snapshot_store, find=find, base_path=base_path, trace_url=trace_url)
+        version = StateVersion(driver)
+        self._live = LiveVersions(version)
         self._api = Api(driver=driver, snapshot_store=snapshot_store, find=find)
+        self._pages = Pages(api=self._api, version=version, base_path=base_path, trace_url=trace_url)
         self._cure = CurePages(
             cures=cures,
             render=self._pages.html,
@@ -141,7 +145,7 @@ class Web:
         if path == "/metrics":
             return Answer(body=self._metrics.text(), content_type=metric_texts.CONTENT_TYPE)
         if path in {"/live", f"{_API}events"}:
-            return self._pages.live(request.rel_url.query.get("seen", "")[:64])
+            return self._live.answer(request.rel_url.query.get("seen", "")[:64])
         if path.startswith(_API):
             return await self._api.answer(path[len(_API) :], request.rel_url.query)
         make = self._pages.shared_page if "Stilltrue-Live" in request.headers else self._pages.page

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,16 @@ import aiohttp
 import pytest
 
 from detector.service.detection.incident.incidents import Incident
-from detector.service.detection.membership.members import Member, MemberState, Roster
+from detector.service.detection.membership.members import Member, Roster
 from detector.service.web import pages
-from detector.service.web.headline import Headline, Level, headline, level_of
+from detector.service.web.api.headline import Headline, Level, headline, level_of
 from detector.service.web.member_list import member_list
+from detector.service.web.shown import timed
 from stilltrue.model import (
     BlindSpot,
     Coverage,
     Holds,
     PartyName,
-    ProcessId,
     ProcessName,
     SnapshotId,
     SnapshotRef,
@@ -238,12 +239,12 @@ async def test_members_are_searched_and_come_in_pages(start_detector: Any, proce
 
 
 def test_times_of_day_within_a_sentence_are_the_browsers() -> None:
-    about = 1_700_000_000.0  # 2023-11-14T22:13:20Z
-    shown = pages._timed("<b> as of 22:13:19; since 11:00:00, not as of 00:05:00", about)
-    assert str(shown).startswith("&lt;b&gt; as of <time datetime=2023-11-14T22:13:19Z>")
-    assert "since 11:00:00, not as of <time datetime=2023-11-15T00:05:00Z>" in str(shown)
-    assert pages._timed("as of 25:00:00", about) == "as of 25:00:00"
-    assert pages._timed("as of 22:13:19", None) == "as of 22:13:19"
+    about = "2023-11-14T22:13:20Z"
+    text = timed("<b> as of 22:13:19; since 11:00:00, not as of 00:05:00", about)
+    assert str(text).startswith("&lt;b&gt; as of <time datetime=2023-11-14T22:13:19Z>")
+    assert "since 11:00:00, not as of <time datetime=2023-11-15T00:05:00Z>" in str(text)
+    assert timed("as of 25:00:00", about) == "as of 25:00:00"
+    assert timed("as of 22:13:19", None) == "as of 22:13:19"
 
 
 async def test_what_changed_since_another_snapshot_is_on_its_page(
@@ -313,15 +314,22 @@ async def test_snapshots_are_listed_page_by_page_and_by_outcome(
         assert await listed("?before=x&outcome=complete") == [ids[2], ids[1]]
 
 
-def test_a_page_of_members_knows_those_before_and_after_it() -> None:
-    process = ProcessId(service="s", instance=ProcessName("a"), incarnation=1)
-    member = Member(
-        process=process, labels={}, agent="", reactive=False, connected_at=0, heard_at=0, colour=SnapshotId(0), stream=None
-    )
-    found = member_list([member] * 5, lambda _: MemberState.LIVE, {"page": "2", "search": "a", "sort": "name"}, counted=2)
-    assert (len(found["members"]), found["first"], found["found"]) == (2, 3, 5)
+async def test_a_page_of_members_knows_those_before_and_after_it() -> None:
+    asked: list[Mapping[str, str]] = []
+
+    async def ask(query: Mapping[str, str]) -> dict[str, Any]:
+        asked.append(query)
+        begun = int(query["offset"])
+        return {"total": 5, "members": [*range(5)][begun : begun + int(query["limit"])]}
+
+    found = await member_list(ask, {"page": "2", "search": "a", "sort": "name"}, counted=2)
+    assert (found["members"], found["first"], found["found"]) == ([2, 3], 3, 5)
     assert (found["before"], found["after"]) == ("?search=a&sort=name", "?search=a&sort=name&page=3")
-    assert member_list([member] * 5, lambda _: MemberState.LIVE, {"page": "0x1"}, counted=2)["first"] == 1
+    assert asked == [{"search": "a", "state": "", "sort": "name", "limit": "2", "offset": "2"}]
+    assert (await member_list(ask, {"page": "0x1"}, counted=2))["first"] == 1
+    assert (await member_list(ask, {"page": "9"}, counted=2))["members"] == [4], "the last page"
+    assert (await member_list(ask, {"sort": "by colour", "state": "odd"}))["members"] == [0, 1, 2, 3, 4]
+    assert (asked[-1]["sort"], asked[-1]["state"]) == ("lost first", "")
 
 
 async def test_scripts_are_sent_compressed_and_kept_by_browsers_until_they_change(start_detector: Any, tmp_path: Path) -> None:

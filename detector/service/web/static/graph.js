@@ -9,7 +9,6 @@
   const ROLES = ["core", "behind", "missing", "waiting", "free"];
   const SAID = { core: "deadlocked", behind: "waits behind the deadlock", missing: "did not report", waiting: "waits", free: "can go on" };
   const COUNTED = { core: "deadlocked", behind: "behind the deadlock", missing: "not reported", waiting: "waiting", free: "able to go on" };
-  const DRAWN_MAX = 400; // nodes beyond which a layout by forces takes too long
   const OPENED_AT_ONCE_MAX = 60;
   const opened = new Set();
   let graph = null;
@@ -168,10 +167,88 @@
     ];
   }
 
-  function layout(many) {
-    if (many > DRAWN_MAX) return { name: "grid", fit: true, padding: 20, avoidOverlap: true };
-    return { name: "cose", animate: false, randomize: false, fit: true, padding: 20, nodeRepulsion: () => 40000, idealEdgeLength: () => 90,
-             nodeOverlap: 24, nestingFactor: 1.2, componentSpacing: 60, numIter: many > 100 ? 300 : 1000 };
+  /* Services that are deadlocked stand in a circle, in the order in which they wait; the others stand in rows beside them, or above them where
+     the window is narrow. The same graph is drawn the same way each time, and no service covers another. */
+  function placed() {
+    const GAP = 28;
+    const blocks = new Map(view.nodes(".service").map((service) => [service.data("service"), block(service, GAP)]));
+    const ring = ringOf();
+    const rows = [...blocks.keys()].filter((name) => !ring.includes(name)).map((name) => blocks.get(name));
+    const circle = ring.map((name) => blocks.get(name));
+    const radius = radiusOf(circle, GAP);
+    const flat = canvas.clientHeight / Math.max(canvas.clientWidth, 1);
+    circle.forEach((one, at) => {
+      const angle = (2 * Math.PI * at) / circle.length - (circle.length === 2 ? 0 : Math.PI / 2);
+      one.x = radius * Math.cos(angle);
+      one.y = 0.8 * radius * Math.sin(angle);
+    });
+    const box = boxOf(circle);
+    const area = rows.reduce((sum, one) => sum + (one.width + GAP) * (one.height + GAP), 0);
+    const wide = flat < 0.75;
+    inRows(rows, wide ? Math.sqrt(area) : Math.max(box.right - box.left, 1.2 * Math.sqrt(area / flat)), GAP);
+    const others = boxOf(rows);
+    const [dx, dy] = wide ? [box.left - 3 * GAP - others.right, (box.top + box.bottom - others.top - others.bottom) / 2]
+      : [(box.left + box.right - others.left - others.right) / 2, box.top - 3 * GAP - others.bottom];
+    for (const one of rows) {
+      one.x += dx;
+      one.y += dy;
+    }
+    const positions = new Map();
+    for (const one of blocks.values()) for (const { id, x, y } of one.inside) positions.set(id, { x: one.x + x, y: one.y + y });
+    return positions;
+  }
+
+  /* A service: its size, and where its parties stand from its middle. */
+  function block(service, gap) {
+    const parties = service.children();
+    if (!parties.length) return { width: service.outerWidth(), height: service.outerHeight(), inside: [{ id: service.id(), x: 0, y: 0 }] };
+    const columns = Math.ceil(Math.sqrt(parties.length));
+    const width = Math.max(...parties.map((party) => party.outerWidth())) + gap;
+    const height = Math.max(...parties.map((party) => party.outerHeight())) + gap;
+    const rows = Math.ceil(parties.length / columns);
+    const inside = parties.map((party, at) => ({
+      id: party.id(), x: ((at % columns) - (columns - 1) / 2) * width, y: (Math.floor(at / columns) - (rows - 1) / 2) * height,
+    }));
+    return { width: columns * width + gap, height: rows * height + 2 * gap, inside };
+  }
+
+  function ringOf() {
+    const services = new Map(graph.nodes.map((node) => [node.id, node.service]));
+    const core = [...new Set(graph.nodes.filter((node) => node.role === "core").map((node) => node.service))];
+    const next = new Map();
+    for (const edge of graph.edges) {
+      const [source, target] = [services.get(edge.source), services.get(edge.target)];
+      if (edge.core && source !== target) next.set(source, [...(next.get(source) || []), target]);
+    }
+    const ring = [];
+    for (const first of core) {
+      for (let name = first; name && !ring.includes(name); name = (next.get(name) || []).find((one) => !ring.includes(one))) ring.push(name);
+    }
+    return ring;
+  }
+
+  function radiusOf(circle, gap) {
+    if (circle.length < 2) return 0;
+    const widest = Math.max(...circle.map((one) => Math.hypot(one.width, one.height)));
+    return (widest + 1.5 * gap) / (2 * Math.sin(Math.PI / circle.length));
+  }
+
+  function boxOf(blocks) {
+    return {
+      left: Math.min(0, ...blocks.map((one) => one.x - one.width / 2)), right: Math.max(0, ...blocks.map((one) => one.x + one.width / 2)),
+      top: Math.min(0, ...blocks.map((one) => one.y - one.height / 2)), bottom: Math.max(0, ...blocks.map((one) => one.y + one.height / 2)),
+    };
+  }
+
+  function inRows(blocks, width, gap) {
+    let [x, top, height] = [0, 0, 0];
+    for (const one of blocks) {
+      if (x > 0 && x + one.width > width) [x, top, height] = [0, top + height + gap, 0];
+      one.x = x + one.width / 2;
+      one.y = top + one.height / 2;
+      x += one.width + gap;
+      height = Math.max(height, one.height);
+    }
   }
 
   /* Cytoscape would add a style element, which the page's policy forbids; what it says is in style.css. */
@@ -185,12 +262,12 @@
 
   function draw() {
     const all = elements();
-    const drawn = all.filter((one) => !one.data.source).length;
     if (view) view.destroy();
     ownStyleSheet();
     view = window.cytoscape({ container: canvas, elements: all, style: style(), wheelSensitivity: 0.3, minZoom: 0.05, maxZoom: 4,
-      layout: { name: "circle", sort: (a, b) => ROLES.indexOf(a.data("role")) - ROLES.indexOf(b.data("role")), avoidOverlap: true } });
-    view.layout(layout(drawn)).run();
+      layout: { name: "circle" } }); // all in one place, they would get no edges
+    const positions = placed();
+    view.layout({ name: "preset", positions: (node) => positions.get(node.id()), fit: true, padding: 20 }).run();
     view.on("tap", "node.service", (event) => toggle(event.target.data("service")));
     view.on("tap", "node.party", (event) => choose(event.target.id()));
     if (chosen && graph.nodes.some((node) => node.id === chosen)) choose(chosen);

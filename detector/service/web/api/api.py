@@ -1,6 +1,7 @@
-"""``/api/v1``: what the pages show, as JSON; described by ``/api/v1/openapi.json``.
+"""``/api/v1``: all that the pages show, as JSON; described by ``/api/v1/openapi.json``.
 
 The documents are those of the command's ``--json``. Lists are cut with ``limit`` and ``offset``; ``total`` counts them all.
+The pages are made from these documents and know no other source, so whatever they show a program can read too.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from dataclasses import asdict
 from functools import cache
 from http import HTTPStatus
 from importlib.resources import files
+from types import MappingProxyType
 from typing import Any
 
+from detector.core.protocol.assembler import Outcome
 from detector.core.times import write_time
 from detector.core.verdict import write_verdict
 from detector.ops.http import Answer
@@ -25,22 +28,32 @@ from detector.service.detection.incident.incidents import Incident
 from detector.service.detection.membership.members import MemberState
 from detector.service.documents import written_agent, written_incident, written_summary
 from detector.service.storage.snapshot_store import SnapshotStore
-from detector.service.web.changes import changes_between
-from detector.service.web.graph import graph_of
-from detector.service.web.headline import headline
-from detector.service.web.history import kind_of, seen_before
-from detector.service.web.member_list import ORDERS, searched
-from detector.service.web.pages import FindSnapshot
+from detector.service.web.api.changes import changes_between
+from detector.service.web.api.evidence import evidence_of
+from detector.service.web.api.graph import graph_of
+from detector.service.web.api.headline import headline, level_of
+from detector.service.web.api.history import kind_of, recurrence, seen_before
+from detector.service.web.api.members import ORDERS, searched
+from detector.service.web.api.pictures import FORMS, Pictures
+from stilltrue.model import Verdict
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
 
 LIMIT_DEFAULT = 100
 LIMIT_MAX = 10_000
+_BEFORE_MAX = 10**16 - 1
+EARLIER_MAX = 5
+"""Incidents of the same kind that an incident's document lists with their times."""
+_KNOWN_MAX = 100_000
 _JSON = "application/json"
+_SVG = "image/svg+xml"
 Query = Mapping[str, str]
+NO_QUERY: Query = MappingProxyType({})
+FindSnapshot = Callable[[int], Awaitable[pb.GetSnapshotResponse | None]]
+"""Finds a whole snapshot by its number, in the store or in the archive."""
 
 
-class _BadRequestError(ValueError):
+class BadRequestError(ValueError):
     """A parameter that is not valid; one line."""
 
 
@@ -52,6 +65,7 @@ class Api:
         self._driver = driver
         self._find = find
         self._snapshot_store = snapshot_store
+        self._pictures = Pictures()
         self._lists: dict[str, Callable[[Query], Awaitable[Any]]] = {
             "overview": self._overview,
             "verdicts": self._verdicts,
@@ -65,20 +79,23 @@ class Api:
             ("snapshots",): self._snapshot,
             ("snapshots", "graph"): self._graph,
             ("snapshots", "changes"): self._changes,
+            ("snapshots", "document"): self._document,
+            ("snapshots", "picture"): self._picture,
         }
 
     async def answer(self, path: str, query: Query) -> Answer:
         """The answer to ``path`` below ``/api/v1``."""
         try:
-            found = await self._found(path.strip("/").split("/"), query)
-        except _BadRequestError as error:
+            found = await self.document(path, query)
+        except BadRequestError as error:
             return _json({"error": str(error)}, HTTPStatus.BAD_REQUEST)
         if found is None:
             return _json({"error": "no such resource; see openapi.json"}, HTTPStatus.NOT_FOUND)
         return found if isinstance(found, Answer) else _json(found)
 
-    async def _found(self, parts: list[str], query: Query) -> Any:
-        match parts:
+    async def document(self, path: str, query: Query = NO_QUERY) -> Any:
+        """What is answered to ``path``, before it is written as JSON; None: there is none. Raises :class:`BadRequestError`."""
+        match path.strip("/").split("/"):
             case ["openapi.json"]:
                 return Answer(body=_openapi(), content_type=_JSON)
             case [name] if name in self._lists:
@@ -102,12 +119,12 @@ class Api:
             },
             "open_incidents": [each.id for each in open_ones],
             "members": {state.value: states[state.value] for state in MemberState},
-            "verdicts": [write_verdict(verdict) for verdict in verdicts],
+            "verdicts": [_verdict(verdict) for verdict in verdicts],
         }
 
     async def _verdicts(self, query: Query) -> Any:
         return [
-            write_verdict(verdict)
+            _verdict(verdict)
             for verdict in self._driver.current.all()
             if query.get("predicate", verdict.predicate) == verdict.predicate
             and query.get("scope", verdict.snapshot.scope) == verdict.snapshot.scope
@@ -121,16 +138,23 @@ class Api:
         return _page(found, query, "incidents", self._written)
 
     async def _incident(self, id: str, _query: Query) -> Any:
-        found = await self._all_incidents()
+        found = await self._all_incidents(_KNOWN_MAX)
         incident = next((each for each in found if each.id == id), None)
         if incident is None:
             return None
-        before = [one.id for one in seen_before(incident, found)]
-        return {**self._written(incident), "kind": list(kind_of(incident)), "seen_before": before}
+        before = seen_before(incident, found)
+        return {
+            **self._written(incident),
+            "kind": list(kind_of(incident)),
+            "recurrence": recurrence(before),
+            "seen_before": [one.id for one in before],
+            "earlier": [{"id": one.id, "opened": write_time(one.opened)} for one in before[:EARLIER_MAX]],
+            "evidence": evidence_of(incident, self._driver.current.all()),
+        }
 
     async def _incident_snapshots(self, id: str, _query: Query) -> Any:
         """The ids of its snapshots that are kept whole, oldest first."""
-        incident = next((each for each in await self._all_incidents() if each.id == id), None)
+        incident = next((each for each in await self._all_incidents(_KNOWN_MAX) if each.id == id), None)
         if incident is None:
             return None
         summaries = await self._snapshot_store.summaries(LIMIT_MAX)
@@ -141,47 +165,73 @@ class Api:
         state = _one_of(query, "state", ("", *(each.value for each in MemberState)))
         order = ORDERS[_one_of(query, "sort", ("", *ORDERS)) or "name"]
         text = query.get("search", "").lower()
-        found = [
-            (member, now)
-            for member, now in ((each, self._driver.state_of(each)) for each in sorted(self._driver.roster.all(), key=order))
-            if (not state or now.value == state) and text in searched(member)
-        ]
+        known = [(each, self._driver.state_of(each)) for each in self._driver.roster.all()]
+        found = [one for one in known if (not state or one[1].value == state) and text in searched(one[0])]
+        found.sort(key=lambda one: order(*one))
         return _page(found, query, "members", lambda one: written_agent(agent_to_wire(*one)))
 
     async def _snapshots(self, query: Query) -> Any:
         limit = _number(query, "limit", LIMIT_DEFAULT, LIMIT_MAX)
-        return {"snapshots": [written_summary(one) for one in await self._snapshot_store.summaries(limit)]}
+        before = _number(query, "before", _BEFORE_MAX, _BEFORE_MAX)
+        outcome = _one_of(query, "outcome", ("", *(each.value for each in Outcome)))
+        known = await self._snapshot_store.summaries(limit + 1 if before == _BEFORE_MAX and not outcome else _KNOWN_MAX)
+        found = [one for one in known if outcome in ("", one.outcome) and one.ref.id < before]
+        return {"snapshots": [written_summary(one) for one in found[:limit]], "more": len(found) > limit}
 
     async def _snapshot(self, id: str, _query: Query) -> Any:
         answer = await self._kept(id)
         if answer is None:
             return None
-        verdicts = [write_verdict(verdict_from_wire(each)) for each in answer.verdicts]
+        verdicts = [_verdict(verdict_from_wire(each)) for each in answer.verdicts]
         return {**written_summary(answer.summary), "verdicts": verdicts, "document": f"/snapshots/{answer.summary.ref.id}.json"}
+
+    async def _document(self, id: str, _query: Query) -> Answer | None:
+        """As :mod:`detector.core.document` reads it."""
+        answer = await self._kept(id)
+        return None if answer is None else Answer(body=answer.document_json + "\n", content_type=_JSON)
+
+    async def _picture(self, id: str, query: Query) -> Answer | None:
+        form = FORMS[_one_of(query, "form", ("", *FORMS)) or "svg"]
+        answer = await self._kept(id)
+        if answer is None:
+            return None
+        return Answer(body=await self._pictures.of(answer, form, query.get("predicate", "")), content_type=_SVG)
 
     async def _graph(self, id: str, query: Query) -> Any:
         answer = await self._kept(id)
         return None if answer is None else await asyncio.to_thread(graph_of, answer, query.get("predicate", ""))
 
     async def _changes(self, id: str, query: Query) -> Any:
-        """Since the snapshot that ``since`` names."""
-        before, answer = await self._kept(query.get("since", "0")), await self._kept(id)
-        if before is None or answer is None:
+        """Since the snapshot that ``since`` names, or the newest that is kept before it."""
+        answer = await self._kept(id)
+        if answer is None:
             return None
-        return (await asyncio.to_thread(changes_between, before, answer)).written()
+        before = await self._kept(query["since"] if "since" in query else str(await self._kept_before(answer.summary.ref.id)))
+        return None if before is None else (await asyncio.to_thread(changes_between, before, answer)).written()
+
+    async def _kept_before(self, number: int) -> int:
+        """0: there is none."""
+        summaries = await self._snapshot_store.summaries(LIMIT_MAX)
+        return max((one.ref.id for one in summaries if one.kept and one.ref.id < number), default=0)
 
     async def _kept(self, id: str) -> pb.GetSnapshotResponse | None:
         if id == "latest":
             return await self._snapshot_store.snapshot(0)
         if not (id.isascii() and id.isdigit() and len(id) < 17):
-            raise _BadRequestError(f"a snapshot is a number or 'latest', not {id[:40]!r}")
+            raise BadRequestError(f"a snapshot is a number or 'latest', not {id[:40]!r}")
         return await self._find(int(id)) if int(id) else None
 
-    async def _all_incidents(self, *, open_only: bool = False) -> list[Incident]:
-        return await self._snapshot_store.incidents(LIMIT_MAX, self._driver.incidents.open_ones(), open_only=open_only)
+    async def _all_incidents(self, limit: int = LIMIT_MAX, *, open_only: bool = False) -> list[Incident]:
+        return await self._snapshot_store.incidents(limit, self._driver.incidents.open_ones(), open_only=open_only)
 
     def _written(self, incident: Incident) -> dict[str, Any]:
         return written_incident(incident_to_wire(incident, self._driver.lost_of(incident)))
+
+
+def _verdict(verdict: Verdict) -> dict[str, Any]:
+    """With its severity: ``trouble``, ``doubt``, ``fine``, or null for one that is neither good nor bad."""
+    level = level_of(verdict)
+    return {**write_verdict(verdict), "level": None if level is None else level.value}
 
 
 def _page(found: Sequence[Any], query: Query, name: str, write: Callable[[Any], Any]) -> dict[str, Any]:
@@ -191,15 +241,15 @@ def _page(found: Sequence[Any], query: Query, name: str, write: Callable[[Any], 
 
 def _number(query: Query, name: str, default: int, most: int) -> int:
     text = query.get(name, str(default))
-    if not (text.isascii() and text.isdigit() and len(text) < 11 and int(text) <= most):
-        raise _BadRequestError(f"{name} must be a whole number from 0 to {most}, not {text[:40]!r}")
+    if not (text.isascii() and text.isdigit() and len(text) < 17 and int(text) <= most):
+        raise BadRequestError(f"{name} must be a whole number from 0 to {most}, not {text[:40]!r}")
     return int(text)
 
 
 def _one_of(query: Query, name: str, allowed: Sequence[str]) -> str:
     text = query.get(name, "")
     if text not in allowed:
-        raise _BadRequestError(f"{name} must be {' or '.join(filter(None, allowed))}, not {text[:40]!r}")
+        raise BadRequestError(f"{name} must be {' or '.join(filter(None, allowed))}, not {text[:40]!r}")
     return text
 
 

@@ -11,7 +11,7 @@ from detector.core.document.reader import parse_document
 from detector.core.snapshot import Snapshot
 from detector.core.times import write_time
 from detector.drawing.scene import Box, scene_of
-from detector.service.web.picture import shown
+from detector.service.web.api.picture import shown
 from stilltrue.model import Evidence, PartyName, Verdict, process_of
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb

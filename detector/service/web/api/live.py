@@ -12,6 +12,8 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 
+from detector.ops.http import Answer
+
 STEP_SECONDS = 0.2
 HEARTBEAT_SECONDS = 10.0
 RETRY_MILLISECONDS = 2000
@@ -26,6 +28,11 @@ class LiveVersions:
         self._news = asyncio.Event()
         self._watchers = 0
         self._looking: asyncio.Task[None] | None = None
+
+    def answer(self, seen: str) -> Answer:
+        """Server-sent events: each version that there is from now on; ``seen``: the one that the client has."""
+        unbuffered = {"X-Accel-Buffering": "no"}  # as nginx and its Ingress read it
+        return Answer(body="", content_type="text/event-stream", headers=unbuffered, stream=self.events(seen))
 
     async def events(self, seen: str) -> AsyncIterator[bytes]:
         """An event for each version that is not the one before, beginning with ``seen``; never ends by itself."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import Enum
 
 from detector.core.counting import counted
-from detector.core.times import duration
 from detector.predicates.evidence.explain import shortened
 from detector.service.detection.incident.incidents import Incident
 from stilltrue.model import Coverage, Holds, PartyName, ProcessName, Verdict, process_of
@@ -96,8 +95,3 @@ def _free(verdict: Verdict) -> Headline:
 def _covers(coverage: Coverage) -> str:
     blind = f"; blind: {', '.join(shortened([spot.process for spot in coverage.blind]))}" if coverage.blind else ""
     return f"covers {coverage.members} of {counted(coverage.expected, 'member')}{blind}"
-
-
-def age(moment: float | None, now: float) -> str:
-    """How long ago ``moment`` was, in words; empty when unknown."""
-    return "" if moment is None else duration(max(0.0, now - moment))

@@ -1,0 +1,77 @@
+"""How the pages show values: times, ages, sentences with ages in them, and text from outside."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from markupsafe import Markup
+
+from detector.core.times import duration, read_time, seconds_of, write_time
+from detector.ops.text import printable
+
+_CLOCK = re.compile(r"(?<=as of )((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)\b")
+_WAITED = re.compile(r"(\S+ has waited )((?:\d+(?:\.\d+)? (?:ms|s|min|h|d) ?)+?)( for .*)", re.DOTALL)
+
+
+def shown(value: object) -> object:
+    """What a page shows of a value: text from outside neither steers a terminal nor turns the direction of a line."""
+    if isinstance(value, Markup):
+        return Markup(printable(str(value)))
+    return printable(value) if isinstance(value, str) else value
+
+
+def moment(at: str | None) -> Markup | str:
+    """A time in UTC, to the second; ``at`` as the API writes it."""
+    return "-" if at is None else _moment(read_time(at))
+
+
+def since(at: str | None) -> Markup | str:
+    """How long ago ``at`` was, which goes on counting in the browser."""
+    if at is None:
+        return ""
+    seconds = read_time(at)
+    return Markup("<span data-since={}>{}</span>").format(Markup(f'"{seconds}"'), age(seconds, time.time()))
+
+
+def age(moment: float, now: float) -> str:
+    """How long ago ``moment`` was, in words."""
+    return duration(max(0.0, now - moment))
+
+
+def between(begun: str, ended: str) -> str:
+    """The time from ``begun`` to ``ended``, in words."""
+    return duration(read_time(ended) - read_time(begun))
+
+
+def counting(sentence: str, at: str | None) -> Markup | str:
+    """A sentence about a wait as of ``at``, whose age goes on counting in the browser."""
+    told = _WAITED.fullmatch(sentence) if at is not None else None
+    if told is None or at is None:
+        return sentence
+    begun = read_time(at) - seconds_of(told[2])
+    return Markup('{}<span data-since="{}">{}</span>{}').format(told[1], begun, told[2], told[3])
+
+
+def timed(sentence: str, about: str | None) -> Markup | str:
+    """A sentence whose times of day are the browser's; ``about``: a moment within half a day of them."""
+    parts = _CLOCK.split(sentence)
+    if about is None or len(parts) == 1:
+        return sentence
+    text = Markup()
+    for at, part in enumerate(parts):
+        text += _moment(_nearest(part, read_time(about))) if at % 2 else part
+    return text
+
+
+def _moment(seconds: float) -> Markup:
+    text = write_time(float(int(seconds)))
+    short = text[11:19] if time.time() - seconds < 43200 else text
+    return Markup("<time datetime={}>{}</time>").format(text, short)
+
+
+def _nearest(clock: str, about: float) -> float:
+    """The moment nearest to ``about`` at which it was ``clock`` in UTC."""
+    hours, minutes, seconds = map(int, clock.split(":"))
+    same_day = about - about % 86400 + 3600 * hours + 60 * minutes + seconds
+    return min((same_day - 86400, same_day, same_day + 86400), key=lambda moment: abs(moment - about))
