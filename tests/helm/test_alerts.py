@@ -19,6 +19,8 @@ CHART = ROOT / "helm" / "stilltrue"
 RULES = CHART / "files" / "stilltrue.rules.yaml"
 SCALE_OUT = CHART / "files" / "scale-out.rules.yaml"
 UNIT_TESTS = Path(__file__).parent / "alerts.test.yaml"
+SIDECAR = ("inbound_calls", "outbound_calls_total", "faults_total", "reports_dropped_total")
+"""What `tests/sidecar/test_app.py` finds in a sidecar's metrics."""
 DASHBOARDS = sorted((CHART / "files" / "dashboards").glob("*.json"))
 PROOF = {"StilltrueDeadlock", "StilltrueOrphanedResource", "StilltrueTokenLost", "StilltrueTokenDuplicated"}
 NAME = re.compile(r"\bstilltrue_[a-z_]+")
@@ -47,8 +49,8 @@ def alerts(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def metric_names() -> set[str]:
-    """Every series that the detector can expose."""
-    names = set()
+    """Every series that the detector can expose, and those of a sidecar that stand in a dashboard."""
+    names = {f"stilltrue_sidecar_{name}" for name in SIDECAR}
     for name, kind in re.findall(r"^# TYPE (\S+) (\S+)$", Metrics().text().decode(), re.MULTILINE):
         names |= {f"{name}_bucket", f"{name}_sum", f"{name}_count"} if kind == "histogram" else {name}
     return names

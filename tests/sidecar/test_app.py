@@ -62,6 +62,8 @@ async def test_the_pages_tell_of_health_coverage_and_counts(program: str, start_
         assert samples["stilltrue_sidecar_outbound_calls_total", ("unknown",)] == 1
         assert samples["stilltrue_sidecar_workers", ()] == 3
         assert samples["stilltrue_sidecar_faults_total", ()] == 0
+        assert samples["stilltrue_sidecar_reports_dropped_total", ()] == 0
+        assert samples["stilltrue_sidecar_inbound_calls", ("served",)] == 0
         assert (await page(admin, "/nothing"))[0] == 404
 
 
