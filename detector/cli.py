@@ -59,6 +59,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
 """Each command: where it is defined, and its line in the list (so that the list needs no imports)."""
 
 
+_OPTIONS_ALONE = {"help": "--help", "version": "--version"}
+"""What other programs have as commands, and ours as an option."""
+
+
 class LazyGroup(click.Group):
     """A click group that imports a command when it is called."""
 
@@ -81,9 +85,9 @@ class LazyGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that ``args`` begin with; suggests the nearest for a misspelt one."""
         names = self.list_commands(ctx)
-        near = [] if args[0] in names or args[0].startswith("-") else get_close_matches(args[0], names, n=1)
-        if near:
-            ctx.fail(f"no such command {args[0]!r}; did you mean {near[0]}?")
+        if args[0] not in names and not args[0].startswith("-"):
+            near = _OPTIONS_ALONE.get(args[0]) or " or ".join(get_close_matches(args[0], names, n=2))
+            ctx.fail(f"no such command {args[0]!r}{f'; did you mean {near}?' if near else ''}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

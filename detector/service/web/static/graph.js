@@ -177,14 +177,15 @@
     const circle = ring.map((name) => blocks.get(name));
     const radius = radiusOf(circle, GAP);
     const flat = canvas.clientHeight / Math.max(canvas.clientWidth, 1);
+    const wide = flat < 0.75;
+    const turned = (wide ? 0 : Math.PI / 2) + (circle.length % 2 ? 0 : Math.PI / circle.length); // none behind another, as the others see them
     circle.forEach((one, at) => {
-      const angle = (2 * Math.PI * at) / circle.length - (circle.length === 2 ? 0 : Math.PI / 2);
+      const angle = (2 * Math.PI * at) / circle.length + turned;
       one.x = radius * Math.cos(angle);
       one.y = 0.8 * radius * Math.sin(angle);
     });
     const box = boxOf(circle);
     const area = rows.reduce((sum, one) => sum + (one.width + GAP) * (one.height + GAP), 0);
-    const wide = flat < 0.75;
     inRows(rows, wide ? Math.sqrt(area) : Math.max(box.right - box.left, 1.2 * Math.sqrt(area / flat)), GAP);
     const others = boxOf(rows);
     const [dx, dy] = wide ? [box.left - 3 * GAP - others.right, (box.top + box.bottom - others.top - others.bottom) / 2]
