@@ -7,6 +7,7 @@ import importlib
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import click
@@ -83,6 +84,29 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
         assert found.exists(), f"{page.name}: {target}"
         if anchor and found.suffix == ".md":
             assert anchor in anchors(found), f"{page.name}: {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_module_and_test_that_a_page_names_is_there(page: Path) -> None:
+    text = page.read_text()
+    assert [name for name in re.findall(r"`((?:[\w-]+/)*[\w-]+\.(?:py|proto|jinja))`", text) if not there(f"/{name}")] == []
+    tested = set(re.findall(r"`(test_\w+)`", text))
+    assert {name for name in tested if f"def {name}(" not in all_tests() and not there(f"/{name}.py")} == set()
+
+
+@cache
+def all_files() -> tuple[str, ...]:
+    rooms = ("clients", "detector", "docs", "helm", "protos", "tests")
+    return tuple(f"/{path.relative_to(ROOT)}" for room in rooms for path in (ROOT / room).rglob("*.*"))
+
+
+@cache
+def all_tests() -> str:
+    return "\n".join(path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
+
+
+def there(end: str) -> bool:
+    return any(path.endswith(end) for path in all_files())
 
 
 def anchors(page: Path) -> set[str]:

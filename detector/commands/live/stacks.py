@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import click
@@ -15,6 +16,7 @@ from detector.service.documents import written_stacks
 from stilltrue.v1 import agent_pb2 as agent_pb
 from stilltrue.v1 import detector_pb2 as pb
 
+_END_OF_PATH = re.compile(r"^.*/(?=[^/]+/[^/]+:\d+ in )")
 COLUMNS = ("party", "blocked in", "held by", "at")
 
 
@@ -64,11 +66,14 @@ def _print(found: list[pb.ProcessStacks], *, whole: bool) -> None:
                 for frame in one.stack:
                     out.print(f"    {escape(frame)}")
         elif each.parties:
-            out.print(table(COLUMNS, map(_row, each.parties), flexible={"blocked in", "held by", "at"}))
+            rows = (_row(one, whole_path=not out.is_terminal) for one in each.parties)
+            out.print(table(COLUMNS, rows, flexible={"blocked in", "held by", "at"}))
 
 
-def _row(one: agent_pb.StandingParty) -> tuple[str, ...]:
+def _row(one: agent_pb.StandingParty, *, whole_path: bool) -> tuple[str, ...]:
+    """On a terminal a path would be cut where the line's number stands, so only its end is shown there."""
     at = one.stack[0] if one.stack else "-"
+    at = at if whole_path else _END_OF_PATH.sub("", at)
     return escape(one.party), escape(_blocked_in(one)), escape(listed(one.held_by)) or "-", escape(at)
 
 
