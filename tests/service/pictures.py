@@ -67,7 +67,7 @@ async def main(folder: Path) -> None:
             await shoot(page, incident, folder / "incident.png", height=620, at="#graph")
             await shoot(page, f"{incident}/cure", folder / "cure.png", height=560)
             snapshot = f"{detector.web}/snapshots/{verdict.snapshot.id}"
-            await shoot(page, snapshot, folder / "space-time.png", height=430, at="[aria-label='space-time diagram']")
+            await shoot(page, snapshot, folder / "space-time.png", height=400, at="h2:has(+ [aria-label='space-time diagram'])")
     pictures = sorted(folder.glob("*.png"))
     size = sum(picture.stat().st_size for picture in pictures) / 1024
     sys.stdout.write(f"{counted(len(pictures), 'picture')} in {folder}, {size:.0f} kB\n")

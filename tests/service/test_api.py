@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,23 @@ async def test_every_path_is_answered_as_it_is_described(
         assert {(edge["source"], edge["target"]) for edge in graph["edges"] if edge["core"]} == {
             (stuck.core[0], stuck.core[1]), (stuck.core[1], stuck.core[0]),
         }  # fmt: skip
+
+
+async def test_the_examples_of_the_documentation_are_answered(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "detector.md").read_text()
+    examples = re.findall(r"curl -s '?localhost:7601(/api/v1/[^\s']+)", page)
+    assert len(examples) >= 6
+    a, b = process("a"), process("b")
+    deadlock(a, b)
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+        first = (await detector.ask()).snapshot.id
+        await detector.ask()
+        for path in examples:
+            status, _, body = await detector.fetch(path.replace("since=17", f"since={first}"))
+            assert status == 200, (path, body)
 
 
 async def test_lists_are_filtered_and_cut(start_detector: Any, process: Any, tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ async def member_list(ask: Ask, query: Mapping[str, str], counted: int = PER_PAG
     return {
         "members": answer["members"],
         "found": answer["total"],
+        "counts": answer["states"],
         "first": at * counted + 1,
         "search": search,
         "state": state,

@@ -158,9 +158,9 @@ class Pages:
         async def ask(wanted: Mapping[str, str]) -> Any:
             return await self._api.document("members", wanted)
 
-        counts = (await self._api.document("overview"))["members"]
-        told = ", ".join(f"{count} {state}" for state, count in counts.items())
         found = await member_list(ask, query)
+        counts = found.pop("counts")
+        told = ", ".join(f"{count} {state}" for state, count in counts.items())
         return self.html("members", "Members", live=True, member_count=sum(counts.values()), counts=told, **found)
 
     async def _incidents(self, limit: int) -> Any:

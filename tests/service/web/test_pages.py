@@ -320,7 +320,7 @@ async def test_a_page_of_members_knows_those_before_and_after_it() -> None:
     async def ask(query: Mapping[str, str]) -> dict[str, Any]:
         asked.append(query)
         begun = int(query["offset"])
-        return {"total": 5, "members": [*range(5)][begun : begun + int(query["limit"])]}
+        return {"total": 5, "states": {}, "members": [*range(5)][begun : begun + int(query["limit"])]}
 
     found = await member_list(ask, {"page": "2", "search": "a", "sort": "name"}, counted=2)
     assert (found["members"], found["first"], found["found"]) == ([2, 3], 3, 5)

@@ -168,7 +168,9 @@ class Api:
         known = [(each, self._driver.state_of(each)) for each in self._driver.roster.all()]
         found = [one for one in known if (not state or one[1].value == state) and text in searched(one[0])]
         found.sort(key=lambda one: order(*one))
-        return _page(found, query, "members", lambda one: written_agent(agent_to_wire(*one)))
+        counts = Counter(now.value for _, now in known)
+        page = _page(found, query, "members", lambda one: written_agent(agent_to_wire(*one)))
+        return {**page, "states": {each.value: counts[each.value] for each in MemberState}}
 
     async def _snapshots(self, query: Query) -> Any:
         limit = _number(query, "limit", LIMIT_DEFAULT, LIMIT_MAX)

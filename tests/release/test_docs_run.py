@@ -1,0 +1,94 @@
+"""The commands of the documentation run as they stand: those on documents, and the quick start's."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from detector.core.verdict import write_verdict
+from detector.release.publish import ROOT
+from stilltrue import Detector
+from tests.chaos.fleet import free_port
+from tests.commands.conftest import environment
+from tests.release.test_docs import fenced
+
+PATIENCE_SECONDS = 120.0
+BIN = Path(sys.executable).parent
+DOCUMENT = {
+    "processes": {"a": {"activity": "idle", "facts": {"lease": 3}, "labels": {"team": "payments"}}},
+    "waits": [{"waiter": "a/T1", "among": ["a/T2"]}, {"waiter": "a/T2", "among": ["a/T1"]}],
+}
+MISSPELT = '{"waits": [\n{"waiter": "a", "among": ["b"]},\n{"waiter": "b", "among": ["a"], "neds": 1}]}\n'
+pytestmark = [pytest.mark.slow, pytest.mark.live]
+
+
+def called() -> Iterator[tuple[str, list[str]]]:
+    """Each command in the transcripts of docs/predicates.md, with what it is shown to print."""
+    for code in fenced(ROOT / "docs" / "predicates.md", "console"):
+        for block in re.split(r"^\$ ", code, flags=re.MULTILINE)[1:]:
+            command, *printed = block.splitlines()
+            yield command, printed
+
+
+@pytest.mark.parametrize(("command", "printed"), list(called()))
+def test_a_command_prints_what_its_page_shows(command: str, printed: list[str], tmp_path: Path) -> None:
+    misspelt = any("neds" in line for line in printed)
+    (tmp_path / "snapshot.json").write_text(MISSPELT if misspelt else json.dumps(DOCUMENT))
+    (tmp_path / "snapshots.jsonl").write_text(f"{json.dumps(DOCUMENT)}\n" * 2)
+    done = subprocess.run(command, shell=True, env=paths(), cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert [line for line in printed if line not in (done.stdout + done.stderr).splitlines()] == []
+    assert done.returncode in ({2} if printed else {0, 1, 3}), done.stderr
+
+
+def test_the_readmes_graph_without_any_process_is_a_deadlock(tmp_path: Path) -> None:
+    (code,) = (code for code in fenced(ROOT / "README.md", "sh") if "graph.json" in code)
+    done = subprocess.run(code, shell=True, env=paths(), cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "deadlock: TRUE"), done.stderr
+
+
+def test_the_quick_start_ends_with_a_deadlock(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "quickstart.md"
+    (code,) = (code for code in fenced(page, "sh") if code.startswith("stilltrue serve"))
+    serve, *programs, ask = code.splitlines()
+    addresses = {f"{name}_ADDRESS": f"127.0.0.1:{free_port()}" for name in ("ORDERS", "STOCK")}
+    ports = {"STILLTRUE_SERVE_PORT": "0", "STILLTRUE_SERVE_HTTP_PORT": "0", "STILLTRUE_SERVE_DATA": str(tmp_path)}
+    env = paths(**addresses, **ports)
+    with ExitStack() as stack:
+        detector = stack.enter_context(running(serve, env))
+        assert detector.stdout is not None
+        address = re.search(rb"grpc=(\S+)", detector.stdout.readline())
+        assert address
+        env["STILLTRUE_DETECTOR"] = address[1].decode()
+        for program in programs:
+            stack.enter_context(running(program, env))
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        with Detector(env["STILLTRUE_DETECTOR"]) as asked:
+            while len((verdict := write_verdict(asked.ask("deadlock")))["core"]) < 4:
+                assert time.monotonic() < give_up, verdict
+        done = subprocess.run(ask, shell=True, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout.splitlines()[0]) == (0, "deadlock: TRUE"), done.stderr
+
+
+def paths(**values: str) -> dict[str, str]:
+    """An environment in which ``stilltrue`` and ``python`` are those that run the tests."""
+    return environment(PATH=f"{BIN}{os.pathsep}{os.environ['PATH']}", **values)
+
+
+@contextmanager
+def running(command: str, env: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(command, shell=True, env=env, cwd=ROOT, stdout=subprocess.PIPE, start_new_session=True)
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
