@@ -77,7 +77,8 @@ class Settings:
     host: str = _text("127.0.0.1", "address to listen on for gRPC; a non-local address needs TLS or --allow-plaintext")
     port: int = _bounded(7600, 0, 65535, "gRPC port; 0 picks a free one and prints it")
     http_host: str = _text(
-        "127.0.0.1", "address to listen on for HTTP, which has no TLS and no login: any other address exposes it unprotected"
+        "127.0.0.1",
+        "address to listen on for HTTP, which has no TLS, and a login only with --roles-file: any other address exposes it",
     )
     http_port: int = _bounded(7601, 0, 65535, "HTTP port (metrics, health, pages); 0 picks a free one and prints it")
     http_hosts: str = _text(
