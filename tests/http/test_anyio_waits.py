@@ -111,3 +111,16 @@ async def test_a_middleware_waits_for_what_it_calls() -> None:
     assert (await wait_of(task)).enders == (called[0],)
     go.set()
     await task
+
+
+@pytest.mark.timeout(60)
+async def test_who_leaves_a_task_group_waits_for_its_tasks(gate: threading.Event) -> None:
+    async def leave() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(run_sync, gate.wait, SECONDS_MAX, name="inner")
+
+    leaving = asyncio.create_task(leave())
+    found = await wait_of(leaving)
+    assert [one.get_name() for one in found.enders or () if isinstance(one, asyncio.Task)] == ["inner"]
+    gate.set()
+    await leaving

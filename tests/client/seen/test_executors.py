@@ -89,3 +89,47 @@ def test_a_task_that_awaits_a_queued_item_waits_for_the_busy_threads(front: Fron
     (seen,) = [wait for wait in report.waits if "/task:" in wait.waiter]
     assert targets(seen) == ["thread:worker_0"]
     front.let_go()
+
+
+SEVERAL: dict[str, Callable[[Any, Any], Any]] = {
+    "gather": lambda one, _: asyncio.gather(one),
+    "shield": lambda one, _: asyncio.shield(one),
+    "wait": lambda one, _: asyncio.wait([one]),
+    "gather_all": lambda one, other: asyncio.gather(one, other, return_exceptions=True),
+}
+
+
+@pytest.mark.parametrize("how", SEVERAL)
+def test_a_task_that_gathers_items_waits_for_the_threads_that_run_them(front: Front, how: str) -> None:
+    executor = ThreadPoolExecutor(1, "worker")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        await SEVERAL[how](loop.run_in_executor(executor, front.get, b""), loop.run_in_executor(executor, int))
+
+    front.start("loop", lambda: asyncio.run(main()))
+    front.wait_for_callers()
+    report = report_when(front.agent, lambda report: any("/task:" in wait.waiter for wait in report.waits))
+    (seen,) = [wait for wait in report.waits if "/task:" in wait.waiter]
+    assert (targets(seen), seen.needs) == (["thread:worker_0"], 1)
+    front.let_go()
+
+
+def test_a_task_that_gathers_what_nobody_known_completes_waits_for_nobody(front: Front) -> None:
+    executor = ThreadPoolExecutor(1, "worker")
+    seen: list[Any] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        other = loop.create_future()
+        gathered = asyncio.gather(loop.run_in_executor(executor, front.get, b""), other)
+        waiting = asyncio.create_task(asyncio.wait([gathered]))
+        await asyncio.to_thread(front.wait_for_callers)
+        seen.append(await asyncio.to_thread(front.report_when_still))
+        other.set_result(None)
+        front.let_go()
+        await waiting
+
+    asyncio.run(main())
+    assert not [wait for wait in seen[0].waits if "/task:" in wait.waiter and "worker_0" in str(wait.among)]
+    executor.shutdown()

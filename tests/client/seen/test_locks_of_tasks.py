@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from stilltrue.protocol.report import PartyTarget, Report
+from stilltrue.runtime.compat import is_being_cancelled
 from tests.client.look.worlds import look_at, report_of, report_when
 from tests.client.seen.conftest import PATIENCE_SECONDS, Front, targets
 
@@ -156,3 +157,58 @@ def test_a_task_that_blocks_its_loop_with_a_lock_that_another_keeps_is_in_a_circ
     lock.release()  # as nobody else would
     begun.join(PATIENCE_SECONDS)
     loop.stop()
+
+
+def test_who_cleans_up_after_a_cancellation_waits_as_anybody_else(front: Front) -> None:
+    def waits_for_the_holder(report: Report) -> bool:
+        return any(one.startswith("task:Task-") for among in waits_of(report, "worker") for one in among)
+
+    async def main() -> None:
+        lock = asyncio.Lock()
+
+        async def work() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                async with lock:
+                    pass
+
+        worker = asyncio.create_task(work(), name="worker")
+        await asyncio.sleep(0)
+        async with lock:
+            worker.cancel()
+            await asyncio.to_thread(report_when, front.agent, waits_for_the_holder)
+        await asyncio.wait([worker])
+
+    asyncio.run(main())
+
+
+async def test_a_cancellation_that_is_passed_on_later_is_under_way() -> None:
+    class Slow(asyncio.Future[None]):
+        def cancel(self, msg: Any = None) -> bool:
+            return True
+
+    slow, plain = Slow(), asyncio.get_running_loop().create_future()
+
+    async def work() -> None:
+        with suppress(asyncio.CancelledError):
+            await plain
+        await plain_again
+
+    plain_again = asyncio.get_running_loop().create_future()
+    waiting, cleaning = asyncio.ensure_future(_await(slow)), asyncio.create_task(work())
+    await asyncio.sleep(0)
+    assert not is_being_cancelled(waiting)
+    for task in (waiting, cleaning):
+        task.cancel()
+    assert is_being_cancelled(waiting)
+    await asyncio.sleep(0)
+    assert is_being_cancelled(waiting)
+    assert not is_being_cancelled(cleaning)
+    slow.set_result(None)
+    plain_again.set_result(None)
+    await asyncio.wait([waiting, cleaning])
+
+
+async def _await(future: asyncio.Future[None]) -> None:
+    await future

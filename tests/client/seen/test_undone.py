@@ -95,8 +95,8 @@ def test_a_timer_that_releases_a_lock_is_a_way_out(front: Front, how: str) -> No
     assert look.ways_out
 
 
-@pytest.mark.parametrize("grows", [True, False])
-def test_who_may_give_an_executor_more_threads_is_a_way_out(front: Front, grows: bool) -> None:
+@pytest.mark.parametrize("grows", ["by name", "by text", ""])
+def test_who_may_give_an_executor_more_threads_is_a_way_out(front: Front, grows: str) -> None:
     over = threading.Event()
     executor: Any = ThreadPoolExecutor(1, "worker")
 
@@ -105,6 +105,10 @@ def test_who_may_give_an_executor_more_threads_is_a_way_out(front: Front, grows:
         executor._max_workers += 1
         executor._adjust_thread_count()
 
+    def grow_by_text() -> None:
+        over.wait(FAR_SECONDS)
+        setattr(executor, "_max_workers", 2)  # noqa: B010
+
     def idle() -> None:
         over.wait(FAR_SECONDS)
         assert over.is_set()
@@ -112,13 +116,13 @@ def test_who_may_give_an_executor_more_threads_is_a_way_out(front: Front, grows:
     executor.submit(front.get, b"")
     front.wait_for_callers()
     front.start("caller", executor.submit(int).result)
-    front.start("beside", grow if grows else idle)
+    front.start("beside", {"by name": grow, "by text": grow_by_text}.get(grows, idle))
     look = of(look_at(front.agent, front.report_when_still("caller", "beside")), "front/thread:caller")
     over.set()
     front.let_go()
     executor.shutdown()
     assert look.unchanged
-    assert any("beside" in way.text for way in look.ways_out) is grows
+    assert any("beside" in way.text for way in look.ways_out) is bool(grows)
 
 
 def _interrupts() -> None:

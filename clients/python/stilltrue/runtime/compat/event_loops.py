@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import selectors
+import sys
 from asyncio import tasks
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from contextvars import Context
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FrameType, FunctionType
@@ -28,6 +29,8 @@ _SLEEP: CodeType = asyncio.sleep.__code__
 _STEP: CodeType = asyncio.Handle._run.__code__  # noqa: SLF001 - what a loop runs
 _OF_TASKS = frozenset({"_set_result_unless_cancelled", "_release_waiter", "_on_timeout"})
 _GATHERING: type = tasks._GatheringFuture  # type: ignore[attr-defined]  # noqa: SLF001 - what asyncio.gather returns
+
+_CANCELLED_AT_ONCE = frozenset({asyncio.Future, asyncio.Task, _GATHERING})
 
 
 def tasks_of(loop: asyncio.AbstractEventLoop) -> list[Task] | None:
@@ -164,9 +167,35 @@ current_task_of: Callable[[asyncio.AbstractEventLoop], Task | None] = (
 
 
 def is_being_cancelled(task: Task) -> bool:
-    """Whether the cancellation of ``task`` has been requested."""
-    cancelling = getattr(task, "cancelling", None)  # a task of another library's may lack it
-    return bool(cancelling()) if cancelling is not None else bool(getattr(task, "_must_cancel", False))
+    """Whether a cancellation of ``task`` that was requested has yet to reach it.
+
+    One that has reached it is over: what the task awaits now it awaits to clean up. What it awaited is cancelled at once, or
+    (a task, a gathering) is asked for that itself. Others, and who is in a scope of anyio's, are cancelled again and again.
+    """
+    scopes = _scopes_of_anyio()
+    todo, seen = [task], {id(task)}
+    while todo:
+        one = todo.pop()
+        cancelling = getattr(one, "cancelling", None)  # a task of another library's may lack it
+        if getattr(one, "_must_cancel", False):
+            return True
+        if cancelling is None or not cancelling():
+            continue
+        future = getattr(one, "_fut_waiter", None)
+        if future is None or future.done() or type(future) not in _CANCELLED_AT_ONCE or one in scopes:
+            return True
+        below = [child for child in getattr(future, "_children", (future,)) if not child.done() and id(child) not in seen]
+        if any(type(child) not in _CANCELLED_AT_ONCE for child in below):
+            return True
+        todo += filter(is_task, below)
+        seen.update(map(id, below))
+    return False
+
+
+def _scopes_of_anyio() -> Container[Any]:
+    """The tasks that are, or have been, in a cancel scope of anyio's."""
+    found: Container[Any] = getattr(sys.modules.get("anyio._backends._asyncio"), "_task_states", ())
+    return found
 
 
 def chain_of(coroutine: Any) -> list[Any]:

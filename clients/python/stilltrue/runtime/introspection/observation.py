@@ -220,6 +220,7 @@ class Observer:
             tasks = [child for child in one.awaited.futures if isinstance(child, asyncio.Task)]
             one.children = [child for child in tasks if child not in one.awaited.shielded]
             one.others = tasks
+            one.wait = workers.wait_of_task(task) if len(tasks) < len(one.awaited.futures) else None
             if one.awaited.until is not None:
                 ends.append(one.awaited.until + offset)
         elif not isinstance(future, asyncio.Task):

@@ -5,7 +5,8 @@ Rules:
 1. A task that runs a function in a thread waits for the thread that runs it; before a thread has begun it, the task goes on.
 2. A task that waits for a token of a limiter waits for one of the tasks that have one, where all tokens are out and each
    is a task's.
-3. What ``BaseHTTPMiddleware`` (``@app.middleware("http")``) calls runs in a task of its own, for which the request's waits.
+3. A task that leaves a task group waits for one of the group's tasks: it may fail, and the others are cancelled then.
+4. What ``BaseHTTPMiddleware`` (``@app.middleware("http")``) calls runs in a task of its own, for which the request's waits.
 """
 
 from __future__ import annotations
@@ -63,8 +64,20 @@ def _read_limiter(stand: Stand, at: int, _: Scene) -> SeenWait | None:
     return SeenWait(on=stand.future, enders=holders, what=what, handles=(limiter,), once=True)
 
 
-def _read_middleware(stand: Stand, at: int, _: Scene) -> SeenWait | None:
+def _read_group(stand: Stand, at: int, _: Scene) -> SeenWait | None:
     """Rule 3."""
+    group = variables_of(stand.frames[at]).get("self")
+    tasks, scope = attribute_of(group, "_tasks"), attribute_of(group, "cancel_scope")
+    if at != 0 or stand.task is None or type(tasks) is not set or attribute_of(group, "_on_completed_fut") is not stand.future:
+        return None
+    left = tuple(one for one in tasks.copy() if not one.done())
+    if not left or stand.future is None:
+        return None
+    return SeenWait(on=stand.future, enders=left, what="the end of one of {}", handles=(group, scope), once=True)
+
+
+def _read_middleware(stand: Stand, at: int, _: Scene) -> SeenWait | None:
+    """Rule 4."""
     if stand.task is None or stand.future is None:
         return None
     group = variables_of(stand.frames[at]).get("task_group")
@@ -80,5 +93,6 @@ def _read_middleware(stand: Stand, at: int, _: Scene) -> SeenWait | None:
 RESOLVERS = (
     Resolver(((_BACKEND, "AsyncIOBackend.run_sync_in_worker_thread"),), _read_thread),
     Resolver(((_BACKEND, "CapacityLimiter.acquire_on_behalf_of"),), _read_limiter),
+    Resolver(((_BACKEND, "TaskGroup.__aexit__"),), _read_group),
     Resolver((("starlette/middleware/base.py", "BaseHTTPMiddleware.__call__.<locals>.call_next"),), _read_middleware),
 )

@@ -7,20 +7,24 @@ Rules:
 2. An item in a queue can be cancelled by whoever holds its future: the second look searches for them. So can all items of a
    queue by whoever holds the executor and shuts it down: where some code of the application speaks of ``cancel_futures``.
    So is somebody who gives an executor more threads, or runs its items himself: by what nobody else may name.
+3. Who gathers or shields several waits for those that others work on: threads and tasks. Who needs all of them waits for those
+   that are under way; the queued ones begin only afterwards.
 """
 
 from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, thread
+from dataclasses import replace
 from types import CodeType, FunctionType
 from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.introspection.tasks import awaits_tasks, read
 from stilltrue.runtime.seen.wait import Ender, Queued, Resolver, Scene, SeenWait, Stand
 
 _WORKER = thread._worker.__code__  # noqa: SLF001 - what an executor's threads run
@@ -79,19 +83,49 @@ def behind(on: Any, things: Sequence[Any], scene: Scene) -> SeenWait | None:
     for thing, item in zip(things, queued, strict=True):
         enders += (thing,) if item is None else item.workers
     handles = [one for one in things if isinstance(one, Future)]
-    if _some_code_cancels_queues(scene):
-        handles += [item.executor for item in queued if item is not None and item.executor is not None]
-    executors = tuple(item.executor for item in queued if item is not None and item.executor is not None)
+    items = [item for item in queued if item is not None]
+    handles += _cancellable(items, scene)
     what = "an item of an executor, all of whose threads are busy: {}"
-    return SeenWait(
-        on=on, enders=tuple(dict.fromkeys(enders)), what=what, handles=tuple(handles), undone=executors, by=_GROWING, once=True
-    )
+    wait = SeenWait(on=on, enders=tuple(dict.fromkeys(enders)), what=what, handles=tuple(handles), once=True)
+    return replace(wait, undone=_executors(items), by=_GROWING)
 
 
 def _read_task(stand: Stand, _: int, scene: Scene) -> SeenWait | None:
     """A task that awaits an item (``run_in_executor``, ``to_thread``)."""
     source = None if stand.future is None else compat.source_of(stand.future)
     return None if source is None or compat.is_task(source) else behind(stand.future, (source,), scene)
+
+
+def _read_several(stand: Stand, _: int, scene: Scene) -> SeenWait | None:
+    """Rule 3: a task that awaits several, of which some are no tasks."""
+    if stand.task is None or not awaits_tasks(stand.future, stand.frames):
+        return None
+    awaited = read(stand.task, stand.future)
+    if awaited is None or awaited.until is not None or all(map(compat.is_task, awaited.futures)):
+        return None
+    things = [one if compat.is_task(one) else compat.source_of(one) for one in awaited.futures]
+    if any(one is None for one in things):
+        return None  # somebody unknown completes it
+    queued = {id(one): item for one in things if (item := scene.queued(one)) is not None}
+    under_way = [one for one in things if id(one) not in queued]
+    several = awaited.needs_all and bool(under_way)
+    enders: list[Ender] = []
+    for one in under_way if several else things[:1] if awaited.needs_all else things:
+        enders += queued[id(one)].workers if id(one) in queued else (one,)
+    what = "the end of {}" if several else "the end of one of {}"
+    wait = SeenWait(on=stand.future, enders=tuple(dict.fromkeys(enders)), needs=None if several else 1, what=what, once=True)
+    items = queued.values()
+    handles = tuple(one for one in (*awaited.futures, *things) if not compat.is_task(one))
+    return replace(wait, handles=(*handles, *_cancellable(items, scene)), undone=_executors(items), by=_GROWING)
+
+
+def _executors(queued: Iterable[Queued]) -> tuple[Any, ...]:
+    return tuple(one.executor for one in queued if one.executor is not None)
+
+
+def _cancellable(queued: Collection[Queued], scene: Scene) -> tuple[Any, ...]:
+    """The executors that somebody may shut down so that what they have queued is cancelled."""
+    return _executors(queued) if queued and _some_code_cancels_queues(scene) else ()
 
 
 def _some_code_cancels_queues(scene: Scene) -> bool:
@@ -116,4 +150,4 @@ def _cancels_queues(code: CodeType) -> bool:
     )
 
 
-RESOLVERS = (Resolver((), _read_task),)
+RESOLVERS = (Resolver((), _read_task), Resolver((), _read_several))

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. A lock is held by the thread or task that stands inside its ``with`` block (or that of a condition made of it), or between
-   its ``acquire()`` and the ``finally`` that releases it (:mod:`~stilltrue.runtime.seen.brackets`). An
-   ``RLock`` knows its owner. Any other is held by nobody known, so a wait for it counts as none. In a suspended coroutine,
-   what it holds says which blocks it is in.
+1. A lock is held by the thread or task that stands inside its ``with`` block (or that of a condition made of it, or of an
+   object whose class takes it at the entry: :mod:`~stilltrue.runtime.seen.entered`), or between its ``acquire()`` and the
+   ``finally`` that releases it (:mod:`~stilltrue.runtime.seen.brackets`). An ``RLock`` knows its owner. Any other is held by
+   nobody known, so a wait for it counts as none. In a suspended coroutine, what it holds says which blocks it is in.
 2. Whoever stands in a block has given the lock back meanwhile if it waits for the condition; and may have, if somebody waits
    for it who does not stand in a block (``wait_for(condition.wait(), t)`` is a task of its own), or if its code, or that of
    the functions it has called there, speaks of releasing anything that this code has not taken itself.
@@ -34,6 +34,7 @@ from stilltrue.runtime.look.code.names import spoken_in
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.seen.blocks import blocks_of, depth_of, taken_at
 from stilltrue.runtime.seen.brackets import gives_back_only_its_own, may_take_bare, taken_bare
+from stilltrue.runtime.seen.entered import entered_lock
 from stilltrue.runtime.seen.wait import Ended, Ender, Resolver, Scene, SeenWait, Stand
 
 _LOCK = type(threading.Lock())
@@ -176,7 +177,9 @@ def held_by(stand: Stand) -> tuple[list[Any], list[Any]]:
     gives_back = False
     for index, frame in enumerate(stand.frames):
         gives_back = gives_back or _gives_back(frame)
-        inside = map(lock_of, left_by(stand.coroutines[index], stand.frames[index]) if stand.coroutines else blocks_of(frame))
+        inside = map(
+            lock_inside, left_by(stand.coroutines[index], stand.frames[index]) if stand.coroutines else blocks_of(frame)
+        )
         bare = _taken_bare(frame) if may_take_bare(frame.f_code) else ()
         known = [lock for lock in (*inside, *bare) if lock is not None]
         entered += known
@@ -204,6 +207,16 @@ def _taken_bare(frame: FrameType) -> Iterable[Any]:
         lock = lock_of(value)
         if awaited == (type(lock) in _AWAITED):
             yield lock
+
+
+def lock_inside(thing: Any) -> Any:
+    """The lock that somebody has who stands in a block of this: itself, or what a class of the application takes with it."""
+    lock = lock_of(thing)
+    if lock is None and thing is not None:
+        taken, awaited = entered_lock(thing)
+        lock = lock_of(taken)
+        return lock if awaited == (type(lock) in _AWAITED) else None
+    return lock
 
 
 def lock_of(thing: Any) -> Any:

@@ -8,12 +8,14 @@ from types import CodeType, FrameType
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.by_code import kept_by_code
 from stilltrue.runtime.introspection.origins import is_application, is_library
-from stilltrue.runtime.seen import anyio_waits, executors, locks, pools, results
+from stilltrue.runtime.seen import anyio_waits, executors, imports, locks, pools, results, thread_pools
 from stilltrue.runtime.seen.databases import waits as databases
 from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
 
 RESOLVERS: tuple[Resolver, ...] = (
     *results.RESOLVERS,
+    *imports.RESOLVERS,
+    *thread_pools.RESOLVERS,
     *locks.RESOLVERS,
     *executors.RESOLVERS,
     *anyio_waits.RESOLVERS,

@@ -2,7 +2,8 @@
 
 Rules:
 
-1. A text that is given outright (``getattr(lock, "release")``) is a name as if it were written ``lock.release``.
+1. A text that is given outright (``getattr(lock, "release")``, ``setattr(pool, "size", 2)``) is a name as if it were written
+   ``lock.release``, ``pool.size``.
 2. For one that is computed, any text near by may be the name, and any method of the objects near by may be meant.
 3. ``eval`` and ``exec`` run code that nobody has read; so does who imports a module by its name, or goes over all subclasses.
 4. ``globals()``, ``sys.modules``, ``gc.get_objects()`` and the frames of others show objects that the code has not been given.
@@ -25,7 +26,8 @@ from stilltrue.runtime.look.enders.reach import named_by
 
 COMPUTED = "*"
 """Stands for a name that is computed."""
-LOOKUPS = frozenset({"getattr", "methodcaller", "attrgetter", "__getattribute__"})
+_SETS = frozenset({"setattr", "delattr", "__setattr__", "__delattr__"})
+LOOKUPS = frozenset({"getattr", "methodcaller", "attrgetter", "__getattribute__"}) | _SETS
 _RUNS_ANYTHING = frozenset({"eval", "exec", "import_module", "__import__", "__subclasses__", "run_module", "run_path"})
 _SEES_ANYTHING = frozenset({"globals", "vars", "locals", "__dict__", "modules", "get_objects", "get_referrers"}) | frozenset(
     {"_getframe", "_current_frames", "currentframe", "f_locals", "f_globals", "f_back"}
@@ -47,12 +49,14 @@ def looked_up(code: CodeType) -> frozenset[str]:
 
 
 def _texts_after(every: Sequence[dis.Instruction], index: int) -> Iterable[str]:
-    """The text that is looked up by what stands at ``index``."""
-    at = index + 1
-    if every[index].argval == "getattr":
+    """The text that is looked up by what stands at ``index``; which attribute is set by a computed name is not asked here."""
+    at, sets = index + 1, every[index].argval in _SETS
+    if sets or every[index].argval == "getattr":
         while at < len(every) and every[at].opname in ATTRIBUTES | VARIABLES:
             at += 1
     text = every[at].argval if at < len(every) and every[at].opname == "LOAD_CONST" else None
+    if sets:
+        return {text} if isinstance(text, str) else ()
     rest = [one.opname for one in takewhile(lambda one: not one.opname.startswith("CALL"), every[at + 1 :])]
     if not isinstance(text, str) or not all(one.startswith("LOAD_") for one in rest):
         return {COMPUTED}
