@@ -1,4 +1,4 @@
-"""Thread pools whose items wait for items of the same pool."""
+"""Thread pools whose items wait for items of the same pool, and threads that wait for imports."""
 
 from __future__ import annotations
 
@@ -27,6 +27,27 @@ ENTRIES = (
             "time_out": "`result` has a timeout",
             "two_threads": "the worker has two threads for its actors",
             "another_worker": "the other actor has a thread of its own",
+        },
+    ),
+    Entry(
+        program="async_pool_4",
+        source="jwiegley/async-pool 4",
+        library="multiprocessing.pool",
+        what="A function that is mapped by a pool maps another one by the same pool, all of whose threads do so.",
+        near={
+            "time_out": "`get` has a timeout",
+            "one_more": "the pool has one thread more",
+            "another_pool": "the inner items run in another pool",
+        },
+    ),
+    Entry(
+        program="import_waits",
+        source="told everywhere",
+        library="importlib",
+        what="A module starts a thread while it is imported, and waits for it; the thread imports the module.",
+        near={
+            "time_out": "`join` has a timeout",
+            "by_argument": "the thread does not import, but is slow",
         },
     ),
 )
