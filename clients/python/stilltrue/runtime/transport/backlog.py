@@ -58,7 +58,7 @@ def _sockets_of(holder: Holder) -> tuple[frozenset[int], frozenset[int]]:
     watched = inodes_of(compat.descriptors_of(holder.loop))
     if watched:
         return watched, watched
-    # uvloop: what it reads is not shown; but whatever uvicorn has accepted at its ports, this loop reads
+    # /proc does not show what uvloop's reads; but whatever uvicorn has accepted at its ports, this loop reads
     return inodes_of([one for frame in holder.frames for one in compat.uvicorn_in(frame)]), inodes_of(own_descriptors())
 
 
