@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from detector.core.answer import depends_on_forgotten
 from detector.core.snapshot import Snapshot
-from detector.graph.columns import Bools
 from detector.predicates.deadlock import stuck_bounds
 from detector.predicates.evidence.blocked import as_of, not_certain
 from detector.predicates.evidence.explain import shortened
@@ -29,8 +28,10 @@ class Quiescence:
         found = stuck_bounds(snapshot)
         processes = snapshot.present()
         blocked = [name for name, state in processes.items() if state.activity is Activity.BLOCKED]
-        waiting, may_move = _waiters(snapshot, found.pessimistic.free)
-        _, uncertain = _waiters(snapshot, found.certain.free)
+        waiters = _waiters(snapshot)
+        waiting = set(waiters.values())
+        may_move = {process for party, process in waiters.items() if found.pessimistic.free[party]}
+        uncertain = {process for party, process in waiters.items() if found.certain.free[party]}
         moving = [name for name, state in processes.items() if state.activity is Activity.ACTIVE]
         moving += [name for name in blocked if name not in waiting or name in may_move]
         receivable = [
@@ -54,14 +55,10 @@ class Quiescence:
         return process_verdict(self.name, snapshot, Holds.TRUE, "quiet", text, processes)
 
 
-def _waiters(snapshot: Snapshot, free: Bools) -> tuple[set[ProcessName], set[ProcessName]]:
-    """The processes with a waiting party, and those with a waiting party that is ``free``."""
+def _waiters(snapshot: Snapshot) -> dict[int, ProcessName]:
+    """The parties that wait, by their place in the columns, with the process of each."""
     waits = snapshot.waits
-    parties = sorted(set(waits.waiter.tolist()))
-    return (
-        {process_of(waits.names[party]) for party in parties},
-        {process_of(waits.names[party]) for party in parties if free[party]},
-    )
+    return {party: process_of(waits.names[party]) for party in set(waits.waiter.tolist())}
 
 
 def _moving(moving: list[ProcessName], receivable: list[str]) -> str:

@@ -41,11 +41,13 @@ def _place(look: PartyLook) -> str:
 
 def _ways_out(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:
     """Why suspects are not accused: a bounded number of sentences about parties in the verdict's scope."""
+    if verdict.predicate not in _ABOUT_WAITS:
+        return
     count = 0
     inside = snapshot.processes
     for party, look in snapshot.looks.items():
         reason = _reason(party, look)
-        if reason and party.partition("/")[0] in inside and verdict.predicate in _ABOUT_WAITS:
+        if reason and party.partition("/")[0] in inside:
             yield reason
             count += 1
             if count >= PARTIES_MAX:

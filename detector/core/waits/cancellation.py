@@ -16,7 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
+from detector.core.waits.budget import WAYS_MAX, Budget
 from stilltrue.model import CallNumber, PartyName, ProcessName, Wait
 from stilltrue.protocol.report import OBSERVED_MIN, CallTarget, LocalWait, OutstandingCall, PartyTarget, Report, ServedCall
 
@@ -58,10 +60,12 @@ class Cancellation:
                         if isinstance(target, PartyTarget):
                             self._awaiting.setdefault(target.party, []).append(wait.waiter)
 
-    def ways(self, party: PartyName) -> WaysOut:
-        """How its callers may free ``party``."""
+    def ways(self, party: PartyName, budget: Budget) -> WaysOut:
+        """How its callers may free ``party``; doubtful where there are more of them than ``budget`` allows to look at."""
         if not self._may_be_cancelled(party):
             return _NONE
+        if budget.steps <= 0:
+            return WaysOut(doubtful=True)
         ways = WaysOut()
         seen = {party}
         todo = [party]
@@ -73,7 +77,11 @@ class Cancellation:
                 if bound not in seen and self._may_be_cancelled(bound):
                     seen.add(bound)
                     todo.append(bound)
+        budget.steps -= len(seen) + len(ways.parties)
         ways.parties.pop(party, None)
+        if len(ways.parties) > WAYS_MAX:
+            ways.parties = dict.fromkeys(islice(ways.parties, WAYS_MAX))
+            ways.doubtful = True
         return ways
 
     def _may_be_cancelled(self, party: PartyName) -> bool:

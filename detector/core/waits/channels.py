@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import chain
 from typing import NamedTuple
 
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName
@@ -148,22 +149,27 @@ class Channels:
 
     def _held(self, records: list[tuple[ProcessName, ServedCall]], *, repeated: bool = False) -> CallLocation:
         """Served or queued, by one process or (retried, hedged) by several: it waits for 1 of them all."""
-        among: list[PartyName] = []
+        among: list[tuple[PartyName, ...]] = []
         texts: list[str] = []
+        full: set[tuple[ProcessName, str]] = set()
         for name, served in records:
             if served.serving:
-                among.append(served.party)
+                among.append((served.party,))
                 texts.append(f"the reply of {name} to {served.method}")
                 continue
             view = self._pools.get((name, served.pool))
             if view is None or not view.full:  # a free worker, or one that is unknown, may take it at any moment
                 return CallLocation(where=Where.QUEUED, server=name, served=served)
-            among += view.busy
+            if (name, served.pool) in full:
+                continue
+            full.add((name, served.pool))
+            among.append(view.busy)
             texts.append(f"a worker for {served.method} in {view.text}")
         name, served = records[0]
         where = Where.SERVED if served.serving else Where.QUEUED
         what = " or ".join(texts)
-        return CallLocation(where=where, among=tuple(among), what=what, server=name, served=served, repeated=repeated)
+        parties = among[0] if len(among) == 1 else tuple(chain.from_iterable(among))  # one pool's: the same for all its queue
+        return CallLocation(where=where, among=parties, what=what, server=name, served=served, repeated=repeated)
 
     def _contested(self, held: CallLocation, records: list[tuple[ProcessName, ServedCall]]) -> CallLocation:
         """A call that can be in one place only, and is said to be in several."""

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 
+from detector.core.waits.budget import Budget
 from detector.core.waits.cancellation import Cancellation, with_ways_out
 from detector.core.waits.channels import CallLocation, Channels, Where
 from stilltrue.model import NO_FACTS, CallNumber, Message, PartyName, ProcessId, ProcessName, Wait, process_of
@@ -62,6 +63,9 @@ class Resolution:
         }
         self._places: dict[tuple[ProcessName, int], CallLocation] = {}
         """By process and identity of a call, which its report keeps alive: its waits and its messages both ask for it."""
+        self._calls: dict[tuple[ProcessName, CallNumber, bool], _Awaited] = {}
+        self._resources: dict[str, _Awaited] = {}
+        """What calls and resources resolve to: thousands of parties may wait for the same one."""
         self._served: dict[PartyName, ServedCall] = {c.party: c for r in reports.values() for c in r.served}
         self._cancellation = Cancellation(reports, self._missing, self._made, self._served)
         self._holds: dict[str, list[Hold]] = {}
@@ -76,13 +80,13 @@ class Resolution:
 
     def waits_of(self, name: ProcessName) -> Iterator[Wait]:
         """Those of one process."""
-        report = self._reports[name]
+        report, budget = self._reports[name], Budget()
         for wait in report.waits:
-            yield from self._unless_cancelled(wait, self._resolve(report, wait))
+            yield from self._unless_cancelled(wait, map(budget.bounded, self._resolve(report, wait)), budget)
 
-    def _unless_cancelled(self, wait: LocalWait, resolved: Iterator[Wait]) -> Iterator[Wait]:
+    def _unless_cancelled(self, wait: LocalWait, resolved: Iterator[Wait], budget: Budget) -> Iterator[Wait]:
         """What a wait resolves to if its waiter may also be freed by a caller that cancels the call it serves."""
-        ways = self._cancellation.ways(wait.waiter)
+        ways = self._cancellation.ways(wait.waiter, budget)
         if not (ways.parties or ways.by_itself or ways.doubtful):
             yield from resolved
         elif not ways.by_itself:
@@ -102,11 +106,16 @@ class Resolution:
             case PartyTarget(party=party):
                 return _Awaited((party,), wait.what or party)
             case CallTarget(number=number):
-                return self._call(report, wait, number)
+                call = report.process.instance, number, wait.uncoloured
+                if call not in self._calls:
+                    self._calls[call] = self._call(report, wait, number)
+                return self._calls[call]
             case CallerTarget(served=served):
                 return self._next_item(served)
             case ResourceTarget(resource=resource):
-                return self._resource(resource)
+                if resource not in self._resources:
+                    self._resources[resource] = self._resource(resource)
+                return self._resources[resource]
 
     def _call(self, report: Report, wait: LocalWait, number: CallNumber) -> _Awaited:
         call = self._made.get((report.process.instance, number))

@@ -9,6 +9,7 @@ Rules:
 3. Held up because the connection is full: it is sent when one of the connection's calls ends, that is when a party that serves
    one goes on, or one that waits for it and may cancel it. If another party made one, it might cancel it: then there is no tie.
 4. Such a wait rests on no stamp. Only a look at each party that finds it unchanged makes it certain.
+5. Of a connection that more than ``PARTIES_MAX`` parties hold up nothing is known: thousands of calls might wait for each.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from stilltrue.protocol.report import (
     ServedCall,
 )
 
+PARTIES_MAX = 256
 _UNSEEN = (Where.REQUEST_IN_TRANSIT, Where.MISSING)
 
 
@@ -57,6 +59,14 @@ class _Ties:
         self._reports = reports
         self._channels = Channels(reports, missing)
         self._served: dict[PartyName, ServedCall] = {call.party: call for report in reports.values() for call in report.served}
+        self._made = {(name, call.number): call for name, report in reports.items() for call in report.made}
+        self._waiters: dict[tuple[ProcessName, CallNumber], list[PartyName]] = {}
+        for name, report in reports.items():
+            for wait in report.waits:
+                for target in dict.fromkeys(wait.among):
+                    if isinstance(target, CallTarget):
+                        self._waiters.setdefault((name, target.number), []).append(wait.waiter)
+        self._known: dict[Connection, _Tie | None] = {}
         self._held: dict[str, list[tuple[ProcessName, HeldUp]]] = {}
         for name in sorted(reports):
             for held in reports[name].held_up:
@@ -80,16 +90,25 @@ class _Ties:
             return None
         if self._channels.place(report.process, call).where not in _UNSEEN:
             return None
-        ties = [self._held_up(connection) for connection in sent.connections]
+        ties = [self._tie_of(connection) for connection in sent.connections]
         known = [tie for tie in ties if tie is not None]
         if len(known) < len(ties):
             return None
         among = tuple(dict.fromkeys(party for tie in known for party in tie.among))
+        if len(among) > PARTIES_MAX:
+            return None
         ends = [call.deadline, *(tie.deadline for tie in known)]
         what = " or ".join(dict.fromkeys(tie.what for tie in known))
         return _Tie(
             among, f"the reply to {call.method}, held up by {what}", min((e for e in ends if e is not None), default=None)
         )
+
+    def _tie_of(self, connection: Connection) -> _Tie | None:
+        """Rule 5; thousands of calls may be on one connection."""
+        if connection not in self._known:
+            tie = self._held_up(connection)
+            self._known[connection] = None if tie is None or len(tie.among) > PARTIES_MAX else tie
+        return self._known[connection]
 
     def _held_up(self, connection: Connection) -> _Tie | None:
         """Who holds a connection up, by the other end's word."""
@@ -112,6 +131,8 @@ class _Ties:
         """Rule 3."""
         among: list[PartyName] = list(held.parties)
         ends: list[float] = []
+        if len(among) > PARTIES_MAX:
+            return None
         for party in held.parties:
             served = self._served.get(party)
             if served is None or served.hung_up:
@@ -131,10 +152,10 @@ class _Ties:
         source = None if served.caller is None else self._reports.get(served.caller.process)
         if source is None or served.caller is None or source.process.incarnation != served.caller.incarnation:
             return []
-        call = next((one for one in source.made if one.number == served.number and not one.doubtful), None)
-        if call is None:
+        call = self._made.get((served.caller.process, served.number))
+        if call is None or call.doubtful:
             return []
-        waiters = [wait.waiter for wait in source.waits if CallTarget(number=call.number) in wait.among]
+        waiters = self._waiters.get((served.caller.process, call.number), [])[: PARTIES_MAX + 1]
         return waiters if call.party is None or not waiters else [call.party, *waiters]
 
 

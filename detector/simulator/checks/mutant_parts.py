@@ -294,7 +294,7 @@ def reply_counts_no_items(right: Function) -> Function:
 
 def never_cancelled(_right: Function) -> Function:
     """No caller ever cancels."""
-    return lambda _self, _party: WaysOut()
+    return lambda _self, _party, _budget: WaysOut()
 
 
 def no_climbing(right: Function) -> Function:
