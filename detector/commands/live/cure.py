@@ -29,7 +29,7 @@ def cure(incident: str, endpoint: Endpoint, timeout_seconds: float, output: Outp
     Callers of an aborted call get the status ABORTED and a message that names the incident. No lock is ever taken away. It
     needs the role operator, 'serve --allow-cure', and STILLTRUE_ALLOW_CURE=true in the victims' processes.
 
-    Exit code: 0 the incident is over; 1 it is not, or nothing can be aborted; 2 refused. With --dry-run: 0 it can be done.
+    Exit code: 0 the incident is over; 1 it is not, or nothing was aborted; 2 refused. With --dry-run: 0 it can be done.
 
     \b
     Example:
@@ -44,7 +44,9 @@ def cure(incident: str, endpoint: Endpoint, timeout_seconds: float, output: Outp
             sys.exit(0 if able else 1)
         if not yes:
             _print(plan, Output.TEXT)
-            click.confirm(f"Abort {'this call' if len(plan.victims) == 1 else 'these calls'}?", abort=True, err=True)
+            if not click.confirm(f"Abort {'this call' if len(plan.victims) == 1 else 'these calls'}?", err=True):
+                click.echo("nothing was aborted", err=True)
+                sys.exit(1)
         done = stub.Cure(pb.CureRequest(incident=incident), timeout=timeout_seconds)
     _print(done, output)
     sys.exit(0 if done.over else 1)
