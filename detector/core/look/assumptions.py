@@ -7,10 +7,10 @@ from dataclasses import replace
 from detector.core.snapshot import Snapshot
 from stilltrue.model import Holds, Verdict
 
-OUTSIDE = "nobody outside cancels a call, closes a channel or stops a server: no operator, no signal, no request still to come"
-REPORTED = "the processes report their own waits correctly, and what the application declares to its agent is so"
+OUTSIDE = "nobody outside cancels a call, closes a channel or stops a server: no operator, no signal, no request yet to come"
+REPORTED = "the processes report their own waits correctly, and what the application declares to its agent is true"
 LOOKED = "the second look saw every thread, task, timer and callback that could end one of the waits"
-NOT_LOOKED = "the snapshot says all that could end one of the waits: nobody looked again"
+NOT_LOOKED = "the snapshot shows everything that could end one of the waits: there was no second look"
 CLOCKS = "the clocks of the processes run at the same speed until the time given"
 MEMBERS = "every process that can send a message is a member"
 OWN_ACCORD = "what the processes do of their own accord is recorded, declared (busy, active) or seen by the second look"

@@ -144,7 +144,7 @@ class Web:
     async def _read(self, path: str, request: web.BaseRequest) -> Answer | None:
         if path == "/metrics":
             return Answer(body=self._metrics.text(), content_type=metric_texts.CONTENT_TYPE)
-        if path in {"/live", f"{_API}events"}:
+        if path in {f"{_API}events", "/live"}:  # the second: its name in earlier versions
             return self._live.answer(request.rel_url.query.get("seen", "")[:64])
         if path.startswith(_API):
             return await self._api.answer(path[len(_API) :], request.rel_url.query)

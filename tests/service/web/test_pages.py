@@ -146,7 +146,7 @@ async def test_a_page_learns_of_what_changes_at_once(start_detector: Any, proces
     async with start_detector(tmp_path) as detector:
         _, _, body = await detector.fetch("/")
         seen = re.findall(r'data-version="(\w+)"', body)[0]
-        async with aiohttp.ClientSession() as http, http.get(f"{detector.web}/live?seen={seen}") as events:
+        async with aiohttp.ClientSession() as http, http.get(f"{detector.web}/api/v1/events?seen={seen}") as events:
             assert events.headers["Content-Type"] == "text/event-stream"
             await detector.join(process("a"))
             async with asyncio.timeout(PATIENCE_SECONDS):
@@ -167,7 +167,9 @@ async def test_hundreds_of_watchers_share_one_look_at_the_members(
         monkeypatch.setattr(Roster, "all", all_counted)
         async with contextlib.AsyncExitStack() as stack:
             http = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
-            streams = [await stack.enter_async_context(http.get(f"{detector.web}/live?seen=")) for _ in range(WATCHERS)]
+            streams = [
+                await stack.enter_async_context(http.get(f"{detector.web}/api/v1/events?seen=")) for _ in range(WATCHERS)
+            ]
             first = await asyncio.gather(*(versions_of(stream, 1) for stream in streams))
             began, looks[:] = time.monotonic(), []
             await detector.join(process("a"))

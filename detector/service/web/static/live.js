@@ -95,7 +95,7 @@ function follow() {
   const late = document.querySelector("#late");
   let version = document.body.dataset.version;
   const listen = () => {
-    const events = new EventSource(`${document.body.dataset.base}/live?seen=${encodeURIComponent(version)}`);
+    const events = new EventSource(`${document.body.dataset.base}/api/v1/events?seen=${encodeURIComponent(version)}`);
     events.onopen = () => { late.hidden = true; };
     events.onmessage = (event) => { version = event.data; update(); };
     events.onerror = () => { // it would ask again with the version that it began with
