@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from detector.service.detection.incident.incidents import Incident
 from stilltrue.model import PartyName, process_of
@@ -15,7 +16,13 @@ _NUMBER = re.compile(r"#?\d+$")
 
 def kind_of(incident: Incident) -> tuple[str, ...]:
     """What its core consists of, without instances and numbers: ``("Place", "Reserve")``. Pods have other names each time."""
-    return tuple(sorted({_NUMBER.sub("", party[len(process_of(PartyName(party))) + 1 :]) for party in incident.core}))
+    return _kind(incident.core)
+
+
+@lru_cache(maxsize=256)
+def _kind(core: tuple[PartyName, ...]) -> tuple[str, ...]:
+    """Asked for again with each update of a page; of thousands of parties it takes milliseconds."""
+    return tuple(sorted({_NUMBER.sub("", party[len(process_of(party)) + 1 :]) for party in core}))
 
 
 def seen_before(incident: Incident, known: Iterable[Incident]) -> list[Incident]:
