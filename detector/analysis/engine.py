@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from detector.archive.files import ArchiveFiles
 from detector.archive.units import Unit, shares
+from detector.archive.without_pandas import spare_pandas
 
 ROWS_PER_PROCESS_MIN = 500_000
 """Below this a process is not worth its start (about a second)."""
@@ -98,7 +99,7 @@ class LocalEngine:
         for _ in range(TRIES):  # a part that is written again replaces the one before
             if self._pool is None:  # the next run finds it warm
                 spawn = multiprocessing.get_context("spawn")  # Arrow's threads survive no fork
-                self._pool = ProcessPoolExecutor(processes, spawn)
+                self._pool = ProcessPoolExecutor(processes, spawn, initializer=spare_pandas)
             try:
                 return kernel.merge(self._with_progress(self._pool.map(_part, tasks), len(tasks)))
             except BrokenProcessPool:

@@ -19,9 +19,10 @@ class KafkaUnavailableError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A Kafka cluster, and how to reach it.
+    """A Kafka cluster, and how to reach it; or an object store or directory in its place.
 
-    ``servers``: ``HOST:PORT[,...]``; ``topics``: what the names of our topics begin with; ``properties``: of librdkafka
+    ``servers``: ``HOST:PORT[,...]``, or a URI or path;
+    ``topics``: what the names of our topics begin with; ``properties``: of librdkafka
     (``security.protocol`` and the like); ``record_bytes_max``: the largest record.
     """
 
@@ -29,6 +30,11 @@ class Cluster:
     topics: str = "stilltrue"
     properties: Mapping[str, str] = field(default_factory=dict)
     record_bytes_max: int = 16 * 2**20
+
+    @property
+    def in_objects(self) -> bool:
+        """Whether records are objects (:mod:`detector.assembly.objects`): there is a slash in every path and URI."""
+        return "/" in self.servers
 
     def topic(self, name: str) -> str:
         """The full name of ``REPORTS`` or ``RESULTS``."""
@@ -44,12 +50,13 @@ class Cluster:
         return self.record_bytes_max + _RECORD_BYTES_SPARE
 
 
-def client() -> ModuleType:
-    """The module with Kafka's client, which is an extra. Raises :class:`KafkaUnavailableError`."""
+def client(cluster: Cluster) -> ModuleType:
+    """The module that reads and writes a cluster's records; it needs an extra. Raises :class:`KafkaUnavailableError`."""
+    module, extra = ("objects", "archive") if cluster.in_objects else ("kafka", "kafka")
     try:
-        return import_module("detector.assembly.kafka")
+        return import_module(f"detector.assembly.{module}")
     except ImportError as error:
-        raise KafkaUnavailableError(f"{error}; install it with: pip install 'stilltrue-detector[kafka]'") from None
+        raise KafkaUnavailableError(f"{error}; install it with: pip install 'stilltrue-detector[{extra}]'") from None
 
 
 def read_properties(path: Path | None) -> dict[str, str]:

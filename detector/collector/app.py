@@ -85,7 +85,7 @@ async def running(settings: Collecting) -> AsyncIterator[Listening]:
     Raises :class:`CollectorRefusedError` or :class:`~detector.assembly.cluster.KafkaUnavailableError`.
     """
     log = Log("stilltrue")
-    producer: RecordProducer = client().RecordProducer(settings.cluster)
+    producer: RecordProducer = client(settings.cluster).RecordProducer(settings.cluster)
     relay = Relay(settings.coordinator, log)
     counts = Counts()
 

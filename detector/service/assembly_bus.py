@@ -1,4 +1,4 @@
-"""The coordinator's end of Kafka: what it writes for the assembly, and what it reads from it."""
+"""The coordinator's end of Kafka, or of the store in its place: what it writes for the assembly, and what it reads from it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class AssemblyBus:
         self._consumer: RecordConsumer | None = None
         if settings.kafka:
             self._cluster = settings.cluster()
-            client().make_topics(self._cluster)
-            self._producer = client().RecordProducer(self._cluster)
+            client(self._cluster).make_topics(self._cluster)
+            self._producer = client(self._cluster).RecordProducer(self._cluster)
 
     @property
     def put(self) -> Put | None:
@@ -34,7 +34,7 @@ class AssemblyBus:
     def listen(self, driver: Driver) -> None:
         """From now on the driver takes what the assembly says."""
         if driver.elsewhere is not None:
-            self._consumer = client().RecordConsumer(self._cluster, RESULTS, driver.elsewhere.take)
+            self._consumer = client(self._cluster).RecordConsumer(self._cluster, RESULTS, driver.elsewhere.take)
 
     def close(self) -> None:
         """End; what is under way is written first."""

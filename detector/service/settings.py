@@ -136,7 +136,7 @@ class Settings:
     kafka: str = _text(
         "",
         "HOST:PORT,... of Kafka: agents connect to collectors ('stilltrue collect') and 'stilltrue assemble' judges; this "
-        "process numbers the snapshots and answers",
+        "process numbers the snapshots and answers. Or the URI or path of an object store or directory in Kafka's place",
     )
     kafka_topics: str = _text("stilltrue", "what the names of the topics begin with")
     kafka_config: Path | None = field(

@@ -62,7 +62,7 @@ async def collected(data: Path, *, collectors: int = 2, **settings: Any) -> Asyn
         channel = await stack.enter_async_context(grpc.aio.insecure_channel(f"{listening.host}:{listening.port}"))
         coordinator = Collected(listening, channel)
         for _ in range(collectors):
-            made = await stack.enter_async_context(collector_of(coordinator.coordinator))
+            made = await stack.enter_async_context(collector_of(coordinator.coordinator, (values | settings)["kafka"]))
             coordinator.collectors.append(made.address)
             coordinator.metrics.append(made.metrics)
         stack.push_async_callback(coordinator.close)
@@ -70,9 +70,9 @@ async def collected(data: Path, *, collectors: int = 2, **settings: Any) -> Asyn
 
 
 @contextlib.asynccontextmanager
-async def collector_of(address: str) -> AsyncIterator[Listening]:
+async def collector_of(address: str, kafka: str = KAFKA) -> AsyncIterator[Listening]:
     settings = Collecting(
-        host="127.0.0.1", port=0, coordinator=Coordinator(address=address, security=Security()), cluster=Cluster(KAFKA),
+        host="127.0.0.1", port=0, coordinator=Coordinator(address=address, security=Security()), cluster=Cluster(kafka),
         fleet="default", metrics=Address(host="127.0.0.1", port=0),
     )  # fmt: skip
     async with collecting(settings) as listening:

@@ -77,6 +77,14 @@ def test_the_coordinator_may_reach_kafka_and_names(rendered: Rendered) -> None:
     assert ports == [(53, "UDP"), (53, "TCP"), (9092, "TCP")]
 
 
+def test_an_object_store_in_kafkas_place_is_reached_by_https(plain: Rendered) -> None:
+    objects = plain("scaleOut.kafka.servers=s3://bucket/records", "scaleOut.collectors.extraEnv[0].name=AWS_REGION")
+    policies = {each["metadata"]["name"]: each for each in objects if each["kind"] == "NetworkPolicy"}
+    ports = [port["port"] for rule in policies["watch-stilltrue"]["spec"]["egress"] for port in rule["ports"]]
+    assert ports == [53, 53, 443]
+    assert container(objects, "Deployment", "watch-stilltrue-collectors")["env"] == [{"name": "AWS_REGION"}]
+
+
 def test_prometheus_scrapes_both_under_the_jobs_that_the_alerts_name(rendered: Rendered) -> None:
     objects = rendered("scale-out")
     monitors = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "PodMonitor"}

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import networkx as nx
 import pyarrow as pa
 
 from detector.archive.rows.schema import REAL, TEXT, WHOLE
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 CIRCLE_SERVICES_MAX = 5
 CIRCLES_MAX = 20_000
@@ -47,10 +49,13 @@ def risks(
     are examined.
     """
     bounded = {name: full_probability(size, busy, full) for name, (size, busy, full) in pools.items() if size}
+    between = [edge for edge in sorted(edges) if edge[0] in bounded and edge[1] in bounded]
+    if not between:
+        return []
+    import networkx as nx  # noqa: PLC0415 - it takes half a second to load
+
     graph: nx.DiGraph[str] = nx.DiGraph()
-    for service, callee, samples in sorted(edges):
-        if service in bounded and callee in bounded:
-            graph.add_edge(service, callee, samples=samples)
+    graph.add_edges_from((service, callee, {"samples": samples}) for service, callee, samples in between)
     circles = islice(nx.simple_cycles(graph, length_bound=CIRCLE_SERVICES_MAX), CIRCLES_MAX)
     found = [_risk(_turned(circle), graph, bounded) for circle in circles]
     return sorted(found, key=lambda risk: (-risk.score, -risk.samples, risk.services))[:most]

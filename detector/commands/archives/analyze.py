@@ -122,7 +122,9 @@ def _engine(asked: str, master: str | None, reports: int) -> str:
 @contextmanager
 def _local(steps: _Steps, master: str | None) -> Iterator[Any]:  # noqa: ARG001
     from detector.analysis.engine import LocalEngine  # noqa: PLC0415 - Arrow is an extra
+    from detector.archive.without_pandas import spare_pandas  # noqa: PLC0415
 
+    spare_pandas()
     with LocalEngine(processes=os.cpu_count() or 1, progress=steps.parts) as engine:
         yield engine
 

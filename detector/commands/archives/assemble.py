@@ -23,7 +23,12 @@ Kafka or no Java.
 
 
 @click.command(epilog=EPILOG)
-@click.option("--kafka", required=True, metavar="HOST:PORT[,...]", help="Kafka, as for the coordinators.")
+@click.option(
+    "--kafka",
+    required=True,
+    metavar="HOST:PORT[,...]",
+    help="Kafka, or a URI or directory that keeps the reports instead; as for the coordinators.",
+)
 @click.option("--kafka-topics", default="stilltrue", show_default=True, help="What the names of the topics begin with.")
 @click.option(
     "--kafka-config", type=click.Path(path_type=Path, dir_okay=False, exists=True),

@@ -34,7 +34,12 @@ start as many as the agents need, and stop them at any time. Needs: pip install 
 
 @click.command(epilog=EPILOG)
 @click.option("--coordinator", required=True, metavar="HOST:PORT[,...]", help="The coordinator: 'stilltrue serve --kafka'.")
-@click.option("--kafka", required=True, metavar="HOST:PORT[,...]", help="Kafka, as for the coordinator.")
+@click.option(
+    "--kafka",
+    required=True,
+    metavar="HOST:PORT[,...]",
+    help="Kafka, or a URI or directory that keeps the reports instead; as for the coordinator.",
+)
 @click.option("--kafka-topics", default="stilltrue", show_default=True, help="What the names of the topics begin with.")
 @click.option("--kafka-config", type=_PEM, help="File of KEY=VALUE lines for Kafka's client.")
 @click.option("--fleet", default="default", show_default=True, help="Name of the fleet, as for the coordinator.")

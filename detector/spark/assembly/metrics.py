@@ -6,23 +6,20 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from detector.assembly.cluster import REPORTS, Cluster
+from detector.assembly.cluster import KafkaUnavailableError
 from detector.spark.assembly.tally import TallyFile
 
-KAFKA_SECONDS_MAX = 2.0
-"""How long Kafka is asked at each scrape."""
-Ends = Callable[[Mapping[str, int]], int]
-"""How many records there are behind these offsets, by partition. Raises ``KafkaException``."""
+Unread = Callable[[Mapping[str, Any]], int]
+"""How many records there are behind the offset of a source. Raises :class:`KafkaUnavailableError`."""
 
 
 class AssemblyMetrics(Collector):
     """As the tally, Spark's last progress and Kafka say whenever somebody asks."""
 
-    def __init__(self, tally: TallyFile, progress: Callable[[], Mapping[str, Any] | None], unread: Ends) -> None:
+    def __init__(self, tally: TallyFile, progress: Callable[[], Mapping[str, Any] | None], unread: Unread) -> None:
         """``progress``: Spark's newest, as its JSON."""
         self._tally = tally
         self._progress = progress
@@ -46,7 +43,7 @@ class AssemblyMetrics(Collector):
             "records_late": ("Records that came when their snapshot was done: they change nothing.", tally.late),
             "verdicts": ("Verdicts written.", tally.verdicts),
             "kafka_errors": (
-                "How often Kafka did not say how far its topic goes, when asked for these metrics.",
+                "How often Kafka, or the store, did not say how far the records go, when asked for these metrics.",
                 self._kafka_errors,
             ),
         }
@@ -59,44 +56,21 @@ class AssemblyMetrics(Collector):
             return
         try:
             unread = self._unread(read)
-        except KafkaException:
+        except KafkaUnavailableError:
             self._kafka_errors += 1
             return
-        yield _gauge("lag_records", "Records in Kafka that are not read yet.", unread)
+        yield _gauge("lag_records", "Records that are kept and not read yet.", unread)
 
 
-def read_up_to(progress: Mapping[str, Any]) -> dict[str, int] | None:
-    """The next offset of each partition, from Spark's progress; None before anything was read."""
+def read_up_to(progress: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The source's offset, from Spark's progress; None before anything was read."""
     for source in progress.get("sources", ()):
         offset = source.get("endOffset")
         found = json.loads(offset) if isinstance(offset, str) else offset
-        if found:
-            return {str(partition): int(at) for partition, at in found.items()}
+        if isinstance(found, dict) and found:
+            return found
     return None
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
     return GaugeMetricFamily(f"stilltrue_assembly_{name}", text, value=value)
-
-
-class Unread:
-    """How many records the topic of reports has behind some offsets, as Kafka says."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._topic = cluster.topic(REPORTS)
-        self._consumer = Consumer(cluster.settings(**{"group.id": cluster.topic("metrics"), "enable.auto.commit": False}))
-
-    def __call__(self, read: Mapping[str, int]) -> int:
-        """As :data:`Ends`."""
-        unread = 0
-        for partition, offset in read.items():
-            bounds = self._consumer.get_watermark_offsets(
-                TopicPartition(self._topic, int(partition)), timeout=KAFKA_SECONDS_MAX
-            )
-            if bounds is not None:
-                unread += max(0, int(bounds[1]) - offset)
-        return unread
-
-    def close(self) -> None:
-        """Leave Kafka."""
-        self._consumer.close()

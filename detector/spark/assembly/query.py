@@ -1,4 +1,4 @@
-"""Runs `stilltrue assemble`: records of all fleets from Kafka are assembled in Spark's state, and judged.
+"""Runs `stilltrue assemble`: records of all fleets, from Kafka or a store, are assembled in Spark's state, and judged.
 
 Rules:
 
@@ -15,22 +15,23 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.query import StreamingQuery
 
 from detector.analysis.results import CountsError, check_rows
 from detector.archive.files import ArchiveError
-from detector.assembly.cluster import Cluster, KafkaUnavailableError
-from detector.assembly.kafka import make_topics
+from detector.assembly.cluster import Cluster, KafkaUnavailableError, client
 from detector.ops.address import Address
 from detector.ops.exposition import exposed
 from detector.spark.assembly.metrics import AssemblyMetrics, Unread
+from detector.spark.assembly.options import source_options
 from detector.spark.assembly.processor import SAID, Assembly
-from detector.spark.assembly.record_source import NAME, RecordSource, source_options
 from detector.spark.assembly.tally import TallyFile
 from detector.spark.assembly.writing import COUNTS, HAPPENINGS, writing
 from detector.spark.java import JavaError
@@ -74,15 +75,29 @@ def session_settings(plan: AssemblyPlan) -> dict[str, str]:
 
 def start(spark: SparkSession, plan: AssemblyPlan) -> StreamingQuery:
     """Start the query in a session with :func:`session_settings`."""
-    spark.dataSource.register(RecordSource)
+    source, _ = _source(plan.cluster)
+    spark.dataSource.register(source)
     options = source_options(plan.cluster, plan.records_per_batch_max)
-    records = spark.readStream.format(NAME).options(**options).load().withWatermark("at", f"{plan.skew_seconds} seconds")
+    records = (
+        spark.readStream.format(source.name()).options(**options).load().withWatermark("at", f"{plan.skew_seconds} seconds")
+    )
     said = records.groupBy("key").transformWithState(
         Assembly(plan.give_up_seconds), outputStructType=SAID, outputMode="Append", timeMode="EventTime"
     )
     writer = said.writeStream.outputMode("append").option("checkpointLocation", str(plan.state / "checkpoint"))
     trigger = {"availableNow": True} if plan.once else {"processingTime": f"{plan.trigger_seconds} seconds"}
     return writer.foreachBatch(_Batch(plan)).trigger(**trigger).start()
+
+
+def _source(cluster: Cluster) -> tuple[type[DataSource], Unread]:
+    """The data source of a cluster's records, and what says how many are not read yet."""
+    if cluster.in_objects:
+        from detector.spark.assembly.object_source import ObjectSource, unread_objects  # noqa: PLC0415 - Kafka is an extra
+
+        return ObjectSource, partial(unread_objects, cluster)
+    from detector.spark.assembly.record_source import RecordSource, UnreadRecords  # noqa: PLC0415
+
+    return RecordSource, UnreadRecords(cluster)
 
 
 class _Batch:
@@ -121,19 +136,16 @@ def _exposed(plan: AssemblyPlan, query: StreamingQuery, metrics: Address | None)
     if metrics is None:
         yield ""
         return
-    unread = Unread(plan.cluster)
+    _, unread = _source(plan.cluster)
     told = AssemblyMetrics(TallyFile(plan.state), lambda: query.lastProgress, unread)
-    try:
-        with exposed(told, metrics.host, metrics.port) as port:
-            yield f"http://{replace(metrics, port=port)}/metrics"
-    finally:
-        unread.close()
+    with exposed(told, metrics.host, metrics.port) as port:
+        yield f"http://{replace(metrics, port=port)}/metrics"
 
 
 def run(plan: AssemblyPlan, master: str | None, progress: Callable[[str], None], metrics: Address | None = None) -> None:
     """Assemble until stopped; ``metrics``: where to serve them. Raises :class:`StreamFailedError`."""
     try:
-        make_topics(plan.cluster)
+        client(plan.cluster).make_topics(plan.cluster)
         plan.state.mkdir(parents=True, exist_ok=True)
         progress("starting Spark ...")
         with interruptible():

@@ -12,7 +12,6 @@ Rules:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,12 +21,14 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
-from detector.assembly.cluster import REPORTS, Cluster
+from detector.assembly.cluster import REPORTS, Cluster, KafkaUnavailableError
 from detector.assembly.kafka import bounds, partitions
+from detector.spark.assembly.options import RECORDS, RECORDS_SPARK, cluster_of
 
 NAME = "stilltrue-records"
-RECORDS = pa.schema([("key", pa.string()), ("value", pa.binary()), ("at", pa.timestamp("us", tz="UTC"))])
 READ_SECONDS_MAX = 30.0
+ASKED_SECONDS_MAX = 2.0
+"""How long Kafka is asked for the lag, at each scrape."""
 BATCH_BYTES = 16 * 2**20
 _AT_ONCE = 500
 _MILLISECONDS_MAX = 10_000
@@ -56,32 +57,18 @@ class RecordSource(DataSource):
 
     def schema(self) -> str:
         """Of :data:`RECORDS`."""
-        return "key string, value binary, at timestamp"
+        return RECORDS_SPARK
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """For ``spark.readStream``."""
         return _Reader(self.options)
 
 
-def source_options(cluster: Cluster, records_per_batch_max: int) -> dict[str, str]:
-    """The options of the source."""
-    return {
-        "servers": cluster.servers,
-        "topics": cluster.topics,
-        "properties": json.dumps(dict(cluster.properties)),
-        "record_bytes_max": str(cluster.record_bytes_max),
-        "records_per_batch_max": str(records_per_batch_max),
-    }
-
-
 class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """An offset is ``{"PARTITION": NEXT}``."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._cluster = Cluster(
-            options["servers"], topics=options["topics"], properties=json.loads(options["properties"]),
-            record_bytes_max=int(options["record_bytes_max"]),
-        )  # fmt: skip
+        self._cluster = cluster_of(options)
         self._topic = self._cluster.topic(REPORTS)
         self._most = int(options["records_per_batch_max"])
         self._known: Consumer | None = None
@@ -198,3 +185,25 @@ def _batch(rows: Sequence[tuple[str, bytes, int]]) -> pa.RecordBatch:
     columns = [list(each) for each in zip(*rows, strict=True)]
     arrays = [pa.array(each, kind) for each, kind in zip(columns, RECORDS.types, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=RECORDS)
+
+
+class UnreadRecords:
+    """How many records the topic of reports has behind some offsets, as Kafka says."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._topic = cluster.topic(REPORTS)
+        self._consumer = Consumer(cluster.settings(**{"group.id": cluster.topic("metrics"), "enable.auto.commit": False}))
+
+    def __call__(self, read: Mapping[str, int]) -> int:
+        """As :data:`~detector.spark.assembly.metrics.Unread`."""
+        unread = 0
+        for partition, offset in read.items():
+            at = TopicPartition(self._topic, int(partition))
+            try:
+                found = self._consumer.get_watermark_offsets(at, timeout=ASKED_SECONDS_MAX)
+            except KafkaException as error:
+                raise KafkaUnavailableError(f"Kafka at {self._cluster.servers}: {error}") from None
+            if found is not None:
+                unread += max(0, int(found[1]) - offset)
+        return unread

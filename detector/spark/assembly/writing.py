@@ -13,8 +13,7 @@ from pyspark import TaskContext
 
 from detector.archive.rows.row_encoder import verdict_row
 from detector.archive.rows.schema import VERDICTS
-from detector.assembly.cluster import RESULTS, Cluster
-from detector.assembly.kafka import RecordProducer
+from detector.assembly.cluster import RESULTS, Cluster, client
 from detector.assembly.results import Result, message_of
 from detector.ops.atomic_file import sync
 from detector.spark.assembly.processor import ASKED, BEGUN, GIVEN_UP, JUDGED, LATE, UNASKED
@@ -62,7 +61,7 @@ def _write(folder: Path, rows: pa.Table) -> None:
 
 
 async def _send(cluster: Cluster, said: Iterable[tuple[str, bytes]]) -> None:
-    producer = RecordProducer(cluster)
+    producer = client(cluster).RecordProducer(cluster)
     try:
         await asyncio.gather(*(producer.put(RESULTS, key, value) for key, value in said))
     finally:

@@ -29,8 +29,13 @@
 {{/* What the coordinator may reach beside: names, and Kafka's ports; as JSON. */}}
 {{- define "stilltrue.kafkaEgress" -}}
 {{- $ports := list -}}
-{{- range splitList "," .Values.scaleOut.kafka.servers -}}
+{{- $servers := .Values.scaleOut.kafka.servers -}}
+{{- if contains "://" $servers -}}
+{{- $ports = list (dict "port" 443 "protocol" "TCP") -}}
+{{- else -}}
+{{- range splitList "," $servers -}}
 {{- $ports = append $ports (dict "port" (splitList ":" . | last | int) "protocol" "TCP") -}}
+{{- end -}}
 {{- end -}}
 {{- $names := list (dict "port" 53 "protocol" "UDP") (dict "port" 53 "protocol" "TCP") -}}
 {{- toJson (list (dict "ports" (concat $names ($ports | uniq)))) -}}

@@ -176,3 +176,15 @@ def test_what_was_read_is_put_together_without_files_that_are_gone(archive: Path
     progress = streamed_here(str(archive), plan, 10**6)
     assert len(progress.logs) == 1
     assert set(plan.folder.sizes(progress)) == {str(path) for path in archive.glob("[rs]*/*/*.parquet")}
+
+
+def test_the_results_of_many_batches_are_put_together_as_it_goes(
+    archive: Path, truth: Mapping[Key, Verdict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = StreamPlan(out=str(tmp_path), predicates=NAMES, buckets=2)
+    monkeypatch.setattr(published, "BATCHES_MIN", 3)
+    progress = streamed_here(str(archive), plan, 1)
+    files = [name for name in Storage(location=plan.out).sizes("verdicts") if name.endswith(".parquet")]
+    assert progress.batch > 10
+    assert len(files) <= 4
+    assert _found(Storage(location=plan.out)) == truth

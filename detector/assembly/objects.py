@@ -1,0 +1,289 @@
+"""Records as objects in a store or a directory, instead of in Kafka, where seconds may pass.
+
+Rules:
+
+1. An object ``TOPIC/HOUR/PRODUCER-NUMBER-MILLISECONDS-COUNT.records`` has what one producer wrote at once, and appears whole. A
+   producer's numbers rise by one, and the next is written once the one before is there. After a failure it takes another name.
+2. A record is acknowledged once its object is there.
+3. A reader takes of each producer what follows without a gap. A gap that stays is a loss: an error, never passed over. Objects
+   are removed by whoever has the store (a lifecycle rule), long after they were read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+from pyarrow import fs
+
+from detector.archive.files import ArchiveError, ArchiveFiles
+from detector.assembly.cluster import Cluster, KafkaUnavailableError
+from detector.ops.atomic_file import write_atomically
+
+SCHEMA = pa.schema([("key", pa.string()), ("value", pa.binary())])
+LINGER_SECONDS = 0.2
+POLL_SECONDS = 0.5
+BYTES_AT_ONCE = 16 * 2**20
+DELIVERY_SECONDS_MAX = 20.0
+LOST_SECONDS = 60.0
+"""How old objects behind a gap are when it counts as a loss: a listing may show an object before an earlier one."""
+_HOUR = "%Y%m%d%H"
+_HOUR_SECONDS = 3600
+
+
+class RecordsLostError(RuntimeError):
+    """Rule 3."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Written:
+    """One object: when it was written (milliseconds, its producer's clock), by whom, as which, and how many records it has."""
+
+    at: int
+    producer: str
+    number: int
+    count: int
+    path: str = field(compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """Up to where a reader is: of each producer the next number; and the hour before which nothing is looked for."""
+
+    hour: str = ""
+    following: Mapping[str, int] = field(default_factory=dict)
+
+    def json(self) -> dict[str, Any]:
+        """As an offset of Spark's."""
+        return {"hour": self.hour, "following": dict(sorted(self.following.items()))}
+
+
+def position_of(raw: Mapping[str, Any]) -> Position:
+    """From an offset."""
+    return Position(hour=raw["hour"], following=raw["following"])
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """The objects of one topic."""
+
+    cluster: Cluster
+    name: str
+
+    def listed(self, since: str = "") -> list[Written]:
+        """All objects from an hour on, in order. Raises :class:`KafkaUnavailableError`."""
+        try:
+            store = ArchiveFiles(self.cluster.servers)
+            root = f"{store.root}/{self.cluster.topic(self.name)}"
+            hours = _entries(store, root, fs.FileType.Directory)
+            found = [each for hour in sorted(hours) if hour >= since for each in self._hour(store, f"{root}/{hour}")]
+        except (OSError, ArchiveError) as error:
+            raise KafkaUnavailableError(f"{self.cluster.servers}: {_one_line(error)}") from None
+        return sorted(found)
+
+    def _hour(self, store: ArchiveFiles, folder: str) -> Iterable[Written]:
+        for name in _entries(store, folder, fs.FileType.File):
+            stem, dot, kind = name.partition(".")
+            if dot and kind == "records":
+                producer, number, at, count = stem.split("-")
+                yield Written(at=int(at), producer=producer, number=int(number), count=int(count), path=f"{folder}/{name}")
+
+    def read(self, path: str) -> pa.Table:
+        """The records of an object. Raises OSError."""
+        with ArchiveFiles(self.cluster.servers).filesystem.open_input_file(path) as source:
+            return pa.ipc.open_file(source.read_buffer()).read_all()
+
+    def write(self, producer: str, number: int, records: Sequence[tuple[str, bytes]]) -> None:
+        """Write an object, in one step. Raises OSError."""
+        keys, values = zip(*records, strict=True)
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+            writer.write_table(pa.table([pa.array(keys, pa.string()), pa.array(values, pa.binary())], schema=SCHEMA))
+        now = time.time()
+        hour = datetime.fromtimestamp(now, UTC).strftime(_HOUR)
+        store = ArchiveFiles(self.cluster.servers)
+        folder = f"{store.root}/{self.cluster.topic(self.name)}/{hour}"
+        path = f"{folder}/{producer}-{number:09d}-{int(1000 * now):013d}-{len(records)}.records"
+        if isinstance(store.filesystem, fs.LocalFileSystem):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            write_atomically(Path(path), memoryview(sink.getvalue()))
+            return
+        store.filesystem.create_dir(folder, recursive=True)
+        with store.filesystem.open_output_stream(path) as target:
+            target.write(sink.getvalue())
+
+
+def beginning(listed: Sequence[Written]) -> Position:
+    """The position before all that is there."""
+    first: dict[str, int] = {}
+    for each in listed:
+        first[each.producer] = min(each.number, first.get(each.producer, each.number))
+    return Position(following=first)
+
+
+def fresh(position: Position, listed: Sequence[Written], now: float) -> list[Written]:
+    """Rule 3: what comes after a position without a gap, in order. Raises :class:`RecordsLostError`."""
+    by_producer: dict[str, list[Written]] = defaultdict(list)
+    for each in listed:
+        if each.number >= position.following.get(each.producer, 0):
+            by_producer[each.producer].append(each)
+    found: list[Written] = []
+    for producer, own in by_producer.items():
+        low = position.following.get(producer, 0)
+        own.sort(key=lambda each: each.number)
+        found += [each for at, each in enumerate(own) if each.number == low + at]
+        behind = [each for at, each in enumerate(own) if each.number != low + at]
+        if behind and min(each.at for each in behind) < 1000 * (now - LOST_SECONDS):
+            raise RecordsLostError(f"object {behind[0].number - 1} of {producer} was removed before it was read")
+    return sorted(found)
+
+
+def advanced(position: Position, taken: Iterable[Written]) -> Position:
+    """The position after some objects, of which each producer's follow each other."""
+    following, newest = dict(position.following), 0
+    for each in taken:
+        following[each.producer] = max(each.number + 1, following.get(each.producer, 0))
+        newest = max(newest, each.at)
+    if not newest:
+        return position
+    before = datetime.fromtimestamp(newest / 1000 - _HOUR_SECONDS, UTC).strftime(_HOUR)
+    return Position(hour=max(position.hour, before), following=following)
+
+
+def make_topics(cluster: Cluster) -> None:
+    """See whether the store is there. Raises :class:`KafkaUnavailableError`."""
+    try:
+        store = ArchiveFiles(cluster.servers)
+        store.filesystem.create_dir(store.root, recursive=True)
+    except (OSError, ArchiveError) as error:
+        raise KafkaUnavailableError(f"{cluster.servers}: {_one_line(error)}") from None
+
+
+class RecordProducer:
+    """As :class:`detector.assembly.kafka.RecordProducer`; what comes within a moment becomes one object."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        """A thread writes."""
+        self._cluster = cluster
+        self._name = uuid4().hex[:12]
+        self._numbers: dict[str, int] = defaultdict(int)
+        self._pending: list[tuple[str, str, bytes, Callable[[str], None]]] = []
+        self._lock = threading.Lock()
+        self._something, self._over = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="stilltrue-objects", daemon=True)
+        self._thread.start()
+
+    async def put(self, topic: str, key: str, value: bytes) -> None:
+        """Write a record, and wait until its object is there. Raises :class:`KafkaUnavailableError`."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+
+        def settle(error: str) -> None:
+            if future.done():
+                return
+            if error:
+                future.set_exception(KafkaUnavailableError(f"{self._cluster.servers}: {error}"))
+            else:
+                future.set_result(None)
+
+        def written(error: str) -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits
+                loop.call_soon_threadsafe(settle, error)
+
+        with self._lock:
+            self._pending.append((topic, key, value, written))
+        self._something.set()
+        try:
+            await asyncio.wait_for(future, DELIVERY_SECONDS_MAX)
+        except TimeoutError:
+            text = f"{self._cluster.servers}: nothing was written within {DELIVERY_SECONDS_MAX:g} s"
+            raise KafkaUnavailableError(text) from None
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            self._something.wait()
+            self._over.wait(LINGER_SECONDS)
+            self._something.clear()
+            while self._flush():
+                pass
+
+    def _flush(self) -> bool:
+        """Write the oldest records, of one topic; whether there were any."""
+        with self._lock:
+            if not self._pending:
+                return False
+            topic, size, count = self._pending[0][0], 0, 0
+            for own, _, value, _ in self._pending:
+                if own != topic or (count and size + len(value) > BYTES_AT_ONCE):
+                    break
+                size, count = size + len(value), count + 1
+            taken, self._pending = self._pending[:count], self._pending[count:]
+        error = ""
+        try:
+            Topic(self._cluster, topic).write(self._name, self._numbers[topic], [(key, value) for _, key, value, _ in taken])
+            self._numbers[topic] += 1
+        except (OSError, ArchiveError) as failed:
+            error = _one_line(failed) or type(failed).__name__
+            self._name, self._numbers = uuid4().hex[:12], defaultdict(int)  # rule 1: it may be there all the same
+        for *_, written in taken:
+            written(error)
+        return True
+
+    def close(self) -> None:
+        """Let what is under way be written, and end."""
+        self._over.set()
+        self._something.set()
+        self._thread.join()
+        self._flush()
+
+
+class RecordConsumer:
+    """As :class:`detector.assembly.kafka.RecordConsumer`: a topic from its present end on, on a thread of its own."""
+
+    def __init__(self, cluster: Cluster, topic: str, take: Callable[[bytes], None]) -> None:
+        """``take`` is called on the event loop with each record's value. Raises :class:`KafkaUnavailableError`."""
+        self._loop = asyncio.get_running_loop()
+        self._take = take
+        self._topic = Topic(cluster, topic)
+        there = self._topic.listed()
+        self._position = advanced(beginning(there), there)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="stilltrue-results", daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        while not self._over.wait(POLL_SECONDS):
+            try:
+                new = fresh(self._position, self._topic.listed(self._position.hour), 0.0)
+                for each in new:
+                    for value in self._topic.read(each.path).column("value").to_pylist():
+                        with suppress(RuntimeError):
+                            self._loop.call_soon_threadsafe(partial(self._take, value))
+                    self._position = advanced(self._position, [each])
+            except (KafkaUnavailableError, OSError):
+                continue  # it is read when the store is back
+
+    def close(self) -> None:
+        """End."""
+        self._over.set()
+        self._thread.join()
+
+
+def _entries(store: ArchiveFiles, folder: str, kind: fs.FileType) -> list[str]:
+    selector = fs.FileSelector(folder, allow_not_found=True)
+    return [each.base_name for each in store.filesystem.get_file_info(selector) if each.type == kind]
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
