@@ -245,7 +245,8 @@ class RecordProducer:
         self._over.set()
         self._something.set()
         self._thread.join()
-        self._flush()
+        while self._flush():
+            pass
 
 
 class RecordConsumer:

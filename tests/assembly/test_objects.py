@@ -78,11 +78,12 @@ async def test_what_producers_write_is_read_once_by_whoever_listens(cluster: Clu
 async def test_a_producer_that_ends_writes_what_is_under_way(tmp_path: Path) -> None:
     cluster = Cluster(str(tmp_path))
     producer = RecordProducer(cluster)
-    put = asyncio.create_task(producer.put(REPORTS, "shop/1", b"x"))
+    puts = [asyncio.create_task(producer.put(topic, "shop/1", b"x")) for topic in (REPORTS, RESULTS, REPORTS)]
     await asyncio.sleep(0)
     await asyncio.to_thread(producer.close)
-    await asyncio.wait_for(put, 20)
-    assert len(Topic(cluster, REPORTS).listed()) == 1
+    await asyncio.wait_for(asyncio.gather(*puts), 20)
+    assert sum(each.count for each in Topic(cluster, REPORTS).listed()) == 2
+    assert len(Topic(cluster, RESULTS).listed()) == 1
 
 
 async def test_a_store_that_takes_nothing_is_said_and_another_name_is_taken(
