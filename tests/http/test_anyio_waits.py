@@ -124,3 +124,24 @@ async def test_who_leaves_a_task_group_waits_for_its_tasks(gate: threading.Event
     assert [one.get_name() for one in found.enders or () if isinstance(one, asyncio.Task)] == ["inner"]
     gate.set()
     await leaving
+
+
+@pytest.mark.timeout(60)
+async def test_a_lock_that_another_task_has() -> None:
+    lock, go = anyio.Lock(), asyncio.Event()
+
+    async def hold() -> None:
+        async with lock:
+            await go.wait()
+
+    async def take() -> None:
+        async with lock:
+            pass
+
+    holding = asyncio.create_task(hold())
+    while not lock.locked():
+        await asyncio.sleep(0)
+    waiting = asyncio.create_task(take())
+    assert (await wait_of(waiting)).enders == (holding,)
+    go.set()
+    await asyncio.wait([holding, waiting])

@@ -11,7 +11,7 @@ import pytest
 
 from stilltrue.runtime.seen.locks import lock_inside
 from tests.client.look.worlds import look_at, of, report_when
-from tests.client.seen.conftest import Front, targets
+from tests.client.seen.conftest import Front, is_unseen, targets
 from tests.client.seen.test_locks_of_tasks import waits_of
 
 
@@ -152,6 +152,28 @@ def test_two_threads_in_the_blocks_of_objects_wait_for_each_other(front: Front) 
     look = look_at(front.agent, front.report_when_still("ada", "bob"))
     assert [of(look, f"front/thread:{name}").ways_out for name in ("ada", "bob")] == [(), ()]
     first._lock.release()
+
+
+@pytest.mark.parametrize("kind", [Mutex, threading.Lock])
+def test_who_leaves_its_block_by_hand_may_have_given_the_lock_back(front: Front, kind: Any) -> None:
+    lock = kind()
+
+    def hold() -> None:
+        with lock:
+            lock.__exit__(None, None, None)
+            lock.__enter__()
+            front.get(b"")
+
+    front.start("holder", hold)
+    front.wait_for_callers()
+    front.start("waiter", _enter, lock)
+    assert is_unseen(front.report_when_still("waiter"), "thread:waiter")
+    front.let_go()
+
+
+def _enter(lock: Any) -> None:
+    with lock:
+        pass
 
 
 def test_a_task_in_the_block_of_an_object_has_its_lock(front: Front) -> None:

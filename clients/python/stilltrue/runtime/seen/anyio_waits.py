@@ -1,4 +1,4 @@
-"""Waits of anyio's, on which Starlette and FastAPI stand: for a thread of its pool, for a token of a limiter, for an endpoint.
+"""Waits of anyio's, on which Starlette and FastAPI stand: for a thread of its pool, a token of a limiter, a lock, an endpoint.
 
 Rules:
 
@@ -6,7 +6,8 @@ Rules:
 2. A task that waits for a token of a limiter waits for one of the tasks that have one, where all tokens are out and each
    is a task's.
 3. A task that leaves a task group waits for one of the group's tasks: it may fail, and the others are cancelled then.
-4. What ``BaseHTTPMiddleware`` (``@app.middleware("http")``) calls runs in a task of its own, for which the request's waits.
+4. A lock knows the task that has it, and takes itself back from no other.
+5. What ``BaseHTTPMiddleware`` (``@app.middleware("http")``) calls runs in a task of its own, for which the request's waits.
 """
 
 from __future__ import annotations
@@ -76,8 +77,19 @@ def _read_group(stand: Stand, at: int, _: Scene) -> SeenWait | None:
     return SeenWait(on=stand.future, enders=left, what="the end of one of {}", handles=(group, scope), once=True)
 
 
-def _read_middleware(stand: Stand, at: int, _: Scene) -> SeenWait | None:
+def _read_lock(stand: Stand, at: int, _: Scene) -> SeenWait | None:
     """Rule 4."""
+    names = variables_of(stand.frames[at])
+    owner = attribute_of(names.get("self"), "_owner_task")
+    if at != 0 or stand.task is None or stand.future is None or names.get("fut") is not stand.future:
+        return None
+    if not isinstance(owner, asyncio.Task) or owner.done() or owner is stand.task:
+        return None
+    return SeenWait(on=stand.future, enders=(owner,), what="a lock that {} holds", once=True)
+
+
+def _read_middleware(stand: Stand, at: int, _: Scene) -> SeenWait | None:
+    """Rule 5."""
     if stand.task is None or stand.future is None:
         return None
     group = variables_of(stand.frames[at]).get("task_group")
@@ -93,6 +105,7 @@ def _read_middleware(stand: Stand, at: int, _: Scene) -> SeenWait | None:
 RESOLVERS = (
     Resolver(((_BACKEND, "AsyncIOBackend.run_sync_in_worker_thread"),), _read_thread),
     Resolver(((_BACKEND, "CapacityLimiter.acquire_on_behalf_of"),), _read_limiter),
+    Resolver(((_BACKEND, "Lock.acquire"),), _read_lock),
     Resolver(((_BACKEND, "TaskGroup.__aexit__"),), _read_group),
     Resolver((("starlette/middleware/base.py", "BaseHTTPMiddleware.__call__.<locals>.call_next"),), _read_middleware),
 )

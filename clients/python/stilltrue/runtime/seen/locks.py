@@ -8,7 +8,7 @@ Rules:
    nobody known, so a wait for it counts as none. In a suspended coroutine, what it holds says which blocks it is in.
 2. Whoever stands in a block has given the lock back meanwhile if it waits for the condition; and may have, if somebody waits
    for it who does not stand in a block (``wait_for(condition.wait(), t)`` is a task of its own), or if its code, or that of
-   the functions it has called there, speaks of releasing anything that this code has not taken itself.
+   the functions it has called there, speaks of releasing anything that this code has not taken itself, or of ``__exit__``.
 3. Of a bounded semaphore as many holders must be known as there are shares. The size of any other is unknown.
 4. With a timeout it is no wait here.
 5. Anybody may release a lock or semaphore that another has, and who releases it elsewhere may have it there, so that it is not
@@ -28,7 +28,7 @@ from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import innermost_frames, variables_of
-from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.look.code.names import spoken_in
 from stilltrue.runtime.own_ref import OwnRef
@@ -196,9 +196,13 @@ def left_by(coroutine: Any, frame: FrameType) -> Iterable[Any]:
 
 
 def _gives_back(frame: FrameType) -> bool:
-    """Whether a function may have given a lock back that it has, or that its callers have."""
+    """Whether a function may have given a lock back that it has, or that its callers have; it may leave a block by hand."""
     code = frame.f_code
-    return is_application(code) and not _GIVES_BACK.isdisjoint(spoken_in(code)) and not gives_back_only_its_own(code)
+    if not is_application(code):
+        return False
+    spoken = spoken_in(code)
+    by_hand = not _EXITS.isdisjoint(spoken) and is_own_code(code)  # libraries pass on how their own blocks are left
+    return by_hand or (not _GIVES_BACK.isdisjoint(spoken) and not gives_back_only_its_own(code))
 
 
 def _taken_bare(frame: FrameType) -> Iterable[Any]:
