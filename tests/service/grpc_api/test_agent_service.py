@@ -143,7 +143,7 @@ MALFORMED: list[tuple[str, Callable[[Report], Any], str]] = [
     ("a snapshot behind", lambda r: replace(r, after=r.snapshot), "snapshot"),
     ("a time of no calendar", lambda r: replace(r, cut_at=1e300), "cut_at"),
     ("a negative time", lambda r: replace(r, made=(OutstandingCall(number=CallNumber(1), method="/m", since=-1.0),)), "since"),
-    ("a forged colour", lambda r: replace(r, snapshot=SnapshotId(10**12)), "colour"),
+    ("a forged colour", lambda r: replace(r, snapshot=SnapshotId(10**12)), "too far ahead"),
 ]
 
 
