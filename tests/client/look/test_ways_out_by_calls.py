@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import signal
 import socket
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -147,6 +148,47 @@ async def _is_told_by_a_socket(go: asyncio.Event, tasks: list[Any]) -> None:
     theirs.close()
 
 
+async def _hears_of_a_child(go: asyncio.Event, tasks: list[Any], number: signal.Signals = signal.SIGCHLD) -> None:
+    asyncio.get_running_loop().add_signal_handler(number, tasks.pop().cancel)
+    await go.wait()
+    asyncio.get_running_loop().remove_signal_handler(number)
+
+
+async def _hears_of_an_operator(go: asyncio.Event, tasks: list[Any]) -> None:
+    await _hears_of_a_child(go, tasks, signal.SIGUSR2)
+
+
+class Open:
+    """Tasks that a class has."""
+
+    tasks: ClassVar[list[Any]] = []
+
+    @classmethod
+    def give_up(cls) -> None:
+        """Cancel them all."""
+        for task in cls.tasks:
+            task.cancel()
+
+    @classmethod
+    def count(cls) -> int:
+        """Only count them."""
+        return len(cls.tasks)
+
+
+async def _gives_up_all_of_a_class(go: asyncio.Event, tasks: list[Any]) -> None:
+    Open.tasks[:] = tasks
+    del tasks
+    await go.wait()
+    Open.give_up()
+
+
+async def _counts_all_of_a_class(go: asyncio.Event, tasks: list[Any]) -> None:
+    Open.tasks[:] = tasks
+    del tasks
+    await go.wait()
+    assert Open.count()
+
+
 class Scope:
     """A timeout that has no end yet, as asyncio's and anyio's: it has the task that it may cancel."""
 
@@ -216,6 +258,10 @@ def task_of(look: Look) -> PartyLook:
         (_forgets_what_has_a_finalizer, True),
         (_is_told_by_a_socket, True),
         (_is_told_as_a_protocol, True),
+        (_hears_of_a_child, True),
+        (_hears_of_an_operator, False),
+        (_gives_up_all_of_a_class, True),
+        (_counts_all_of_a_class, False),
         (_reschedules, True),
         (_sets_a_deadline, True),
         (_counts, False),
@@ -233,5 +279,6 @@ async def test_who_may_end_a_task_without_naming_it(
         await task
         over.set()
         await other
+        Open.tasks.clear()
 
     assert ("-" in holders(task_of(await world.look(body)))) is expected

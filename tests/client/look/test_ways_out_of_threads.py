@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -69,6 +70,47 @@ def test_a_thread_that_holds_the_call_is_a_way_out(alone: Callable[..., Agent], 
         watcher.join()
 
     assert "-" in holders(look_at_caller(alone, stuck, caller))
+
+
+class Janitor(threading.Thread):
+    """A thread of the application's own class, which has calls in an object."""
+
+    def __init__(self, go: threading.Event, calls: Any) -> None:
+        super().__init__(daemon=True)
+        self.go, self.open = go, SimpleNamespace(calls=calls)
+
+    def run(self) -> None:
+        if not self.go.wait(FAR_SECONDS):
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Give them up."""
+        for call in self.open.calls:
+            call.cancel()
+
+
+class Teller(Janitor):
+    """The same, but it only counts."""
+
+    def sweep(self) -> None:
+        assert self.open.calls
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(Janitor, True), (Teller, False)])
+def test_a_thread_of_ones_own_class_may_cancel_what_it_has(
+    alone: Callable[..., Agent], stuck: Stuck, kind: type[Janitor], expected: bool
+) -> None:
+    beside: list[Janitor] = []
+
+    def caller(get: Any) -> None:
+        call = get.future(b"")
+        beside.append(kind(stuck.go, [call]))
+        beside[0].start()
+        call.result()
+
+    found = holders(look_at_caller(alone, stuck, caller))
+    beside[0].join()
+    assert ("-" in found) is expected
 
 
 def test_the_end_of_another_call_may_cancel_this_one(alone: Callable[..., Agent], stuck: Stuck) -> None:

@@ -20,6 +20,7 @@ import pytest
 
 from tests.client.look.worlds import look_at, of
 from tests.client.seen.conftest import PATIENCE_SECONDS, Front
+from tests.client.seen.releasing import hold, looked_at
 
 FAR_SECONDS = 600.0
 MANY = 3_000
@@ -303,29 +304,6 @@ def releases_one_of_many_others(lock: Any, go: threading.Event) -> None:
             one.release()
 
 
-def _looked_at(front: Front, lock: Any) -> list[str]:
-    """The ways out of who waits for the lock, while another has it."""
-    report = front.report_when_still("waiter", "holder", "beside")
-    look = of(look_at(front.agent, report), "front/thread:waiter")
-    assert look.unchanged
-    assert lock.locked()
-    return [way.text for way in look.ways_out if "beside" in way.text]
-
-
-def _hold(front: Front, lock: Any) -> None:
-    def hold() -> None:
-        with suppress(RuntimeError), lock:
-            front.get(b"")
-
-    def take() -> None:
-        with lock:
-            pass
-
-    front.start("holder", hold)
-    front.wait_for_callers()
-    front.start("waiter", take)
-
-
 @pytest.mark.parametrize("beside", [*GIVES_BACK, *DOES_NOT], ids=lambda one: one.__name__)
 def test_who_releases_a_lock_by_whatever_name(front: Front, beside: Beside) -> None:
     lock, go = threading.Lock(), threading.Event()
@@ -337,9 +315,9 @@ def test_who_releases_a_lock_by_whatever_name(front: Front, beside: Beside) -> N
         with suppress(RuntimeError):
             beside(given.pop(), go)
 
-    _hold(front, lock)
+    hold(front, lock)
     front.start("beside", act)
-    found = _looked_at(front, lock)
+    found = looked_at(front, lock)
     go.set()
     front.let_go()
     _guard.__dict__.clear()
@@ -366,7 +344,7 @@ def reaped(request: pytest.FixtureRequest) -> Iterator[list[Any]]:
 def test_what_is_called_when_a_child_ends_is_a_way_out(front: Front, reaped: list[Any], counts: bool) -> None:
     lock = threading.Lock()
     reaped.append(lock)
-    _hold(front, lock)
+    hold(front, lock)
     report = front.report_when_still("waiter", "holder")
     look = of(look_at(front.agent, report), "front/thread:waiter")
     front.let_go()
@@ -384,7 +362,7 @@ def test_what_a_pool_of_threads_calls_with_its_results_is_a_way_out(front: Front
     def only_counts(_: object) -> None:
         assert lock is not None
 
-    _hold(front, lock)
+    hold(front, lock)
     with ThreadPool(1) as pool:
         result = pool.apply_async(go.wait, (FAR_SECONDS,), callback=done if releases else only_counts)
         report = front.report_when_still("waiter", "holder")

@@ -15,7 +15,7 @@ from typing import Any
 from weakref import WeakSet, ref
 
 from stilltrue.runtime.compat import uvloops
-from stilltrue.runtime.compat.references import WRAPPERS, Task, Where, bound_to, called_in, code_of, is_of_asyncio
+from stilltrue.runtime.compat.references import WRAPPERS, Task, Where, bound_to, called_in, code_of, is_function, is_of_asyncio
 from stilltrue.runtime.compat.uvloop_frames import is_run_for, uvloop_in
 from stilltrue.runtime.introspection.frames import frame_of, frames_of_threads, variables_of
 
@@ -273,6 +273,13 @@ def is_asyncios_own(callback: Any) -> bool:
     """The same, but not for a method that the application has given: ``event.set``, ``queue.put_nowait``, ``task.cancel``."""
     name = getattr(callback, "__name__", "_")
     return is_asyncio(callback) and (name.startswith("_") or "wakeup" in name)
+
+
+def is_given(callback: Any) -> bool:
+    """Whether a callback is the application's or one that it has given, also a compiled method such as ``task.cancel``."""
+    if is_asyncio(callback):
+        return not is_asyncios_own(callback)
+    return is_function(callback) or (type(callback) is BuiltinFunctionType and bool(bound_to(callback)))
 
 
 def is_of_a_task(callback: Any) -> bool:

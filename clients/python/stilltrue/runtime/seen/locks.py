@@ -45,8 +45,8 @@ _SEMAPHORES = (threading.Semaphore, asyncio.Semaphore, threading.BoundedSemaphor
 _BOUNDED = {threading.BoundedSemaphore: "_initial_value", asyncio.BoundedSemaphore: "_bound_value"}
 _AWAITED = (asyncio.Lock, asyncio.BoundedSemaphore, asyncio.Semaphore)
 _GIVES_BACK = frozenset({"release", "release_lock"})
-_RELEASING = frozenset({"_release_save", "_at_fork_reinit", "enter_context", "unlock"}) | _GIVES_BACK
 _EXITS = frozenset({"__exit__", "__aexit__"})
+_RELEASING = frozenset({"_release_save", "_at_fork_reinit", "enter_context", "unlock"}) | _GIVES_BACK | _EXITS
 _OWNER = re.compile(r"owner=(\d+)")
 _LEFT = "what {} and has not given back"
 _ENDED_MAX = 1_000

@@ -24,7 +24,16 @@ from types import CodeType
 from typing import Any
 
 from stilltrue.runtime.look.code.conditions import Condition, condition_at
-from stilltrue.runtime.look.code.names import ATTRIBUTES, STORES, VARIABLES, Receiver, chain_before, spoken_by, stored_by
+from stilltrue.runtime.look.code.names import (
+    ATTRIBUTES,
+    STORES,
+    VARIABLES,
+    Receiver,
+    chain_before,
+    markers_of,
+    spoken_by,
+    stored_by,
+)
 
 _Step = tuple[int, int]
 """From one instruction to the next."""
@@ -48,8 +57,9 @@ class Ahead:
 
     ``closed``: on what ``close()`` or ``stop()`` is called; ``left``: whose ``with`` block is left. ``variables`` and
     ``attributes`` that are read, ``spoken``: those that are not merely variables, ``stored``: what is set and others may read.
-    ``functions``: those within it that are still to be made. ``returns``: whether the frame may return. ``conditions``: what
-    must change before a loop is left (rule 4). ``known`` is False where this is unknown.
+    ``functions``: those within it that are still to be made; ``markers``: whether it enters blocks, and what it imports.
+    ``returns``: whether the frame may return. ``conditions``: what must change before a loop is left (rule 4). ``known`` is
+    False where this is unknown.
     """
 
     closed: frozenset[Receiver] = frozenset()
@@ -59,6 +69,7 @@ class Ahead:
     spoken: frozenset[str] = frozenset()
     stored: frozenset[str] = frozenset()
     functions: frozenset[CodeType] = frozenset()
+    markers: frozenset[str] = frozenset()
     conditions: tuple[Condition, ...] = ()
     returns: bool = True
     known: bool = True
@@ -137,6 +148,7 @@ class _Walk:
             stored=stored_by((self._all[index] for index in reached), local=False),
             spoken=spoken_by(self._all[index] for index in reached),
             functions=frozenset(one.argval for one in map(self._all.__getitem__, reached) if type(one.argval) is CodeType),
+            markers=frozenset(markers_of(self._all[index] for index in sorted(reached))),
             conditions=tuple(dict.fromkeys(ends.values())),
             variables=frozenset(str(self._all[index].argval) for index in reached if self._all[index].opname in VARIABLES),
             attributes=frozenset(str(self._all[index].argval) for index in reached if self._all[index].opname in ATTRIBUTES),

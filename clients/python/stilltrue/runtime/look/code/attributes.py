@@ -44,3 +44,13 @@ def attribute_of(thing: Any, name: str) -> Any:
         return slot.__get__(thing)
     except AttributeError:
         return UNKNOWN
+
+
+def value_of(receiver: tuple[str, ...], names: dict[str, Any], others: dict[str, Any]) -> Any:
+    """What a chain of names means, of which the first is among ``names`` or ``others``."""
+    if not receiver:
+        return UNKNOWN
+    value = names.get(receiver[0], others.get(receiver[0], UNKNOWN))
+    for name in receiver[1:]:
+        value = attribute_of(value, name)
+    return value

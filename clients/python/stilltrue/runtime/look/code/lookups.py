@@ -5,7 +5,8 @@ Rules:
 1. A text that is given outright (``getattr(lock, "release")``, ``setattr(pool, "size", 2)``) is a name as if it were written
    ``lock.release``, ``pool.size``.
 2. For one that is computed, any text near by may be the name, and any method of the objects near by may be meant.
-3. ``eval`` and ``exec`` run code that nobody has read; so does who imports a module by its name, or goes over all subclasses.
+3. ``eval`` and ``exec`` run code that nobody has read; so does who imports a module by its name, goes over all subclasses, or
+   calls the hooks of ``sys.audit``.
 4. ``globals()``, ``sys.modules``, ``gc.get_objects()`` and the frames of others show objects that the code has not been given.
 """
 
@@ -32,6 +33,8 @@ _RUNS_ANYTHING = frozenset({"eval", "exec", "import_module", "__import__", "__su
 _SEES_ANYTHING = frozenset({"globals", "vars", "locals", "__dict__", "modules", "get_objects", "get_referrers"}) | frozenset(
     {"_getframe", "_current_frames", "currentframe", "f_locals", "f_globals", "f_back"}
 )
+_AUDITS = frozenset({"sys", "audit"})
+"""``sys.audit()`` calls hooks that nobody can list."""
 _TEXTS_WALK_MAX = 500
 
 
@@ -90,7 +93,7 @@ def name_called(thing: Any) -> tuple[str, ...]:
 
 def runs_anything(code: CodeType, names: frozenset[str]) -> bool:
     """Rule 3: whether a code may run any other, of which these names are ahead; libraries do so for themselves."""
-    return not _RUNS_ANYTHING.isdisjoint(names) and is_own_code(code)
+    return (not _RUNS_ANYTHING.isdisjoint(names) or names >= _AUDITS) and is_own_code(code)
 
 
 def sees_anything(code: CodeType, names: frozenset[str]) -> bool:

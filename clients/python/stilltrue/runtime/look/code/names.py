@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 from typing import Any
 
@@ -18,11 +18,16 @@ VARIABLES = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD
 STORES = frozenset({"STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_GLOBAL"})
 ITEMS = "[]"
 """Stands for an item of anything in what is stored."""
+WITH = "with "
+"""Among names: a block is entered. No identifier has a space."""
+IMPORT = "import "
+"""Among names: the module is imported that follows, with a dot for each step up."""
 _STORED = STORES | {"STORE_ATTR", "DELETE_ATTR", "DELETE_GLOBAL", "DELETE_NAME", "DELETE_DEREF", "DELETE_FAST"}
 _STORED_ITEMS = frozenset({"STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE"})
 _MUTATORS = frozenset({"update", "clear", "pop", "popitem", "setdefault", "append", "extend", "insert", "remove"})
 _ANY_NAME = frozenset({"setattr", "delattr", "__setattr__", "__dict__", "vars", "globals"})
 _IDLE = frozenset({"CACHE", "NOP", "PRECALL"})
+_ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL", "SETUP_WITH", "SETUP_ASYNC_WITH"})
 _CODES_MAX = 4_096
 
 
@@ -72,6 +77,24 @@ def spoken_by(instructions: Iterable[Any]) -> frozenset[str]:
         for one in instructions
         if one.opname in ATTRIBUTES or (one.opname in ("LOAD_GLOBAL", "LOAD_NAME") and "NULL" in one.argrepr)
     )
+
+
+def markers_of(instructions: Iterable[Any]) -> Iterator[str]:
+    """:data:`WITH` and :data:`IMPORT`, where some instructions do so."""
+    level = 0
+    for one in instructions:
+        if one.opname in _ENTERS:
+            yield WITH
+        elif one.opname == "IMPORT_NAME":
+            yield f"{IMPORT}{'.' * level}{one.argval}"
+        elif one.opname in ("LOAD_CONST", "LOAD_SMALL_INT") and type(one.argval) is int:
+            level = one.argval
+
+
+@kept_by_code
+def markers_in(code: CodeType) -> frozenset[str]:
+    """The same of a whole code."""
+    return frozenset(markers_of(dis.get_instructions(code)))
 
 
 @kept_by_code

@@ -20,8 +20,9 @@ import functools
 import gc
 import inspect
 import re
+import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
@@ -29,6 +30,8 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of
 from stilltrue.runtime.introspection.origins import is_application, is_library, is_own_code
+from stilltrue.runtime.look.code import methods
+from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.look.code.lookups import (
     COMPUTED,
     LOOKUPS,
@@ -38,7 +41,17 @@ from stilltrue.runtime.look.code.lookups import (
     sees_anything,
     texts_near,
 )
-from stilltrue.runtime.look.code.names import stored_in
+from stilltrue.runtime.look.code.methods import (
+    classes_named_by,
+    functions_named_by,
+    implied,
+    imported,
+    made_by,
+    merged,
+    methods_of,
+    texts_of,
+)
+from stilltrue.runtime.look.code.names import WITH, markers_in, stored_in
 from stilltrue.runtime.look.enders.reach import PASSED_BY, is_open, named_by
 from stilltrue.runtime.seen.brackets import gives_back_only_its_own
 
@@ -48,8 +61,7 @@ KINDS_WALKS_MAX = 4
 """How often in one look that is done for the same code: a thousand tasks of one kind have objects of the same classes."""
 _NAMED_DEPTH = 2
 _NAMED_MAX = 200
-_BEHIND_MAX = 50
-"""What is looked at behind one function that decorates others."""
+_UNNAMED_MAX = 100
 _ENDS = re.compile(
     r"cancel(?!lederror)|abort|close|kill|terminat|shutdown|stop|throw|set_exception|expire|evict|reap|interrupt"
     r"|reschedule|^shift$|^set_result$",  # what gives a timeout or scope that has none an end
@@ -58,7 +70,7 @@ _ENDS = re.compile(
 _ENDS_FAR = re.compile(r"^(cancel|abort|throw|set_exception|cancel_all)$")
 _CODES_MAX = 10_000
 _RELEASE = frozenset({"release"})
-_LIBRARYS = _RELEASE | {"cancel", "set_result", "set_exception"}
+_LIBRARYS = _RELEASE | {"cancel", "set_result", "set_exception", "__exit__", "__aexit__"}
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
 """Before Python 3.12 they are functions."""
 _SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -69,15 +81,13 @@ _by_near: dict[_Key, tuple[int, bool]] = {}
 """In this look: how often objects near a code were walked, and whether the methods that it names speak of ending things."""
 _spoken: dict[tuple[Any, ...], tuple[int, Spoken]] = {}
 """In this look: the same, and what it speaks of."""
-_methods: dict[tuple[type, ...], dict[str, list[FunctionType]]] = {}
-"""In this look: the methods of some classes and their bases, by name."""
 
 
 def forget() -> None:
     """Forget what was near the actors of a look."""
     _by_near.clear()
     _spoken.clear()
-    _methods.clear()
+    methods.forget()
 
 
 def is_ending(name: str) -> bool:
@@ -147,13 +157,14 @@ def _speaks_so(code: CodeType, names: dict[str, Any], owner: Any, held: Iterable
 class Spoken:
     """What code may come to run names: all names, and the globals among them; ``anything``: it may run any code.
 
-    ``everywhere``: it may come by any object.
+    ``everywhere``: it may come by any object. ``unread``: it may name anything, in a module that is yet to be loaded.
     """
 
     names: frozenset[str] = frozenset()
     named: tuple[Any, ...] = ()
     anything: bool = False
     everywhere: bool = False
+    unread: bool = False
 
 
 def spoken_from(
@@ -169,22 +180,23 @@ def spoken_from(
     if walks >= KINDS_WALKS_MAX:
         return known
     every = _names_in(code) if begin is None else begin | (frozenset() if LOOKUPS.isdisjoint(begin) else looked_up(code))
-    anything, everywhere = known.anything, known.everywhere
+    anything, everywhere, unread = known.anything, known.everywhere, known.unread
     words = set(known.names)
     named = {id(one): one for one in known.named}
     objects = (*near, *(names[name] for name in every if name in names))
     kinds = _kinds(objects) if far else tuple(kind for kind in dict.fromkeys(map(type, objects)) if _is_own(kind))
-    for one, others, depth in called(code, names, kinds, begin):
+    for one, others, depth in called(code, names, kinds, begin, unnamed=_kinds_named(objects, every)):
         those = every if not depth else _names_in(one)
         anything = anything or runs_anything(one, those)
         everywhere = everywhere or sees_anything(one, those)
+        unread = unread or (is_own_code(one) and None in imported(those, others))
         if COMPUTED in those:
-            words.update(texts_near(one, objects))
+            words.update(texts_near(one, (*objects, *texts_of(kinds))))
         words |= those - _of_its_own(one) if depth else those
         words.update(const for const in one.co_consts if isinstance(const, str) and const.isidentifier() and depth)
         named.update((id(thing), thing) for thing in _globals_named(those, others))
     words.update(name for thing in (*near, *named.values()) for name in name_called(thing))
-    found = Spoken(frozenset(words), tuple(named.values()), anything, everywhere)
+    found = Spoken(frozenset(words), tuple(named.values()), anything, everywhere, unread)
     _spoken[key] = walks + 1, found
     return found
 
@@ -199,6 +211,7 @@ def _of_its_own(code: CodeType) -> frozenset[str]:
 def _globals_named(words: frozenset[str], names: dict[str, Any]) -> Iterator[Any]:
     """The globals that some words name, also those of modules; of functions those that have attributes."""
     todo = [names[word] for word in words if word in names]
+    todo += [module for module in imported(words, names) if module is not None]
     modules: dict[int, ModuleType] = {}
     while todo:
         thing = todo.pop()
@@ -228,13 +241,20 @@ def codes_named(
     """The code of the functions that ``variables`` name among the globals ``names``, and of the application's methods that
     ``attributes`` name of what is ``near``. And of those that these name in turn.
     """
+    yield from (code for code, _ in functions_named(variables, attributes, names, near))
+
+
+def functions_named(
+    variables: Iterable[str], attributes: Iterable[str], names: dict[str, Any], near: Iterable[Any]
+) -> Iterator[tuple[CodeType, dict[str, Any]]]:
+    """The same, each with its globals."""
     kinds = _kinds(near)
-    methods = _methods_of(kinds)
+    known = methods_of(kinds)
     functions = [one for name in variables if type(one := names.get(name)) is FunctionType]
-    for one in (*functions, *(method for name in attributes for method in methods.get(name, ()))):
-        for code, _, depth in called(one.__code__, one.__globals__, kinds):
+    for one in (*functions, *(method for name in attributes for method in known.get(name, ()))):
+        for code, within, depth in called(one.__code__, one.__globals__, kinds):
             if depth < _NAMED_DEPTH:
-                yield code
+                yield code, within
 
 
 def _any_speaks(code: CodeType, names: dict[str, Any], kinds: Iterable[type], begin: frozenset[str] | None) -> bool:
@@ -247,56 +267,47 @@ def _any_speaks(code: CodeType, names: dict[str, Any], kinds: Iterable[type], be
 
 
 def called(
-    code: CodeType, names: dict[str, Any], kinds: Iterable[type], begin: frozenset[str] | None = None
+    code: CodeType,
+    names: dict[str, Any],
+    kinds: Iterable[type],
+    begin: frozenset[str] | None = None,
+    *,
+    unnamed: tuple[type, ...] | None = None,
 ) -> Iterator[tuple[CodeType, dict[str, Any], int]]:
     """``code``, and that of the functions and methods (of ``kinds``) that it names, nearest first: each with its globals,
     and how far it is. ``begin``: the names that are still ahead of ``code``.
+    ``unnamed``: of these classes, and of those that are named, also what is called without being named.
     """
-    methods = _methods_of(tuple(kinds))
+    known = methods_of(tuple(kinds))
+    near = methods_of(unnamed or ())
+    classes: set[type] = set()
     seen = {code}
     todo = deque([(code, names, 0)])
-    while todo:
+    last: deque[FunctionType] = deque()
+    while todo or last:
+        if not todo:  # what nobody names comes last, or there would be no room for what somebody does
+            function = last.popleft()
+            if function.__code__ in seen or len(seen) >= _NAMED_MAX + _UNNAMED_MAX:
+                continue
+            seen.add(function.__code__)
+            todo.append((function.__code__, function.__globals__, 1))
         code, names, depth = todo.popleft()
         yield code, names, depth
         if len(seen) >= _NAMED_MAX or (depth >= _NAMED_DEPTH and not is_application(code)):
             continue
-        every = begin if begin is not None and not depth else code.co_names
-        texts = frozenset() if LOOKUPS.isdisjoint(every) else looked_up(code)
-        every = (*every, *texts, *(methods if COMPUTED in texts and is_own_code(code) else ()))
-        for one in _functions_named(every, names, methods):
+        words = begin if begin is not None and not depth else markers_in(code).union(code.co_names)
+        texts = frozenset() if LOOKUPS.isdisjoint(words) else looked_up(code)
+        made = tuple(kind for kind in classes_named_by(words, names) if kind not in classes)
+        if made:
+            classes.update(made)
+            known, near = merged(known, methods_of(made)), merged(near, methods_of(made))
+        every = (*(words - {WITH}), *texts, *(known if COMPUTED in texts and is_own_code(code) else ()))
+        if unnamed is not None and words and (made or not depth or WITH in words):
+            last.extend(implied(near, blocks=WITH in words))
+        for one in (*functions_named_by(every, names, known), *made_by(made)):
             if one.__code__ not in seen:
                 seen.add(one.__code__)
                 todo.append((one.__code__, one.__globals__, depth + 1))
-
-
-def _functions_named(
-    every: Iterable[str], names: dict[str, Any], methods: Mapping[str, list[FunctionType]]
-) -> Iterator[FunctionType]:
-    modules = [one for name in every if type(one := names.get(name)) is ModuleType]
-    for name in every:
-        yield from _functions_of(names.get(name))
-        for module in modules:
-            own = (one for one in _functions_of(ModuleType.__getattribute__(module, "__dict__").get(name)))
-            yield from (one for one in own if is_application(one.__code__))
-        yield from methods.get(name, ())  # a method may have the name of a global
-
-
-def _functions_of(thing: Any) -> Iterator[FunctionType]:
-    """A function, and those behind it that it decorates, or chooses from."""
-    if type(thing) is MethodType:
-        thing = thing.__func__
-    seen: dict[int, Any] = {}
-    todo = deque([thing] if type(thing) is FunctionType else [])
-    while todo and len(seen) < _BEHIND_MAX:
-        one = todo.popleft()
-        if id(one) in seen:
-            continue
-        seen[id(one)] = one
-        if type(one) is FunctionType:
-            yield one
-            todo.extend(compat.bound_to(one))
-        elif type(one) is dict:
-            todo.extend(dict.values(one))
 
 
 @functools.lru_cache(maxsize=_CODES_MAX)
@@ -317,22 +328,7 @@ def names_within(code: CodeType, ahead: frozenset[CodeType]) -> frozenset[str]:
 def _names_in(code: CodeType) -> frozenset[str]:
     """The names of a code and of the functions within it."""
     within = (_names_in(one) for one in code.co_consts if isinstance(one, CodeType))
-    return frozenset(code.co_names).union(looked_up(code), *within)
-
-
-def _methods_of(kinds: tuple[type, ...]) -> dict[str, list[FunctionType]]:
-    known = _methods.get(kinds)
-    if known is None:
-        known = {}
-        for kind in kinds:
-            table: dict[str, Any] = {}
-            for base in reversed(kind.__mro__):
-                table.update(base.__dict__)
-            for name, one in table.items():
-                if type(one) is FunctionType:
-                    known.setdefault(name, []).append(one)
-        _methods[kinds] = known
-    return known
+    return frozenset(code.co_names).union(looked_up(code), markers_in(code), *within)
 
 
 def _kinds(near: Iterable[Any]) -> tuple[type, ...]:
@@ -342,7 +338,8 @@ def _kinds(near: Iterable[Any]) -> tuple[type, ...]:
     todo = deque(near)
     while todo and len(seen) < KINDS_WALK_MAX:
         thing = todo.popleft()
-        if id(thing) in seen or issubclass(type(thing), PASSED_BY):
+        runs = issubclass(type(thing), threading.Thread) and _is_own(type(thing))
+        if id(thing) in seen or (issubclass(type(thing), PASSED_BY) and not runs):
             continue
         seen[id(thing)] = thing  # kept alive, or its identity may be given anew
         held = named_by(thing)
@@ -352,6 +349,18 @@ def _kinds(near: Iterable[Any]) -> tuple[type, ...]:
             kinds[type(thing)] = None
             todo.extend(gc.get_referents(thing))
     return tuple(kind for kind in kinds if _is_own(kind))
+
+
+def _kinds_named(objects: Iterable[Any], words: frozenset[str]) -> tuple[type, ...]:
+    """The application's own classes of some objects, and of their attributes that some words name."""
+    found: dict[type, None] = {}
+    for thing in objects:
+        if not _is_own(type(thing)):
+            continue
+        found[type(thing)] = None
+        held = (attribute_of(thing, word) for word in words)
+        found.update((type(one), None) for one in held if _is_own(type(one)))
+    return tuple(found)
 
 
 def _is_own(kind: type) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
 import threading
@@ -19,7 +20,9 @@ from stilltrue.runtime.introspection.origins import is_application, is_library, 
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.code.ahead import ahead_of
+from stilltrue.runtime.look.code.attributes import attributes_of
 from stilltrue.runtime.look.code.lookups import LOOKUPS
+from stilltrue.runtime.look.code.methods import kept_by_classes
 from stilltrue.runtime.look.code.names import still_named
 from stilltrue.runtime.look.code.spoken import Spoken, is_ending, names_within, speaks_of_ending, spoken_from
 from stilltrue.runtime.look.enders.wakers import told_of_sockets
@@ -169,6 +172,8 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
             ends = _frame_speaks(frame)
             text = f"thread {name}, which holds it: {position_of(frame)}"
             roots = tuple(variables_of(frame).values())
+            if ends and issubclass(type(thread), threading.Thread) and any(one is thread for one in roots):
+                roots += attributes_of(thread)  # it runs its own method
             yield Actor(
                 text=text,
                 roots=roots,
@@ -246,11 +251,17 @@ def finalizers(kept: Callable[[Any], bool]) -> Iterator[Actor]:
 
 
 def hooks() -> Iterator[Actor]:
-    """What is called when a thread fails, or nobody is left to hear of an exception."""
-    for hook in (threading.excepthook, sys.excepthook, sys.unraisablehook):
+    """What is called when a thread fails, nobody is left to hear of an exception, garbage is collected, or code runs."""
+    failing = (threading.excepthook, sys.excepthook, sys.unraisablehook)
+    every: list[tuple[Any, str]] = [
+        *((one, "something fails") for one in failing),
+        *((one, "Python collects") for one in gc.callbacks),
+    ]
+    every += ((one, "threads run code") for one in (threading.gettrace(), threading.getprofile()))
+    for hook, when in every:
         code, _, _ = compat.called_in(hook)
         if code is not None and is_application(code):
-            text = f"{compat.name_of(hook)}, which is called when something fails"
+            text = f"{compat.name_of(hook)}, which is called when {when}"
             yield Actor(text=text, roots=_roots(hook), of=hook, ends=_speaks(hook), spoken=_spoken_of([hook]))
 
 
@@ -280,14 +291,16 @@ def _roots(*callbacks: Any) -> tuple[Any, ...]:
     for one in callbacks:
         code, names, _ = compat.called_in(one) if callable(one) else (None, {}, None)
         if code is not None and is_application(code) and _speaks(one):
-            roots += (names[name] for name in code.co_names if name in names)
+            named = [names[name] for name in code.co_names if name in names]
+            roots += (*named, *kept_by_classes(named))
     return tuple(roots)
 
 
 def _globals(frame: FrameType) -> tuple[Any, ...]:
     """The globals that a frame's code speaks of."""
     names = frame.f_globals
-    return tuple(names[name] for name in frame.f_code.co_names if name in names)
+    named = [names[name] for name in frame.f_code.co_names if name in names]
+    return (*named, *kept_by_classes(named))
 
 
 def _frame_speaks(frame: FrameType) -> bool:
@@ -319,7 +332,7 @@ def _spoken_ahead(frame: FrameType, far: bool) -> Spoken:
     """What a frame may still come to name, and the functions within it."""
     ahead = ahead_of(frame.f_code, frame.f_lasti)
     within = ahead.known and not depth_of(frame)  # what a block is for may be left by any name
-    begin = ahead.names | names_within(frame.f_code, ahead.functions) if within else None
+    begin = ahead.names | ahead.markers | ahead.stored | names_within(frame.f_code, ahead.functions) if within else None
     if begin is not None and gives_back_nothing_yet(frame):
         begin -= {"release"}  # rule 4 of what is spoken
     return spoken_from(frame.f_code, frame.f_globals, variables_of(frame).values(), begin, far=far)
@@ -343,6 +356,7 @@ def _spoken_of(callbacks: Iterable[Any], arguments: Iterable[Any] = ()) -> Calla
             named=tuple(held for one in every for held in one.named),
             anything=any(one.anything for one in every),
             everywhere=any(one.everywhere for one in every),
+            unread=any(one.unread for one in every),
         )
 
     return spoken

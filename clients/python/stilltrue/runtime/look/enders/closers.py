@@ -30,8 +30,8 @@ from stilltrue.runtime.introspection.origins import is_application, position_of
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.code.ahead import CLOSING, Ahead
-from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of, attributes_of
-from stilltrue.runtime.look.code.names import Receiver, spoken_in
+from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of, attributes_of, value_of
+from stilltrue.runtime.look.code.names import spoken_in
 from stilltrue.runtime.look.code.spoken import codes_named
 from stilltrue.runtime.look.enders.wakers import roots_of
 from stilltrue.runtime.look.progress.goes import BY_ITSELF, Goes
@@ -107,7 +107,7 @@ def _end(task: Task, standing: Standing) -> Callable[[], Goes]:
 
     def goes() -> Goes:
         at_once, after = returns(frames_of_task(task))
-        stopped = standing.stopped_by_callback(task.get_loop())
+        stopped = standing.stopped_by_its_stop(task.get_loop())
         if at_once:
             return standing.of_task(task) | stopped
         return standing.of_task(task) & standing.after(after) | stopped if after else stopped
@@ -174,12 +174,12 @@ def _roots(
         return roots_of(frame, names)
     found: list[Any] = [one for name in ahead.names if _is_closing_callable(one := names.get(name))]
     for receiver in ahead.closed:
-        value = _value(receiver, names, frame.f_globals)
+        value = value_of(receiver, names, frame.f_globals)
         if value is UNKNOWN:
             return roots_of(frame, names)
         found.append(value)
     for receiver in ahead.left:
-        value = _value(receiver, names, frame.f_globals)
+        value = value_of(receiver, names, frame.f_globals)
         if value is UNKNOWN:
             return roots_of(frame, names)
         found += _entered(value)
@@ -223,15 +223,6 @@ def _blocks_of(task: Task) -> dict[CodeType, list[Any]]:
             inner = (attribute_of(manager, "gen") for manager in exits)
             found.setdefault(code, []).extend(gen for gen in inner if compat.code_of(gen) is not None)
     return found
-
-
-def _value(receiver: Receiver, names: dict[str, Any], others: dict[str, Any]) -> Any:
-    if not receiver:
-        return UNKNOWN
-    value = names.get(receiver[0], others.get(receiver[0], UNKNOWN))
-    for name in receiver[1:]:
-        value = attribute_of(value, name)
-    return value
 
 
 def _closes(code: CodeType) -> bool:

@@ -57,7 +57,7 @@ class Undoers:
         found: dict[PartyName, None] = {}
         for by, reach in self._searches:
             said = actor.spoken(True)
-            speaks = not by.isdisjoint(said.names)
+            speaks = said.unread or not by.isdisjoint(said.names)
             if said.anything or (speaks and said.everywhere):
                 found.update((party, None) for thing in self._by[by] for party in self._waiting[id(thing)])
                 continue

@@ -67,10 +67,12 @@ def _callables(stretch: Stretch, names: dict[str, Any]) -> list[Any]:
 
 def callback_sets(callback: Callback, flag: Flag) -> bool:
     """Whether a callback may set one of the flag's names; what is compiled sets none."""
-    todo, seen = [callback], 0
-    while todo and seen < _CALLED_MAX:
+    todo, seen = [callback], set[int]()
+    while todo and len(seen) < _CALLED_MAX:
         function, arguments = todo.pop()
-        seen += 1
+        if id(function) in seen:  # a timer's function may hold itself, to be called again
+            continue
+        seen.add(id(function))
         code, names, _ = compat.called_in(function)
         near = (*compat.bound_to(function), *arguments)
         if code is not None:

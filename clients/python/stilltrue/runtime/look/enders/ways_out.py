@@ -357,7 +357,7 @@ def _doubt_beneath(place: Place) -> str:
 
 def _reads(called: Any, arguments: Iterable[Any], kept: KeptShares) -> bool:
     """Whether somebody is told of a socket: neither asyncio itself, nor a connection that is waited for, of its own socket."""
-    if not compat.is_function(called) or compat.is_asyncio(called):
+    if not compat.is_given(called):
         return False
     told = [*compat.bound_to(called), *(held for one in arguments for held in (one, *(named_by(one) or ())))]
     return not any(map(kept.is_share, told))

@@ -6,7 +6,7 @@ Rules:
 2. Who waits with no time-out for a thread, a task or a future goes on when that ends; who waits for an event, a condition or a
    queue, when somebody else who goes on has it and speaks of setting, feeding or giving it back.
 3. A loop that runs for ever returns when somebody who goes on has it and speaks of stopping it; one that runs until a task has
-   ended, when its own ``stop`` is due.
+   ended, when that calls the loop's own ``stop``.
    ``wait_for_termination()``, a wait for signals and the reading of standard input end from outside alone: by an operator,
    or by who stops the server, who is found by himself.
 4. All others go on: those that run, sleep, wait with a time-out, or wait in an unknown way.
@@ -35,6 +35,7 @@ from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.ahead import names_at
 from stilltrue.runtime.look.code.conditions import Condition
 from stilltrue.runtime.look.enders.reach import Reach
+from stilltrue.runtime.look.enders.stoppers import callback_stops, stops
 from stilltrue.runtime.look.enders.wakers import (
     Callback,
     callback_sets,
@@ -139,7 +140,7 @@ class Standing:
             return NEVER
         task: Any = compat.main_task_in(frame)
         if compat.is_task(task):
-            return self.of_task(task) | self.stopped_by_callback(task.get_loop())
+            return self.of_task(task) | self.stopped_by_its_stop(task.get_loop())
         if compat.is_loop_code(code) and code.co_name == "run_until_complete":
             return BY_ITSELF
         loop = compat.loop_in(frame)
@@ -269,10 +270,15 @@ class Standing:
         """Whether somebody who goes on has a loop, and speaks of stopping it."""
         return NEVER if loop is None else self._woken(loop, waking=_STOPPING)
 
-    def stopped_by_callback(self, loop: Any) -> Goes:
-        """Whether ``loop.stop`` itself is due: who merely has a loop and speaks of stopping may stop anything else."""
-        stops = (goes for goes, (callback, _) in self._callbacks() if getattr(callback, "__name__", "") == "stop")
-        return NEVER if loop is None else any_of(goes() for goes in stops)
+    def stopped_by_its_stop(self, loop: Any) -> Goes:
+        """Whether somebody who goes on calls the loop's own ``stop``."""
+        return NEVER if loop is None else self._once((loop, "stopped"), lambda: self._stopped_by_its_stop(loop))
+
+    def _stopped_by_its_stop(self, loop: Any) -> Goes:
+        reach = Reach((loop,), self._budget)
+        found = any_of(self.beyond(one, goes()) for goes, one in self._actors() if stops(one, loop, reach))
+        found |= any_of(goes() for goes, callback in self._callbacks() if callback_stops(callback, loop, reach))
+        return BY_ITSELF if self._budget.spent else found
 
     def _woken(self, *what: Any, waking: frozenset[str] | None = None) -> Goes:
         """Who has one of ``what``, and may set, feed or give it back: speaks of ``waking``."""

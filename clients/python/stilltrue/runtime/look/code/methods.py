@@ -1,0 +1,191 @@
+"""Which functions code may come to run by names: those of its module, of its objects, and of the classes that it names.
+
+Rules:
+
+1. A method is named by its name, whatever it is bound to: also a static method, a class method, a property, and what is behind
+   its decorators. Who names a class of the application's own makes an object of it; who names a thread's class runs it.
+2. Methods with two underscores at both ends are called without being named: they count for who has an object of their class.
+   What leaves a ``with`` block does only where such a block is left, and the object has not taken at its beginning what it
+   gives back in the end.
+3. A module that a function imports when it comes there is one of its module's names. One that is yet to be loaded is unread.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.origins import is_application, is_own_code
+from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.look.code.names import IMPORT, WITH, spoken_in
+
+_MAKING = ("__new__", "__init__", "__post_init__")
+_ENTERING, _LEAVING = ("__enter__", "__aenter__"), ("__exit__", "__aexit__")
+_TAKES = frozenset({"acquire", "acquire_lock", *_ENTERING})
+_IMPLIED = frozenset(
+    {"__call__", "__getattr__", "__getattribute__", "__setattr__", "__delattr__", "__getitem__", "__setitem__", "__delitem__"}
+    | {"__iter__", "__next__", "__aiter__", "__anext__", "__await__", "__len__", "__contains__", "__bool__", "__missing__"}
+    | {
+        f"__{kind}{name}__"
+        for kind in ("", "i", "r")
+        for name in ("add", "sub", "or", "and", "xor", "lshift", "rshift", "matmul")
+    }
+)
+_BEHIND_MAX = 50
+"""What is looked at behind one function that decorates others."""
+Methods = dict[str, list[FunctionType]]
+_methods: dict[tuple[type, ...], Methods] = {}
+"""In this look: the methods of some classes and their bases, by name."""
+
+
+def forget() -> None:
+    """Forget the classes of a look."""
+    _methods.clear()
+
+
+def imported(words: Iterable[str], names: Mapping[str, Any]) -> Iterator[ModuleType | None]:
+    """The modules that code with the globals ``names`` imports; None for one that is yet to be loaded (rule 3)."""
+    for word in words:
+        if word.startswith(IMPORT):
+            name = word.removeprefix(IMPORT)
+            if name.startswith("."):
+                steps = len(name) - len(name.lstrip("."))
+                package = str(names.get("__package__") or "").rsplit(".", steps - 1)[0]
+                name = f"{package}.{name.lstrip('.')}".rstrip(".")
+            module = sys.modules.get(name)
+            if type(module) is ModuleType:
+                yield module
+            elif module is None and name.partition(".")[0] not in sys.stdlib_module_names:
+                yield None
+
+
+def methods_of(kinds: tuple[type, ...]) -> Methods:
+    """The methods of some classes and their bases, by name (rule 1)."""
+    known = _methods.get(kinds)
+    if known is None:
+        known = {}
+        for kind in kinds:
+            table = _table_of(kind)
+            runs = issubclass(kind, threading.Thread)
+            for name, one in table.items():
+                known.setdefault(name, []).extend(each for each in _plain(one) if not runs or is_application(each.__code__))
+            if runs:
+                known["start"] = [*known["start"], *known["run"]]
+            if not _takes(table):
+                known.setdefault(WITH, []).extend(one for name in _LEAVING for one in _plain(table.get(name)))
+        _methods[kinds] = known
+    return known
+
+
+def merged(methods: Methods, others: Methods) -> Methods:
+    """The methods of both, by name."""
+    return {name: [*methods.get(name, ()), *others.get(name, ())] for name in (methods | others)}
+
+
+def _table_of(kind: type) -> dict[str, Any]:
+    table: dict[str, Any] = {}
+    for base in reversed(kind.__mro__):
+        table.update(base.__dict__)
+    return table
+
+
+def _takes(table: Mapping[str, Any]) -> bool:
+    """Whether it takes at the beginning of its block what it gives back in the end (rule 2)."""
+    return any(not _TAKES.isdisjoint(spoken_in(one.__code__)) for name in _ENTERING for one in _plain(table.get(name)))
+
+
+def _plain(one: Any) -> Iterator[FunctionType]:
+    """The functions behind what stands in a class."""
+    kind = type(one)
+    if kind is FunctionType:
+        yield one
+    elif kind in (staticmethod, classmethod):
+        yield from _plain(one.__func__)
+    elif kind is property:
+        yield from (each for accessor in (one.fget, one.fset, one.fdel) for each in _plain(accessor))
+    elif kind in (functools.cached_property, functools.partialmethod):
+        yield from _plain(attribute_of(one, "func"))
+
+
+def implied(methods: Mapping[str, list[FunctionType]], *, blocks: bool) -> Iterator[FunctionType]:
+    """The methods of the application's own that are called without being named; ``blocks``: also by leaving one (rule 2)."""
+    for name in (*methods.keys() & _IMPLIED, *((WITH,) if blocks else ())):
+        yield from (one for one in methods.get(name, ()) if is_own_code(one.__code__))
+
+
+def functions_named_by(
+    every: Iterable[str], names: Mapping[str, Any], methods: Mapping[str, list[FunctionType]]
+) -> Iterator[FunctionType]:
+    """The functions of the module ``names``, and the ``methods``, that these words name."""
+    every = tuple(every)
+    modules = [one for name in every if type(one := names.get(name)) is ModuleType]
+    modules += [one for one in imported(every, names) if one is not None]
+    for name in every:
+        yield from functions_of(names.get(name))
+        for module in modules:
+            own = (one for one in functions_of(ModuleType.__getattribute__(module, "__dict__").get(name)))
+            yield from (one for one in own if is_application(one.__code__))
+        yield from methods.get(name, ())  # a method may have the name of a global
+        for method in methods.get(name, ()):
+            yield from (one for one in functions_of(method) if one is not method)
+
+
+def classes_named_by(every: Iterable[str], names: Mapping[str, Any]) -> tuple[type, ...]:
+    """The application's own classes that these words name among the globals ``names``, or in the modules that they name."""
+    every = tuple(every)
+    spaces: list[Mapping[str, Any]] = [names]
+    modules = [one for name in every if type(one := names.get(name)) is ModuleType]
+    modules += [one for one in imported(every, names) if one is not None]
+    spaces += [ModuleType.__getattribute__(module, "__dict__") for module in modules]
+    found: dict[int, type] = {id(kind): kind for space in spaces for name in every if isinstance(kind := space.get(name), type)}
+    return tuple(kind for kind in found.values() if _is_own(kind))
+
+
+def made_by(kinds: tuple[type, ...]) -> Iterator[FunctionType]:
+    """What is called when objects of some classes are made, and when their threads run (rule 1)."""
+    for kind in kinds:
+        methods = methods_of((kind,))
+        for name in (*_MAKING, *(("start",) if issubclass(kind, threading.Thread) else ())):
+            yield from methods.get(name, ())
+
+
+def _is_own(kind: type) -> bool:
+    return any(is_own_code(function.__code__) for one in kind.__dict__.values() for function in _plain(one))
+
+
+def functions_of(thing: Any) -> Iterator[FunctionType]:
+    """A function, and those behind it that it decorates, or chooses from."""
+    if type(thing) is MethodType:
+        thing = thing.__func__
+    seen: dict[int, Any] = {}
+    todo = deque([thing] if type(thing) is FunctionType else [])
+    while todo and len(seen) < _BEHIND_MAX:
+        one = todo.popleft()
+        if id(one) in seen:
+            continue
+        seen[id(one)] = one
+        if type(one) is FunctionType:
+            yield one
+            todo.extend(compat.bound_to(one))
+        elif type(one) is dict:
+            todo.extend(dict.values(one))
+
+
+def kept_by_classes(things: Iterable[Any]) -> Iterator[Any]:
+    """What the application's own classes among ``things`` have as attributes, but for their functions."""
+    for kind in things:
+        if isinstance(kind, type) and _is_own(kind):
+            yield from (one for one in kind.__dict__.values() if not next(_plain(one), None) and type(one) is not str)
+
+
+def texts_of(kinds: Iterable[type]) -> Iterator[Any]:
+    """What the methods of some classes are given beforehand (``partialmethod``)."""
+    for kind in kinds:
+        partial = (one for one in kind.__dict__.values() if type(one) is functools.partialmethod)
+        yield from (held for one in partial for held in (attribute_of(one, "args"), attribute_of(one, "keywords")))
