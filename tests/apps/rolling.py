@@ -3,6 +3,10 @@
 ``python -m tests.apps.rolling --minutes 60``: a Flower server with three clients, and a FastAPI application under uvicorn with
 two workers before a gRPC service; all under ``stilltrue run``, with a snapshot twice a second. It fails on the first incident,
 and when somebody has made no progress for a minute: a program that is stuck proves nothing.
+
+Flower's server is killed, never terminated. Its handler of SIGTERM submits to an executor (``flwr/common/telemetry.py``); where
+the main thread was just doing so, it holds the global lock of ``concurrent.futures``, and waits for itself for ever. That is a
+true deadlock of Flower 1.21: this run called it, by file and line, half a second after the signal.
 """
 
 from __future__ import annotations
@@ -35,13 +39,17 @@ class FalseTrueError(RuntimeError):
 
 @dataclass(frozen=True)
 class Part:
-    """A process of a program: in the environment of ``app``; ``counts`` if each of its lines is progress."""
+    """A process of a program, in the environment of ``app``.
+
+    ``counts``: each of its lines is progress. ``terminates``: on SIGTERM, always.
+    """
 
     app: str
     program: str
     arguments: Sequence[str]
     counts: bool = False
     restarts: bool = True
+    terminates: bool = True
 
 
 class Rolling:
@@ -55,7 +63,7 @@ class Rolling:
         self._restarts = 0
         flower, stock, port = f"127.0.0.1:{_free_port()}", f"127.0.0.1:{_free_port()}", str(_free_port())
         self._parts = {
-            "aggregator": Part("flower", "flower_fleet", ("server", flower)),
+            "aggregator": Part("flower", "flower_fleet", ("server", flower), terminates=False),
             **{f"learner-{own}": Part("flower", "flower_fleet", ("client", flower, own), counts=True) for own in "123"},
             "stock": Part("fastapi", "fastapi_fleet", ("stock", stock)),
             "web": Part("fastapi", "fastapi_fleet", ("web", stock, port)),
@@ -89,7 +97,7 @@ class Rolling:
         """With each step the next process is restarted: most in good order, some killed."""
         signals = cycle((signal.SIGTERM, signal.SIGTERM, signal.SIGKILL))
         for name in cycle([name for name, part in self._parts.items() if part.restarts]):
-            self._stop(name, next(signals))
+            self._stop(name, next(signals) if self._parts[name].terminates else signal.SIGKILL)
             self._start(name)
             self._restarts += 1
             yield
@@ -120,7 +128,8 @@ class Rolling:
     def _check(self) -> None:
         """Raise :class:`FalseTrueError` unless everybody makes progress, and nothing has been called."""
         if self._demo.count("stilltrue_incidents_total"):
-            raise FalseTrueError(f"a false TRUE: {self._harness.run('incidents', '--json').stdout}")
+            said = [self._harness.run(*command).stdout for command in (("incidents", "--json"), ("ask", "deadlock"))]
+            raise FalseTrueError("called: " + "\n".join(said))
         for name, part in self._parts.items():
             if part.counts and time.monotonic() - self._moved[name] > HALT_SECONDS:
                 raise FalseTrueError(f"{name} has come to a halt")
