@@ -18,6 +18,15 @@ def test_rule_3_what_is_forgotten_for_space_is_owned_up_to() -> None:
     assert (seen.numbers, seen.forgotten) == ((2, 3), 1)
 
 
+def test_parties_are_named_after_the_process_as_it_is_called_by_then() -> None:
+    a = recorder()
+    assert [a.arrived(None, method="/s/M", now=0.0)[0].party for _ in range(2)] == ["a/M#1", "a/M#2"]
+    a.renamed(ProcessId(service="s", instance=ProcessName("b"), incarnation=9))
+    assert a.arrived(None, method="/s/M", now=0.0)[0].party == "b/M#3"
+    assert a.arrived(None, method="/s/M", now=0.0, label="GET:m")[0].party == "b/GET:m#4"
+    assert a.arrived(None, method="/s/M", now=0.0)[0].party == "b/M#5"
+
+
 def test_a_renamed_process_reports_nothing_of_before_and_is_active_until_that_is_over() -> None:
     a = recorder()
     a.fact({"token": 1})

@@ -39,7 +39,7 @@ Pair = tuple[str, str]
 class HttpCall(OutgoingCall):
     """A request that is not over."""
 
-    __slots__ = ("__weakref__", "_addresses", "_outcome", "_pair", "_written")
+    __slots__ = ("_addresses", "_outcome", "_pair", "_written")
 
     def __init__(self, session: Session, made: ClientCall, pair: Pair) -> None:
         """``pair`` is its stamp, as a header."""

@@ -60,25 +60,20 @@ class ChannelRecord:
 
 
 class ClientCall:
-    """A call made here. ``wait`` is the number of its party's wait for it while it is awaited; 0 is none."""
+    """A call made here. ``wait`` is the number of its party's wait for it while it is awaited; 0 is none.
 
-    __slots__ = (
-        "_among",
-        "channel",
-        "deadline",
-        "facts",
-        "handle",
-        "method",
-        "number",
-        "party",
-        "received",
-        "sent",
-        "since",
-        "state",
-        "wait",
-        "wait_since",
-        "wait_until",
-    )
+    What few calls ever need has its default in the class: one is made for each call.
+    """
+
+    state = _SENT
+    handle: Callable[[], object] | None = None
+    """Returns the shell's own object for the call, while there is one; opaque here."""
+    sent = 0
+    received = 0
+    wait = NO_WAIT
+    wait_since: float
+    wait_until: float | None
+    _among: tuple[CallTarget] | None = None
 
     def __init__(
         self,
@@ -95,18 +90,9 @@ class ClientCall:
         self.method = method
         self.channel = channel
         self.party = party
-        self.since = since
-        self.deadline = deadline
+        self.since = self.wait_since = since
+        self.deadline = self.wait_until = deadline
         self.facts = facts
-        self.state = _SENT
-        self.handle: Callable[[], object] | None = None
-        """Returns the shell's own object for the call, while there is one; opaque here."""
-        self.sent = 0
-        self.received = 0
-        self.wait = NO_WAIT
-        self.wait_since = since
-        self.wait_until = deadline
-        self._among: tuple[CallTarget] | None = None
 
     @property
     def among(self) -> tuple[CallTarget]:
@@ -196,28 +182,22 @@ class ServedContext(Protocol):
 
 
 class ServerCall:
-    """A call that arrived here: queued, or being served by ``party``."""
+    """A call that arrived here: queued, or being served by ``party``. Defaults as in :class:`ClientCall`."""
 
-    __slots__ = (
-        "_among",
-        "caller",
-        "context",
-        "dated",
-        "deadline",
-        "heard",
-        "interruptible",
-        "method",
-        "number",
-        "party",
-        "pool",
-        "received",
-        "reply",
-        "sent",
-        "serial",
-        "since",
-        "state",
-        "taken",
-    )
+    state = _QUEUED
+    sent = 0
+    received = 0
+    dated = False
+    """Whether its own deadline is known, or that it has none."""
+    heard = NEVER_TOLD
+    """The colour of the request, if its sender knows who answers: a reply of the same colour needs no stamp (rule 1)."""
+    taken = False
+    """The facts that came with the request are the process's own."""
+    reply: tuple[Facts, Facts] = NO_REPLY
+    """What travels with the reply, and what changes with it (rule 7)."""
+    context: ServedContext | None = None
+    """Knows whether the caller is gone, if it is to be asked for that; until the call is over."""
+    _among: tuple[CallerTarget] | None = None
 
     def __init__(
         self,
@@ -241,20 +221,6 @@ class ServerCall:
         self.since = since
         self.deadline = deadline
         self.interruptible = interruptible
-        self.state = _QUEUED
-        self.sent = 0
-        self.received = 0
-        self.dated = False
-        """Whether its own deadline is known, or that it has none."""
-        self.heard = NEVER_TOLD
-        """The colour of the request, if its sender knows who answers: a reply of the same colour needs no stamp (rule 1)."""
-        self.taken = False
-        """The facts that came with the request are the process's own."""
-        self.reply: tuple[Facts, Facts] = NO_REPLY
-        """What travels with the reply, and what changes with it (rule 7)."""
-        self.context: ServedContext | None = None
-        """Knows whether the caller is gone, if it is to be asked for that; until the call is over."""
-        self._among: tuple[CallerTarget] | None = None
 
     @property
     def among(self) -> tuple[CallerTarget]:

@@ -62,6 +62,8 @@ from stilltrue.protocol.step import Step
 from stilltrue.protocol.story import HappeningLog
 
 NO_CALL = CallNumber(0)
+METHODS_MAX = 1_024
+"""Methods whose parties' names are begun once."""
 AWAITED = ClientState.AWAITED  # a member of an enum is slow to look up
 NOBODY = PartyName("")
 """The process as a whole."""
@@ -81,7 +83,8 @@ class Bounds:
     """By which messages may raise the colour at once, before the first marker; after it, also how much may be saved up."""
     colours_per_second: int = 1000
     """How fast they may raise it after the first marker: as fast as no detector counts, however many stamps are forged."""
-    story_max: int = 512
+    story_max: int = 64
+    """Few, since an entry keeps its call: records that are used again while they are warm cost a call a tenth less."""
 
 
 class Recorder:
@@ -119,6 +122,8 @@ class Recorder:
         self._incarnation = process.incarnation
         self._prefix = f"{process.instance}/"
         self._mark = marked(process.instance, process.incarnation)
+        self._named: dict[str, str] = {}
+        """How the names of the parties that serve a method begin."""
         self._made: dict[CallNumber, ClientCall] = {}
         self._lowest: Any = 1
         """No call with a lower number is outstanding."""
@@ -302,7 +307,8 @@ class Recorder:
             caller = memory.caller
         serial = self._next_party
         self._next_party = serial + 1
-        name: Any = f"{self._prefix}{label or method.rpartition('/')[2]}#{serial}"
+        begun = self._named.get(method) if not label else None
+        name: Any = f"{self._name(label, method) if begun is None else begun}{serial}"
         served = ServerCall(serial, name, method, caller, number, pool, now, deadline, interruptible)
         if stamp is not None and known and self._mark in known:
             served.heard = colour
@@ -483,6 +489,7 @@ class Recorder:
         self.process = process
         self._source, self._incarnation, self._prefix = process.instance, process.incarnation, f"{process.instance}/"
         self._mark = marked(process.instance, process.incarnation)
+        self._named.clear()
         self._inherited.update(self._made.values(), self._served.values())
         self._made.clear()
         self._served.clear()
@@ -598,6 +605,15 @@ class Recorder:
             self._take(step.served)
         self._facts.update(changes)
         return carried
+
+    def _name(self, label: str, method: str) -> str:
+        """How the name of the party that serves a call begins; remembered if the method alone says so."""
+        if label:
+            return f"{self._prefix}{label}#"
+        if len(self._named) >= METHODS_MAX:
+            self._named.clear()
+        begun = self._named[method] = f"{self._prefix}{method.rpartition('/')[2]}#"
+        return begun
 
     def _take(self, served: ServerCall) -> None:
         served.state = TAKE[served.state]

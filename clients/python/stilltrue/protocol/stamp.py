@@ -71,15 +71,26 @@ def all_marked(processes: Iterable[tuple[ProcessName, int]]) -> str:
 
 def decode(text: str | bytes) -> Stamp | None:
     """The stamp that ``text`` holds; None when it holds none."""
+    parts = _split(text) if isinstance(text, bytes) else text.split(";")
     try:
-        if isinstance(text, bytes):
-            text = text.decode("ascii")
-        parts = text.split(";")
-        if len(parts) == _PARTS:
-            name, run, call, newest, lowest = parts
-            known = ""
-        else:
-            name, run, call, newest, lowest, known = parts
+        name, run, call, newest, lowest, known = parts
+    except ValueError:
+        if len(parts) != _PARTS:
+            return None
+        name, run, call, newest, lowest = parts
+        known = ""
+    return _parsed(name, run, call, newest, lowest, known)
+
+
+def _split(text: bytes) -> list[str]:
+    try:
+        return text.decode("ascii").split(";")
+    except ValueError:
+        return []
+
+
+def _parsed(name: str, run: str, call: str, newest: str, lowest: str, known: str) -> Stamp | None:
+    try:
         number, colour = int(call), int(newest)
         floor = number if lowest == call else int(lowest)
         source, incarnation = _sender(name, run)

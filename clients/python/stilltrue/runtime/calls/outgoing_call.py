@@ -42,15 +42,14 @@ ANSWERS = frozenset(
 class OutgoingCall:
     """A call that has been sent and is not settled yet."""
 
-    __slots__ = ("callbacks", "live", "made", "session", "settled")
+    settled = False
+    callbacks: Callbacks | None = None
 
     def __init__(self, session: Session, made: ClientCall) -> None:
         """``made`` is its entry in the recorder."""
         self.session = session
         self.live = session.live
         self.made = made
-        self.settled = False
-        self.callbacks: Callbacks | None = None
 
     # -- waits ---------------------------------------------------------------------------------------------------------
 
