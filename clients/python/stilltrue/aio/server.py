@@ -10,17 +10,20 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
+from sys import exception
 from typing import Any
 
 import grpc
 import grpc.aio
 
 from stilltrue.aio.context import RecordedContext, RecordedSyncContext
-from stilltrue.runtime.calls.incoming_call import CLASSES_MAX, KINDS, IncomingCall, has_failed, receive_call
+from stilltrue.protocol.ledger import ServerCall
+from stilltrue.runtime.calls.incoming_call import CLASSES_MAX, KINDS, IncomingCall, enter_task, has_failed, receive_request
 from stilltrue.runtime.calls.pool import PoolTask, arriving
 from stilltrue.runtime.calls.server_options import call_seconds_max, options_of_task
 from stilltrue.runtime.calls.stand_in import StandIn
 from stilltrue.runtime.compat import aio_server_of, stopping_of
+from stilltrue.runtime.parties import Root
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.transport.endpoint import Endpoint
 from stilltrue.sync.server import IncomingRequests as IncomingSyncRequests
@@ -37,7 +40,7 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
         self._knows_options = False
         self.is_stopping: Callable[[], bool] = bool
         """Whether the server is being stopped; nobody knows before its first call."""
-        self._methods: dict[int, tuple[Any, type[_Handler]]] = {}
+        self._methods: dict[int, tuple[Any, type[_Handler | _PoolHandler]]] = {}
 
     async def intercept_service(self, continuation: Callable[[Any], Any], handler_call_details: Any) -> Any:
         """As ``grpc.aio.ServerInterceptor.intercept_service``."""
@@ -47,24 +50,21 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
             return await continuation(handler_call_details)
         if not self._knows_options:
             self._learn_options()
-        endpoint = self.endpoint
-        call = receive_call(
-            session,
-            handler_call_details.invocation_metadata,
-            method,
-            True,
-            self._seconds_max,
-            endpoint if endpoint.peer is None and endpoint.server is None and endpoint.wants_peer else None,
-        )
-        if call is None:
+        served = receive_request(session, handler_call_details.invocation_metadata, method, True, self._seconds_max)
+        if served is None:
             return await continuation(handler_call_details)
-        call.enter_task()  # what later interceptors do is part of the service
-        inner = await continuation(handler_call_details)
-        if inner is None:
-            return None
-        known = self._methods.get(id(inner))
-        made_for_it = self._make(inner) if known is None or known[0] is not inner else known[1]
-        return made_for_it(call)
+        root = enter_task(session, served)  # what later interceptors do is part of the service
+        handler = None
+        try:
+            inner = await continuation(handler_call_details)
+            if inner is not None:
+                known = self._methods.get(id(inner))
+                handler = (self._make(inner) if known is None or known[0] is not inner else known[1])(served, root)
+        finally:
+            if handler is None:
+                session.parties.roots.pop(served.party, None)
+                session.live.withdrawn(served)
+        return handler
 
     def _learn_options(self) -> None:
         self._knows_options = True
@@ -77,14 +77,17 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
         except Exception:  # noqa: BLE001 - fail open
             self._session.live.report_failure("a server's options are read")
 
-    def _make(self, inner: Any) -> type[_Handler]:
+    def _make(self, inner: Any) -> type[_Handler | _PoolHandler]:
         """The class of the handlers of one method, so that what all its calls share is looked up once."""
         kind = KINDS[bool(inner.request_streaming), bool(inner.response_streaming)]
         parts = {"request_deserializer": inner.request_deserializer, "response_serializer": inner.response_serializer}
         recorded = _recorded(getattr(inner, kind), bool(inner.response_streaming))
         in_pool = recorded in (_InPool, _sync_generator)
         attributes: dict[str, Any] = {
-            "__slots__": (kind,) if in_pool else (),
+            "session": self._session,
+            "live": self._session.live,
+            "seconds_max": self._seconds_max,
+            "server": self.endpoint,
             "kind": kind,
             "recorded": staticmethod(recorded),
             "behaviour": staticmethod(getattr(inner, kind)),
@@ -94,31 +97,41 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
             **{other: None for other in KINDS.values() if other != kind},
             **({} if in_pool else {kind: recorded}),
         }
-        made: type[_Handler] = type(f"Recorded_{kind}", (_PoolHandler if in_pool else _Handler,), attributes)
+        made: type[_Handler | _PoolHandler] = type(f"Recorded_{kind}", (_PoolHandler if in_pool else _Handler,), attributes)
         if len(self._methods) >= CLASSES_MAX:  # somebody makes a handler for each call
             self._methods.clear()
         self._methods[id(inner)] = (inner, made)
         return made
 
 
-class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs alone
-    """The handler of one call. Each method gets a class of its own, with one of the functions below as its method."""
+class _Handler(IncomingCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs alone
+    """One call and its handler. Each method gets a class of its own, with one of the functions below as its method."""
 
-    __slots__ = ("call",)
     behaviour: Callable[..., Any]
+    server: Endpoint
 
-    def __init__(self, call: IncomingCall) -> None:
-        self.call = call
+    def __init__(self, served: ServerCall, root: Root | None) -> None:
+        self.served = served
+        self.root = root
+        server = self.server
+        if server.peer is None and server.server is None and server.wants_peer:
+            self.endpoint = server
 
 
-class _PoolHandler(_Handler):
-    """The handler of a call that gRPC hands to a pool."""
+class _PoolHandler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs alone
+    """The handler of a call that gRPC hands to a pool. What runs there has the call, so the handler has both."""
 
-    __slots__ = ()
+    session: Session
+    seconds_max: float | None
+    server: Endpoint
     kind: str
     recorded: Callable[[IncomingCall, Any, bool], Any]
+    behaviour: Callable[..., Any]
 
-    def __init__(self, call: IncomingCall) -> None:
+    def __init__(self, served: ServerCall, _: Root | None) -> None:
+        call = IncomingCall(self.session, served)
+        call.seconds_max = self.seconds_max
+        call.endpoint = self.server if self.server.wants_peer else None
         setattr(self, self.kind, self.recorded(call, self.behaviour, self.request_streaming))
 
 
@@ -151,11 +164,17 @@ class IncomingRequests(StandIn):
 
 
 def _end(call: IncomingCall, context: Any) -> None:
-    """The behaviour has returned, or raised."""
+    """The behaviour has returned, or raised. What runs in the task from now on is no part of the service."""
+    root = call.root
+    if root is not None:  # the task has its context, and the context would have the task: garbage at each call
+        variable = call.session.parties.root
+        if variable.get() is root:
+            variable.set(None)
     if not call.over:
         try:
             trailing = context.trailing_metadata()
-            stamped = call.end(trailing, has_failed(context.code()))
+            code = context.code()
+            stamped = call.end(trailing, (bool(code) or exception() is not None) and has_failed(code))
             if stamped is not trailing:
                 context.set_trailing_metadata(stamped)
         except Exception:  # noqa: BLE001 - fail open
@@ -171,13 +190,12 @@ def _recorded(behaviour: Any, streams: bool) -> Any:
     return _sync_generator if streams else _InPool
 
 
-async def _coroutine(handler: _Handler, request: Any, context: Any) -> Any:
-    call = handler.call
+async def _coroutine(call: _Handler, request: Any, context: Any) -> Any:
     root = call.begin_in_task(context)
     try:
-        if handler.request_streaming:
+        if call.request_streaming:
             request = IncomingRequests(request, call)
-        coroutine = handler.behaviour(request, RecordedContext(context, call))
+        coroutine = call.behaviour(request, RecordedContext(context, call))
         if root is not None:
             root.coroutine = coroutine
         return await coroutine
@@ -188,13 +206,12 @@ async def _coroutine(handler: _Handler, request: Any, context: Any) -> Any:
         _end(call, context)
 
 
-async def _generator(handler: _Handler, request: Any, context: Any) -> AsyncIterator[Any]:
-    call = handler.call
+async def _generator(call: _Handler, request: Any, context: Any) -> AsyncIterator[Any]:
     root = call.begin_in_task(context)
     try:
-        if handler.request_streaming:
+        if call.request_streaming:
             request = IncomingRequests(request, call)
-        async with aclosing(handler.behaviour(request, RecordedContext(context, call))) as replies:
+        async with aclosing(call.behaviour(request, RecordedContext(context, call))) as replies:
             if root is not None:
                 root.coroutine = replies
             async for reply in replies:

@@ -8,12 +8,14 @@ the call with it, which is withdrawn then.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from sys import exception
 from typing import Any
 
 import grpc
 
 from stilltrue.model import WaitNumber
-from stilltrue.runtime.calls.incoming_call import CLASSES_MAX, KINDS, IncomingCall, has_failed, receive_call
+from stilltrue.protocol.ledger import ServerCall
+from stilltrue.runtime.calls.incoming_call import CLASSES_MAX, KINDS, IncomingCall, has_failed, receive_request
 from stilltrue.runtime.calls.pool import arriving
 from stilltrue.runtime.calls.server_options import call_seconds_max, options_of_thread, server_of_thread
 from stilltrue.runtime.calls.stand_in import StandIn
@@ -46,21 +48,23 @@ class RecordedServer(grpc.ServerInterceptor):
         endpoint = self.endpoint
         if not self._knows_options or (endpoint.peer is None and endpoint.server is None and endpoint.wants_peer):
             self._learn_options()
-        call = receive_call(session, handler_call_details.invocation_metadata, method, False, self._seconds_max)
-        if call is None:
+        served = receive_request(session, handler_call_details.invocation_metadata, method, False, self._seconds_max)
+        if served is None:
             return continuation(handler_call_details)
         here = session.parties.here
-        here.serving = call.served  # what later interceptors do is part of the service
+        here.serving = served  # what later interceptors do is part of the service
+        handler = None
         try:
             inner = continuation(handler_call_details)
+            if inner is None:
+                return None
+            known = self._classes.get(id(inner))
+            handler = (self._make(inner) if known is None or known[0] is not inner else known[1])(served)
         finally:
             here.serving = None
-        if inner is None:
-            return None
-        known = self._classes.get(id(inner))
-        made_for_it = self._make(inner) if known is None or known[0] is not inner else known[1]
-        handler = made_for_it(call)
-        arriving.served = call.served
+            if handler is None:
+                session.live.withdrawn(served)
+        arriving.served = served
         return handler
 
     def _learn_options(self) -> None:
@@ -68,6 +72,7 @@ class RecordedServer(grpc.ServerInterceptor):
         try:
             options = options_of_thread()
             self._seconds_max = call_seconds_max(options)
+            self._classes.clear()
             self.is_stopping = stopping_of(server_of_thread())
             self.endpoint.given(options)
             self.endpoint.runs_here()
@@ -87,8 +92,9 @@ class RecordedServer(grpc.ServerInterceptor):
             f"Recorded_{kind}",
             (_HANDLERS[kind],),
             {
-                "__slots__": (),
                 "session": self._session,
+                "live": self._session.live,
+                "seconds_max": self._seconds_max,
                 "experimental_thread_pool": getattr(behaviour, "experimental_thread_pool", None),
                 "experimental_non_blocking": getattr(behaviour, "experimental_non_blocking", None),
                 **{name: staticmethod(part) if part is not None else None for name, part in parts.items()},
@@ -106,11 +112,9 @@ def _asks_for_more(behaviour: Any) -> bool:
     return hasattr(behaviour, "experimental_thread_pool") or hasattr(behaviour, "experimental_non_blocking")
 
 
-class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs alone
-    """The handler of one call, and the behaviour in it. A class of its own is made for each method."""
+class _Handler(IncomingCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs alone
+    """One call, the handler that gRPC has of it, and the behaviour in that. A class of its own is made for each method."""
 
-    __slots__ = ("call",)
-    session: Session
     behaviour: Callable[..., Any]
     experimental_thread_pool: Any
     experimental_non_blocking: Any
@@ -121,8 +125,8 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
     stream_unary: Any = None
     stream_stream: Any = None
 
-    def __init__(self, call: IncomingCall) -> None:
-        self.call = call
+    def __init__(self, served: ServerCall) -> None:
+        self.served = served
 
     def _replace(self, **changes: Any) -> Any:
         """As the named tuple that gRPC's own handlers are; other interceptors use it."""
@@ -132,63 +136,58 @@ class _Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in t
         make = getattr(grpc, f"{kind}_rpc_method_handler")
         return make(fields[kind], fields["request_deserializer"], fields["response_serializer"])
 
-    def begin(self, context: Any) -> None:
-        """A worker took the call."""
-        call = self.call
+    def begin(self, context: Any, interruptible: bool | None = None) -> None:
+        """As :meth:`IncomingCall.begin`, on a worker; that its caller is gone is asked of the context."""
         if type(context) is not PLAIN:  # somebody has wrapped it
-            self._begin_within(context)
+            self._begin_within(context, interruptible)
             return
         try:
             context.__class__ = RecordedContext
-            context.recorded_call = call
-            served = call.served
-            call.live.started(served, None if served.dated else call.deadline_in(context), None, context)
+            context.recorded_call = self
+            served = self.served
+            self.live.started(served, None if served.dated else self.deadline_in(context), interruptible, context)
         except Exception:  # noqa: BLE001 - fail open
-            call.live.report_failure("a call is taken")
+            self.live.report_failure("a call is taken")
 
-    def _begin_within(self, context: Any) -> None:
-        call = self.call
-        call.begin(context)
+    def _begin_within(self, context: Any, interruptible: bool | None) -> None:
+        super().begin(context, interruptible)
         try:
-            if not context.add_callback(call.hang_up):
-                call.hang_up()
-            record_context(context, call)
+            if not context.add_callback(self.hang_up):
+                self.hang_up()
+            record_context(context, self)
         except Exception:  # noqa: BLE001 - fail open
-            call.live.report_failure("a call is taken")
+            self.live.report_failure("a call is taken")
 
-    def end(self, context: Any) -> None:
+    def finish(self, context: Any) -> None:
         """The behaviour is over, in whatever way: the reply is stamped, beside what the application put there."""
-        call = self.call
         try:
             if type(context) is RecordedContext:
                 state = context._state  # noqa: SLF001 - asking the context takes its lock, three times
                 trailing, code = state.trailing_metadata, state.code
-                stamped = call.end(trailing, has_failed(code))
+                stamped = self.end(trailing, (code is not None or exception() is not None) and has_failed(code))
                 if stamped is not trailing:
                     state.trailing_metadata = stamped
             else:
                 trailing = context.trailing_metadata()
-                stamped = call.end(trailing, has_failed(context.code()))
+                stamped = self.end(trailing, has_failed(context.code()))
                 if stamped is not trailing:
                     context.set_trailing_metadata(stamped)
         except Exception:  # noqa: BLE001 - fail open
-            call.withdraw()
-            call.live.report_failure("a call is replied to")
+            self.withdraw()
+            self.live.report_failure("a call is replied to")
 
 
 class _UnaryUnary(_Handler):
-    __slots__ = ()
-
     def __call__(self, request: Any, context: Any) -> Any:
         self.begin(context)
         here = self.session.parties.here
         before = here.serving
-        here.serving = self.call.served
+        here.serving = self.served
         try:
             return self.behaviour(request, context)
         finally:
             here.serving = before
-            self.end(context)
+            self.finish(context)
 
     @property
     def unary_unary(self) -> Any:  # type: ignore[override]
@@ -196,12 +195,11 @@ class _UnaryUnary(_Handler):
 
 
 class _StreamUnary(_UnaryUnary):
-    __slots__ = ()
     request_streaming = True
     unary_unary = None
 
     def __call__(self, request: Any, context: Any) -> Any:
-        return super().__call__(IncomingRequests(request, self.call), context)
+        return super().__call__(IncomingRequests(request, self), context)
 
     @property
     def stream_unary(self) -> Any:  # type: ignore[override]
@@ -209,23 +207,22 @@ class _StreamUnary(_UnaryUnary):
 
 
 class _UnaryStream(_Handler):
-    __slots__ = ()
     response_streaming = True
 
     def __call__(self, request: Any, context: Any, *send: Any) -> Any:
         self.begin(context)
         here = self.session.parties.here
         before = getattr(here, "serving", None)
-        here.serving = self.call.served
+        here.serving = self.served
         try:
             replies = self.behaviour(request, context, *send)
         except BaseException:
-            self.end(context)
+            self.finish(context)
             raise
         finally:
             here.serving = before
         if send:  # non-blocking: the application sends from threads of its own, and the context tells of the end
-            context.add_callback(self.call.withdraw)
+            context.add_callback(self.withdraw)
             return replies
         return _Replies(iter(replies), self, context)
 
@@ -235,12 +232,11 @@ class _UnaryStream(_Handler):
 
 
 class _StreamStream(_UnaryStream):
-    __slots__ = ()
     request_streaming = True
     unary_stream = None
 
     def __call__(self, request: Any, context: Any, *send: Any) -> Any:
-        return super().__call__(IncomingRequests(request, self.call), context, *send)
+        return super().__call__(IncomingRequests(request, self), context, *send)
 
     @property
     def stream_stream(self) -> Any:  # type: ignore[override]
@@ -276,23 +272,23 @@ class _Replies:
         handler = self._handler
         here = handler.session.parties.here
         before = getattr(here, "serving", None)
-        here.serving = handler.call.served
+        here.serving = handler.served
         try:
             item = next(self._inner)
         except BaseException:
             self._ended = True
-            handler.end(self._context)
+            handler.finish(self._context)
             raise
         finally:
             here.serving = before
-        handler.call.item_sent()
+        handler.item_sent()
         return item
 
     def __del__(self) -> None:
         if not self._ended:  # gRPC dropped it: the call was cancelled
-            with self._handler.call.acting():
+            with self._handler.acting():
                 self._inner = None  # what a generator still does then is part of the service
-            self._handler.call.withdraw()
+            self._handler.withdraw()
 
 
 class IncomingRequests(StandIn):

@@ -20,6 +20,7 @@ from stilltrue.runtime.calls.callbacks import Callbacks
 from stilltrue.runtime.calls.stamps import read_stamp, with_stamp
 from stilltrue.runtime.compat import DEADLINE_SECONDS_MAX, current_task_of
 from stilltrue.runtime.parties import Root
+from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.transport.endpoint import Endpoint
 
@@ -34,28 +35,31 @@ CLASSES_MAX = 4_096
 
 
 class IncomingCall:
-    """A call that has arrived and is not over."""
+    """A call that has arrived and is not over. What few calls ever need has its default in the class.
 
-    __slots__ = ("_endpoint", "_seconds_max", "aborted", "callbacks", "live", "over", "root", "served", "session")
+    A shell's handler of one call can be this very object: then its class says whose call it is, and it is made of ``served``.
+    """
 
-    def __init__(
-        self, session: Session, served: ServerCall, seconds_max: float | None = None, endpoint: Endpoint | None = None
-    ) -> None:
-        """``served`` is its entry in the recorder; after ``seconds_max`` gRPC ends it, whatever its deadline.
+    session: Session
+    live: LockedRecorder
+    served: ServerCall
+    """Its entry in the recorder."""
+    over = False
+    callbacks: Callbacks | None = None
+    root: Root | None = None
+    """The task that serves it, where one does."""
+    aborted = ""
+    """Why a cure ends it with ABORTED; empty: none does."""
+    seconds_max: float | None = None
+    """After that gRPC ends it, whatever its deadline."""
+    endpoint: Endpoint | None = None
+    """Learns of its server from the call, if it does not know it yet."""
 
-        ``endpoint`` learns of its server from the call, if it does not know it yet.
-        """
-        self._seconds_max = seconds_max
-        self._endpoint = endpoint
+    def __init__(self, session: Session, served: ServerCall) -> None:
+        """``served`` is its entry in the recorder."""
         self.session = session
         self.live = session.live
         self.served = served
-        self.over = False
-        self.callbacks: Callbacks | None = None
-        self.root: Root | None = None
-        """The task that serves it, where one does."""
-        self.aborted = ""
-        """Why a cure ends it with ABORTED; empty: none does."""
 
     def __del__(self) -> None:
         if not self.over:
@@ -72,31 +76,21 @@ class IncomingCall:
         try:
             served = self.served
             live.started(served, None if served.dated else self.deadline_in(context), interruptible)
-            if self._endpoint is not None:
-                self._endpoint.heard_from(context)
+            if self.endpoint is not None:
+                self.endpoint.heard_from(context)
         except Exception:  # noqa: BLE001 - fail open
             live.report_failure("a call is taken")
 
     def enter_task(self) -> Root | None:
         """The task that runs this line is the party that serves the call from now on."""
-        try:
-            task = current_task_of(asyncio.get_running_loop())
-            if task is None:
-                return None
-            served, parties = self.served, self.session.parties
-            self.root = root = Root(task, served)
-            parties.root.set(root)
-            parties.roots[served.party] = root
-        except Exception:  # noqa: BLE001 - fail open
-            self.live.report_failure("a call is taken")
-            return None
+        self.root = root = enter_task(self.session, self.served)
         return root
 
     def begin_in_task(self, context: Any) -> Root | None:
         """As :meth:`begin`, in the task that runs this line, which serves the call: it is returned."""
         live, served, root = self.live, self.served, self.root
         try:
-            if self._endpoint is None and self._seconds_max is None and context.time_remaining() is None:
+            if self.endpoint is None and self.seconds_max is None and context.time_remaining() is None:
                 live.started(served, None)
             else:
                 self.begin(context)
@@ -114,8 +108,8 @@ class IncomingCall:
     def deadline_in(self, context: Any) -> float | None:
         """When gRPC ends the call, as its context tells."""
         remaining = context.time_remaining()
-        if self._seconds_max is not None:
-            remaining = self._seconds_max if remaining is None else min(remaining, self._seconds_max)
+        if self.seconds_max is not None:
+            remaining = self.seconds_max if remaining is None else min(remaining, self.seconds_max)
         endless = remaining is None or remaining > DEADLINE_SECONDS_MAX
         return None if endless else self.live.clock() + remaining
 
@@ -186,14 +180,15 @@ class IncomingCall:
             return trailing
         self.over = True
         served = self.served
-        self.session.parties.roots.pop(served.party, None)
+        if roots := self.session.parties.roots:
+            roots.pop(served.party, None)
         if self.callbacks is not None:
             self.callbacks.call_ends()
         try:
             pair = self.live.replied(served, failed)
-            if served.caller is None:
-                pair = None  # rule 9: nothing is told to callers without a stamp
-            return with_stamp(trailing, pair) if trailing or pair is not None else trailing
+            if pair is None and not trailing:
+                return trailing
+            return with_stamp(trailing, None if served.caller is None else pair)  # rule 9: nothing is told to strangers
         except Exception:  # noqa: BLE001 - fail open
             self.live.withdrawn(served)
             self.live.report_failure("a call is replied to")
@@ -206,6 +201,21 @@ class IncomingCall:
         self.live.withdrawn(self.served)
 
 
+def enter_task(session: Session, served: ServerCall) -> Root | None:
+    """The task that runs this line is the party that serves the call from now on; None: no task does."""
+    try:
+        task = current_task_of(asyncio.get_running_loop())
+        if task is None:
+            return None
+        parties = session.parties
+        root = parties.roots[served.party] = Root(task, served)
+        parties.root.set(root)
+    except Exception:  # noqa: BLE001 - fail open
+        session.live.report_failure("a call is taken")
+        return None
+    return root
+
+
 def has_failed(code: Any) -> bool:
     """Whether the finished behaviour raised an exception or set ``code``, a status other than OK."""
     error = sys.exception()
@@ -214,25 +224,19 @@ def has_failed(code: Any) -> bool:
     return code is not None and code not in (0, grpc.StatusCode.OK)
 
 
-def receive_call(
-    session: Session,
-    metadata: Any,
-    method: str,
-    interruptible: bool,
-    seconds_max: float | None = None,
-    endpoint: Endpoint | None = None,
-) -> IncomingCall | None:
-    """The state of a request that arrived with this metadata; None if recording it failed.
+def receive_request(
+    session: Session, metadata: Any, method: str, interruptible: bool, seconds_max: float | None
+) -> ServerCall | None:
+    """The entry of a request that arrived with this metadata; None if recording it failed.
 
     ``interruptible``: its handler is cancelled when the caller gives up. ``seconds_max``: after that gRPC ends the call.
-    ``endpoint`` learns from the call which of gRPC's servers serves it.
     """
     live = session.live
     try:
         served = live.arrived(read_stamp(live, metadata, method), method, interruptible)
         if seconds_max is not None:
             live.queued(served, "", seconds_max)
-        return IncomingCall(session, served, seconds_max, endpoint)
     except Exception:  # noqa: BLE001 - fail open
         live.report_failure("a request arrives")
         return None
+    return served
