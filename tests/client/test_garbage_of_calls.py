@@ -35,7 +35,8 @@ async def test_the_task_that_served_a_call_goes_without_a_garbage_collection(alo
     gc.disable()
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            assert await channel.unary_unary("/t.T/Do")(b"x") == b"x"
+            call: Any = channel.unary_unary("/t.T/Do")
+            assert await call(b"x") == b"x"
             await asyncio.wait_for(gone.wait(), PATIENCE_SECONDS)
     finally:
         gc.enable()
