@@ -117,6 +117,11 @@ def _read(task: Task, future: Any, coroutine: Any) -> Awaited | None:
     frame = _innermost_known(coroutine if coroutine is not None else task.get_coro())
     if frame is not None:
         return _by_frame(frame, future)
+    return _itself(future)
+
+
+def _itself(future: Any) -> Awaited | None:
+    """A task, or a shield of something, that is awaited; None for any other future: who completes it is not known."""
     return Awaited((future,)) if isinstance(future, asyncio.Task) or _shielded_by(future) is not None else None
 
 
@@ -135,7 +140,7 @@ def _by_frame(frame: FrameType, future: Any) -> Awaited | None:
         left = _not_done(getattr(group, "_tasks", ()))
         return Awaited(left) if left and getattr(group, "_on_completed_fut", None) is future else None
     if names.get("waiter") is not future:
-        return Awaited((future,)) if isinstance(future, asyncio.Task) else None
+        return _itself(future)
     until = _when(names.get("timeout_handle"))
     if code is _WAIT_FOR:
         return Awaited((names["fut"],), until=until)
