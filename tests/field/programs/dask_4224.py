@@ -20,7 +20,7 @@ class Actor:
 
     async def _run(self, method: str, arguments: tuple[Any, ...]) -> Any:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, getattr(self, method), *arguments)  # core: worker
+        return await loop.run_in_executor(self._threads, getattr(self, method), *arguments)  # core: worker # behind: worker
 
     def call(self, method: str, *arguments: Any) -> "Future[Any]":
         """Call a method of the actor from any thread, through the worker's loop."""

@@ -41,7 +41,7 @@ async def serve_shop() -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     publish("shop", f"127.0.0.1:{port}")
-    await server.wait_for_termination()
+    await server.wait_for_termination()  # behind: shop
 
 
 async def opened(request: bytes, context: Any) -> bytes:
