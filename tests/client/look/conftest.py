@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 import pytest
 
 from stilltrue import Agent
+from tests.client.look.activity import Gate
 from tests.client.look.worlds import LoopWorld, Stuck
 
 
@@ -23,3 +24,11 @@ async def world(alone: Callable[..., Agent]) -> AsyncIterator[LoopWorld]:
     await world.start()
     yield world
     await world.stop()
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    """A place where work of the test stands until its end."""
+    gate = Gate()
+    yield gate
+    gate.go.set()

@@ -32,6 +32,7 @@ from stilltrue.runtime.compat.event_loops import (
     signal_handlers_of,
     task_waits_at,
     tasks_of,
+    tasks_of_all_loops,
     timers_of,
     waiting_tasks,
     watched_by,
@@ -76,7 +77,9 @@ from stilltrue.runtime.compat.references import (
 )
 from stilltrue.runtime.compat.threads import (
     SCHED_FILE,
+    SIGNALS_OF_ALARMS,
     THREAD_START,
+    alarms,
     awaited_at,
     callbacks_of_item,
     carried_by,
@@ -186,7 +189,10 @@ __all__ = [
     "is_timer_thread",
     "item_run_by",
     "joined_at",
+    "SIGNALS_OF_ALARMS",
+    "alarms",
     "native_ids",
+    "tasks_of_all_loops",
     "processor_time",
     "source_of",
     "threads",

@@ -154,9 +154,14 @@ def task_waits_at(task: Task) -> Where | None:
 
 def waiting_tasks() -> dict[Task, Where]:
     """The tasks of all loops that run which wait for others, and where."""
-    loops = {loop for frames in frames_of_threads().values() for one in frames if (loop := loop_in(one)) is not None}
-    places = {task: task_waits_at(task) for loop in loops for task in tasks_of(loop) or ()}
+    places = {task: task_waits_at(task) for task in tasks_of_all_loops()}
     return {task: where for task, where in places.items() if where is not None}
+
+
+def tasks_of_all_loops() -> list[Task]:
+    """The tasks of all loops that run which are not done."""
+    loops = {loop for frames in frames_of_threads().values() for one in frames if (loop := loop_in(one)) is not None}
+    return [task for loop in loops for task in tasks_of(loop) or ()]
 
 
 _BY_LOOP = getattr(asyncio.tasks, "_current_tasks", None)

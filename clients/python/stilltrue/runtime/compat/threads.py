@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 import sched
+import signal
 import sys
 import threading
 import time
@@ -30,6 +31,12 @@ _EXECUTOR_FILE = thread.__file__
 _OF_THREAD = 6
 """In the system's number of a clock: the processor time of one thread (CPUCLOCK_SCHED, CPUCLOCK_PERTHREAD)."""
 SCHED_FILE = sched.__file__
+SIGNALS_OF_ALARMS = {
+    signal.ITIMER_REAL: signal.SIGALRM,
+    signal.ITIMER_VIRTUAL: signal.SIGVTALRM,
+    signal.ITIMER_PROF: signal.SIGPROF,
+}
+"""By the kind of an alarm, the signal that it sends."""
 
 
 def threads() -> dict[int, threading.Thread]:
@@ -56,6 +63,11 @@ def is_future_code(code: CodeType) -> bool:
 def is_executor_code(code: CodeType) -> bool:
     """Whether this is the code of an executor's worker."""
     return code.co_filename == _EXECUTOR_FILE
+
+
+def alarms() -> dict[int, float]:
+    """The alarms of the process that are set, and in how many seconds each goes off (of real time, or of processor time)."""
+    return {timer: left for timer in SIGNALS_OF_ALARMS if (left := signal.getitimer(timer)[0])}
 
 
 def native_ids() -> frozenset[int]:

@@ -8,7 +8,9 @@ Rules:
    the record has (it is known), and one that feeds a request stream (its call is outstanding).
 3. A thread that was started since is at work unless it waits with no timeout of its own; so is one that waited for others
    at the first call, and has been woken, and a task likewise: on a queue, say, that handlers feed.
-4. A task or timer whose context comes from a handler that has ended was left behind by it.
+4. A task or timer whose context comes from a handler that has ended was left behind by it. A task of the application's that
+   was started since, by nobody known, is at work unless it waits until somebody else acts.
+5. What executors, child processes and alarms will call later counts as well (:mod:`~stilltrue.runtime.look.to_come`).
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from stilltrue.runtime.introspection.frames import frames_of_threads, variables_
 from stilltrue.runtime.introspection.origins import is_application, is_ours, position_of
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import Task
+from stilltrue.runtime.look.to_come import of_alarms, of_children, of_items
 from stilltrue.runtime.parties import Root
 from stilltrue.runtime.session import LEFT_OUT
 
@@ -44,7 +47,7 @@ def unaccounted(places: Places, served: Iterable[ServerCall], covered: Word | No
     """What may still act, as text; ``served``: the recorded calls, ``covered``: what the declaration covers."""
     known = {call.serial for call in served}
     found: dict[str, None] = {}
-    for text in (*_threads(places, known, covered), *_on_loops(places, known, covered)):
+    for text in (*_threads(places, known, covered), *_on_loops(places, known, covered), *of_alarms(places, covered)):
         found[text] = None
         if len(found) >= UNACCOUNTED_MAX:
             break
@@ -65,6 +68,8 @@ def _threads(places: Places, served: set[int], covered: Word | None) -> Iterator
         if not own:
             if compat.is_timer_thread(thread, place.frames) and _is_young(thread, covered):
                 yield f"thread {name}, a timer that was set since it said that it is idle, or since the first call"
+            yield from of_items(place)
+            yield from of_children(place) if _is_young(thread, covered) else ()
             continue
         how = _how_it_acts(place, served)
         if how:
@@ -151,13 +156,24 @@ def _tasks(places: Places, tasks: list[Task], served: set[int], covered: Word | 
     for task in tasks:
         root = _left_behind(places, task, served)
         how = ""
-        if root is not None and root.task is not task and not compat.is_grpc_task(task):
+        if _is_at_work_since(places, task, covered):
+            how = "started since the first call"
+        elif root is not None and root.task is not task and not compat.is_grpc_task(task):
             how = f"left behind by {root.party}"
         elif (before := waited.get(ref(task))) is not None and compat.task_waits_at(task) != before:
             how = "woken since the first call"
         if how:
             stack = places.of_task(task, None).stack()
             yield f"task {task.get_name()}, {how}: {stack[0] if stack else 'not begun'}"
+
+
+def _is_at_work_since(places: Places, task: Task, covered: Word | None) -> bool:
+    """Whether a task was started since by nobody known, and does not wait until somebody else acts (rule 4)."""
+    if covered is None or ref(task) in covered.tasks or compat.task_waits_at(task) is not None:
+        return False
+    code, context = compat.code_of(task.get_coro()), compat.context_of(task)
+    by_nobody = context is None or context.get(places.root) is None
+    return by_nobody and code is not None and _is_of_application(code)
 
 
 def _handles(places: Places, handles: list[asyncio.Handle], served: set[int]) -> Iterator[str]:

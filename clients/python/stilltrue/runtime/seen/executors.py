@@ -18,7 +18,7 @@ import gc
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, thread
 from dataclasses import replace
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 from stilltrue.runtime import compat
@@ -66,9 +66,19 @@ def _has_all(executor: Any, count: int) -> bool:
 
 def _futures_in(queue: Any) -> list[Any]:
     """The futures of the items in a ``SimpleQueue``, which shows them to the collector alone."""
+    return [one.future for one in _items_in(queue)]
+
+
+def items_behind(frames: Iterable[FrameType]) -> list[Any]:
+    """The items that are queued for the executor of a thread with these frames."""
+    frame = next((one for one in frames if one.f_code is _WORKER), None)
+    return [] if frame is None else _items_in(variables_of(frame).get("work_queue"))
+
+
+def _items_in(queue: Any) -> list[Any]:
     held = gc.get_referents(queue)
     items = [one for part in held for one in (part[:_ITEMS_MAX] if type(part) is list else (part,))]
-    return [one.future for one in items if type(one) is _ITEM and not compat.is_over(one.future)]
+    return [one for one in items if type(one) is _ITEM and not compat.is_over(one.future)]
 
 
 def behind(on: Any, things: Sequence[Any], scene: Scene) -> SeenWait | None:

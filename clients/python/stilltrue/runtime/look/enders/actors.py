@@ -36,11 +36,6 @@ _CERTAIN = frozenset({"cancel", "_on_timeout", "_release_waiter", "_timeout", "_
 _AT_EXIT = frozenset({"atexit", "finalize"})
 _DYNAMIC = LOOKUPS | {"eval", "exec", "globals", "vars", "deadline"}
 """Code that may end things by other names than those that it reads."""
-_ALARMS = (
-    (signal.ITIMER_REAL, signal.SIGALRM),
-    (signal.ITIMER_VIRTUAL, signal.SIGVTALRM),
-    (signal.ITIMER_PROF, signal.SIGPROF),
-)
 
 
 def nothing(far: bool) -> Spoken:
@@ -233,10 +228,8 @@ def signals(loops: Iterable[asyncio.AbstractEventLoop]) -> Iterator[Actor]:
 
 
 def _signals_to_come() -> Iterator[tuple[signal.Signals, str]]:
-    for timer, number in _ALARMS:
-        seconds, _ = signal.getitimer(timer)
-        if seconds:
-            yield number, f"an alarm calls in {seconds:.1f} s"
+    for timer, seconds in compat.alarms().items():
+        yield compat.SIGNALS_OF_ALARMS[timer], f"an alarm calls in {seconds:.1f} s"
     yield signal.SIGCHLD, "is called when a child process ends"
 
 
