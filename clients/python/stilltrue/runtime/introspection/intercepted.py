@@ -80,7 +80,7 @@ def ends_beneath(future: Any, timers: Mapping[int, float]) -> Iterator[float | N
 
 
 def _calls_of(chain: Iterable[Any]) -> list[Any]:
-    return [one for coroutine in chain for one in compat.names_in(coroutine) if isinstance(one, grpc.aio.Call)]
+    return [one for coroutine in chain for one in compat.names_in(coroutine) if issubclass(type(one), grpc.aio.Call)]
 
 
 def _awaits_call(future: Any, chain: list[Any]) -> bool:

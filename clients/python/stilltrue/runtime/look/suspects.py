@@ -72,11 +72,11 @@ def _calls_in(frame: FrameType) -> list[Any]:
     found: list[Any] = []
     for name in ("self", "call"):
         thing = names.get(name)
-        if isinstance(thing, Future) and not compat.is_being_run(thing):
+        if issubclass(type(thing), Future) and not compat.is_being_run(thing):
             found.append(thing)
         if is_ours(frame.f_code):
             found += _beneath(thing)
-        elif isinstance(thing, _CALLS):
+        elif issubclass(type(thing), _CALLS):
             found.append(thing)
     return found
 
@@ -89,7 +89,7 @@ def _beneath(thing: Any) -> list[Any]:
     if issubclass(type(thing), StandIn) and source is not UNKNOWN:  # the items of a reply stream
         inner = source
         things = [inner, owner()]
-    return [one for one in (*things, *compat.returned_by_interceptors(inner)) if isinstance(one, _CALLS)]
+    return [one for one in (*things, *compat.returned_by_interceptors(inner)) if issubclass(type(one), _CALLS)]
 
 
 def _of_task(place: Place) -> list[Any]:

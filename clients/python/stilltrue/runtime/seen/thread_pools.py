@@ -35,7 +35,7 @@ def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
         stand.task is not None
         or names.get("timeout", 0) is not None
         or type(job) is not int
-        or not isinstance(pool, pools.Pool)
+        or not issubclass(type(pool), pools.Pool)
     ):
         return None
     queue, size = attribute_of(pool, "_inqueue"), attribute_of(pool, "_processes")

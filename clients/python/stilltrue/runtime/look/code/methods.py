@@ -143,8 +143,8 @@ def classes_named_by(every: Iterable[str], names: Mapping[str, Any]) -> tuple[ty
     modules = [one for name in every if type(one := names.get(name)) is ModuleType]
     modules += [one for one in imported(every, names) if one is not None]
     spaces += [ModuleType.__getattribute__(module, "__dict__") for module in modules]
-    found: dict[int, type] = {id(kind): kind for space in spaces for name in every if isinstance(kind := space.get(name), type)}
-    return tuple(kind for kind in found.values() if _is_own(kind))
+    found = {id(thing): thing for space in spaces for name in every if (thing := space.get(name)) is not None}
+    return tuple(kind for kind in found.values() if _is_class(kind) and _is_own(kind))
 
 
 def made_by(kinds: tuple[type, ...]) -> Iterator[FunctionType]:
@@ -153,6 +153,11 @@ def made_by(kinds: tuple[type, ...]) -> Iterator[FunctionType]:
         methods = methods_of((kind,))
         for name in (*_MAKING, *(("start",) if issubclass(kind, threading.Thread) else ())):
             yield from methods.get(name, ())
+
+
+def _is_class(thing: Any) -> bool:
+    """Asked of its type, not of the thing: a proxy (Django's settings) runs the application's code when it is asked for its class."""
+    return issubclass(type(thing), type)
 
 
 def _is_own(kind: type) -> bool:
@@ -180,7 +185,7 @@ def functions_of(thing: Any) -> Iterator[FunctionType]:
 def kept_by_classes(things: Iterable[Any]) -> Iterator[Any]:
     """What the application's own classes among ``things`` have as attributes, but for their functions."""
     for kind in things:
-        if isinstance(kind, type) and _is_own(kind):
+        if _is_class(kind) and _is_own(kind):
             yield from (one for one in kind.__dict__.values() if not next(_plain(one), None) and type(one) is not str)
 
 

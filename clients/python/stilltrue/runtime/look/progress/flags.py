@@ -92,7 +92,7 @@ def _item(container: Any, key: Any) -> Any:
 
 def _is_so(condition: Condition, values: list[Any]) -> bool:
     """Whether the condition holds by now, or this is unknown."""
-    plain = all(is_plain(one) or (isinstance(one, Enum) and condition.operator in ("is", "is not")) for one in values)
+    plain = all(is_plain(one) or (issubclass(type(one), Enum) and condition.operator in ("is", "is not")) for one in values)
     if not plain:
         return True
     if not condition.operator:
