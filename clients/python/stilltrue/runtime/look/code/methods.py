@@ -156,7 +156,7 @@ def made_by(kinds: tuple[type, ...]) -> Iterator[FunctionType]:
 
 
 def _is_class(thing: Any) -> bool:
-    """Asked of its type, not of the thing: a proxy (Django's settings) runs the application's code when it is asked for its class."""
+    """Asked of its type: a proxy (Django's settings) runs the application's code when it is asked for its class."""
     return issubclass(type(thing), type)
 
 
