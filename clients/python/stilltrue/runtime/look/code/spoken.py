@@ -310,6 +310,11 @@ def called(
                 todo.append((one.__code__, one.__globals__, depth + 1))
 
 
+def makes_functions(code: CodeType) -> bool:
+    """Whether there are functions within a function, other than comprehensions."""
+    return any(isinstance(one, CodeType) and one.co_name not in _COMPREHENSIONS for one in code.co_consts)
+
+
 @functools.lru_cache(maxsize=_CODES_MAX)
 def names_within(code: CodeType, ahead: frozenset[CodeType]) -> frozenset[str]:
     """The names of the functions within a function; of a module none: whoever calls these names them.

@@ -23,8 +23,15 @@ from stilltrue.runtime.look.code.ahead import ahead_of
 from stilltrue.runtime.look.code.attributes import attributes_of
 from stilltrue.runtime.look.code.lookups import LOOKUPS
 from stilltrue.runtime.look.code.methods import kept_by_classes
-from stilltrue.runtime.look.code.names import still_named
-from stilltrue.runtime.look.code.spoken import Spoken, is_ending, names_within, speaks_of_ending, spoken_from
+from stilltrue.runtime.look.code.names import still_named, stored_in
+from stilltrue.runtime.look.code.spoken import (
+    Spoken,
+    is_ending,
+    makes_functions,
+    names_within,
+    speaks_of_ending,
+    spoken_from,
+)
 from stilltrue.runtime.look.enders.wakers import told_of_sockets
 from stilltrue.runtime.seen.blocks import depth_of
 from stilltrue.runtime.seen.brackets import gives_back_nothing_yet
@@ -303,9 +310,14 @@ def _frame_speaks(frame: FrameType) -> bool:
 
 
 def _begin(frame: FrameType) -> frozenset[str] | None:
-    """What a module may still name that is being run, and has yet to end; None: all."""
+    """What code that is being run may still name; None: all.
+
+    It may call a function that it has made before by any name, and what it sets may be a property.
+    """
     code = frame.f_code
-    if code.co_name != "<module>" or not _AT_EXIT.isdisjoint(code.co_names):
+    if not _AT_EXIT.isdisjoint(code.co_names):
+        return None
+    if code.co_name != "<module>" and (makes_functions(code) or stored_in(code)):
         return None
     begin = still_named(code, frame.f_lasti)
     return None if begin is None or not _DYNAMIC.isdisjoint(begin) else begin
