@@ -17,7 +17,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from types import FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from stilltrue.runtime import compat
@@ -42,11 +42,17 @@ _BEHIND_MAX = 50
 Methods = dict[str, list[FunctionType]]
 _methods: dict[tuple[type, ...], Methods] = {}
 """In this look: the methods of some classes and their bases, by name."""
+_own: dict[int, tuple[type, bool]] = {}
+"""In this look: whether a class is the application's own."""
+_classes: dict[tuple[CodeType, int], tuple[type, ...]] = {}
+"""In this look: the classes that a code with these globals names."""
 
 
 def forget() -> None:
     """Forget the classes of a look."""
     _methods.clear()
+    _own.clear()
+    _classes.clear()
 
 
 def imported(words: Iterable[str], names: Mapping[str, Any]) -> Iterator[ModuleType | None]:
@@ -147,6 +153,14 @@ def classes_named_by(every: Iterable[str], names: Mapping[str, Any]) -> tuple[ty
     return tuple(kind for kind in found.values() if _is_class(kind) and _is_own(kind))
 
 
+def classes_of(code: CodeType, words: Iterable[str], names: Mapping[str, Any]) -> tuple[type, ...]:
+    """The same, for all the ``words`` of a code: once in a look."""
+    key = code, id(names)
+    if key not in _classes:
+        _classes[key] = classes_named_by(words, names)
+    return _classes[key]
+
+
 def made_by(kinds: tuple[type, ...]) -> Iterator[FunctionType]:
     """What is called when objects of some classes are made, and when their threads run (rule 1)."""
     for kind in kinds:
@@ -161,7 +175,11 @@ def _is_class(thing: Any) -> bool:
 
 
 def _is_own(kind: type) -> bool:
-    return any(is_own_code(function.__code__) for one in kind.__dict__.values() for function in _plain(one))
+    known = _own.get(id(kind))
+    if known is None:
+        own = any(is_own_code(function.__code__) for one in kind.__dict__.values() for function in _plain(one))
+        known = _own[id(kind)] = kind, own
+    return known[1]
 
 
 def functions_of(thing: Any) -> Iterator[FunctionType]:

@@ -43,6 +43,7 @@ from stilltrue.runtime.look.code.lookups import (
 )
 from stilltrue.runtime.look.code.methods import (
     classes_named_by,
+    classes_of,
     functions_named_by,
     implied,
     imported,
@@ -81,12 +82,15 @@ _by_near: dict[_Key, tuple[int, bool]] = {}
 """In this look: how often objects near a code were walked, and whether the methods that it names speak of ending things."""
 _spoken: dict[tuple[Any, ...], tuple[int, Spoken]] = {}
 """In this look: the same, and what it speaks of."""
+_named: dict[tuple[CodeType, int, tuple[type, ...]], tuple[tuple[CodeType, dict[str, Any]], ...]] = {}
+"""In this look: the code that a function names, and what that names in turn, with its globals."""
 
 
 def forget() -> None:
     """Forget what was near the actors of a look."""
     _by_near.clear()
     _spoken.clear()
+    _named.clear()
     methods.forget()
 
 
@@ -252,9 +256,11 @@ def functions_named(
     known = methods_of(kinds)
     functions = [one for name in variables if type(one := names.get(name)) is FunctionType]
     for one in (*functions, *(method for name in attributes for method in known.get(name, ()))):
-        for code, within, depth in called(one.__code__, one.__globals__, kinds):
-            if depth < _NAMED_DEPTH:
-                yield code, within
+        key = one.__code__, id(one.__globals__), kinds
+        if key not in _named:
+            every = called(one.__code__, one.__globals__, kinds)
+            _named[key] = tuple((code, within) for code, within, depth in every if depth < _NAMED_DEPTH)
+        yield from _named[key]
 
 
 def _any_speaks(code: CodeType, names: dict[str, Any], kinds: Iterable[type], begin: frozenset[str] | None) -> bool:
@@ -297,7 +303,8 @@ def called(
             continue
         words = begin if begin is not None and not depth else markers_in(code).union(code.co_names)
         texts = frozenset() if LOOKUPS.isdisjoint(words) else looked_up(code)
-        made = tuple(kind for kind in classes_named_by(words, names) if kind not in classes)
+        of_all = classes_named_by(words, names) if words is begin else classes_of(code, words, names)
+        made = tuple(kind for kind in of_all if kind not in classes)
         if made:
             classes.update(made)
             known, near = merged(known, methods_of(made)), merged(near, methods_of(made))

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of, variables_of
-from stilltrue.runtime.introspection.origins import is_application, is_library, is_ours, position_of
+from stilltrue.runtime.introspection.origins import is_application, is_library, is_of_http, is_ours, position_of
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.code.ahead import ahead_of
@@ -340,7 +340,10 @@ def _spoken_ahead(frame: FrameType, far: bool) -> Spoken:
     begin = ahead.names | ahead.markers | ahead.stored | names_within(frame.f_code, ahead.functions) if within else None
     if begin is not None and gives_back_nothing_yet(frame):
         begin -= {"release"}  # rule 4 of what is spoken
-    return spoken_from(frame.f_code, frame.f_globals, variables_of(frame).values(), begin, far=far)
+    said = spoken_from(frame.f_code, frame.f_globals, variables_of(frame).values(), begin, far=far)
+    if is_of_http(frame.f_code):  # it raises the signals anew that ended it, when somebody outside has ended it
+        return replace(said, names=said.names - {"raise_signal"})
+    return said
 
 
 def _spoken_by(callback: Any, arguments: Iterable[Any], far: bool) -> Spoken:
