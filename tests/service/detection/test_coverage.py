@@ -142,7 +142,7 @@ async def test_how_many_parties_are_unexplained_is_listed_shown_and_measured(
             while await detector.metric("stilltrue_unexplained_parties") != 3:
                 await asyncio.sleep(0.01)
         _, _, body = await detector.fetch("/members?sort=most+unexplained+first")
-        assert re.findall(r"data-label=unexplained>([^<]*)<", body) == ["3", "-"]
+        assert re.findall(r'data-label="unexplained"[^>]*>([^<]*)<', body) == ["3", "-"]
         _, _, body = await detector.fetch("/api/v1/members")
         assert {one["process"]: one["unexplained"] for one in json.loads(body)["members"]} == {"a": 3, "b": None}
 

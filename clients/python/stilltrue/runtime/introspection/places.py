@@ -20,6 +20,7 @@ from stilltrue.runtime.introspection.origins import is_application, is_of_http, 
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.seen.registry import may_wait
+from stilltrue.runtime.session import Session
 
 STACK_LENGTH_MAX = 12
 _OURS = str(Path(__file__).parents[2])
@@ -178,11 +179,11 @@ class Places:
         return found
 
     def _of_thread(self, ident: int, frames: list[FrameType]) -> Place:
-        call, context = served_by(frames)
-        if call is None:
+        served, of, context = serving_in(frames)
+        if served is None:
             return Place(party=self._names.get(ident), frames=tuple(frames), ident=ident)
-        party = call.served.party if call.session.parties is self._parties else None  # else of another agent in this process
-        return Place(party=party, frames=tuple(frames), ident=ident, serves=call.served, context=context)
+        party = served.party if of is self._parties else None  # else of another agent in this process
+        return Place(party=party, frames=tuple(frames), ident=ident, serves=served, context=context)
 
 
 def blocked_loops(
@@ -212,6 +213,20 @@ def blocked_loops(
 def _is_around_tasks(frame: FrameType) -> bool:
     """Whether a task that runs is within this frame: it runs one of its steps, or the loop, which may have no frame between."""
     return compat.is_step(frame.f_code) or compat.loop_in(frame) is not None
+
+
+def serving_in(frames: list[FrameType]) -> tuple[ServerCall | None, Parties | None, Any]:
+    """What a thread serves, to whose parties that belongs, and its context: of the behaviour, or of a later interceptor."""
+    call, context = served_by(frames)
+    if call is not None:
+        return call.served, call.session.parties, context
+    for frame in frames:
+        if frame.f_code.co_filename in _SHELLS:
+            names = variables_of(frame)
+            served, session = names.get("served"), names.get("session")
+            if type(served) is ServerCall and type(session) is Session:
+                return served, session.parties, None
+    return None, None, None
 
 
 def served_by(frames: list[FrameType]) -> tuple[IncomingCall | None, Any]:

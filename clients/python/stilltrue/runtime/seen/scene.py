@@ -26,7 +26,7 @@ from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frames_of_threads, innermost_frames, variables_of
 from stilltrue.runtime.introspection.origins import is_ours
-from stilltrue.runtime.introspection.places import blocked_loops, served_by
+from stilltrue.runtime.introspection.places import blocked_loops, serving_in
 from stilltrue.runtime.introspection.tasks import awaiters, read
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.enders.reach import FAR_MAX, NEAR_MAX, PASSED_BY, is_open, named_by
@@ -219,9 +219,9 @@ class LiveScene:
         return self._parties_of[ident]
 
     def _find_party(self, ident: int) -> PartyName | None:
-        call, _ = served_by(self._all_frames().get(ident, []))
-        if call is not None:
-            return call.served.party if call.session.parties is self._parties else None
+        served, of, _ = serving_in(self._all_frames().get(ident, []))
+        if served is not None:
+            return served.party if of is self._parties else None
         if self._threads is None:
             self._threads = compat.threads()
             self._names = {id(thread): name for name, thread in self._parties.threads()}
