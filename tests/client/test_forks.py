@@ -42,7 +42,7 @@ for n in range(forks):
         os._exit(reply != b"a")
     children[pid] = time.monotonic()
 wait(0)
-print(ends)
+print(ends, flush=True)
 os._exit(0)
 """
 
