@@ -11,6 +11,7 @@
   const COUNTED = { core: "deadlocked", behind: "behind the deadlock", missing: "not reported", waiting: "waiting", free: "able to go on" };
   const OPENED_AT_ONCE_MAX = 60;
   const opened = new Set();
+  let begun = false; // what people have closed stays closed when the next snapshot comes
   let graph = null;
   let view = null;
   let wanted = 0;
@@ -88,7 +89,8 @@
     const at = graph.ended ? ` of ${new Date(graph.ended).toLocaleTimeString()}` : "";
     moment.textContent = ` ${graph.snapshot}${at}`;
     said.textContent = graph.left_out;
-    if (opened.size === 0 && graph.nodes.length <= OPENED_AT_ONCE_MAX / 2) for (const name of services().keys()) opened.add(name);
+    if (!begun && graph.nodes.length <= OPENED_AT_ONCE_MAX / 2) for (const name of services().keys()) opened.add(name);
+    begun ||= graph.nodes.length > 0;
     draw();
   }
 
