@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -59,11 +60,20 @@ class Front:
 
 
 def _stands(thread: threading.Thread) -> bool:
-    """Whether a thread has not run for some time."""
+    """Whether a thread has not run for some time, and does not merely wait for a processor."""
     assert thread.ident is not None
     before = compat.processor_time(thread.ident)
     threading.Event().wait(0.05)
-    return thread.is_alive() and compat.processor_time(thread.ident) == before
+    return thread.is_alive() and _sleeps(thread) and compat.processor_time(thread.ident) == before
+
+
+def _sleeps(thread: threading.Thread) -> bool:
+    """Whether the system says that it sleeps."""
+    try:
+        said = Path(f"/proc/self/task/{thread.native_id}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return True
+    return said.rpartition(")")[2].split()[0] == "S"
 
 
 def _of(report: Report, waiter: str) -> list[LocalWait]:
