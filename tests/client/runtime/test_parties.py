@@ -80,3 +80,25 @@ def test_the_tasks_of_a_loop_that_has_ended_are_known_no_more() -> None:
     assert asyncio.run(main()) == ["a/M#1"]
     assert parties.tasks() == []
     parties.here.serving = None
+
+
+def test_a_thread_or_task_that_a_look_has_named_is_not_anothers_before_it_acts() -> None:
+    """Two agents of a process: what the one's look comes across stays a stranger, whose waits the other sees too."""
+    front, back = Parties(ProcessName("front")), Parties(ProcessName("back"))
+    thread = threading.current_thread()
+    back.of_thread(thread)
+    assert not front.is_anothers(thread)
+
+    async def main() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        name = back.of(task, None)
+        assert not front.is_anothers(task)
+        assert back.of_running_task() == back.now() == name
+        assert front.is_anothers(task)
+
+    asyncio.run(main())
+    back.now()
+    assert front.is_anothers(thread)
+    front.now()
+    assert not front.is_anothers(thread)

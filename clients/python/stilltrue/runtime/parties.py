@@ -15,7 +15,7 @@ import itertools
 import threading
 from contextvars import ContextVar
 from typing import Any
-from weakref import ref
+from weakref import WeakSet, ref
 
 from stilltrue.model import PartyName, ProcessName
 from stilltrue.protocol.ledger import ServerCall
@@ -78,7 +78,9 @@ class Parties:
         """``here.serving`` is the call that this thread serves, or None."""
         self.roots: dict[PartyName, Root] = {}
         """The calls that are served by tasks, by party."""
-        self._names: dict[ref[Task], tuple[PartyName, PartyName | None]] = {}
+        self._names: dict[ref[Task], tuple[PartyName, PartyName | None, bool]] = {}
+        """Of each task its name, the call that it is a part of, and whether it has acted: a look names tasks that have not."""
+        self._acted: WeakSet[threading.Thread] = WeakSet()
         self._taken: dict[PartyName, ref[Task]] = {}
         self._threads: dict[PartyName, ref[threading.Thread]] = {}
         self._resources: dict[str, ref[object]] = {}
@@ -100,7 +102,9 @@ class Parties:
             return here.serving.party
         own = here.own
         if own is None:
-            own = here.own = self.of_thread(threading.current_thread())
+            thread = threading.current_thread()
+            own = here.own = self.of_thread(thread)
+            self._acted.add(thread)
         return own
 
     def of_running_task(self) -> PartyName | None:
@@ -113,7 +117,7 @@ class Parties:
         if root is not None and root.task is task:
             return root.served.party
         known = self._names.get(ref(task))
-        return self.of_current(task) if known is None else known[0]
+        return known[0] if known is not None and known[2] else self.of_current(task)
 
     def serving(self) -> ServerCall | None:
         """The call that the current party serves, or None."""
@@ -129,15 +133,17 @@ class Parties:
         root = self.root.get()
         if root is not None and root.task is task:
             return root.party
-        known = self._names.get(ref(task))
+        known = self._names.get(weak := ref(task))
         if known is not None:
+            if not known[2]:
+                self._names[weak] = (known[0], known[1], True)
             return known[0]
         served = self.here.serving
         if served is None or (root is not None and root.served is served):
-            return self._name_task(task, root)
+            return self._name_task(task, root, acts=True)
         root = Root(task, served)
         if not _runs_loop(task):
-            return self._name_task(task, self.roots.get(served.party, root))
+            return self._name_task(task, self.roots.get(served.party, root), acts=True)
         self.root.set(root)
         self.roots[served.party] = root
         return served.party
@@ -160,17 +166,18 @@ class Parties:
     def tasks(self) -> list[tuple[Task, PartyName]]:
         """Every live task that is known by name. Safe while other threads go on."""
         found = [(root.task, root.party) for root in self.roots.copy().values() if not root.task.done()]
-        for weak, (name, _) in self._names.copy().items():
+        for weak, (name, _, _) in self._names.copy().items():
             task = weak()
             if task is not None and not task.done():
                 found.append((task, name))
         return found
 
     def knows(self, who: threading.Thread | Task) -> bool:
-        """Whether this thread or task has a name: it has called, waited or served."""
+        """Whether this thread or task has called, waited or served. A name that a look gave is not enough."""
         if isinstance(who, threading.Thread):
-            return any(weak() is who for weak in list(self._threads.values()))
-        return ref(who) in self._names or any(root.task is who for root in list(self.roots.values()))
+            return who in self._acted
+        known = self._names.get(ref(who))
+        return (known is not None and known[2]) or any(root.task is who for root in list(self.roots.values()))
 
     def is_anothers(self, who: threading.Thread | Task) -> bool:
         """Whether only another agent of this process knows this thread or task: it is a party there."""
@@ -186,7 +193,7 @@ class Parties:
         plain = f"{self._process}/{kind}:{name or next(self._numbers)}"
         return _claim(self._resources, plain, owner, "~")
 
-    def _name_task(self, task: Task, root: Root | None) -> PartyName:
+    def _name_task(self, task: Task, root: Root | None, *, acts: bool = False) -> PartyName:
         plain = f"{self._process}/task:{task.get_name()}" if root is None else f"{root.party}.{task.get_name()}"
         weak = OwnRef(task, self._forget)
         name = PartyName(plain)
@@ -194,7 +201,7 @@ class Parties:
         while self._taken.setdefault(name, weak) is not weak:
             count += 1
             name = PartyName(f"{plain}~{count}")
-        return self._names.setdefault(weak, (name, None if root is None else root.party))[0]
+        return self._names.setdefault(weak, (name, None if root is None else root.party, acts))[0]
 
     def _forget(self, weak: ref[Task]) -> None:
         """A task is gone. Runs in a finalizer: single steps of a dictionary only."""
