@@ -47,7 +47,7 @@ def test_written_compacted_and_analysed_there(storage: fs.FileSystem, tmp_path: 
     said: list[str] = []
     first = analyze(LocalEngine(), open_archive(ARCHIVE), OUT, NAMES, progress=said.append)
     results = Results(location=OUT)
-    truth = {key: verdict.holds.value for key, verdict in wanted(doubted_run()).items()}
+    truth = {key: verdict.holds.value for key, verdict in wanted().items()}
     assert _told(results) == truth
     again = analyze(LocalEngine(), open_archive(ARCHIVE), OUT, NAMES, progress=said.append)
     assert again == first

@@ -6,7 +6,7 @@ Spark. tests/spark/test_parity.py takes the same archives through Spark itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,11 +27,10 @@ from tests.synthetic.hostile_archives import (
     LOSSY,
     NAMES,
     Key,
-    doubted_run,
+    harmed,
     verdict_rows,
     wanted,
     without_ids,
-    written,
 )
 
 pytestmark = pytest.mark.slow  # whole archives
@@ -39,7 +38,7 @@ pytestmark = pytest.mark.slow  # whole archives
 
 @pytest.fixture(scope="module")
 def truth() -> Mapping[Key, Verdict]:
-    found = wanted(doubted_run())
+    found = wanted()
     told = {(key[2], verdict.holds) for key, verdict in found.items()}
     assert {("deadlock", Holds.TRUE), ("termination", Holds.TRUE), ("termination", Holds.UNDETERMINED)} <= told
     assert any(verdict.witness.text.startswith("2 of 3 expected have joined (") for verdict in found.values())
@@ -64,8 +63,7 @@ def _rows(archive: Archive, table: str) -> pa.Table:
 
 @pytest.mark.parametrize("name", sorted(HARMLESS))
 def test_nothing_that_keeps_every_row_changes_a_verdict(name: str, truth: Mapping[Key, Verdict], tmp_path: Path) -> None:
-    folder = written(tmp_path / "archive")
-    HARMLESS[name](folder)
+    folder = harmed(tmp_path / "archive", name)
     found, analysis = _local(folder, tmp_path / "out")
     assert found == truth
     assert (analysis.snapshots, analysis.lost()) == (len(truth) // len(NAMES), ())
@@ -74,9 +72,7 @@ def test_nothing_that_keeps_every_row_changes_a_verdict(name: str, truth: Mappin
 
 @pytest.mark.parametrize("name", sorted(LOSSY))
 def test_what_is_lost_is_said_and_makes_no_verdict(name: str, truth: Mapping[Key, Verdict], tmp_path: Path) -> None:
-    folder = written(tmp_path / "archive")
-    lose: Callable[[Path], None] = LOSSY[name]
-    lose(folder)
+    folder = harmed(tmp_path / "archive", name)
     found, analysis = _local(folder, tmp_path / "out")
     assert found.items() <= truth.items()
     assert analysis.lost() or analysis.left_out

@@ -11,30 +11,20 @@ true deadlock of Flower 1.21: this run called it, by file and line, half a secon
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
 import signal
 import socket
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from pathlib import Path
 
-from rich.console import Console
-
-from detector.demo.demos import Demo
 from detector.demo.harness import Harness, ManagedProcess
 from tests.apps.run import BIN, PROGRAMS, room_of
+from tests.healthy import HALT_SECONDS, FalseTrueError, Watched, main
 
-PERIOD_SECONDS, RESTART_SECONDS, HALT_SECONDS = 0.5, 10.0, 60.0
-
-
-class FalseTrueError(RuntimeError):
-    """A program that works was called, or has come to a halt."""
+PERIOD_SECONDS, RESTART_SECONDS = 0.5, 10.0
 
 
 @dataclass(frozen=True)
@@ -57,7 +47,7 @@ class Rolling:
 
     def __init__(self, harness: Harness) -> None:
         self._harness = harness
-        self._demo = Demo(harness, Console(file=sys.stderr))
+        self._watched = Watched(harness)
         self._moved: dict[str, float] = {}
         self._done: dict[str, int] = {}
         self._restarts = 0
@@ -77,7 +67,7 @@ class Rolling:
             for name in self._parts:
                 self._start(name)
             self._go_on(60 * minutes)
-            done, snapshots = sum(self._done.values()), self._demo.count("stilltrue_snapshots_total")
+            done, snapshots = sum(self._done.values()), self._watched.snapshots()
             return f"{done} fits and orders, {self._restarts} restarts, {snapshots} snapshots, no TRUE"
         finally:
             for name in set(self._parts) & set(self._harness.processes):
@@ -127,9 +117,7 @@ class Rolling:
 
     def _check(self) -> None:
         """Raise :class:`FalseTrueError` unless everybody makes progress, and nothing has been called."""
-        if self._demo.count("stilltrue_incidents_total"):
-            said = [self._harness.run(*command).stdout for command in (("incidents", "--json"), ("ask", "deadlock"))]
-            raise FalseTrueError("called: " + "\n".join(said))
+        self._watched.check()
         for name, part in self._parts.items():
             if part.counts and time.monotonic() - self._moved[name] > HALT_SECONDS:
                 raise FalseTrueError(f"{name} has come to a halt")
@@ -142,13 +130,5 @@ def _free_port() -> int:
         return port
 
 
-def main() -> None:
-    """Run for ``--minutes``."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=60.0)
-    with tempfile.TemporaryDirectory() as folder, Harness(Path(folder)) as harness:
-        print(Rolling(harness).run(parser.parse_args().minutes))
-
-
 if __name__ == "__main__":
-    main()
+    main(lambda harness, minutes: Rolling(harness).run(minutes), "minutes", __doc__)

@@ -22,7 +22,7 @@ from detector.spark.batch import table, verdicts_of_archive, verdicts_of_reports
 from detector.spark.streaming.pipeline import verdicts
 from detector.spark.streaming.plan import StreamPlan
 from stilltrue.model import Verdict
-from tests.synthetic.hostile_archives import NAMES, Key, doubted_run, wanted, written
+from tests.synthetic.hostile_archives import NAMES, Key, wanted, written
 from tests.synthetic.object_storage import BUCKET, object_storage, verdict_rows
 
 pytestmark = pytest.mark.longer
@@ -42,7 +42,7 @@ def storage(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[fs
 
 @pytest.fixture(scope="module")
 def truth() -> Mapping[Key, Verdict]:
-    return wanted(doubted_run())
+    return wanted()
 
 
 def test_in_and_out(

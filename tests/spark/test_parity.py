@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -25,7 +25,7 @@ from tests.synthetic.hostile_archives import (
     LOSSY,
     NAMES,
     Key,
-    doubted_run,
+    harmed,
     verdict_rows,
     wanted,
     without_ids,
@@ -37,7 +37,7 @@ FILES_PER_BATCH = 7
 
 @pytest.fixture(scope="module")
 def truth() -> Mapping[Key, Verdict]:
-    return wanted(doubted_run())
+    return wanted()
 
 
 def _streamed(folder: Path, out: Path) -> tuple[dict[Key, Verdict], Progress]:
@@ -49,8 +49,7 @@ def _streamed(folder: Path, out: Path) -> tuple[dict[Key, Verdict], Progress]:
 
 @pytest.mark.parametrize("name", sorted(HARMLESS))
 def test_nothing_that_keeps_every_row_changes_a_verdict(name: str, truth: Mapping[Key, Verdict], tmp_path: Path) -> None:
-    folder = written(tmp_path / "archive")
-    HARMLESS[name](folder)
+    folder = harmed(tmp_path / "archive", name)
     found, progress = _streamed(folder, tmp_path / "out")
     assert found == truth
     assert (progress.waiting(), progress.given_up(), progress.late) == (0, 0, 0)
@@ -58,9 +57,7 @@ def test_nothing_that_keeps_every_row_changes_a_verdict(name: str, truth: Mappin
 
 @pytest.mark.parametrize("name", sorted(LOSSY))
 def test_what_is_lost_is_counted_and_makes_no_verdict(name: str, truth: Mapping[Key, Verdict], tmp_path: Path) -> None:
-    folder = written(tmp_path / "archive")
-    lose: Callable[[Path], None] = LOSSY[name]
-    lose(folder)
+    folder = harmed(tmp_path / "archive", name)
     found, progress = _streamed(folder, tmp_path / "out")
     assert {verdict.holds for key, verdict in found.items() if verdict.holds is not truth[key].holds} == {Holds.UNDETERMINED}
     lost = progress.waiting() + progress.given_up()

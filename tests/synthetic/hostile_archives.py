@@ -53,12 +53,13 @@ def _still(made: RandomSnapshot, random: Random) -> RandomSnapshot:
     return replace(made, assembled=replace(assembled, snapshot=snapshot))
 
 
-def wanted(run: Judged) -> dict[Key, Verdict]:
+@cache
+def wanted() -> Mapping[Key, Verdict]:
     """The services' verdicts."""
     return {
         (archive, verdict.snapshot.id or 0, verdict.predicate): verdict
         for archive, until in DETECTORS.items()
-        for verdict in run.verdicts
+        for verdict in doubted_run().verdicts
         if (verdict.snapshot.id or 0) <= until
     }
 
@@ -191,3 +192,9 @@ LOSSY: dict[str, Callable[[Path], None]] = {
     "snapshots deleted": _deleted("snapshots"),
     "snapshots torn": _torn("snapshots"),
 }
+
+
+def harmed(folder: Path, name: str) -> Path:
+    """The archive of :func:`written` after one of :data:`HARMLESS` or :data:`LOSSY`."""
+    (HARMLESS | LOSSY)[name](written(folder))
+    return folder

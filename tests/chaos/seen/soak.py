@@ -5,33 +5,24 @@ It fails on the first TRUE, and when a kind of work has come to a halt: a progra
 
 from __future__ import annotations
 
-import argparse
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-from rich.console import Console
-
-from detector.demo.demos import Demo
 from detector.demo.harness import Harness, ManagedProcess
+from tests.healthy import HALT_SECONDS, FalseTrueError, Watched, main
 
 PROGRAMS = ("contended", "helped")
 PREDICATES = ("deadlock", "orphaned-resource")
 PERIOD_SECONDS = 0.1
-HALT_SECONDS = 60.0
 ROOT = Path(__file__).parents[3]
-
-
-class FalseTrueError(RuntimeError):
-    """A healthy program was called, or has come to a halt."""
 
 
 class Soak:
     """One run."""
 
     def __init__(self, harness: Harness) -> None:
-        self._demo = Demo(harness, Console(file=sys.stderr))
+        self._watched = Watched(harness)
         self._harness = harness
         self._done: dict[str, int] = {}
         self._moved: dict[str, float] = {}
@@ -44,11 +35,11 @@ class Soak:
         while time.monotonic() < end:
             for process in started:
                 self._count(process.name, process.line())
-            self._check()
+            self._watched.check()
         for predicate in PREDICATES:
-            if self._demo.verdict(predicate)["holds"] is True:
+            if self._watched.demo.verdict(predicate)["holds"] is True:
                 raise FalseTrueError(f"{predicate} is TRUE")
-        snapshots = self._demo.count("stilltrue_snapshots_total")
+        snapshots = self._watched.snapshots()
         return f"{sum(self._done.values())} rounds of {len(self._done)} kinds, {snapshots} snapshots, no TRUE"
 
     def _start(self, name: str) -> ManagedProcess:
@@ -72,18 +63,6 @@ class Soak:
             elif now - self._moved[key] > HALT_SECONDS:
                 raise FalseTrueError(f"{key} has come to a halt")
 
-    def _check(self) -> None:
-        if self._demo.count("stilltrue_incidents_total"):
-            raise FalseTrueError(f"a false TRUE: {self._harness.run('incidents', '--json').stdout}")
-
-
-def main() -> None:
-    """Run for ``--seconds``."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    with tempfile.TemporaryDirectory() as folder, Harness(Path(folder)) as harness:
-        print(Soak(harness).run(parser.parse_args().seconds))
-
 
 if __name__ == "__main__":
-    main()
+    main(lambda harness, seconds: Soak(harness).run(seconds), "seconds", __doc__)

@@ -11,7 +11,9 @@ from stilltrue.protocol.stacks import StandingParty
 from stilltrue.runtime.look import stacks
 from stilltrue.runtime.look.stacks import Stacks
 from stilltrue.runtime.look.unexplained import Unexplained
+from tests.client.seen import releasing
 from tests.client.seen.conftest import Front
+from tests.client.seen.releasing import hold
 
 
 def of(front: Front, *names: str) -> dict[str, StandingParty]:
@@ -24,18 +26,7 @@ def of(front: Front, *names: str) -> dict[str, StandingParty]:
 
 def test_each_party_that_stands_still_says_what_it_is_blocked_in(front: Front) -> None:
     lock, never = threading.Lock(), threading.Event()
-
-    def holds() -> None:
-        with lock:
-            front.get(b"")
-
-    def waits() -> None:
-        with lock:
-            pass
-
-    front.start("holder", holds)
-    front.wait_for_callers()
-    front.start("waiter", waits)
+    hold(front, lock)
     front.start("lost", lambda: never.wait())  # noqa: PLW0108 - a frame of the application's
     front.report_when_still("waiter", "lost")
     found = of(front, "holder", "waiter", "lost")
@@ -43,7 +34,8 @@ def test_each_party_that_stands_still_says_what_it_is_blocked_in(front: Front) -
     assert found["waiter"].held_by == ("front/thread:holder",)
     assert found["waiter"].blocked_in == "a lock that front/thread:holder holds"
     assert (found["lost"].held_by, found["lost"].unexplained) == ((), True)
-    assert all(__file__ in one.stack[0] for one in found.values())
+    files = {"holder": releasing.__file__, "waiter": releasing.__file__, "lost": __file__}
+    assert all(files[name] in one.stack[0] for name, one in found.items())
     never.set()
     front.let_go()
 

@@ -20,56 +20,41 @@ import pytest
 
 from tests.client.look.worlds import look_at, of
 from tests.client.seen.conftest import PATIENCE_SECONDS, Front
-from tests.client.seen.releasing import hold, looked_at
+from tests.client.seen.releasing import FAR_SECONDS, Beside, Besides, hold, is_way_out
 
-FAR_SECONDS = 600.0
 MANY = 3_000
-Beside = Callable[[Any, threading.Event], object]
-GIVES_BACK: list[Beside] = []
-DOES_NOT: list[Beside] = []
+BESIDES = Besides()
 _VARIABLE: contextvars.ContextVar[Any] = contextvars.ContextVar("lock")
 _REGISTRY: dict[str, Any] = {}
 
 
-def gives_back(function: Beside) -> Beside:
-    """A thread that releases the lock when it is told to go on."""
-    GIVES_BACK.append(function)
-    return function
-
-
-def does_not(function: Beside) -> Beside:
-    """A thread that looks alike and releases no lock."""
-    DOES_NOT.append(function)
-    return function
-
-
-@gives_back
+@BESIDES.gives_back
 def by_its_old_name(lock: Any, go: threading.Event) -> None:
     go.wait(FAR_SECONDS)
     lock.release_lock()
 
 
-@gives_back
+@BESIDES.gives_back
 def by_text(lock: Any, go: threading.Event) -> None:
     go.wait(FAR_SECONDS)
     getattr(lock, "release")()  # noqa: B009
 
 
-@gives_back
+@BESIDES.gives_back
 def by_text_from_a_table(lock: Any, go: threading.Event) -> None:
     table = {"open": "release", "state": "locked"}
     go.wait(FAR_SECONDS)
     getattr(lock, table["open"])()
 
 
-@gives_back
+@BESIDES.gives_back
 def by_methodcaller(lock: Any, go: threading.Event) -> None:
     free = methodcaller("release")
     go.wait(FAR_SECONDS)
     free(lock)
 
 
-@gives_back
+@BESIDES.gives_back
 def by_code_that_nobody_has_read(lock: Any, go: threading.Event) -> None:
     go.wait(FAR_SECONDS)
     eval("lock.release()", {"lock": lock})
@@ -86,7 +71,7 @@ class _Visitor:
         self.lock.release()
 
 
-@gives_back
+@BESIDES.gives_back
 def by_a_method_whose_name_is_computed(lock: Any, go: threading.Event) -> None:
     visitor, what = _Visitor(lock), "lease"
     go.wait(FAR_SECONDS)
@@ -104,13 +89,13 @@ def _expired(event: int, lock: Any) -> None:
     lock.release()
 
 
-@gives_back
+@BESIDES.gives_back
 def by_what_is_chosen_by_type(lock: Any, go: threading.Event) -> None:
     go.wait(FAR_SECONDS)
     _handle(1, lock)
 
 
-@gives_back
+@BESIDES.gives_back
 def by_a_method_that_an_object_was_given(lock: Any, go: threading.Event) -> None:
     job = SimpleNamespace(on_end=lock.release)
     del lock
@@ -118,7 +103,7 @@ def by_a_method_that_an_object_was_given(lock: Any, go: threading.Event) -> None
     job.on_end()
 
 
-@gives_back
+@BESIDES.gives_back
 def by_a_partial_in_a_partial(lock: Any, go: threading.Event) -> None:
     act = functools.partial(functools.partial(lock.release))
     del lock
@@ -126,7 +111,7 @@ def by_a_partial_in_a_partial(lock: Any, go: threading.Event) -> None:
     act()
 
 
-@gives_back
+@BESIDES.gives_back
 def by_an_exit_stack(lock: Any, go: threading.Event) -> None:
     job = SimpleNamespace(stack=ExitStack())
     job.stack.callback(lock.release)
@@ -135,7 +120,7 @@ def by_an_exit_stack(lock: Any, go: threading.Event) -> None:
     job.stack.close()
 
 
-@gives_back
+@BESIDES.gives_back
 def by_what_a_selector_has(lock: Any, go: threading.Event) -> None:
     loop = SimpleNamespace(keys=[selectors.SelectorKey(None, 0, 0, lock.release)])  # type: ignore[arg-type]
     del lock
@@ -144,7 +129,7 @@ def by_what_a_selector_has(lock: Any, go: threading.Event) -> None:
         key.data()
 
 
-@gives_back
+@BESIDES.gives_back
 def by_a_semaphores_like(lock: Any, go: threading.Event) -> None:
     limit = SimpleNamespace(give=threading.Condition(lock).release)
     del lock
@@ -152,7 +137,7 @@ def by_a_semaphores_like(lock: Any, go: threading.Event) -> None:
     limit.give()
 
 
-@gives_back
+@BESIDES.gives_back
 def by_a_generator_that_is_told_to(lock: Any, go: threading.Event) -> None:
     def told() -> Iterator[None]:
         yield
@@ -167,7 +152,7 @@ def by_a_generator_that_is_told_to(lock: Any, go: threading.Event) -> None:
 _TABLE: dict[str, Callable[[], object]] = {"free": lambda: [lock.release() for lock in _REGISTRY.values()]}
 
 
-@gives_back
+@BESIDES.gives_back
 def by_a_table_of_functions(lock: Any, go: threading.Event) -> None:
     _REGISTRY["the lock"] = lock
     del lock
@@ -181,7 +166,7 @@ class _Holds(threading.Thread):
         self.guard = lock
 
 
-@gives_back
+@BESIDES.gives_back
 def out_of_a_threads_attribute(lock: Any, go: threading.Event) -> None:
     workers = SimpleNamespace(all=[_Holds(lock)])
     del lock
@@ -198,7 +183,7 @@ class _Guards:
             lock.release()
 
 
-@gives_back
+@BESIDES.gives_back
 def out_of_a_classs_attribute(lock: Any, go: threading.Event) -> None:
     guards = _Guards()
     _Guards.held[:] = [lock]
@@ -211,7 +196,7 @@ def _guard() -> None:
     pass
 
 
-@gives_back
+@BESIDES.gives_back
 def out_of_a_functions_attribute(lock: Any, go: threading.Event) -> None:
     _guard.locks = [lock]  # type: ignore[attr-defined]
     del lock
@@ -220,7 +205,7 @@ def out_of_a_functions_attribute(lock: Any, go: threading.Event) -> None:
         one.release()
 
 
-@gives_back
+@BESIDES.gives_back
 def out_of_many(lock: Any, go: threading.Event) -> None:
     store = SimpleNamespace(locks={one: threading.Lock() for one in range(MANY)} | {MANY: lock})
     del lock
@@ -230,7 +215,7 @@ def out_of_many(lock: Any, go: threading.Event) -> None:
             one.release()
 
 
-@gives_back
+@BESIDES.gives_back
 def out_of_many_sessions(lock: Any, go: threading.Event) -> None:
     store = SimpleNamespace(sessions=[SimpleNamespace(lock=threading.Lock()) for _ in range(MANY)])
     store.sessions.append(SimpleNamespace(lock=lock))
@@ -241,7 +226,7 @@ def out_of_many_sessions(lock: Any, go: threading.Event) -> None:
             one.lock.release()
 
 
-@gives_back
+@BESIDES.gives_back
 def out_of_a_context(lock: Any, go: threading.Event) -> None:
     def later() -> None:
         go.wait(FAR_SECONDS)
@@ -253,7 +238,7 @@ def out_of_a_context(lock: Any, go: threading.Event) -> None:
     context.run(later)
 
 
-@gives_back
+@BESIDES.gives_back
 def out_of_what_the_collector_knows(lock: Any, go: threading.Event) -> None:
     del lock
     go.wait(FAR_SECONDS)
@@ -262,7 +247,7 @@ def out_of_what_the_collector_knows(lock: Any, go: threading.Event) -> None:
             thing["the lock"].release()
 
 
-@gives_back
+@BESIDES.gives_back
 def out_of_the_modules_names(lock: Any, go: threading.Event) -> None:
     del lock
     name = "_REGISTRY"
@@ -271,13 +256,13 @@ def out_of_the_modules_names(lock: Any, go: threading.Event) -> None:
         one.release()
 
 
-@does_not
+@BESIDES.does_not
 def asks_by_text(lock: Any, go: threading.Event) -> None:
     go.wait(FAR_SECONDS)
     getattr(lock, "locked")()  # noqa: B009
 
 
-@does_not
+@BESIDES.does_not
 def waits_for_a_condition_of_another_lock(lock: Any, go: threading.Event) -> None:
     other = threading.Condition()
     del lock
@@ -286,7 +271,7 @@ def waits_for_a_condition_of_another_lock(lock: Any, go: threading.Event) -> Non
         other.notify()
 
 
-@does_not
+@BESIDES.does_not
 def has_a_condition_of_this_lock(lock: Any, go: threading.Event) -> None:
     box = SimpleNamespace(condition=threading.Condition(lock))
     del lock
@@ -294,7 +279,7 @@ def has_a_condition_of_this_lock(lock: Any, go: threading.Event) -> None:
     assert box
 
 
-@does_not
+@BESIDES.does_not
 def releases_one_of_many_others(lock: Any, go: threading.Event) -> None:
     store = SimpleNamespace(locks=[threading.Lock() for _ in range(MANY)])
     del lock
@@ -304,25 +289,14 @@ def releases_one_of_many_others(lock: Any, go: threading.Event) -> None:
             one.release()
 
 
-@pytest.mark.parametrize("beside", [*GIVES_BACK, *DOES_NOT], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("beside", [*BESIDES.releasing, *BESIDES.harmless], ids=lambda one: one.__name__)
 def test_who_releases_a_lock_by_whatever_name(front: Front, beside: Beside) -> None:
-    lock, go = threading.Lock(), threading.Event()
+    lock = threading.Lock()
     _REGISTRY["the lock"] = lock if beside is out_of_the_modules_names else threading.Lock()
-
-    given = [lock]
-
-    def act() -> None:
-        with suppress(RuntimeError):
-            beside(given.pop(), go)
-
-    hold(front, lock)
-    front.start("beside", act)
-    found = looked_at(front, lock)
-    go.set()
-    front.let_go()
+    found = is_way_out(front, beside, lock)
     _guard.__dict__.clear()
     _Guards.held.clear()
-    assert bool(found) is (beside in GIVES_BACK)
+    assert found is (beside in BESIDES.releasing)
 
 
 @pytest.fixture

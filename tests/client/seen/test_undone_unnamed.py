@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property, partialmethod
 from pathlib import Path
@@ -14,25 +14,10 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.client.seen.conftest import Front
-from tests.client.seen.releasing import hold, looked_at
+from tests.client.seen.releasing import FAR_SECONDS, Beside, Besides, hold, is_way_out, looked_at
 
-FAR_SECONDS = 600.0
 _LATE = "stilltrue_test_late_module"
-Beside = Callable[[Any, threading.Event], object]
-GIVES_BACK: list[Beside] = []
-DOES_NOT: list[Beside] = []
-
-
-def gives_back(function: Beside) -> Beside:
-    """A thread that releases the lock when it is told to go on."""
-    GIVES_BACK.append(function)
-    return function
-
-
-def does_not(function: Beside) -> Beside:
-    """A thread that looks alike and releases no lock."""
-    DOES_NOT.append(function)
-    return function
+BESIDES = Besides()
 
 
 class _Sweeper:
@@ -52,13 +37,13 @@ class _Sweeper:
         return len(self.locks)
 
 
-@gives_back
+@BESIDES.gives_back
 def by_an_object_that_it_makes_then(lock: Any, go: threading.Event) -> None:
     go.wait(FAR_SECONDS)
     _Sweeper([lock]).sweep()
 
 
-@does_not
+@BESIDES.does_not
 def makes_an_object_that_only_counts(lock: Any, go: threading.Event) -> None:
     go.wait(FAR_SECONDS)
     assert _Sweeper([lock]).count() == 1
@@ -69,7 +54,7 @@ class _AtOnce:
         lock.release()
 
 
-@gives_back
+@BESIDES.gives_back
 def by_the_making_of_an_object(lock: Any, go: threading.Event) -> None:
     go.wait(FAR_SECONDS)
     _AtOnce(lock)
@@ -91,7 +76,7 @@ class _Locks:
         return len(cls.held)
 
 
-@gives_back
+@BESIDES.gives_back
 def by_a_class_method(lock: Any, go: threading.Event) -> None:
     _Locks.held[:] = [lock]
     del lock
@@ -99,7 +84,7 @@ def by_a_class_method(lock: Any, go: threading.Event) -> None:
     _Locks.free()
 
 
-@does_not
+@BESIDES.does_not
 def by_another_class_method(lock: Any, go: threading.Event) -> None:
     _Locks.held[:] = [lock]
     del lock
@@ -107,7 +92,7 @@ def by_another_class_method(lock: Any, go: threading.Event) -> None:
     assert _Locks.count() == 1
 
 
-@gives_back
+@BESIDES.gives_back
 def by_a_static_method(lock: Any, go: threading.Event) -> None:
     go.wait(FAR_SECONDS)
     _Locks.free_this(lock)
@@ -132,21 +117,21 @@ class _Guarded:
         return True
 
 
-@gives_back
+@BESIDES.gives_back
 def by_a_property(lock: Any, go: threading.Event) -> None:
     guarded = _Guarded(lock)
     go.wait(FAR_SECONDS)
     assert guarded.freed
 
 
-@gives_back
+@BESIDES.gives_back
 def by_a_cached_property(lock: Any, go: threading.Event) -> None:
     guarded = _Guarded(lock)
     go.wait(FAR_SECONDS)
     assert guarded.freed_once
 
 
-@does_not
+@BESIDES.does_not
 def reads_another_attribute(lock: Any, go: threading.Event) -> None:
     guarded = _Guarded(lock)
     go.wait(FAR_SECONDS)
@@ -161,7 +146,7 @@ class _Looked:
     look = partialmethod(_do, "locked")
 
 
-@gives_back
+@BESIDES.gives_back
 def by_a_partial_method(lock: Any, go: threading.Event) -> None:
     looked = _Looked()
     go.wait(FAR_SECONDS)
@@ -173,7 +158,7 @@ class _Setting(_Guarded):
         self.lock.release()
 
 
-@gives_back
+@BESIDES.gives_back
 def by_setting_an_attribute(lock: Any, go: threading.Event) -> None:
     setting = _Setting(lock)
     go.wait(FAR_SECONDS)
@@ -185,7 +170,7 @@ class _Called(_Guarded):
         self.lock.release()
 
 
-@gives_back
+@BESIDES.gives_back
 def by_calling_an_object(lock: Any, go: threading.Event) -> None:
     called = _Called(lock)
     go.wait(FAR_SECONDS)
@@ -200,13 +185,13 @@ class _Lease(_Guarded):
         self.lock.release()
 
 
-@gives_back
+@BESIDES.gives_back
 def by_leaving_a_block_that_it_is_in(lock: Any, go: threading.Event) -> None:
     with _Lease(lock):
         go.wait(FAR_SECONDS)
 
 
-@gives_back
+@BESIDES.gives_back
 def by_leaving_a_block_that_is_ahead(lock: Any, go: threading.Event) -> None:
     lease = _Lease(lock)
     go.wait(FAR_SECONDS)
@@ -214,7 +199,7 @@ def by_leaving_a_block_that_is_ahead(lock: Any, go: threading.Event) -> None:
         pass
 
 
-@does_not
+@BESIDES.does_not
 def only_has_what_a_block_would_release(lock: Any, go: threading.Event) -> None:
     lease = _Lease(lock)
     go.wait(FAR_SECONDS)
@@ -229,7 +214,7 @@ class _Bracket(_Guarded):
         self.lock.release()
 
 
-@does_not
+@BESIDES.does_not
 def takes_what_it_gives_back(lock: Any, go: threading.Event) -> None:
     bracket = _Bracket(lock)
     go.wait(FAR_SECONDS)
@@ -237,7 +222,7 @@ def takes_what_it_gives_back(lock: Any, go: threading.Event) -> None:
         pass
 
 
-@gives_back
+@BESIDES.gives_back
 def by_leaving_the_locks_own_block(lock: Any, go: threading.Event) -> None:
     go.wait(FAR_SECONDS)
     lock.__exit__(None, None, None)
@@ -265,19 +250,19 @@ class _LaterStill(_Later):
         self.lock.release()
 
 
-@gives_back
+@BESIDES.gives_back
 def by_a_thread_that_it_starts_then(lock: Any, go: threading.Event) -> None:
     go.wait(FAR_SECONDS)
     _Later(lock).start()
 
 
-@gives_back
+@BESIDES.gives_back
 def by_its_own_method_as_a_thread(lock: Any, go: threading.Event) -> None:
     with suppress(RuntimeError):
         _LaterStill(lock, go).run()
 
 
-@gives_back
+@BESIDES.gives_back
 def by_a_module_that_it_imports_then(lock: Any, go: threading.Event) -> None:
     go.wait(FAR_SECONDS)
     import stilltrue_test_late_module as late  # type: ignore[import-not-found]  # noqa: PLC0415
@@ -285,7 +270,7 @@ def by_a_module_that_it_imports_then(lock: Any, go: threading.Event) -> None:
     late.free(lock)
 
 
-@does_not
+@BESIDES.does_not
 def imports_what_the_standard_library_has(lock: Any, go: threading.Event) -> None:
     go.wait(FAR_SECONDS)
     import colorsys  # noqa: PLC0415
@@ -293,7 +278,7 @@ def imports_what_the_standard_library_has(lock: Any, go: threading.Event) -> Non
     assert colorsys.rgb_to_hsv(0, 0, 0) != lock
 
 
-@gives_back
+@BESIDES.gives_back
 def by_a_hook_of_the_interpreters(lock: Any, go: threading.Event) -> None:
     go.wait(FAR_SECONDS)
     sys.audit("stilltrue.test.free", lock)
@@ -307,22 +292,11 @@ def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, _LATE, raising=False)
 
 
-@pytest.mark.parametrize("beside", [*GIVES_BACK, *DOES_NOT], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("beside", [*BESIDES.releasing, *BESIDES.harmless], ids=lambda one: one.__name__)
 def test_who_releases_a_lock_without_naming_how(front: Front, beside: Beside) -> None:
-    lock, go = threading.Lock(), threading.Event()
-    given = [lock]
-
-    def act() -> None:
-        with suppress(RuntimeError):
-            beside(given.pop(), go)
-
-    hold(front, lock)
-    front.start("beside", act)
-    found = looked_at(front, lock)
-    go.set()
-    front.let_go()
+    found = is_way_out(front, beside, threading.Lock())
     _Locks.held.clear()
-    assert bool(found) is (beside in GIVES_BACK)
+    assert found is (beside in BESIDES.releasing)
 
 
 @pytest.mark.parametrize("releases", [True, False])

@@ -20,7 +20,7 @@ from detector.spark.streaming.progress import Folder, ProgressError
 from detector.spark.streaming.storage import Storage
 from stilltrue.model import Verdict
 from tests.spark.streaming.local_workers import LocalWorkers, streamed_here
-from tests.synthetic.hostile_archives import NAMES, Key, doubted_run, wanted, written
+from tests.synthetic.hostile_archives import NAMES, Key, wanted, written
 from tests.synthetic.object_storage import BUCKET, object_storage
 
 FILES_PER_BATCH = 9
@@ -34,7 +34,7 @@ class CutError(BaseException):
 
 @pytest.fixture(scope="module")
 def truth() -> Mapping[Key, Verdict]:
-    return wanted(doubted_run())
+    return wanted()
 
 
 @pytest.fixture(scope="module")
