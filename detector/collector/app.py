@@ -20,13 +20,12 @@ from detector.collector.agent_stream import CollectedStream
 from detector.collector.intake import Intake
 from detector.collector.metrics import CollectorMetrics, Counts
 from detector.collector.relay import Coordinator, Relay
-from detector.ops.address import Address, is_loopback
+from detector.ops.address import Address, address_of, is_loopback
 from detector.ops.exposition import exposed
 from detector.ops.logs import Log
 from detector.service.grpc_api.agent_service import AGENT_SERVICE
 from detector.service.grpc_api.agent_stream import Context
-from detector.service.grpc_api.security import Certificates, Files
-from detector.service.standby import bare_host
+from detector.service.grpc_api.port import bind, files_of, new_server
 
 if TYPE_CHECKING:
     from detector.assembly.kafka import RecordProducer
@@ -82,7 +81,8 @@ class Listening:
 async def running(settings: Collecting) -> AsyncIterator[Listening]:
     """The collector while the block runs.
 
-    Raises :class:`CollectorRefusedError` or :class:`~detector.assembly.cluster.KafkaUnavailableError`.
+    Raises :class:`CollectorRefusedError`, :class:`~detector.service.grpc_api.port.AddressInUseError` or
+    :class:`~detector.assembly.cluster.KafkaUnavailableError`.
     """
     log = Log("stilltrue")
     producer: RecordProducer = client(settings.cluster).RecordProducer(settings.cluster)
@@ -107,10 +107,11 @@ async def running(settings: Collecting) -> AsyncIterator[Listening]:
     try:
         told = CollectorMetrics(counts, relay.streams, relay.connected.is_set)
         metrics = _exposed(exposing, settings, told)
-        port = _bind(server, settings, log)
+        files = files_of(settings.certificate, settings.key, settings.client_ca)
+        port = bind(server, settings.host, settings.port, files, log)
         await server.start()
         await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
-        listening = Listening(address=_address(settings.host, port), metrics=metrics)
+        listening = Listening(address=str(address_of(settings.host, port)), metrics=metrics)
         log.info("collecting", grpc=listening.address, coordinator=settings.coordinator.address, metrics=metrics)
         yield listening
     finally:
@@ -146,37 +147,9 @@ def _exposed(exposing: contextlib.ExitStack, settings: Collecting, told: Collect
 def _server(
     settings: Collecting, connect: Callable[[object, Context], object]
 ) -> tuple[grpc.aio.Server, health.aio.HealthServicer]:
-    server = grpc.aio.server(
-        options=[
-            ("grpc.so_reuseport", 0),
-            ("grpc.max_receive_message_length", min(2**31 - 1, _MESSAGE_HEADROOM * settings.cluster.record_bytes_max)),
-            ("grpc.max_send_message_length", -1),
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
-            ("grpc.keepalive_permit_without_calls", 1),
-        ]
-    )
+    server = new_server(_MESSAGE_HEADROOM * settings.cluster.record_bytes_max)
     healthy = health.aio.HealthServicer()
     handlers: dict[str, Any] = {"Connect": grpc.stream_stream_rpc_method_handler(connect, None, None)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(AGENT_SERVICE, handlers),))
     health_pb2_grpc.add_HealthServicer_to_server(healthy, server)
     return server, healthy
-
-
-def _bind(server: grpc.aio.Server, settings: Collecting, log: Log) -> int:
-    address = _address(settings.host, settings.port)
-    try:
-        if settings.certificate is not None and settings.key is not None:
-            files = Files(certificate=settings.certificate, key=settings.key, client_ca=settings.client_ca)
-            port = server.add_secure_port(address, Certificates(files, log).credentials())
-        else:
-            port = server.add_insecure_port(address)
-    except RuntimeError:
-        port = 0
-    if not port:
-        raise CollectorRefusedError(f"cannot listen on {address}: is it in use? choose another --port (0: any)")
-    return port
-
-
-def _address(host: str, port: int) -> str:
-    bare = bare_host(host)
-    return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"

@@ -75,3 +75,13 @@ def host_of(authority: str) -> str:
     if authority.startswith("["):
         return authority[1:].partition("]")[0].lower()
     return authority.partition(":")[0].rstrip(".").lower()
+
+
+def bare_host(host: str) -> str:
+    """An IPv6 address may come in brackets, as in a URL, or without: it is returned without."""
+    return host.removeprefix("[").removesuffix("]")
+
+
+def address_of(host: str, port: int) -> Address:
+    """The address of a host that may come in brackets."""
+    return Address(host=bare_host(host), port=port)

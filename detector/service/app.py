@@ -17,7 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from detector.core.predicate import Predicate
-from detector.ops.address import is_loopback
+from detector.ops.address import address_of, bare_host, is_loopback
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.service.assembly_bus import AssemblyBus
@@ -32,16 +32,17 @@ from detector.service.grpc_api.access_log import AccessLog
 from detector.service.grpc_api.agent_service import AGENT_SERVICE, AgentServicer
 from detector.service.grpc_api.archive_service import ArchiveService
 from detector.service.grpc_api.detector_service import DETECTOR_SERVICE, DetectorServicer
+from detector.service.grpc_api.port import AddressInUseError, bind, files_of, new_server
 from detector.service.grpc_api.relay import COLLECTOR_SERVICE, CollectorServicer
 from detector.service.grpc_api.roles import Roles
-from detector.service.grpc_api.security import Certificates, Files, Guard
+from detector.service.grpc_api.security import Guard
 from detector.service.kubernetes.api import ApiServer
 from detector.service.kubernetes.pod_events import PodEvents
 from detector.service.kubernetes.service_pods import ServicePods
 from detector.service.metrics import Metrics
 from detector.service.notify import Notifier
 from detector.service.settings import Settings
-from detector.service.standby import bare_host, first_of, turns
+from detector.service.standby import first_of, turns
 from detector.service.storage.archive_sink import ArchiveSink
 from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.storage.sqlite import ArchiveInUseError, Retention
@@ -62,10 +63,6 @@ Reports hold no cycles. The few that there are (of tasks and exceptions) end you
 _EXPIRE_PER_LEASE = 4
 
 
-class AddressInUseError(Exception):
-    """The address is in use, or may not be used; the text says what to change."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
     """The addresses of the service: gRPC on ``host`` and ``port``, HTTP on its own."""
@@ -78,19 +75,20 @@ class Listening:
     @property
     def grpc(self) -> str:
         """``HOST:PORT`` of gRPC."""
-        return _address(self.host, self.port)
+        return str(address_of(self.host, self.port))
 
     @property
     def http(self) -> str:
         """``HOST:PORT`` of HTTP."""
-        return _address(self.http_host, self.http_port)
+        return str(address_of(self.http_host, self.http_port))
 
 
 @contextlib.asynccontextmanager
 async def running(settings: Settings, predicates: list[Predicate] | None = None) -> AsyncIterator[Listening]:
     """The service, from start to end. ``predicates``: those to ask; None: all that are installed.
 
-    Raises :class:`AddressInUseError`, :class:`~detector.service.storage.sqlite.ArchiveInUseError`, and
+    Raises :class:`~detector.service.grpc_api.port.AddressInUseError`,
+    :class:`~detector.service.storage.sqlite.ArchiveInUseError`, and
     :class:`~detector.service.kubernetes.api.NoClusterError` where Kubernetes is needed outside of a cluster.
     """
     log, clock, metrics = Log("stilltrue"), Clock(), Metrics()
@@ -276,16 +274,7 @@ def _server(
     questions: DetectorServicer,
     guards: list[grpc.aio.ServerInterceptor],
 ) -> tuple[grpc.aio.Server, health.aio.HealthServicer]:
-    server = grpc.aio.server(
-        interceptors=guards,
-        options=[
-            ("grpc.so_reuseport", 0),
-            ("grpc.max_receive_message_length", min(2**31 - 1, settings.report_bytes_max + _MESSAGE_BYTES_BEYOND)),
-            ("grpc.max_send_message_length", -1),
-            ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
-            ("grpc.keepalive_permit_without_calls", 1),
-        ],
-    )
+    server = new_server(settings.report_bytes_max + _MESSAGE_BYTES_BEYOND, guards)
     healthy = health.aio.HealthServicer()
     collectors = CollectorServicer(agents.serve, settings.pending_snapshots_max, Log("stilltrue"))
     server.add_generic_rpc_handlers((collectors.handler() if settings.kafka else agents.handler(),))
@@ -302,18 +291,8 @@ def _own_service(settings: Settings) -> str:
 
 
 def _bind(server: grpc.aio.Server, settings: Settings, log: Log) -> int:
-    address = _address(settings.host, settings.port)
-    try:
-        if settings.tls_cert_file is not None and settings.tls_key_file is not None:
-            files = Files(certificate=settings.tls_cert_file, key=settings.tls_key_file, client_ca=settings.tls_client_ca_file)
-            port = server.add_secure_port(address, Certificates(files, log).credentials())
-        else:
-            port = server.add_insecure_port(address)
-    except RuntimeError:
-        port = 0
-    if not port:
-        raise AddressInUseError(f"cannot listen on {address}: is it in use? choose another --port (0: any)")
-    return port
+    files = files_of(settings.tls_cert_file, settings.tls_key_file, settings.tls_client_ca_file)
+    return bind(server, settings.host, settings.port, files, log)
 
 
 async def _bind_web(web: Web, settings: Settings) -> int:
@@ -321,14 +300,9 @@ async def _bind_web(web: Web, settings: Settings) -> int:
         return await web.start(bare_host(settings.http_host), settings.http_port)
     except OSError as error:
         reason = error.strerror or str(error)
-        address = _address(settings.http_host, settings.http_port)
+        address = address_of(settings.http_host, settings.http_port)
         text = f"cannot listen on {address}: {reason}; choose another --http-host or --http-port (0: any)"
         raise AddressInUseError(text) from None
-
-
-def _address(host: str, port: int) -> str:
-    bare = bare_host(host)
-    return f"[{bare}]:{port}" if ":" in bare else f"{bare}:{port}"
 
 
 async def _expire(driver: Driver, seconds: float, log: Log) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
+from detector.ops.address import bare_host
 from detector.ops.http import Answer, HttpServer
 from detector.ops.logs import Log
 from detector.service.kubernetes.api import ApiServer
@@ -82,11 +83,6 @@ async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
     finally:
         for task in tasks:
             task.cancel()
-
-
-def bare_host(host: str) -> str:
-    """An IPv6 address may come in brackets, as in a URL, or without."""
-    return host.removeprefix("[").removesuffix("]")
 
 
 async def _directory_is_free(settings: Settings) -> None:

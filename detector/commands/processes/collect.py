@@ -15,6 +15,7 @@ from detector.commands.shared.connection import security_options
 from detector.commands.shared.run import CommandError
 from detector.ops.address import Address, AddressError, parse_address
 from detector.ops.logs import configure
+from detector.service.grpc_api.port import AddressInUseError
 from detector.service.grpc_api.roles import SecurityError
 from detector.service.settings import LOG_FORMATS
 from stilltrue.runtime.membership.credentials import Security
@@ -109,7 +110,7 @@ def collect(
         asyncio.run(run_collector(settings, lambda listening: click.echo(f"collecting {listening} coordinator={coordinator}")))
     except AddressError as error:
         raise CommandError(f"--coordinator: {error}") from None
-    except (CollectorRefusedError, KafkaUnavailableError, SecurityError) as error:
+    except (AddressInUseError, CollectorRefusedError, KafkaUnavailableError, SecurityError) as error:
         raise CommandError(str(error)) from None
 
 

@@ -15,8 +15,9 @@ from detector.commands.shared.run import CommandError
 from detector.core.registry import RefusedSettingError, UnknownPredicateError, check_settings
 from detector.ops.descriptors import raise_limit
 from detector.ops.logs import Log, configure
-from detector.service.app import AddressInUseError, Listening
+from detector.service.app import Listening
 from detector.service.app import serve as run_service
+from detector.service.grpc_api.port import AddressInUseError
 from detector.service.grpc_api.roles import SecurityError
 from detector.service.kubernetes.api import NoClusterError
 from detector.service.notify import NotificationRefusedError

@@ -27,7 +27,6 @@ from detector.assembly.records import (
 )
 from detector.assembly.results import Result, message_of
 from detector.core.look.memory import NOTHING
-from detector.core.look.verification import AskLook
 from detector.core.protocol.assembler import Assembled
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
@@ -164,7 +163,7 @@ class AssembledElsewhere:
             return
         one = self._rounds[snapshot, asked.round] = _Round(awaited={each.process.instance: each.process for each in asked.asks})
         for each in asked.asks:
-            reason = self._ask(each)
+            reason = self._roster.send_look(each)
             if reason:
                 del one.awaited[each.process.instance]
                 one.unable[each.process.instance] = reason
@@ -172,17 +171,6 @@ class AssembledElsewhere:
         task = asyncio.get_running_loop().create_task(self._end_round(snapshot, asked.round, one))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    def _ask(self, ask: AskLook) -> str:
-        """Send one request; why that cannot be done, or nothing."""
-        name = ask.process.instance
-        member = self._roster.get(name)
-        if member is None or member.process != ask.process or member.stream is None:
-            return f"{name} is not connected"
-        if not member.looks:
-            return f"the agent of {name} ({member.agent or 'unknown'}) is too old to look again"
-        member.stream.send_look(ask.request)
-        return ""
 
     async def _end_round(self, snapshot: SnapshotId, number: int, one: _Round) -> None:
         try:

@@ -143,15 +143,9 @@ class Rounds:
 
     def _ask(self, ask: AskLook) -> None:
         name, snapshot = ask.process.instance, ask.request.snapshot
-        member = self._roster.get(name)
-        if member is None or member.process != ask.process or member.stream is None:
-            reason = f"{name} is not connected"
-        elif not member.looks:
-            reason = f"the agent of {name} ({member.agent or 'unknown'}) is too old to look again"
-        else:
-            member.stream.send_look(ask.request)
-            return
-        self._untold.append(lambda now: self._verifier.unable(name, reason, now, snapshot))
+        reason = self._roster.send_look(ask)
+        if reason:
+            self._untold.append(lambda now: self._verifier.unable(name, reason, now, snapshot))
 
     def _arm(self) -> None:
         if self._timer is not None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from detector.core.look.verification import AskLook
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.cure import CureRequest
 from stilltrue.protocol.look import LookRequest
@@ -216,6 +217,17 @@ class Roster:
     def all(self) -> list[Member]:
         """Every member, by name."""
         return [self._members[name] for name in sorted(self._members)]
+
+    def send_look(self, ask: AskLook) -> str:
+        """Ask a process to look again; why that cannot be done, or nothing."""
+        name = ask.process.instance
+        member = self._members.get(name)
+        if member is None or member.process != ask.process or member.stream is None:
+            return f"{name} is not connected"
+        if not member.looks:
+            return f"the agent of {name} ({member.agent or 'unknown'}) is too old to look again"
+        member.stream.send_look(ask.request)
+        return ""
 
     def in_excess(self) -> Member | None:
         """Rule 6: the member to forget before another process can be admitted."""

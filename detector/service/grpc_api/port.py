@@ -1,0 +1,54 @@
+"""The gRPC port of the detector and of collectors: the server's options, and binding it, with or without TLS."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+
+from detector.ops.address import address_of
+from detector.ops.logs import Log
+from detector.service.grpc_api.security import Certificates, Files
+
+_INT32_MAX = 2**31 - 1
+
+
+class AddressInUseError(Exception):
+    """The address is in use, or may not be used; the text says what to change."""
+
+
+def new_server(message_bytes_max: int, interceptors: Sequence[grpc.aio.ServerInterceptor] = ()) -> grpc.aio.Server:
+    """A server that shares its port with nobody and tolerates the pings of idle agents."""
+    options: list[tuple[str, Any]] = [
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_receive_message_length", min(_INT32_MAX, message_bytes_max)),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
+        ("grpc.keepalive_permit_without_calls", 1),
+    ]
+    return grpc.aio.server(interceptors=interceptors, options=options)
+
+
+def bind(server: grpc.aio.Server, host: str, port: int, files: Files | None, log: Log) -> int:
+    """Bind the port, with TLS if there are ``files``, and say which it is.
+
+    Raises :class:`AddressInUseError` or :class:`~detector.service.grpc_api.roles.SecurityError`.
+    """
+    address = str(address_of(host, port))
+    try:
+        if files is not None:
+            bound = server.add_secure_port(address, Certificates(files, log).credentials())
+        else:
+            bound = server.add_insecure_port(address)
+    except RuntimeError:
+        bound = 0
+    if not bound:
+        raise AddressInUseError(f"cannot listen on {address}: is it in use? choose another --port (0: any)")
+    return bound
+
+
+def files_of(certificate: Path | None, key: Path | None, client_ca: Path | None) -> Files | None:
+    """The files of a server with TLS; None without a certificate or a key."""
+    return None if certificate is None or key is None else Files(certificate=certificate, key=key, client_ca=client_ca)
