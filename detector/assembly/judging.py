@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from detector.assembly.recent import Recent
 from detector.assembly.records import Answers, Asked, Header, first_by_process
-from detector.core.answer import nobody_reported, undetermined
 from detector.core.look.memory import NOTHING, Memory
 from detector.core.look.verification import AskLook, RoundEffect, Suspicion, Verified, Verifier, idle_of, suspicion_of
-from detector.core.predicate import Predicate, reads_activity
+from detector.core.predicate import Predicate
 from detector.core.protocol.assembler import Assembled, PendingSnapshot
-from detector.core.registry import PluginError, ask, find_predicate, leans_on_idleness
+from detector.core.registry import PluginError, answered, leans_on_idleness, predicate_or_unusable
 from detector.core.scope import views_of
 from detector.core.snapshot import Snapshot
 from detector.core.waits.resolved import Resolved
-from stilltrue.model import Holds, ProcessId, ProcessName, ProcessState, Verdict
+from stilltrue.model import ProcessId, ProcessName, ProcessState, Verdict
 from stilltrue.protocol.report import Report
 
 
@@ -102,21 +101,15 @@ class _Judging:
         return Judged(assembled=newest, verdicts=verdicts, memory=self._verifier.memory)
 
     def _verdicts(self, looked_at: Assembled) -> Iterable[Verdict]:
-        made = {name: self._predicate(name) for name in self._header.predicates}
+        made = {name: predicate_or_unusable(name, self._header.settings.get(name)) for name in self._header.predicates}
         views = self._views(looked_at.snapshot)
         for name, predicate in made.items():
             for at, view in enumerate(views):
-                verdict = _answer(name, predicate, view)
-                if not isinstance(predicate, PluginError) and _leans(predicate, view, verdict):
+                verdict = answered(name, predicate, view)
+                if _leans(predicate, view, verdict):
                     further = self._views(self._idleness(looked_at).snapshot)[at]
-                    verdict = _answer(name, predicate, further)
+                    verdict = answered(name, predicate, further)
                 yield verdict
-
-    def _predicate(self, name: str) -> Predicate | PluginError:
-        try:
-            return find_predicate(name, self._header.settings.get(name))
-        except PluginError as error:
-            return error
 
     def _idleness(self, looked_at: Assembled) -> Assembled:
         """After the second round, which is taken once."""
@@ -164,23 +157,9 @@ class _Judging:
         return views_of(snapshot, self._header.scopes, absent)
 
 
-def _answer(name: str, predicate: Predicate | PluginError, view: Snapshot) -> Verdict:
-    """As the service's evaluator answers, but that no time limit ends it."""
-    if not view.processes:
-        return nobody_reported(name, view)
-    try:
-        if isinstance(predicate, PluginError):
-            raise predicate
-        return replace(ask(predicate, view), predicate=name, snapshot=view.ref)
-    except PluginError as error:
-        return undetermined(name, view.ref, "failed", str(error))
-
-
 def _leans(predicate: Predicate, view: Snapshot, verdict: Verdict) -> bool:
-    idle = idle_of(view)
-    if verdict.holds is not Holds.TRUE or not idle or not reads_activity(predicate):
-        return False
+    """Whether the verdict would not be TRUE if the processes that seem idle were active; also True when that is unknown."""
     try:
-        return leans_on_idleness(predicate, view, verdict, idle)
+        return leans_on_idleness(predicate, view, verdict, idle_of(view))
     except PluginError:
         return True

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any
 
-from detector.core.answer import depends_on_forgotten, fault_of
+from detector.core.answer import depends_on_forgotten, fault_of, nobody_reported, undetermined
 from detector.core.look.assumptions import with_assumptions
 from detector.core.look.evidence import with_evidence
 from detector.core.membership_doubt import withheld
@@ -71,6 +72,29 @@ def find_predicate(name: str, settings: PredicateSettings | None = None) -> Pred
     return made
 
 
+class UnusablePredicate:
+    """Stands for a predicate that cannot be created: it fails when it is asked, and no other does."""
+
+    treats_missing = True
+
+    def __init__(self, name: str, reason: PluginError) -> None:
+        """``reason``: what is wrong with it."""
+        self.name = name
+        self.reason = reason
+
+    def evaluate(self, snapshot: Snapshot) -> Verdict:  # noqa: ARG002 - the protocol's parameter
+        """Raises why the predicate cannot be created."""
+        raise self.reason
+
+
+def predicate_or_unusable(name: str, settings: PredicateSettings | None = None) -> Predicate:
+    """As :func:`find_predicate`, but one that cannot be created is an :class:`UnusablePredicate`."""
+    try:
+        return find_predicate(name, settings)
+    except PluginError as error:
+        return UnusablePredicate(name, error)
+
+
 def find_predicates(names: Sequence[str], settings: Mapping[str, PredicateSettings] = NO_SETTINGS) -> list[Predicate]:
     """The predicates called ``names``, with their ``settings`` by name; raises as :func:`find_predicate`."""
     return [find_predicate(name, settings.get(name)) for name in names]
@@ -102,16 +126,31 @@ def ask(predicate: Predicate, snapshot: Snapshot) -> Verdict:
         When the predicate raises (``SystemExit`` included) or returns something other than a valid verdict.
     """
     verdict = _answer(predicate, snapshot)
-    if snapshot.doubts and leans_on_idleness(predicate, snapshot, verdict, snapshot.doubts):
+    if leans_on_idleness(predicate, snapshot, verdict, snapshot.doubts):
         verdict = _in_doubt(verdict, snapshot)
     else:
         verdict = with_assumptions(with_evidence(verdict, snapshot), snapshot)
     return withheld(verdict, snapshot.membership)
 
 
-def leans_on_idleness(predicate: Predicate, snapshot: Snapshot, verdict: Verdict, processes: Container[ProcessName]) -> bool:
+def answered(name: str, predicate: Predicate, view: Snapshot) -> Verdict:
+    """The verdict of the predicate called ``name`` on a scope's view; UNDETERMINED when nobody reported, or when it fails."""
+    if not view.processes:
+        return nobody_reported(name, view)
+    try:
+        return replace(ask(predicate, view), predicate=name, snapshot=view.ref)
+    except PluginError as error:
+        return undetermined(name, view.ref, "failed", str(error))
+
+
+def may_lean_on_idleness(predicate: Predicate, verdict: Verdict) -> bool:
+    """Whether ``verdict`` is TRUE and may be so because processes are idle."""
+    return verdict.holds is Holds.TRUE and reads_activity(predicate)
+
+
+def leans_on_idleness(predicate: Predicate, snapshot: Snapshot, verdict: Verdict, processes: Collection[ProcessName]) -> bool:
     """Whether ``verdict`` is TRUE and would not be so if ``processes`` were active. Raises as :func:`ask`."""
-    if verdict.holds is not Holds.TRUE or not reads_activity(predicate):
+    if not processes or not may_lean_on_idleness(predicate, verdict):
         return False
     return _answer(predicate, snapshot.with_active(processes)).holds is not Holds.TRUE
 

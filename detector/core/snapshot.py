@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from weakref import WeakKeyDictionary
@@ -57,10 +57,11 @@ class Snapshot:
         unknown = ProcessState()
         return {name: self.processes.get(name, unknown) for name in sorted(named.difference(self.missing))}
 
-    def with_active(self, processes: Container[ProcessName]) -> Snapshot:
+    def with_active(self, processes: Iterable[ProcessName]) -> Snapshot:
         """The same if ``processes`` were active, whatever they say."""
+        active = frozenset(processes)
         states = {
-            name: replace(state, activity=Activity.ACTIVE) if name in processes else state
+            name: replace(state, activity=Activity.ACTIVE) if name in active else state
             for name, state in self.processes.items()
         }
         return replace(self, processes=states, doubts=MappingProxyType({}))

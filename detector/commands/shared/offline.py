@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from detector.commands.shared.time_limit import OverrunError, time_limit
+from detector.core.answer import undetermined
 from detector.core.document.keys import OnUnknownKey, ignore_unknown_key
 from detector.core.document.reader import parse_document
 from detector.core.predicate import Predicate
@@ -15,7 +16,7 @@ from detector.core.registry import PluginError, ask, find_predicate
 from detector.core.scope import scoped
 from detector.core.snapshot import Snapshot
 from detector.core.verdict import write_verdict
-from stilltrue.model import Holds, SnapshotRef, Verdict, Witness
+from stilltrue.model import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,14 +72,14 @@ class OfflineEvaluator:
         """Evaluate the predicate; UNDETERMINED, with the reason, for an empty scope or a failing predicate. Never raises."""
         name = self.question.predicate
         if self.question.scopes and not (view.processes or view.missing):
-            return _unanswered(name, view.ref, "empty", f"no process has the labels {view.ref.scope}")
+            return undetermined(name, view.ref, "empty", f"no process has the labels {view.ref.scope}")
         try:
             with time_limit(self.question.seconds_max):
                 return ask(self.predicate, view)
         except OverrunError as error:
-            return _unanswered(name, view.ref, "overrun", f"{name} {error}")
+            return undetermined(name, view.ref, "overrun", f"{name} {error}")
         except PluginError as error:
-            return _unanswered(name, view.ref, "failed", str(error))
+            return undetermined(name, view.ref, "failed", str(error))
 
     def lines(
         self, text: str, *, file: str, line: int, on_unknown_key: OnUnknownKey = ignore_unknown_key
@@ -98,9 +99,3 @@ class OfflineEvaluator:
 def failures(verdicts: list[Verdict], place: str) -> list[str]:
     """A line for each verdict that the predicate failed to give, with its place in the input."""
     return [f"{place}: {verdict.witness.text}" for verdict in verdicts if verdict.witness.kind in ("failed", "overrun")]
-
-
-def _unanswered(name: str, ref: SnapshotRef, kind: str, text: str) -> Verdict:
-    """An UNDETERMINED verdict for a predicate that failed; other answers are unaffected."""
-    witness = Witness(kind=kind, parties=(), text=text)
-    return Verdict(predicate=name, holds=Holds.UNDETERMINED, witness=witness, snapshot=ref)

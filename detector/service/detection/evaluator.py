@@ -11,12 +11,20 @@ from typing import Any, TypeVar
 
 from detector.core.answer import undetermined
 from detector.core.look.verification import idle_of
-from detector.core.predicate import Predicate, reads_activity
-from detector.core.registry import PluginError, ask, find_predicate, leans_on_idleness, predicate_names
+from detector.core.predicate import Predicate
+from detector.core.registry import (
+    PluginError,
+    UnusablePredicate,
+    ask,
+    leans_on_idleness,
+    may_lean_on_idleness,
+    predicate_names,
+    predicate_or_unusable,
+)
 from detector.core.snapshot import Snapshot
 from detector.ops.logs import Log
 from detector.service.metrics import Metrics
-from stilltrue.model import Holds, Verdict
+from stilltrue.model import Verdict
 
 Answer = TypeVar("Answer")
 
@@ -68,30 +76,12 @@ def _settle(future: asyncio.Future[Any], answer: object, error: Exception | None
         return
 
 
-class Unusable:
-    """Stands for a predicate that cannot be made: it fails when it is asked, and no other does."""
-
-    treats_missing = True
-
-    def __init__(self, name: str, reason: PluginError) -> None:
-        """``reason``: what is wrong with it."""
-        self.name = name
-        self._reason = reason
-
-    def evaluate(self, snapshot: Snapshot) -> Verdict:  # noqa: ARG002 - the protocol's parameter
-        """Raises why the predicate cannot be made."""
-        raise self._reason
-
-
 def installed_predicates(settings: Mapping[str, Mapping[str, Any]], log: Log) -> list[Predicate]:
     """Every predicate that is installed, by name, with its ``settings``; one that cannot be made fails whenever it is asked."""
-    predicates: list[Predicate] = []
-    for name in predicate_names():
-        try:
-            predicates.append(find_predicate(name, settings.get(name)))
-        except PluginError as error:
-            log.warning("predicate unusable", predicate=name, reason=str(error))
-            predicates.append(Unusable(name, error))
+    predicates = [predicate_or_unusable(name, settings.get(name)) for name in predicate_names()]
+    for one in predicates:
+        if isinstance(one, UnusablePredicate):
+            log.warning("predicate unusable", predicate=one.name, reason=str(one.reason))
     return predicates
 
 
@@ -133,7 +123,7 @@ class Evaluator:
         """Whether ``verdict`` would not be TRUE if the processes that seem idle were active; also True when that is unknown."""
         idle = idle_of(snapshot)
         predicate = self._predicates[name]
-        if verdict.holds is not Holds.TRUE or not idle or not reads_activity(predicate):
+        if not idle or not may_lean_on_idleness(predicate, verdict):
             return False
         try:
             answer = self._workers[name].submit(lambda: leans_on_idleness(predicate, snapshot, verdict, idle))
