@@ -20,7 +20,7 @@ from detector.archive.rows.local_state_rows import Row
 from detector.archive.rows.row_decoder import ref_of, snapshot_of
 from detector.archive.rows.row_encoder import verdict_row
 from detector.archive.rows.schema import SNAPSHOTS, VERDICTS
-from detector.core.answer import nobody_reported
+from detector.core.answer import nobody_reported, undetermined
 from detector.core.predicate import Predicate, reads_activity, treats_forgotten
 from detector.core.protocol.assembler import Outcome
 from detector.core.registry import PluginError, ask
@@ -30,7 +30,7 @@ from detector.graph.reduction import reduce
 from detector.predicates.deadlock import Deadlock
 from detector.predicates.evidence.blocked import blocked_verdict
 from detector.predicates.gridlock import Gridlock
-from stilltrue.model import Holds, Verdict, Witness
+from stilltrue.model import Holds, Verdict
 
 WAIT_COLUMNS = (
     "archive",
@@ -171,7 +171,7 @@ def _answers(predicate: Predicate, together: Stacked, rows: _Rows) -> list[Verdi
 def _over(predicate: Predicate) -> Callable[[Stacked], Bools] | None:
     """Which waits are over by themselves for a predicate that begins with the reduction; None for any other predicate."""
     if type(predicate) is Deadlock:
-        return lambda together: _stale(together) | ~np.isnan(together.columns.deadline)
+        return lambda together: together.columns.passing(together.missing)
     if type(predicate) is Gridlock:
         return _stale
     return None
@@ -198,11 +198,4 @@ def _asked(predicate: Predicate, rows: _Rows, at: int) -> Verdict:
     try:
         return ask(predicate, snapshot)
     except PluginError as error:
-        witness = Witness(kind="failed", parties=(), text=str(error))
-        return Verdict(
-            predicate=predicate.name,
-            holds=Holds.UNDETERMINED,
-            witness=witness,
-            snapshot=snapshot.ref,
-            missing=snapshot.missing,
-        )
+        return undetermined(predicate.name, snapshot.ref, "failed", str(error))

@@ -153,6 +153,11 @@ class WaitColumns:
         """(W,) the number of targets of each wait."""
         return np.diff(self.indptr)
 
+    def passing(self, missing: Bools) -> Bools:
+        """(W,) the waits on which no deadlock rests: with a deadline, or of ``missing`` (P,) parties, and so perhaps stale."""
+        stale: Bools = missing[self.waiter]
+        return ~np.isnan(self.deadline) | stale
+
 
 def columns_of_lists(
     *,

@@ -47,10 +47,8 @@ class Deadlock:
 
 def stuck_bounds(snapshot: Snapshot) -> ReductionBounds:
     """The reductions that decide deadlock, from the most pessimistic to the certain one."""
-    waits = snapshot.waits
-    missing = snapshot.of_missing()
-    ended = ~np.isnan(waits.deadline) | missing[waits.waiter] | ended_holders(waits)
-    return bounds(waits, ended=ended, missing=missing, vouched=~waits.uncoloured)
+    waits, missing = snapshot.waits, snapshot.of_missing()
+    return bounds(waits, ended=waits.passing(missing) | ended_holders(waits), missing=missing, vouched=~waits.uncoloured)
 
 
 def ended_holders(waits: WaitColumns) -> Bools:

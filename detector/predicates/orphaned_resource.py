@@ -44,8 +44,7 @@ class OrphanedResource:
 def orphaned_bounds(snapshot: Snapshot) -> ReductionBounds:
     """The reductions that decide it: as for deadlock, but ended holders never move, and the deadlocked are set aside."""
     waits, missing = snapshot.waits, snapshot.of_missing()
-    over = ~np.isnan(waits.deadline) | missing[waits.waiter]
-    found = bounds(waits, ended=over, missing=missing, vouched=~waits.uncoloured)
+    found = bounds(waits, ended=waits.passing(missing), missing=missing, vouched=~waits.uncoloured)
     forever = stuck_bounds(snapshot)
     surely, perhaps = ~forever.certain.free & ~missing, ~forever.pessimistic.free & ~missing
     holders = np.zeros(len(waits.names), np.bool_)

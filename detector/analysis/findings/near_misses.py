@@ -60,7 +60,7 @@ def cores(predicate: str, core: Sequence[PartyName], row: Mapping[str, Any]) -> 
 def near_misses(together: Stacked, among: Bools) -> dict[int, list[Row]]:
     """Near misses of the snapshots ``among`` (S,), by their place in the stack."""
     columns = together.columns
-    lasting = np.isnan(columns.deadline) & ~together.missing[columns.waiter]
+    lasting = ~columns.passing(together.missing)
     parties = len(together.missing)
     labels = strong_components(columns, np.arange(parties), parties, lasting)
     circles = np.flatnonzero(np.bincount(labels, minlength=1)[labels] > 1) if parties else np.empty(0, np.int64)
@@ -77,7 +77,7 @@ def near_misses(together: Stacked, among: Bools) -> dict[int, list[Row]]:
 
 def _near(waits: WaitColumns, circles: Ints, labels: Ints, missing: Bools) -> Iterator[Row]:
     """At most one near miss for each circle of one snapshot: the first party found that keeps it open."""
-    ended = ~np.isnan(waits.deadline) | missing[waits.waiter]
+    ended = waits.passing(missing)
     waiting = np.zeros(len(missing), np.bool_)
     waiting[waits.waiter[~ended]] = True
     rows = np.repeat(np.arange(len(waits)), waits.sizes())
