@@ -42,7 +42,7 @@ from detector.service.kubernetes.service_pods import ServicePods
 from detector.service.metrics import Metrics
 from detector.service.notify import Notifier
 from detector.service.settings import Settings
-from detector.service.standby import first_of, turns
+from detector.service.standby import first_of, leadership_of
 from detector.service.storage.archive_sink import ArchiveSink
 from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.storage.sqlite import ArchiveInUseError, Retention
@@ -175,7 +175,7 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
 async def serve(settings: Settings, started: Callable[[Listening], None]) -> None:
     """Run the service until SIGINT or SIGTERM; ``started`` is called with where it listens.
 
-    Of several with one directory or one Lease, it waits until it is its turn (:mod:`detector.service.standby`).
+    Of several with one directory or one Lease, it waits until it may serve (:mod:`detector.service.standby`).
     """
     gc.collect()
     gc.freeze()  # what was imported stays: no collection looks at it again, and none holds up a verdict for it
@@ -184,17 +184,17 @@ async def serve(settings: Settings, started: Callable[[Listening], None]) -> Non
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    async with turns(settings, Log("stilltrue")) as turn:
+    async with leadership_of(settings, Log("stilltrue")) as leadership:
         while not stop.is_set():
-            await turn.comes(stop)
+            await leadership.acquired(stop)
             if stop.is_set():
                 return
             try:
                 async with running(settings) as listening:
                     started(listening)
-                    await first_of(stop.wait(), turn.ends())
+                    await first_of(stop.wait(), leadership.lost())
             except ArchiveInUseError:
-                if not turn.waits:
+                if not leadership.waits:
                     raise  # else another standby was faster
 
 

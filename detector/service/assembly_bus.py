@@ -6,8 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from detector.assembly.cluster import REPORTS, RESULTS, client
-from detector.service.detection.assembled_elsewhere import Put
 from detector.service.detection.driver import Driver
+from detector.service.detection.remote_assembly import Put
 from detector.service.settings import Settings
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ class AssemblyBus:
 
     def listen(self, driver: Driver) -> None:
         """From now on the driver takes what the assembly says."""
-        if driver.elsewhere is not None:
-            self._consumer = client(self._cluster).RecordConsumer(self._cluster, RESULTS, driver.elsewhere.take)
+        if driver.remote_assembly is not None:
+            self._consumer = client(self._cluster).RecordConsumer(self._cluster, RESULTS, driver.remote_assembly.take)
 
     def close(self) -> None:
         """End; what is under way is written first."""

@@ -24,19 +24,19 @@ from detector.service.settings import Settings
 from detector.service.storage.sqlite import wait_until_free
 
 
-class Turn:
-    """When it is this detector's turn to serve, and until when."""
+class Leadership:
+    """When this detector may serve, and until when."""
 
     def __init__(self, settings: Settings, log: Log, lease: Lease | None) -> None:
         """``lease``: None where the directory alone decides."""
         self.waits = settings.standby or lease is not None
-        """Whether it waits for its turn; else it fails where the directory is in use."""
+        """Whether it waits to be the one that serves; else it fails where the directory is in use."""
         self._settings = settings
         self._log = log
         self._lease = lease
 
-    async def comes(self, stop: asyncio.Event) -> None:
-        """Wait for it, or for ``stop``. Meanwhile probes are answered: alive, and not ready."""
+    async def acquired(self, stop: asyncio.Event) -> None:
+        """Wait until it may serve, or for ``stop``. Meanwhile probes are answered: alive, and not ready."""
         if self.waits:
             async with _probes(self._settings, self._log):
                 self._log.info(
@@ -44,8 +44,8 @@ class Turn:
                 )
                 await first_of(stop.wait(), self._is_free())
 
-    async def ends(self) -> None:
-        """Wait until it is over: the Lease is lost."""
+    async def lost(self) -> None:
+        """Wait until the Lease is lost."""
         if self._lease is None:
             await asyncio.Event().wait()
         else:
@@ -57,20 +57,20 @@ class Turn:
         while True:
             if self._lease is not None:
                 await self._lease.held()
-            await first_of(_directory_is_free(self._settings), self.ends())
+            await first_of(_directory_is_free(self._settings), self.lost())
             if self._lease is None or self._lease.holds:
                 return
 
 
 @contextlib.asynccontextmanager
-async def turns(settings: Settings, log: Log) -> AsyncIterator[Turn]:
-    """What ``settings`` say of waiting. Raises :class:`~detector.service.kubernetes.api.NoClusterError`."""
+async def leadership_of(settings: Settings, log: Log) -> AsyncIterator[Leadership]:
+    """As ``settings`` say. Raises :class:`~detector.service.kubernetes.api.NoClusterError`."""
     if not settings.standby_lease:
-        yield Turn(settings, log, None)
+        yield Leadership(settings, log, None)
         return
     server = ApiServer.of_cluster(os.environ, wanted="--standby-lease", instead="; on one machine, use --standby")
     async with leasing(server, settings.standby_lease, settings.standby_lease_seconds, log) as lease:
-        yield Turn(settings, log, lease)
+        yield Leadership(settings, log, lease)
 
 
 async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:

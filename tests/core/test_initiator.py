@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from detector.core.protocol.assembler import ENTRIES_PER_MEMBER, Outcome, Refusal
-from detector.core.protocol.initiator import COMING_SECONDS, Begin, Effect, Ended, Finish, Initiator, Refuse, Timing
+from detector.core.protocol.initiator import COMING_SECONDS, Assemble, Begin, Effect, Finish, Initiator, Refuse, Timing
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
@@ -46,7 +46,7 @@ def _sentence(effect: Effect) -> str:
             missing = " ".join(assembled.snapshot.missing)
             said = f"finish {assembled.snapshot.ref.id} {assembled.outcome.value}" + (f" without {missing}" if missing else "")
             return said + "".join(f" for {ticket}" for ticket in tickets)
-        case Ended(pending=pending, tickets=tickets):
+        case Assemble(pending=pending, tickets=tickets):
             return f"ended {pending.id}" + "".join(f" for {ticket}" for ticket in tickets)
         case Refuse(process=process, reason=reason):
             return f"refuse {process}: {reason.value}"
@@ -63,7 +63,7 @@ def test_a_large_snapshot_ends_for_others_to_assemble_and_the_next_goes_on_from_
     report = story.recorders["c"].marked(SnapshotId(1), 1.2)
     assert report is not None
     (ended,) = story.initiator.reported(report, 1.2)
-    assert isinstance(ended, Ended)
+    assert isinstance(ended, Assemble)
     assert ended.tickets == (7,)
     assembled = ended.assembled()
     assert (assembled.outcome, assembled.snapshot.ref.ended) == (Outcome.COMPLETE, 1.2)
@@ -176,7 +176,7 @@ def test_a_snapshot_with_the_waits_of_a_fleet_is_assembled_elsewhere_as_that_of_
         kinds.append(type(ended))
         for each in range(2 * ENTRIES_PER_MEMBER):
             story.recorders["a"].waits(PartyName(f"a/{each}"), (), float(number))
-    assert kinds == [Finish, Ended]
+    assert kinds == [Finish, Assemble]
 
 
 def test_processes_that_request_snapshots_take_no_place_from_questions() -> None:

@@ -43,8 +43,8 @@ async def wait_of(task: asyncio.Task[Any]) -> SeenWait:
 
     def read() -> SeenWait | None:
         scene = LiveScene(Parties(ProcessName("here")), time.time())
-        stand = scene.stands_of_tasks().get(task)
-        return None if stand is None else resolve(stand, scene)
+        stack = scene.stacks_of_tasks().get(task)
+        return None if stack is None else resolve(stack, scene)
 
     while (found := await asyncio.to_thread(read)) is None:
         await asyncio.sleep(0.01)

@@ -82,7 +82,7 @@ class Finish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class Assemble:
     """A large snapshot has ended ``at`` this time: assemble it (anywhere), and tell :meth:`Initiator.assembled` the result."""
 
     pending: PendingSnapshot
@@ -103,7 +103,7 @@ class Refuse:
     reason: Refusal
 
 
-Effect = Begin | Finish | Ended | Refuse
+Effect = Begin | Finish | Assemble | Refuse
 
 
 class Initiator:
@@ -368,13 +368,13 @@ class Initiator:
         over = [one for one in self._pending.values() if not one.awaited or (late and now >= self._deadline(one))]
         return [self._finish(pending, now) for pending in over]
 
-    def _finish(self, pending: PendingSnapshot, now: float) -> Finish | Ended:
+    def _finish(self, pending: PendingSnapshot, now: float) -> Finish | Assemble:
         del self._pending[pending.id]
         if now > pending.begun + self.timing.period_seconds:
             self._rest(pending.begun, now)
         self._suspects.update(name for name in pending.missing() if name in self._members)
         self._suspects.intersection_update(self._members)
-        ended = Ended(pending=pending, at=now, earlier=self._resolved, tickets=self._tickets.pop(pending.id))
+        ended = Assemble(pending=pending, at=now, earlier=self._resolved, tickets=self._tickets.pop(pending.id))
         if pending.weight >= self._apart_min:
             return ended
         assembled = ended.assembled()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from detector.core.protocol.assembler import Assembled
-from detector.core.protocol.initiator import Ended, Initiator
+from detector.core.protocol.initiator import Assemble, Initiator
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.service.detection.evaluator import WorkerThread
@@ -28,13 +28,13 @@ class Assembling:
         clock: Clock,
         metrics: Metrics,
         log: Log,
-        elsewhere: bool = False,
+        remote: bool = False,
     ) -> None:
         """``initiator`` says what has ended, and is told what came of it.
 
-        ``elsewhere``: snapshots are assembled and judged by another process; here it is only known who reported.
+        ``remote``: snapshots are assembled and judged by another process; here it is only known who reported.
         """
-        self._elsewhere = elsewhere
+        self._remote = remote
         self._initiator = initiator
         self._verdicts = verdicts
         self._clock = clock
@@ -44,10 +44,10 @@ class Assembling:
         self.missed: frozenset[ProcessName] = frozenset()
         """The members that did not report to the newest snapshot."""
 
-    async def judge(self, ended: Ended) -> None:
+    async def judge(self, ended: Assemble) -> None:
         """Assemble a large snapshot, and judge it. Never raises: one that cannot be assembled must not end the service."""
         try:
-            if self._elsewhere:
+            if self._remote:
                 assembled = ended.pending.attended(ended.at)
             else:
                 assembled = await self._worker.submit(ended.assembled)

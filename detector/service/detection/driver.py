@@ -14,12 +14,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, assert_never
 
 from detector.core.protocol.assembler import Assembled
-from detector.core.protocol.initiator import Begin, Effect, Ended, Finish, Initiator, Refuse
+from detector.core.protocol.initiator import Assemble, Begin, Effect, Finish, Initiator, Refuse
 from detector.core.times import duration, write_time
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.ops.patience import Patience
-from detector.service.detection.assembled_elsewhere import AssembledElsewhere, Looks, Put
 from detector.service.detection.assembling import APART_MIN, Assembling
 from detector.service.detection.current_verdicts import CurrentVerdicts
 from detector.service.detection.evaluator import Evaluator
@@ -28,6 +27,7 @@ from detector.service.detection.membership.colour_budget import ColourBudget
 from detector.service.detection.membership.coverage import Membership
 from detector.service.detection.membership.members import Member, MemberRecord, MemberState, Roster
 from detector.service.detection.pending_asks import PendingAsks
+from detector.service.detection.remote_assembly import Looks, Put, RemoteAssembly
 from detector.service.detection.snapshot_verdicts import SnapshotVerdicts
 from detector.service.detection.verification_rounds import Rounds
 from detector.service.metrics import Metrics
@@ -60,7 +60,7 @@ class Driver:
         archive_sink: ArchiveSink | None = None,
         put: Put | None = None,
     ) -> None:
-        """``snapshot_store`` says which snapshot id is the first that was never given; ``put``: see ``AssembledElsewhere``."""
+        """``snapshot_store`` says which snapshot id is the first that was never given; ``put``: see ``RemoteAssembly``."""
         self.roster = Roster(
             lease_seconds=settings.lease_seconds, members_max=settings.members_max, forget_seconds=settings.forget_seconds
         )
@@ -80,10 +80,10 @@ class Driver:
         self.unread: Callable[[], bool] = lambda: False
         """Whether markers wait to be written, or reports to be read: nobody is late meanwhile."""
         self._rounds = Rounds(roster=self.roster, clock=clock, settings=settings, metrics=metrics, patience=self._patience)
-        self.elsewhere = put and AssembledElsewhere(
+        self.remote_assembly = put and RemoteAssembly(
             put=put, roster=self.roster, predicates=evaluator.names, settings=settings, clock=clock, log=log
         )
-        self._looks = Looks(self._rounds, self.elsewhere)
+        self._looks = Looks(self._rounds, self.remote_assembly)
         self._verdicts = SnapshotVerdicts(
             settings=settings,
             clock=clock,
@@ -98,11 +98,11 @@ class Driver:
             archive_sink=archive_sink,
             metrics=metrics,
             log=log,
-            elsewhere=self.elsewhere,
+            remote_assembly=self.remote_assembly,
             shown=self._shown,
         )
         self._assembling = Assembling(
-            initiator=self._initiator, verdicts=self._verdicts, clock=clock, metrics=metrics, log=log, elsewhere=put is not None
+            initiator=self._initiator, verdicts=self._verdicts, clock=clock, metrics=metrics, log=log, remote=put is not None
         )
         self._known_request_at = -math.inf
         self._under_way: set[SnapshotId] = set()
@@ -310,7 +310,7 @@ class Driver:
                     else:
                         self._assembling.take(assembled)
                         self._judge(self._verdicts.judge(assembled, tickets))
-                case Ended():
+                case Assemble():
                     self._ended(effect.pending.id)
                     self._judge(self._assembling.judge(effect))
                 case Refuse(reason=reason):

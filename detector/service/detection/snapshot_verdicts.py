@@ -14,13 +14,13 @@ from detector.core.scope import views_of
 from detector.core.snapshot import Snapshot
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
-from detector.service.detection.assembled_elsewhere import AssembledElsewhere, NoResultError
 from detector.service.detection.current_verdicts import CurrentVerdicts, Key, key_of
 from detector.service.detection.evaluator import Evaluator
 from detector.service.detection.incident.incidents import Incidents
 from detector.service.detection.membership.coverage import Membership
 from detector.service.detection.membership.members import Roster
 from detector.service.detection.pending_asks import PendingAsks
+from detector.service.detection.remote_assembly import NoResultError, RemoteAssembly
 from detector.service.detection.verification_rounds import Rounds
 from detector.service.metrics import Metrics
 from detector.service.settings import Settings
@@ -51,14 +51,14 @@ class SnapshotVerdicts:
         archive_sink: ArchiveSink | None,
         metrics: Metrics,
         log: Log,
-        elsewhere: AssembledElsewhere | None = None,
+        remote_assembly: RemoteAssembly | None = None,
         shown: Callable[[Assembled], None] = lambda _: None,
     ) -> None:
         """The parts that judge, and those that publish.
 
-        ``elsewhere``: who judges instead of them; ``shown`` is called with what came of a snapshot there.
+        ``remote_assembly``: who judges instead of them; ``shown`` is called with what came of a snapshot there.
         """
-        self._elsewhere = elsewhere
+        self._remote_assembly = remote_assembly
         self._shown = shown
         self._scopes = settings.scopes
         self._clock = clock
@@ -84,8 +84,8 @@ class SnapshotVerdicts:
 
     async def _judge_all(self, assembled: Assembled, tickets: tuple[int, ...]) -> None:
         """Verify first, if there is anything to verify; take a second round when a TRUE depends on idleness."""
-        if self._elsewhere is not None:
-            await self._judge_elsewhere(self._elsewhere, assembled, tickets)
+        if self._remote_assembly is not None:
+            await self._judge_remotely(self._remote_assembly, assembled, tickets)
             return
         seen = _Seen(await self._rounds.of_waits(assembled), self._rounds)
         self._snapshot_store.taken(seen.looked_at)
@@ -97,11 +97,11 @@ class SnapshotVerdicts:
         newest = replace(seen.newest, snapshot=replace(seen.newest.snapshot, membership=tuple(seen.doubts)))
         self.keep(newest, tuple(verdict for verdict, _ in given), pinned=changed)
 
-    async def _judge_elsewhere(self, elsewhere: AssembledElsewhere, attended: Assembled, tickets: tuple[int, ...]) -> None:
+    async def _judge_remotely(self, remote_assembly: RemoteAssembly, attended: Assembled, tickets: tuple[int, ...]) -> None:
         """Have another process assemble and judge; what it says is qualified and published here, as if it were ours."""
         watched = sorted({PartyName(key[0]) for incident in self._incidents.open_ones() for key in incident.keys})
         try:
-            result = await elsewhere.result(attended, watched)
+            result = await remote_assembly.result(attended, watched)
         except NoResultError as error:
             self._log.warning("no result", snapshot=attended.snapshot.ref.id, reason=str(error))
             views = self._views(attended.snapshot)
@@ -124,7 +124,7 @@ class SnapshotVerdicts:
     def keep(self, assembled: Assembled, verdicts: tuple[Verdict, ...], *, pinned: bool) -> None:
         """Store and archive a finished snapshot."""
         self._snapshot_store.finished(assembled, verdicts, pinned=pinned)
-        if self._archive_sink is not None and self._elsewhere is None:
+        if self._archive_sink is not None and self._remote_assembly is None:
             absent = {name: self._roster.get(name) for name in assembled.snapshot.missing}
             self._archive_sink.finished(
                 assembled, verdicts, {name: member.process for name, member in absent.items() if member}

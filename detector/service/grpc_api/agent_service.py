@@ -28,9 +28,9 @@ from detector.service.grpc_api.agent_stream import (
     NEWS_PER_TURN,
     AgentStream,
     Context,
+    LoopThrottle,
     Pace,
     ReplacedError,
-    Turns,
 )
 from detector.service.grpc_api.relay import RelayedContext
 from detector.service.grpc_api.report_checks import (
@@ -91,7 +91,7 @@ class AgentServicer:
         self._clock = clock
         self._metrics = metrics
         self._log = log
-        self._news, self._writes = Turns(NEWS_PER_TURN), Turns(MARKERS_PER_TURN)
+        self._news, self._writes = LoopThrottle(NEWS_PER_TURN), LoopThrottle(MARKERS_PER_TURN)
         self._decoding = asyncio.Lock()
         driver.unread = lambda: self._news.crowded() or self._writes.crowded() or self._decoding.locked()
 
@@ -234,7 +234,7 @@ class AgentServicer:
             self._driver.reported(member, report)
             return
         self._driver.heard(member)
-        await self._news.mine()
+        await self._news.turn()
         if (message := await self._apart(size, partial(self._message, found))) is not None:
             await self._take_report(member, message, reader, found, size)
         elif not data:

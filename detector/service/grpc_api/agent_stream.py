@@ -66,7 +66,7 @@ class Pace:
         return max(0.0, self._next - now)
 
 
-class Turns:
+class LoopThrottle:
     """Limits the expensive work in one turn of the event loop; the rest waits for the next turns, in the order of arrival."""
 
     def __init__(self, most: int) -> None:
@@ -80,7 +80,7 @@ class Turns:
         """Whether somebody waits for a turn, or did a moment ago: an answer to what was written then is on its way."""
         return bool(self._waiting) or asyncio.get_running_loop().time() < self._crowded_at + CROWDED_SECONDS
 
-    async def mine(self) -> None:
+    async def turn(self) -> None:
         """Wait for a turn."""
         if self._left and not self._waiting:
             self._left -= 1
@@ -111,10 +111,10 @@ class Turns:
 class AgentStream:
     """The stream to one agent. At most one marker waits, the newest, which serves all before it; none precedes the welcome."""
 
-    def __init__(self, context: Context, turns: Turns) -> None:
-        """``context`` of the call whose handler makes this; ``turns``: in which it writes."""
+    def __init__(self, context: Context, throttle: LoopThrottle) -> None:
+        """``context`` of the call whose handler makes this; ``throttle``: when it may write."""
         self._context = context
-        self._turns = turns
+        self._throttle = throttle
         self._handler = asyncio.current_task()
         self._marker: SnapshotId | None = None
         self._settled: Sequence[CallNumber] = ()
@@ -172,7 +172,7 @@ class AgentStream:
             self._writer = asyncio.get_running_loop().create_task(self._write())
 
     async def _write(self) -> None:
-        await self._turns.mine()
+        await self._throttle.turn()
         while (message := self._next()) is not None:
             try:
                 await self._context.write(message)

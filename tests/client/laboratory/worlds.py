@@ -23,8 +23,8 @@ from stilltrue import Agent
 from stilltrue.model import has_ended
 from stilltrue.protocol.report import PartyTarget
 from stilltrue.runtime.introspection.frames import innermost_frames
+from stilltrue.runtime.seen.call_stack import where_is
 from stilltrue.runtime.seen.left import locks as left_locks
-from stilltrue.runtime.seen.standing import where_is
 from tests.client.laboratory.mutants import MUTANTS, broken
 from tests.client.laboratory.programs import program
 from tests.client.look.worlds import look_at, of, report_of

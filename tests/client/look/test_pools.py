@@ -21,7 +21,7 @@ import urllib3
 
 from stilltrue import Agent
 from stilltrue.runtime.seen.scene import LiveScene
-from stilltrue.runtime.seen.wait import Ended, SeenWait
+from stilltrue.runtime.seen.wait import EndedHolder, SeenWait
 
 SIZE = 2
 SECONDS_MAX = 30.0
@@ -149,7 +149,7 @@ def start(take: Take) -> tuple[set[int], list[Any]]:
 
 def waits_of(agent: Agent, idents: set[int]) -> list[SeenWait]:
     scene = LiveScene(agent.parties, time.time())
-    found = [scene.wait_of(scene.stands()[ident]) for ident in idents if ident in scene.stands()]
+    found = [scene.wait_of(scene.stacks()[ident]) for ident in idents if ident in scene.stacks()]
     return [wait for wait in found if wait is not None]
 
 
@@ -332,7 +332,7 @@ def test_what_ended_threads_have_left_behind_is_lost(make: Make, agent: Agent, p
     left_behind(take, id)
     gc.collect()
     waits = until(waiter(agent, take), lambda waits: bool(waits and waits[0].enders))
-    assert [type(one) for one in waits[0].enders or ()] == [Ended]
+    assert [type(one) for one in waits[0].enders or ()] == [EndedHolder]
 
 
 @pytest.mark.parametrize("make", [of_redis, of_httpx])

@@ -26,12 +26,12 @@ from stilltrue.runtime.introspection.tasks import Awaited, Task, awaiters, block
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.owned_shares import OwnedShares
 from stilltrue.runtime.parties import Parties
+from stilltrue.runtime.seen.call_stack import where_is
 from stilltrue.runtime.seen.databases.sessions import Sessions
 from stilltrue.runtime.seen.left.locks import LeftLocks
 from stilltrue.runtime.seen.reachability.waits import ReachedWaits, Reported
 from stilltrue.runtime.seen.scene import LiveScene
-from stilltrue.runtime.seen.standing import where_is
-from stilltrue.runtime.seen.wait import SeenWait, Stand
+from stilltrue.runtime.seen.wait import CallStack, SeenWait
 
 EndingTarget = PartyTarget | ResourceTarget
 _Same = Callable[[Mapping[int, FrameType]], bool]
@@ -114,8 +114,8 @@ class Observer:
     def _stopped(self, now: float) -> dict[PartyName, float]:
         """Those who serve a call of a server that is being stopped: the call ends by itself."""
         places = Places(self._parties)
-        stand = (*places.threads.values(), *(places.of_task(task, party) for task, party in self._parties.tasks()))
-        return {place.party: now for place in stand if place.party is not None and places.is_of_stopping_server(place)}
+        stack = (*places.threads.values(), *(places.of_task(task, party) for task, party in self._parties.tasks()))
+        return {place.party: now for place in stack if place.party is not None and places.is_of_stopping_server(place)}
 
     def _observe(self, known: list[tuple[Task, PartyName]], now: float, workers: LiveScene) -> Observation:
         blocked = workers.blocked()
@@ -257,18 +257,18 @@ class Observer:
     # -- telling -------------------------------------------------------------------------------------------------------
 
     def _waits(
-        self, seen: dict[Task, _Seen], blocked: list[tuple[PartyName, Stand, SeenWait]], now: float, workers: LiveScene
+        self, seen: dict[Task, _Seen], blocked: list[tuple[PartyName, CallStack, SeenWait]], now: float, workers: LiveScene
     ) -> tuple[LocalWait, ...]:
         read_waits = [(one, among) for one in seen.values() if (among := _among(one, seen, workers)) is not None]
         self._before, self._numbers, self._seen, self._handles = self._numbers, {}, {}, {}
         self.of_shares = frozenset()
         waits = [self._wait_of_task(one, among, now) for one, among in read_waits]
         waits += [self._wait_for_loop(one, *one.holder, now) for one in seen.values() if one.holder is not None]
-        for party, stand, wait in blocked:
-            known = () if not (wait.once or wait.same) and workers.has_moved(stand.ident) else _enders(wait, workers)
+        for party, stack, wait in blocked:
+            known = () if not (wait.once or wait.same) and workers.has_moved(stack.ident) else _enders(wait, workers)
             others = known != (PartyTarget(party=party),)
-            if known and (others or stand.ident in workers.loops() or stand.ident in (wait.enders or ())):
-                waits.append(self._wait_of_thread(party, stand, wait, known, now, workers))
+            if known and (others or stack.ident in workers.loops() or stack.ident in (wait.enders or ())):
+                waits.append(self._wait_of_thread(party, stack, wait, known, now, workers))
         self.waiting = frozenset(wait.waiter for wait in waits)
         return tuple(sorted(waits, key=lambda wait: wait.number))
 
@@ -322,9 +322,15 @@ class Observer:
         return replace(found, needs=needs, uncoloured=True, what=_text(one.wait, among))
 
     def _wait_of_thread(
-        self, party: PartyName, stand: Stand, wait: SeenWait, among: tuple[EndingTarget, ...], now: float, workers: LiveScene
+        self,
+        party: PartyName,
+        stack: CallStack,
+        wait: SeenWait,
+        among: tuple[EndingTarget, ...],
+        now: float,
+        workers: LiveScene,
     ) -> LocalWait:
-        weak, ident = OwnRef(wait.on), stand.ident
+        weak, ident = OwnRef(wait.on), stack.ident
         where = None if wait.once or wait.same is not None else workers.where_now(ident)
 
         own = wait.same

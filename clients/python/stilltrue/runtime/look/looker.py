@@ -73,7 +73,7 @@ class Looker:
         return unaccounted(places, served, live.covered)
 
     def _see(self, places: Places, parties: Iterable[PartyName], carried: Container[PartyName]) -> dict[PartyName, Found]:
-        stand = [place for party in parties if (place := places.find(party)) is not None]
+        stack = [place for party in parties if (place := places.find(party)) is not None]
         search = Search(
             places,
             self._open_calls(),
@@ -82,19 +82,19 @@ class Looker:
             self._waiting(),
             carried,
             self._observer.handles_of,
-            self._waits_for_shares(stand),
+            self._waits_for_shares(stack),
             self._observer.sessions,
         )
-        return search.find(stand)
+        return search.find(stack)
 
-    def _waits_for_shares(self, stand: Iterable[Place]) -> dict[PartyName, SeenWait | None]:
+    def _waits_for_shares(self, stack: Iterable[Place]) -> dict[PartyName, SeenWait | None]:
         """The waits for what others may give back, read anew: nothing of the application's is kept in between."""
         now = self._live.clock()
         scene = LiveScene(self._parties, now, WALK_SECONDS_MAX, left=self._observer.left.at_look(now))
         waits: dict[PartyName, SeenWait | None] = {}
-        for place in stand:
+        for place in stack:
             if place.party is not None and place.party in self._observer.of_shares:
-                at = None if place.ident == 0 else scene.stands().get(place.ident)
+                at = None if place.ident == 0 else scene.stacks().get(place.ident)
                 wait = scene.wait_of(at) if at is not None else None if place.task is None else scene.wait_of_task(place.task)
                 waits[place.party] = wait if wait is not None and wait.enders else None
         return waits

@@ -25,9 +25,9 @@ from stilltrue.runtime.introspection.places import STACK_LENGTH_MAX
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
+from stilltrue.runtime.seen.call_stack import where_is
 from stilltrue.runtime.seen.scene import LiveScene
-from stilltrue.runtime.seen.standing import where_is
-from stilltrue.runtime.seen.wait import SeenWait, Stand
+from stilltrue.runtime.seen.wait import CallStack, SeenWait
 
 PARTIES_MAX = 500
 """Parties that are reported; the unexplained come first."""
@@ -40,10 +40,10 @@ class Places:
     threads: Mapping[int, tuple[object, ...]]
     tasks: Mapping[int, tuple[OwnRef, OwnRef]]
 
-    def has(self, stand: Stand) -> bool:
+    def has(self, stack: CallStack) -> bool:
         """Whether a task hung on the very same future."""
-        task, future = self.tasks.get(id(stand.task), (None, None))
-        return task is not None and future is not None and task() is stand.task and future() is stand.future is not None
+        task, future = self.tasks.get(id(stack.task), (None, None))
+        return task is not None and future is not None and task() is stack.task and future() is stack.future is not None
 
 
 class Stacks:
@@ -70,23 +70,23 @@ class Stacks:
         return self._places(self._scene())
 
     def _places(self, scene: LiveScene) -> Places:
-        tasks = scene.stands_of_tasks().items()
+        tasks = scene.stacks_of_tasks().items()
         return Places(
-            {ident: _place(stand) for ident, stand in scene.stands().items()},
-            {id(task): (OwnRef(task), OwnRef(stand.future)) for task, stand in tasks if stand.future is not None},
+            {ident: _place(stack) for ident, stack in scene.stacks().items()},
+            {id(task): (OwnRef(task), OwnRef(stack.future)) for task, stack in tasks if stack.future is not None},
         )
 
     def standing(self, before: Places) -> list[StandingParty]:
         """Those that are where they were ``before``."""
         scene, recorded = self._scene(), self._recorded()
         found = []
-        for ident, stand in scene.stands().items():
+        for ident, stack in scene.stacks().items():
             was = before.threads.get(ident, ())
-            if was[:2] == _place(stand)[:2] and _is_shown(stand, scene):
-                one = self._of_thread(stand, scene, recorded, moved=was != _place(stand))
+            if was[:2] == _place(stack)[:2] and _is_shown(stack, scene):
+                one = self._of_thread(stack, scene, recorded, moved=was != _place(stack))
                 found += [] if one is None else [one]
-        hung = [stand for stand in scene.stands_of_tasks().values() if before.has(stand)]
-        return found + [one for stand in hung if (one := self._of_task(stand, scene, recorded)) is not None]
+        hung = [stack for stack in scene.stacks_of_tasks().values() if before.has(stack)]
+        return found + [one for stack in hung if (one := self._of_task(stack, scene, recorded)) is not None]
 
     def _scene(self) -> LiveScene:
         return LiveScene(self._parties, self._live.clock())
@@ -101,50 +101,50 @@ class Stacks:
         return calls | waits
 
     def _of_thread(
-        self, stand: Stand, scene: LiveScene, recorded: Mapping[PartyName, str], *, moved: bool
+        self, stack: CallStack, scene: LiveScene, recorded: Mapping[PartyName, str], *, moved: bool
     ) -> StandingParty | None:
         """``moved``: it has run meanwhile, as gRPC's waits do."""
-        party = scene.party_of(stand.ident)
+        party = scene.party_of(stack.ident)
         return (
             None
             if party is None or (moved and party not in recorded)
-            else _standing(party, stand, scene.wait_of(stand), scene, recorded)
+            else _standing(party, stack, scene.wait_of(stack), scene, recorded)
         )
 
-    def _of_task(self, stand: Stand, scene: LiveScene, recorded: Mapping[PartyName, str]) -> StandingParty | None:
-        task = stand.task
-        if task is None or compat.is_grpc_task(task) or not any(is_application(frame.f_code) for frame in stand.frames):
+    def _of_task(self, stack: CallStack, scene: LiveScene, recorded: Mapping[PartyName, str]) -> StandingParty | None:
+        task = stack.task
+        if task is None or compat.is_grpc_task(task) or not any(is_application(frame.f_code) for frame in stack.frames):
             return None
         party = scene.party_of(task)
-        return None if party is None else _standing(party, stand, scene.wait_of_task(task), scene, recorded)
+        return None if party is None else _standing(party, stack, scene.wait_of_task(task), scene, recorded)
 
 
-def _place(stand: Stand) -> tuple[object, ...]:
-    return where_is(stand.ident, stand.frames[0])
+def _place(stack: CallStack) -> tuple[object, ...]:
+    return where_is(stack.ident, stack.frames[0])
 
 
-def _is_shown(stand: Stand, scene: LiveScene) -> bool:
+def _is_shown(stack: CallStack, scene: LiveScene) -> bool:
     """Rule 3."""
-    if any(compat.loop_in(frame) is not None for frame in stand.frames) and stand.ident not in scene.loops():
+    if any(compat.loop_in(frame) is not None for frame in stack.frames) and stack.ident not in scene.loops():
         return False
-    return any(is_application(frame.f_code) for frame in stand.frames)
+    return any(is_application(frame.f_code) for frame in stack.frames)
 
 
 def _standing(
-    party: PartyName, stand: Stand, wait: SeenWait | None, scene: LiveScene, recorded: Mapping[PartyName, str]
+    party: PartyName, stack: CallStack, wait: SeenWait | None, scene: LiveScene, recorded: Mapping[PartyName, str]
 ) -> StandingParty:
-    frames = [frame for frame in stand.frames if is_application(frame.f_code)] or list(stand.frames)
-    stack = tuple(position_of(frame) for frame in frames[:STACK_LENGTH_MAX])
+    frames = [frame for frame in stack.frames if is_application(frame.f_code)] or list(stack.frames)
+    positions = tuple(position_of(frame) for frame in frames[:STACK_LENGTH_MAX])
     if party in recorded:
-        return StandingParty(party=party, blocked_in=recorded[party], stack=stack)
+        return StandingParty(party=party, blocked_in=recorded[party], stack=positions)
     if wait is None:
-        inner = stand.frames[0].f_code
+        inner = stack.frames[0].f_code
         where = "" if is_application(inner) else inner.co_qualname
-        return StandingParty(party=party, blocked_in=where, stack=stack, unexplained=True)
+        return StandingParty(party=party, blocked_in=where, stack=positions, unexplained=True)
     named = [ender.resource for ender in wait.enders or () if isinstance(ender, ResourceTarget)]
     if named:  # who holds that may be in another process
-        return StandingParty(party=party, blocked_in=wait.what.format(" or ".join(named)), stack=stack)
+        return StandingParty(party=party, blocked_in=wait.what.format(" or ".join(named)), stack=positions)
     known = [scene.party_of(ender) for ender in wait.enders or () if not isinstance(ender, ResourceTarget)]
     enders = tuple(dict.fromkeys(ender for ender in known if ender is not None)) if None not in known else ()
     what = wait.what.format(" or ".join(enders) or "nobody known")
-    return StandingParty(party=party, blocked_in=what, held_by=enders, stack=stack, unexplained=not enders)
+    return StandingParty(party=party, blocked_in=what, held_by=enders, stack=positions, unexplained=not enders)

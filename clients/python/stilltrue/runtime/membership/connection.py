@@ -24,9 +24,9 @@ from stilltrue.protocol.stacks import StacksFound
 from stilltrue.protocol.wire.report import report_to_wire
 from stilltrue.protocol.wire.values import process_to_wire
 from stilltrue.runtime.membership.credentials import Security
+from stilltrue.runtime.membership.detector_requests import DetectorRequests
 from stilltrue.runtime.membership.differences import Differences
 from stilltrue.runtime.membership.leases import Leases
-from stilltrue.runtime.membership.questions import Questions
 from stilltrue.runtime.membership.triggers import SnapshotRequests
 from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.transport.transport import Transport
@@ -99,7 +99,7 @@ class Connection:
         when reports have been sent.
         """
         self._live = live
-        self._questions = Questions(live, self._ring, look, cure, stacks)
+        self._detector_requests = DetectorRequests(live, self._ring, look, cure, stacks)
         self._rename = rename
         self._sight = sight
         self._transport = transport
@@ -295,7 +295,7 @@ class Connection:
             self.welcomed.set()
             _LOGGER.info("detector joined: address=%s name=%s", self._address, response.welcome.detector)
         else:
-            self._questions.heard(response)
+            self._detector_requests.handle(response)
 
     def _tick_seconds(self) -> float:
         """When to look for parties that are blocked for long again.
@@ -325,8 +325,8 @@ class Connection:
             agent=f"python/{__version__}",
             reactive=self._settings.reactive,
             looks=True,
-            cures=self._questions.cures,
-            stacks=self._questions.stacks,
+            cures=self._detector_requests.cures,
+            stacks=self._detector_requests.stacks,
             sight=None if self._sight is None else pb.Sight(**self._sight()),
         )
         self._leases = leases = Leases(hello, time.monotonic())
@@ -342,7 +342,7 @@ class Connection:
             for report in self._reports():
                 leases.reported()
                 yield differences.request(report) if self._takes_differences else pb.ConnectRequest(report=report)
-            yield from self._questions.answers()
+            yield from self._detector_requests.answers()
             if self._closing.is_set():
                 yield pb.ConnectRequest(goodbye=pb.Goodbye())
                 self._said_goodbye.set()

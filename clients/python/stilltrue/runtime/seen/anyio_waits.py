@@ -17,17 +17,17 @@ from typing import Any
 
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
-from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
+from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
 _BACKEND = "anyio/_backends/_asyncio.py"
 _OUTERMOST_MAX = 8
 _CALLED = "BaseHTTPMiddleware.__call__.<locals>.call_next.<locals>.coro"
 
 
-def _read_thread(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
+def _read_thread(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
     """Rule 1."""
-    future = variables_of(stand.frames[at]).get("future")
-    if stand.task is None or future is None or future is not stand.future:
+    future = variables_of(stack.frames[at]).get("future")
+    if stack.task is None or future is None or future is not stack.future:
         return None
     workers = scene.once(__name__, lambda: _workers(scene))
     ident = workers.get(id(future))
@@ -39,8 +39,8 @@ def _read_thread(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
 def _workers(scene: Scene) -> dict[int, int]:
     """By ``id`` of the future that it completes, the thread of anyio's that runs a function."""
     found: dict[int, int] = {}
-    for ident, stand in scene.stands().items():
-        for frame in stand.frames[-_OUTERMOST_MAX:]:
+    for ident, stack in scene.stacks().items():
+        for frame in stack.frames[-_OUTERMOST_MAX:]:
             code = frame.f_code
             if code.co_qualname == "WorkerThread.run" and code.co_filename.replace("\\", "/").endswith(_BACKEND):
                 future = variables_of(frame).get("future")
@@ -49,11 +49,11 @@ def _workers(scene: Scene) -> dict[int, int]:
     return found
 
 
-def _read_limiter(stand: Stand, at: int, _: Scene) -> SeenWait | None:
+def _read_limiter(stack: CallStack, at: int, _: Scene) -> SeenWait | None:
     """Rule 2."""
-    names = variables_of(stand.frames[at])
+    names = variables_of(stack.frames[at])
     limiter, event = names.get("self"), names.get("event")
-    if stand.task is None or stand.future is None or event is None:
+    if stack.task is None or stack.future is None or event is None:
         return None
     borrowers, total = attribute_of(limiter, "_borrowers"), attribute_of(limiter, "_total_tokens")
     if type(borrowers) is not set or not isinstance(total, int | float):
@@ -62,44 +62,44 @@ def _read_limiter(stand: Stand, at: int, _: Scene) -> SeenWait | None:
     if len(holders) < total or not all(isinstance(one, asyncio.Task) for one in holders):
         return None
     what = "a token of anyio's limiter, all of which {} have"
-    return SeenWait(on=stand.future, enders=holders, what=what, handles=(limiter,), once=True)
+    return SeenWait(on=stack.future, enders=holders, what=what, handles=(limiter,), once=True)
 
 
-def _read_group(stand: Stand, at: int, _: Scene) -> SeenWait | None:
+def _read_group(stack: CallStack, at: int, _: Scene) -> SeenWait | None:
     """Rule 3."""
-    group = variables_of(stand.frames[at]).get("self")
+    group = variables_of(stack.frames[at]).get("self")
     tasks, scope = attribute_of(group, "_tasks"), attribute_of(group, "cancel_scope")
-    if at != 0 or stand.task is None or type(tasks) is not set or attribute_of(group, "_on_completed_fut") is not stand.future:
+    if at != 0 or stack.task is None or type(tasks) is not set or attribute_of(group, "_on_completed_fut") is not stack.future:
         return None
     left = tuple(one for one in tasks.copy() if not one.done())
-    if not left or stand.future is None:
+    if not left or stack.future is None:
         return None
-    return SeenWait(on=stand.future, enders=left, what="the end of one of {}", handles=(group, scope), once=True)
+    return SeenWait(on=stack.future, enders=left, what="the end of one of {}", handles=(group, scope), once=True)
 
 
-def _read_lock(stand: Stand, at: int, _: Scene) -> SeenWait | None:
+def _read_lock(stack: CallStack, at: int, _: Scene) -> SeenWait | None:
     """Rule 4."""
-    names = variables_of(stand.frames[at])
+    names = variables_of(stack.frames[at])
     owner = attribute_of(names.get("self"), "_owner_task")
-    if at != 0 or stand.task is None or stand.future is None or names.get("fut") is not stand.future:
+    if at != 0 or stack.task is None or stack.future is None or names.get("fut") is not stack.future:
         return None
-    if not isinstance(owner, asyncio.Task) or owner.done() or owner is stand.task:
+    if not isinstance(owner, asyncio.Task) or owner.done() or owner is stack.task:
         return None
-    return SeenWait(on=stand.future, enders=(owner,), what="a lock that {} holds", once=True)
+    return SeenWait(on=stack.future, enders=(owner,), what="a lock that {} holds", once=True)
 
 
-def _read_middleware(stand: Stand, at: int, _: Scene) -> SeenWait | None:
+def _read_middleware(stack: CallStack, at: int, _: Scene) -> SeenWait | None:
     """Rule 5."""
-    if stand.task is None or stand.future is None:
+    if stack.task is None or stack.future is None:
         return None
-    group = variables_of(stand.frames[at]).get("task_group")
+    group = variables_of(stack.frames[at]).get("task_group")
     tasks: Any = attribute_of(group, "_tasks")
     if type(tasks) is not set:
         return None
     called = [one for one in tasks.copy() if one.get_name().endswith(_CALLED) and not one.done()]
     if len(called) != 1:
         return None
-    return SeenWait(on=stand.future, enders=(called[0],), what="the reply of what its middleware calls: {}", once=True)
+    return SeenWait(on=stack.future, enders=(called[0],), what="the reply of what its middleware calls: {}", once=True)
 
 
 RESOLVERS = (

@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stilltrue.runtime.introspection.tasks import awaits_tasks, read
-from stilltrue.runtime.seen.wait import Stand, Task
+from stilltrue.runtime.seen.wait import CallStack, Task
 
 
-def in_circles(stands: Mapping[Task, Stand]) -> list[Task]:
+def in_circles(stacks: Mapping[Task, CallStack]) -> list[Task]:
     """The tasks that await tasks without a timeout, and these others, and so on without an end; in their order."""
     awaiting: dict[Task, set[Task]] = {}
     awaited_by: dict[Task, list[Task]] = {}
-    for task, stand in stands.items():
-        awaited = read(task, stand.future) if awaits_tasks(stand.future, stand.frames) else None
+    for task, stack in stacks.items():
+        awaited = read(task, stack.future) if awaits_tasks(stack.future, stack.frames) else None
         if awaited is None or awaited.until is not None:
             continue
-        awaiting[task] = {one for one in awaited.futures if one in stands}
+        awaiting[task] = {one for one in awaited.futures if one in stacks}
         for one in awaiting[task]:
             awaited_by.setdefault(one, []).append(task)
-    gone = [task for task in stands if not awaiting.get(task)]
+    gone = [task for task in stacks if not awaiting.get(task)]
     while gone:
         ended = gone.pop()
         awaiting.pop(ended, None)

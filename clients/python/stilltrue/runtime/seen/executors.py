@@ -25,7 +25,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.tasks import awaits_tasks, read
-from stilltrue.runtime.seen.wait import Ender, Queued, Resolver, Scene, SeenWait, Stand
+from stilltrue.runtime.seen.wait import CallStack, Ender, Queued, Resolver, Scene, SeenWait
 
 _WORKER = thread._worker.__code__  # noqa: SLF001 - what an executor's threads run
 _ITEM = thread._WorkItem  # noqa: SLF001
@@ -34,20 +34,20 @@ _CANCEL = "cancel_futures"
 _GROWING = frozenset({"_max_workers", "_adjust_thread_count", "_work_queue"})
 
 
-def queued_items(stands: Iterable[Stand]) -> dict[int, Queued]:
+def queued_items(stacks: Iterable[CallStack]) -> dict[int, Queued]:
     """By ``id`` of its future, each item that is queued, where all threads are busy (rule 1)."""
     queues: dict[int, tuple[Any, Any]] = {}
     workers: dict[int, list[int]] = {}
     idle: set[int] = set()
-    for stand in stands:
-        frame = next((one for one in stand.frames[-6:] if one.f_code is _WORKER), None)
+    for stack in stacks:
+        frame = next((one for one in stack.frames[-6:] if one.f_code is _WORKER), None)
         if frame is None:
             continue
         names = variables_of(frame)
         queue, reference = names.get("work_queue"), names.get("executor_reference")
         queues[id(queue)] = (queue, reference)
-        workers.setdefault(id(queue), []).append(stand.ident)
-        if compat.item_run_by(list(stand.frames)) is None:
+        workers.setdefault(id(queue), []).append(stack.ident)
+        if compat.item_run_by(list(stack.frames)) is None:
             idle.add(id(queue))
     found: dict[int, Queued] = {}
     for key, (queue, reference) in queues.items():
@@ -100,17 +100,17 @@ def behind(on: Any, things: Sequence[Any], scene: Scene) -> SeenWait | None:
     return replace(wait, undone=_executors(items), by=_GROWING)
 
 
-def _read_task(stand: Stand, _: int, scene: Scene) -> SeenWait | None:
+def _read_task(stack: CallStack, _: int, scene: Scene) -> SeenWait | None:
     """A task that awaits an item (``run_in_executor``, ``to_thread``)."""
-    source = None if stand.future is None else compat.source_of(stand.future)
-    return None if source is None or compat.is_task(source) else behind(stand.future, (source,), scene)
+    source = None if stack.future is None else compat.source_of(stack.future)
+    return None if source is None or compat.is_task(source) else behind(stack.future, (source,), scene)
 
 
-def _read_several(stand: Stand, _: int, scene: Scene) -> SeenWait | None:
+def _read_several(stack: CallStack, _: int, scene: Scene) -> SeenWait | None:
     """Rule 3: a task that awaits several, of which some are no tasks."""
-    if stand.task is None or not awaits_tasks(stand.future, stand.frames):
+    if stack.task is None or not awaits_tasks(stack.future, stack.frames):
         return None
-    awaited = read(stand.task, stand.future)
+    awaited = read(stack.task, stack.future)
     if awaited is None or awaited.until is not None or all(map(compat.is_task, awaited.futures)):
         return None
     things = [one if compat.is_task(one) else compat.source_of(one) for one in awaited.futures]
@@ -123,7 +123,7 @@ def _read_several(stand: Stand, _: int, scene: Scene) -> SeenWait | None:
     for one in under_way if several else things[:1] if awaited.needs_all else things:
         enders += queued[id(one)].workers if id(one) in queued else (one,)
     what = "the end of {}" if several else "the end of one of {}"
-    wait = SeenWait(on=stand.future, enders=tuple(dict.fromkeys(enders)), needs=None if several else 1, what=what, once=True)
+    wait = SeenWait(on=stack.future, enders=tuple(dict.fromkeys(enders)), needs=None if several else 1, what=what, once=True)
     items = queued.values()
     handles = tuple(one for one in (*awaited.futures, *things) if not compat.is_task(one))
     return replace(wait, handles=(*handles, *_cancellable(items, scene)), undone=_executors(items), by=_GROWING)
@@ -140,8 +140,8 @@ def _cancellable(queued: Collection[Queued], scene: Scene) -> tuple[Any, ...]:
 
 def _some_code_cancels_queues(scene: Scene) -> bool:
     """Whether a function of the application's modules, or one that runs, speaks of cancelling what an executor has queued."""
-    stands = (*scene.stands().values(), *scene.stands_of_tasks().values())
-    codes = {frame.f_code for stand in stands for frame in stand.frames if is_application(frame.f_code)}
+    stacks = (*scene.stacks().values(), *scene.stacks_of_tasks().values())
+    codes = {frame.f_code for stack in stacks for frame in stack.frames if is_application(frame.f_code)}
     return any(map(_cancels_queues, codes)) or any(map(_cancels_queues, _codes_of_modules()))
 
 

@@ -30,12 +30,12 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import innermost_frames, variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
-from stilltrue.runtime.look.code.names import spoken_in
+from stilltrue.runtime.look.code.names import mentioned_in
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.seen.blocks import blocks_of, depth_of, taken_at
 from stilltrue.runtime.seen.brackets import gives_back_only_its_own, may_take_bare, taken_bare
 from stilltrue.runtime.seen.entered import entered_lock
-from stilltrue.runtime.seen.wait import Ended, Ender, Resolver, Scene, SeenWait, Stand
+from stilltrue.runtime.seen.wait import CallStack, EndedHolder, Ender, Resolver, Scene, SeenWait
 
 _LOCK = type(threading.Lock())
 _RLOCK = type(threading.RLock())
@@ -55,9 +55,9 @@ _ended_owners: dict[int, tuple[OwnRef, int]] = {}
 _WAITS = frozenset({id(threading.Condition.wait.__code__), id(asyncio.Condition.wait.__code__)})
 
 
-def _read_taken(stand: Stand, _: int, scene: Scene) -> SeenWait | None:
+def _read_taken(stack: CallStack, _: int, scene: Scene) -> SeenWait | None:
     """A thread that is about to take a lock, or blocked in that."""
-    return None if stand.task is not None else _of_lock(lock_taken(stand.frames), stand, scene)
+    return None if stack.task is not None else _of_lock(lock_taken(stack.frames), stack, scene)
 
 
 def lock_taken(frames: Sequence[FrameType]) -> Any:
@@ -68,53 +68,53 @@ def lock_taken(frames: Sequence[FrameType]) -> Any:
     return lock if type(lock) in (_LOCK, _RLOCK) else None
 
 
-def _read_condition(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
+def _read_condition(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
     """A thread that enters the block of a condition."""
-    return _of_lock(lock_of(variables_of(stand.frames[0]).get("self")), stand, scene) if at == 0 else None
+    return _of_lock(lock_of(variables_of(stack.frames[0]).get("self")), stack, scene) if at == 0 else None
 
 
-def _read_task(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
+def _read_task(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
     """A task that waits for a lock of asyncio's."""
-    names = variables_of(stand.frames[at])
-    if stand.task is None or at != 0 or names.get("fut") is not stand.future:
+    names = variables_of(stack.frames[at])
+    if stack.task is None or at != 0 or names.get("fut") is not stack.future:
         return None
     lock = names.get("self")
     if type(lock) is asyncio.Lock:
-        return _of_lock(lock, stand, scene)
-    return _of_semaphore(lock, stand, scene)
+        return _of_lock(lock, stack, scene)
+    return _of_semaphore(lock, stack, scene)
 
 
-def _read_semaphore(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
+def _read_semaphore(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
     """A thread that waits for a share of a semaphore."""
-    names = variables_of(stand.frames[at])
-    if at != 1 or id(stand.frames[0].f_code) not in _WAITS or names.get("timeout", 0) is not None:
+    names = variables_of(stack.frames[at])
+    if at != 1 or id(stack.frames[0].f_code) not in _WAITS or names.get("timeout", 0) is not None:
         return None
-    return _of_semaphore(names.get("self"), stand, scene)
+    return _of_semaphore(names.get("self"), stack, scene)
 
 
-def _of_lock(lock: Any, stand: Stand, scene: Scene) -> SeenWait | None:
+def _of_lock(lock: Any, stack: CallStack, scene: Scene) -> SeenWait | None:
     if type(lock) not in (_LOCK, _RLOCK, asyncio.Lock):
         return None
     if type(lock) is _RLOCK:
         owner = _owner_of(lock)
         if is_left_by(lock, owner):
-            return SeenWait(on=lock, enders=(Ended(f"the thread that took {_named(lock)}"),), what=_LEFT)
-        holders: tuple[Ender, ...] = (owner,) if owner not in (0, stand.ident) else ()
+            return SeenWait(on=lock, enders=(EndedHolder(f"the thread that took {_named(lock)}"),), what=_LEFT)
+        holders: tuple[Ender, ...] = (owner,) if owner not in (0, stack.ident) else ()
         tasks = tuple(one for one in scene.inside(lock) if isinstance(one, asyncio.Task))
         holders = tasks if holders and tasks else holders  # it is its loop's thread that owns it
     else:
         holders = tuple(scene.inside(lock)) if lock.locked() else ()
-    if not holders and type(lock) is not _RLOCK and lock.locked() and scene.is_left(lock, stand):
+    if not holders and type(lock) is not _RLOCK and lock.locked() and scene.is_left(lock, stack):
         return _left(lock)
     known = holders if len(holders) == 1 else None
     return SeenWait(on=lock, enders=known, what="a lock that {} holds", undone=(lock,), by=_RELEASING)
 
 
-def _of_semaphore(semaphore: Any, stand: Stand, scene: Scene) -> SeenWait | None:
+def _of_semaphore(semaphore: Any, stack: CallStack, scene: Scene) -> SeenWait | None:
     if type(semaphore) not in _SEMAPHORES or attribute_of(semaphore, "_value") != 0:
         return None
     holders = scene.inside(semaphore)
-    if not holders and scene.is_left(semaphore, stand):
+    if not holders and scene.is_left(semaphore, stack):
         return _left(semaphore)
     attribute = _BOUNDED.get(type(semaphore))
     shares = UNKNOWN if attribute is None else attribute_of(semaphore, attribute)
@@ -127,7 +127,7 @@ def _of_semaphore(semaphore: Any, stand: Stand, scene: Scene) -> SeenWait | None
 
 def _left(thing: Any) -> SeenWait:
     """Rule 6."""
-    return SeenWait(on=thing, enders=(Ended(f"who took {_named(thing)}"),), what=_LEFT, shares=(thing,))
+    return SeenWait(on=thing, enders=(EndedHolder(f"who took {_named(thing)}"),), what=_LEFT, shares=(thing,))
 
 
 def _named(thing: Any) -> str:
@@ -169,16 +169,16 @@ def _lives(ident: int) -> bool:
     return ident in innermost_frames() or ident in compat.threads()
 
 
-def held_by(stand: Stand) -> tuple[list[Any], list[Any]]:
+def held_by(stack: CallStack) -> tuple[list[Any], list[Any]]:
     """The locks and semaphores in whose blocks somebody stands who still has them, and those given back elsewhere (rule 2)."""
     held: list[Any] = []
     entered: list[Any] = []
-    waited = [lock_of(variables_of(frame).get("self")) for frame in stand.frames if id(frame.f_code) in _WAITS]
+    waited = [lock_of(variables_of(frame).get("self")) for frame in stack.frames if id(frame.f_code) in _WAITS]
     gives_back = False
-    for index, frame in enumerate(stand.frames):
+    for index, frame in enumerate(stack.frames):
         gives_back = gives_back or _gives_back(frame)
         inside = map(
-            lock_inside, left_by(stand.coroutines[index], stand.frames[index]) if stand.coroutines else blocks_of(frame)
+            lock_inside, left_by(stack.coroutines[index], stack.frames[index]) if stack.coroutines else blocks_of(frame)
         )
         bare = _taken_bare(frame) if may_take_bare(frame.f_code) else ()
         known = [lock for lock in (*inside, *bare) if lock is not None]
@@ -200,7 +200,7 @@ def _gives_back(frame: FrameType) -> bool:
     code = frame.f_code
     if not is_application(code):
         return False
-    spoken = spoken_in(code)
+    spoken = mentioned_in(code)
     by_hand = not _EXITS.isdisjoint(spoken) and is_own_code(code)  # libraries pass on how their own blocks are left
     return by_hand or (not _GIVES_BACK.isdisjoint(spoken) and not gives_back_only_its_own(code))
 

@@ -10,7 +10,7 @@ from stilltrue.runtime.introspection.by_code import kept_by_code
 from stilltrue.runtime.introspection.origins import is_application, is_library
 from stilltrue.runtime.seen import anyio_waits, executors, imports, locks, pools, results, thread_pools
 from stilltrue.runtime.seen.databases import waits as databases
-from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
+from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
 RESOLVERS: tuple[Resolver, ...] = (
     *results.RESOLVERS,
@@ -26,16 +26,16 @@ FRAMES_MAX = 16
 """How deep inside the application's frame a library waits at most."""
 
 
-def resolve(stand: Stand, scene: Scene) -> SeenWait | None:
+def resolve(stack: CallStack, scene: Scene) -> SeenWait | None:
     """What the wait is that somebody stands in; None if none knows it. Of several libraries the outermost is asked first."""
-    frames = stand.frames[:FRAMES_MAX]
+    frames = stack.frames[:FRAMES_MAX]
     for at in range(len(frames) - 1, -1, -1):
         for resolver in _concerned(frames[at].f_code):
-            found = resolver.read(stand, at, scene)
+            found = resolver.read(stack, at, scene)
             if found is not None and not _is_of_shells(frames):
                 return found
     for resolver in _ANYWHERE if frames else ():
-        found = resolver.read(stand, 0, scene)
+        found = resolver.read(stack, 0, scene)
         if found is not None and not _is_of_shells(frames):
             return found
     return None

@@ -12,11 +12,11 @@ import threading
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.seen.executors import behind
-from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
+from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
 
-def _read(stand: Stand, _: int, scene: Scene) -> SeenWait | None:
-    awaited = None if stand.task is not None else compat.awaited_at(stand.frames[0])
+def _read(stack: CallStack, _: int, scene: Scene) -> SeenWait | None:
+    awaited = None if stack.task is not None else compat.awaited_at(stack.frames[0])
     if awaited is None:
         return None
     on, things, needs_all = awaited

@@ -31,12 +31,12 @@ from stilltrue.runtime.introspection.tasks import awaiters, read
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.enders.reach import FAR_MAX, NEAR_MAX, PASSED_BY, is_open, named_by
 from stilltrue.runtime.parties import Parties
+from stilltrue.runtime.seen.call_stack import stack_of_task, where_is
 from stilltrue.runtime.seen.circles import in_circles
 from stilltrue.runtime.seen.executors import queued_items
 from stilltrue.runtime.seen.locks import held_by
 from stilltrue.runtime.seen.registry import resolve
-from stilltrue.runtime.seen.standing import stand_of_task, where_is
-from stilltrue.runtime.seen.wait import Ended, Ender, Queued, SeenWait, Stand, T, Task
+from stilltrue.runtime.seen.wait import CallStack, EndedHolder, Ender, Queued, SeenWait, T, Task
 
 TASKS_MAX = 1_000
 """Tasks of one loop that are looked at; the others count as active."""
@@ -65,7 +65,7 @@ class LiveScene:
         any more.
         """
         self._left = left
-        self.unheld: dict[int, tuple[Any, list[Stand]]] = {}
+        self.unheld: dict[int, tuple[Any, list[CallStack]]] = {}
         """The locks and semaphores without a holder that was found, and who waits for each."""
         self._reached = reached
         self._walk_seconds_max = walk_seconds_max
@@ -73,8 +73,8 @@ class LiveScene:
         self._parties = parties
         self.now = now
         self._frames: dict[int, list[FrameType]] | None = None
-        self._stands: dict[int, Stand] | None = None
-        self._of_tasks: dict[Task, Stand] | None = None
+        self._stacks: dict[int, CallStack] | None = None
+        self._of_tasks: dict[Task, CallStack] | None = None
         self._items: dict[int, tuple[Any, int]] | None = None
         self._loops: dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]] | None = None
         self._loops_held: dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]] | None = None
@@ -95,59 +95,61 @@ class LiveScene:
 
     # -- who stands where ----------------------------------------------------------------------------------------------
 
-    def stands(self) -> Mapping[int, Stand]:
+    def stacks(self) -> Mapping[int, CallStack]:
         """Every thread but the one that looks, by its identity."""
-        if self._stands is None:
+        if self._stacks is None:
             own = threading.get_ident()
             self._where = {ident: where_is(ident, frames[0]) for ident, frames in self._all_frames().items()}
-            self._stands = {ident: Stand(tuple(frames), ident) for ident, frames in self._all_frames().items() if ident != own}
-        return self._stands
+            self._stacks = {
+                ident: CallStack(tuple(frames), ident) for ident, frames in self._all_frames().items() if ident != own
+            }
+        return self._stacks
 
-    def stands_of_tasks(self) -> Mapping[Task, Stand]:
+    def stacks_of_tasks(self) -> Mapping[Task, CallStack]:
         """The tasks of all loops that run; those that run themselves have no frames here."""
         if self._of_tasks is None:
-            found: dict[Task, Stand] = {}
+            found: dict[Task, CallStack] = {}
             loops = (
                 loop for frames in self._all_frames().values() for one in frames if (loop := compat.loop_in(one)) is not None
             )
             for loop in dict.fromkeys(loops):
                 for task in (compat.tasks_of(loop) or ())[:TASKS_MAX]:
-                    found[task] = stand_of_task(task)
+                    found[task] = stack_of_task(task)
             self._of_tasks = found
         return self._of_tasks
 
-    def wait_of(self, stand: Stand) -> SeenWait | None:
+    def wait_of(self, stack: CallStack) -> SeenWait | None:
         """What somebody who stands there is blocked in; None if that is unknown."""
-        return resolve(stand, self)
+        return resolve(stack, self)
 
-    def blocked(self) -> list[tuple[PartyName, Stand, SeenWait]]:
+    def blocked(self) -> list[tuple[PartyName, CallStack, SeenWait]]:
         """The threads that stand in a wait which a resolver knows."""
         found = []
-        for ident, stand in self.stands().items():
-            wait = self.wait_of(stand)
+        for ident, stack in self.stacks().items():
+            wait = self.wait_of(stack)
             party = None if wait is None else self.party_of(ident)
             if wait is not None and party is not None:
-                found.append((party, stand, wait))
+                found.append((party, stack, wait))
         return found
 
     def blocked_tasks(self, known: Mapping[Task, PartyName], waits: Iterable[SeenWait]) -> list[tuple[Task, PartyName]]:
         """The tasks besides those ``known`` that stand in a wait a resolver knows, end one, or one of ``waits``, or circle."""
-        own = {task: wait for task in self.stands_of_tasks() if (wait := self.wait_of_task(task)) is not None}
+        own = {task: wait for task in self.stacks_of_tasks() if (wait := self.wait_of_task(task)) is not None}
         ended_by = (ender for wait in (*own.values(), *waits) for ender in wait.enders or ())
         enders = (_task_of(ender) for ender in ended_by if not isinstance(ender, ResourceTarget))
         ending = (one for one in enders if isinstance(one, asyncio.Task) and not one.done())
-        found = dict.fromkeys((*own, *ending, *in_circles(self.stands_of_tasks())))
+        found = dict.fromkeys((*own, *ending, *in_circles(self.stacks_of_tasks())))
         return [(task, party) for task in found if task not in known and (party := self._of_task(task)) is not None]
 
     def wait_of_task(self, task: Task) -> SeenWait | None:
         """What a suspended task is blocked in; None if that is unknown."""
         if task not in self._waits:
-            stand = self.stands_of_tasks().get(task) or stand_of_task(task)
-            self._waits[task] = self._find_wait(task, stand) if stand.future is not None else None
+            stack = self.stacks_of_tasks().get(task) or stack_of_task(task)
+            self._waits[task] = self._find_wait(task, stack) if stack.future is not None else None
         return self._waits[task]
 
-    def _find_wait(self, task: Task, stand: Stand) -> SeenWait | None:
-        found = resolve(stand, self)
+    def _find_wait(self, task: Task, stack: CallStack) -> SeenWait | None:
+        found = resolve(stack, self)
         unknown = found is None or (found.enders is None and found.until is None)
         return self._reached.get(task, found) if unknown else found
 
@@ -157,19 +159,19 @@ class LiveScene:
         ``blocked``: the waits of threads; ``served``: the tasks that serve calls.
         """
         named = _named_by(wait for wait in (*self._waits.values(), *blocked) if wait is not None)
-        for task, stand in self.stands_of_tasks().items():
+        for task, stack in self.stacks_of_tasks().items():
             wait = self._waits.get(task)
             explained = wait is not None and not wait.reached and (wait.enders is not None or wait.until is not None)
-            if stand.future is None or explained or compat.is_task(stand.future) or compat.is_gathering(stand.future):
+            if stack.future is None or explained or compat.is_task(stack.future) or compat.is_gathering(stack.future):
                 continue
-            if (task in named or task in served or awaiters(task, through_shields=True)) and _may_be_searched(stand):
-                yield task, stand.future
+            if (task in named or task in served or awaiters(task, through_shields=True)) and _may_be_searched(stack):
+                yield task, stack.future
 
     # -- whom that is --------------------------------------------------------------------------------------------------
 
     def party_of(self, who: Ender) -> PartyName | None:
         """The party that somebody is, or that completes a future; None if unknown."""
-        if isinstance(who, str | Ended):
+        if isinstance(who, str | EndedHolder):
             return who if isinstance(who, str) else party(self._parties.process, f"{ENDED}{who.name}")
         if isinstance(who, int):
             return self.loops()[who][1] if who in self.loops() else self._of_thread(who)
@@ -197,9 +199,9 @@ class LiveScene:
 
     def _stays(self, ident: int) -> bool:
         """Whether the task of a loop's thread is in a wait of the agent's shells, or in one whose end is known."""
-        stand = self.stands()[ident]
-        wait = resolve(stand, self)
-        return (wait is not None and wait.enders is not None) or any(is_ours(frame.f_code) for frame in stand.frames)
+        stack = self.stacks()[ident]
+        wait = resolve(stack, self)
+        return (wait is not None and wait.enders is not None) or any(is_ours(frame.f_code) for frame in stack.frames)
 
     def runs_item(self, future: Any) -> int | None:
         """The thread that runs the executor's item of this future."""
@@ -274,12 +276,12 @@ class LiveScene:
         budget = Budget(max(0.0, (self._walk_seconds_max or WALK_SECONDS_MAX) - self._walked_seconds))
         things: dict[int, Any] = {}
         who: dict[int, set[Ender]] = {}
-        for stand in (*self.stands().values(), *self.stands_of_tasks().values()):
-            frames = _searched(holding_frames(stand.frames), far)
+        for stack in (*self.stacks().values(), *self.stacks_of_tasks().values()):
+            frames = _searched(holding_frames(stack.frames), far)
             roots = [one for frame in frames for one in variables_of(frame).values()]
             for thing in _walk(roots, wanted, budget, far):
                 things[id(thing)] = thing
-                who.setdefault(id(thing), set()).add(self._as_task(stand))
+                who.setdefault(id(thing), set()).add(self._as_task(stack))
             if budget.spent:
                 break
         self._walked_seconds += time.thread_time() - begun
@@ -299,39 +301,39 @@ class LiveScene:
         if self._inside is None:
             inside: dict[int, list[Ender]] = {}
             given_back: dict[int, None] = {}
-            for stand in (*self.stands().values(), *self.stands_of_tasks().values()):
-                held, elsewhere = held_by(stand)
+            for stack in (*self.stacks().values(), *self.stacks_of_tasks().values()):
+                held, elsewhere = held_by(stack)
                 for lock in held:
-                    inside.setdefault(id(lock), []).append(self._as_task(stand))
+                    inside.setdefault(id(lock), []).append(self._as_task(stack))
                 given_back |= dict.fromkeys(map(id, elsewhere))
             self._inside = inside
             for lock_id in given_back:
                 inside.pop(lock_id, None)
         return tuple(self._inside.get(id(wanted), ()))
 
-    def is_left(self, lock: Any, stand: Stand) -> bool:
+    def is_left(self, lock: Any, stack: CallStack) -> bool:
         """Whether nobody has this lock or semaphore any more, for which somebody waits who stands there."""
-        stands = self.unheld.setdefault(id(lock), (lock, []))[1]
-        if not any(one is stand for one in stands):
-            stands.append(stand)
+        stacks = self.unheld.setdefault(id(lock), (lock, []))[1]
+        if not any(one is stack for one in stacks):
+            stacks.append(stack)
         return id(lock) in self._left
 
     def read_all(self) -> None:
         """Read what everybody is blocked in."""
-        for stand in self.stands().values():
-            self.wait_of(stand)
-        for task in self.stands_of_tasks():
+        for stack in self.stacks().values():
+            self.wait_of(stack)
+        for task in self.stacks_of_tasks():
             self.wait_of_task(task)
 
     def queued(self, future: Any) -> Queued | None:
         """The item of this future in the queue of an executor all of whose threads are busy; None if it is in none."""
         if self._queued is None:
-            self._queued = queued_items(self.stands().values())
+            self._queued = queued_items(self.stacks().values())
         return self._queued.get(id(future))
 
-    def _as_task(self, stand: Stand) -> Ender:
+    def _as_task(self, stack: CallStack) -> Ender:
         """A thread whose loop a task blocks is that task."""
-        return self._held_loops()[stand.ident][2] if stand.ident in self._held_loops() else stand.who
+        return self._held_loops()[stack.ident][2] if stack.ident in self._held_loops() else stack.who
 
     def _all_frames(self) -> dict[int, list[FrameType]]:
         if self._frames is None:
@@ -350,12 +352,12 @@ def _named_by(waits: Iterable[SeenWait]) -> set[Any]:
     return {_task_of(one) for wait in waits for one in wait.enders or () if not isinstance(one, ResourceTarget)}
 
 
-def _may_be_searched(stand: Stand) -> bool:
+def _may_be_searched(stack: CallStack) -> bool:
     """Whether a task may wait for what others set: not for a time, for a call, or by one of the known forms."""
-    task = stand.task
-    if task is None or not stand.frames or compat.task_waits_at(task) is None:
+    task = stack.task
+    if task is None or not stack.frames or compat.task_waits_at(task) is None:
         return False
-    return read(task, stand.future) is None and not any(is_ours(frame.f_code) for frame in stand.frames[:2])
+    return read(task, stack.future) is None and not any(is_ours(frame.f_code) for frame in stack.frames[:2])
 
 
 def _task_of(ender: Ender) -> Any:

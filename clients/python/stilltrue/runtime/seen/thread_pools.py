@@ -17,7 +17,7 @@ from typing import Any
 
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
-from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
+from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
 _WORKER = pools.worker.__code__  # type: ignore[attr-defined]  # what its threads run
 _OUTERMOST_MAX = 8
@@ -26,20 +26,20 @@ _PARTS = 5
 _BY = frozenset({"_set", "_event", "_processes", "_repopulate_pool", "_inqueue", "_pool"})
 
 
-def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
+def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
     """A thread that waits for a result without a timeout."""
-    names = variables_of(stand.frames[at])
+    names = variables_of(stack.frames[at])
     result = names.get("self")
     job, pool = attribute_of(result, "_job"), attribute_of(result, "_pool")
     if (
-        stand.task is not None
+        stack.task is not None
         or names.get("timeout", 0) is not None
         or type(job) is not int
         or not issubclass(type(pool), pools.Pool)
     ):
         return None
     queue, size = attribute_of(pool, "_inqueue"), attribute_of(pool, "_processes")
-    running = scene.once(__name__, lambda: list(_running(scene.stands().values())))
+    running = scene.once(__name__, lambda: list(_running(scene.stacks().values())))
     at_work = {ident: item for ident, of, item in running if of is queue and item is not None}
     for_it = tuple(ident for ident, item in at_work.items() if item == job)
     if for_it:
@@ -50,13 +50,13 @@ def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
     return SeenWait(on=result, enders=tuple(at_work), what=what, undone=(result, pool), by=_BY)
 
 
-def _running(stands: Iterable[Stand]) -> Iterator[tuple[int, Any, int | None]]:
+def _running(stacks: Iterable[CallStack]) -> Iterator[tuple[int, Any, int | None]]:
     """The threads of pools: each with its pool's queue and the number of what it runs, if it runs anything."""
-    for stand in stands:
-        frame = next((one for one in stand.frames[-_OUTERMOST_MAX:] if one.f_code is _WORKER), None)
+    for stack in stacks:
+        frame = next((one for one in stack.frames[-_OUTERMOST_MAX:] if one.f_code is _WORKER), None)
         if frame is not None:
             names = variables_of(frame)
-            yield stand.ident, names.get("inqueue"), _job_of(names.get("task"))
+            yield stack.ident, names.get("inqueue"), _job_of(names.get("task"))
 
 
 def _job_of(item: Any) -> int | None:

@@ -27,21 +27,21 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
-class Ended:
+class EndedHolder:
     """A holder that has ended without giving back what it held, as nothing refers to that any more; ``name`` says what."""
 
     name: str
 
 
 Task = asyncio.Task[Any]
-Ender = int | threading.Thread | Task | Future[Any] | PartyName | Ended
+Ender = int | threading.Thread | Task | Future[Any] | PartyName | EndedHolder
 """Who ends a wait: a thread (or its identity), a task, whoever completes a future, a party by name, or nobody any more."""
 Enders = tuple[Ender | ResourceTarget, ...]
 """Those who end a wait; who holds a resource may be another process's party."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stand:
+class CallStack:
     """Where a thread (``ident``) or a suspended ``task`` stands: its ``frames``, innermost first.
 
     ``future`` is what the task is suspended on; ``coroutines`` are those of its frames.
@@ -109,11 +109,11 @@ class Scene(Protocol):
         """The time (epoch) of a reading of ``time.monotonic()``."""
         ...
 
-    def stands(self) -> Mapping[int, Stand]:
+    def stacks(self) -> Mapping[int, CallStack]:
         """Every thread but the one that looks, by its identity."""
         ...
 
-    def stands_of_tasks(self) -> Mapping[Task, Stand]:
+    def stacks_of_tasks(self) -> Mapping[Task, CallStack]:
         """The tasks of all loops that run (the first few thousand): a task that runs has no frames here."""
         ...
 
@@ -139,7 +139,7 @@ class Scene(Protocol):
         """
         ...
 
-    def is_left(self, lock: Any, stand: Stand) -> bool:
+    def is_left(self, lock: Any, stack: CallStack) -> bool:
         """Whether nobody has this lock or semaphore any more, for which somebody waits who stands there."""
         ...
 
@@ -162,4 +162,4 @@ class Resolver:
     """
 
     places: tuple[tuple[str, str], ...]
-    read: Callable[[Stand, int, Scene], SeenWait | None]
+    read: Callable[[CallStack, int, Scene], SeenWait | None]

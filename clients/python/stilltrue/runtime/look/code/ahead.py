@@ -31,7 +31,7 @@ from stilltrue.runtime.look.code.names import (
     Receiver,
     chain_before,
     markers_of,
-    spoken_by,
+    mentioned_by,
     stored_by,
 )
 
@@ -56,7 +56,7 @@ class Ahead:
     """What may still run.
 
     ``closed``: on what ``close()`` or ``stop()`` is called; ``left``: whose ``with`` block is left. ``variables`` and
-    ``attributes`` that are read, ``spoken``: those that are not merely variables, ``stored``: what is set and others may read.
+    ``attributes`` that are read, ``mentioned``: those that are not merely variables, ``stored``: what is set and others read.
     ``functions``: those within it that are still to be made; ``markers``: whether it enters blocks, and what it imports.
     ``returns``: whether the frame may return. ``conditions``: what must change before a loop is left (rule 4). ``known`` is
     False where this is unknown.
@@ -66,7 +66,7 @@ class Ahead:
     left: frozenset[Receiver] = frozenset()
     variables: frozenset[str] = frozenset()
     attributes: frozenset[str] = frozenset()
-    spoken: frozenset[str] = frozenset()
+    mentioned: frozenset[str] = frozenset()
     stored: frozenset[str] = frozenset()
     functions: frozenset[CodeType] = frozenset()
     markers: frozenset[str] = frozenset()
@@ -146,7 +146,7 @@ class _Walk:
             closed=frozenset(() if one[:1] and one[0] in stored else one for one in self._closed(reached)),
             left=frozenset(self._left(at, reached)),
             stored=stored_by((self._all[index] for index in reached), local=False),
-            spoken=spoken_by(self._all[index] for index in reached),
+            mentioned=mentioned_by(self._all[index] for index in reached),
             functions=frozenset(one.argval for one in map(self._all.__getitem__, reached) if type(one.argval) is CodeType),
             markers=frozenset(markers_of(self._all[index] for index in sorted(reached))),
             conditions=tuple(dict.fromkeys(ends.values())),

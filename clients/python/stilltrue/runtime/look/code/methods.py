@@ -23,7 +23,7 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.look.code.attributes import attribute_of
-from stilltrue.runtime.look.code.names import IMPORT, WITH, spoken_in
+from stilltrue.runtime.look.code.names import IMPORT, WITH, mentioned_in
 
 _MAKING = ("__new__", "__init__", "__post_init__")
 _ENTERING, _LEAVING = ("__enter__", "__aenter__"), ("__exit__", "__aexit__")
@@ -103,7 +103,7 @@ def _table_of(kind: type) -> dict[str, Any]:
 
 def _takes(table: Mapping[str, Any]) -> bool:
     """Whether it takes at the beginning of its block what it gives back in the end (rule 2)."""
-    return any(not _TAKES.isdisjoint(spoken_in(one.__code__)) for name in _ENTERING for one in _plain(table.get(name)))
+    return any(not _TAKES.isdisjoint(mentioned_in(one.__code__)) for name in _ENTERING for one in _plain(table.get(name)))
 
 
 def _plain(one: Any) -> Iterator[FunctionType]:

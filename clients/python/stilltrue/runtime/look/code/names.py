@@ -70,7 +70,7 @@ def stored_in(code: CodeType) -> frozenset[str]:
     return stored_by(dis.get_instructions(code), local=False).union(*within)
 
 
-def spoken_by(instructions: Iterable[Any]) -> frozenset[str]:
+def mentioned_by(instructions: Iterable[Any]) -> frozenset[str]:
     """The attributes that some instructions name, and the globals that they call: not the variables that merely bear a name."""
     return frozenset(
         str(one.argval)
@@ -98,9 +98,9 @@ def markers_in(code: CodeType) -> frozenset[str]:
 
 
 @kept_by_code
-def spoken_in(code: CodeType) -> frozenset[str]:
+def mentioned_in(code: CodeType) -> frozenset[str]:
     """The same of a whole code, without the functions within it."""
-    return spoken_by(dis.get_instructions(code))
+    return mentioned_by(dis.get_instructions(code))
 
 
 @kept_by_code

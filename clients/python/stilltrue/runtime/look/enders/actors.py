@@ -24,13 +24,13 @@ from stilltrue.runtime.look.code.attributes import attributes_of
 from stilltrue.runtime.look.code.lookups import LOOKUPS
 from stilltrue.runtime.look.code.methods import kept_by_classes
 from stilltrue.runtime.look.code.names import still_named, stored_in
-from stilltrue.runtime.look.code.spoken import (
-    Spoken,
+from stilltrue.runtime.look.code.reachable_names import (
+    ReachableNames,
     is_ending,
     makes_functions,
     names_within,
+    reachable_names,
     speaks_of_ending,
-    spoken_from,
 )
 from stilltrue.runtime.look.enders.wakers import told_of_sockets
 from stilltrue.runtime.seen.blocks import depth_of
@@ -45,10 +45,10 @@ _DYNAMIC = LOOKUPS | {"eval", "exec", "globals", "vars", "deadline"}
 """Code that may end things by other names than those that it reads."""
 
 
-def nothing(far: bool) -> Spoken:
-    """What is spoken of by those who do not count."""
+def nothing(far: bool) -> ReachableNames:
+    """The names that those reach who do not count: none."""
     del far
-    return Spoken()
+    return ReachableNames()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -74,7 +74,7 @@ class Actor:
     besides: tuple[Any, ...] = ()
     shared: bool = False
     calls: bool = False
-    spoken: Callable[[bool], Spoken] = nothing
+    names_reached: Callable[[bool], ReachableNames] = nothing
 
 
 def timers(loop: asyncio.AbstractEventLoop, handles: Iterable[asyncio.Handle]) -> Iterator[Actor]:
@@ -95,7 +95,7 @@ def timers(loop: asyncio.AbstractEventLoop, handles: Iterable[asyncio.Handle]) -
             ends=ends,
             when=when if name.rsplit(".", 1)[-1] in _CERTAIN or _is_aiohttps(callback) else None,
             loop=loop,
-            spoken=partial(_spoken_by, callback, arguments),
+            names_reached=partial(_names_by_callback, callback, arguments),
         )
 
 
@@ -112,7 +112,7 @@ def protocols(loop: asyncio.AbstractEventLoop) -> Iterator[Actor]:
         if methods:
             text = f"{type(protocol).__qualname__}, which its event loop tells of a socket"
             ends = any(map(_speaks, methods))
-            yield Actor(text=text, roots=_roots(*methods), ends=ends, loop=loop, spoken=_spoken_of(methods))
+            yield Actor(text=text, roots=_roots(*methods), ends=ends, loop=loop, names_reached=_names_of(methods))
 
 
 def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
@@ -134,13 +134,13 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
                 party=party,
                 of=task,
                 ends=ends,
-                spoken=nothing if is_library(frame.f_code) else partial(_spoken_ahead, frame),
+                names_reached=nothing if is_library(frame.f_code) else partial(_names_ahead, frame),
             )
             if ends:
                 speaking = True
                 yield Actor(text=text, roots=_globals(frame), party=party, of=task, ends=True, loose=True)
             if is_application(frame.f_code):
-                yield Actor(text=text, roots=_spoken_ahead(frame, False).named, party=party, of=task, calls=True)
+                yield Actor(text=text, roots=_names_ahead(frame, False).named, party=party, of=task, calls=True)
         if speaking:
             text = f"task {task.get_name()}, in whose context it is: {place.stack()[0]}"
             yield Actor(text=text, roots=_of_context(task), party=party, of=task, ends=True, loose=True)
@@ -153,7 +153,7 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
                 party=party,
                 of=task,
                 ends=any(map(_speaks, called)),
-                spoken=_spoken_of(called),
+                names_reached=_names_of(called),
             )
 
 
@@ -185,18 +185,20 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
                 loose=whole_module,
                 besides=carried,
                 shared=whole_module,
-                spoken=partial(_spoken_ahead, frame),
+                names_reached=partial(_names_ahead, frame),
             )
             if ends:
                 yield Actor(text=text, roots=_globals(frame), party=place.party, of=place.ident, ends=True, loose=True)
             if is_application(code) and not whole_module:
-                yield Actor(text=text, roots=_spoken_ahead(frame, False).named, party=place.party, of=place.ident, calls=True)
+                yield Actor(text=text, roots=_names_ahead(frame, False).named, party=place.party, of=place.ident, calls=True)
         if carried:
             text = f"thread {name}, which was started with it"
             ends = any(_speaks(one, carried) for one in carried if callable(one))
             begun = any(is_application(frame.f_code) for frame in place.frames)
-            spoken = nothing if begun else _spoken_of([one for one in carried if callable(one)], carried)
-            yield Actor(text=text, roots=_roots(*carried), party=place.party, of=place.ident, ends=ends, spoken=spoken)
+            names_reached = nothing if begun else _names_of([one for one in carried if callable(one)], carried)
+            yield Actor(
+                text=text, roots=_roots(*carried), party=place.party, of=place.ident, ends=ends, names_reached=names_reached
+            )
 
 
 def _of_context(handle_or_task: Any) -> tuple[Any, ...]:
@@ -230,7 +232,7 @@ def signals(loops: Iterable[asyncio.AbstractEventLoop]) -> Iterator[Actor]:
                     roots=_roots(handler, *arguments),
                     of=handler,
                     ends=_speaks(handler, arguments),
-                    spoken=_spoken_of([handler], arguments),
+                    names_reached=_names_of([handler], arguments),
                 )
 
 
@@ -247,7 +249,7 @@ def finalizers(kept: Callable[[Any], bool]) -> Iterator[Actor]:
             continue
         text = f"what is called when a {type(thing).__name__} is let go of"
         roots = (info.func, *info.args, *(info.kwargs or {}).values())
-        yield Actor(text=text, roots=roots, ends=_speaks(info.func), spoken=_spoken_of([info.func], roots))
+        yield Actor(text=text, roots=roots, ends=_speaks(info.func), names_reached=_names_of([info.func], roots))
 
 
 def hooks() -> Iterator[Actor]:
@@ -262,7 +264,7 @@ def hooks() -> Iterator[Actor]:
         code, _, _ = compat.called_in(hook)
         if code is not None and is_application(code):
             text = f"{compat.name_of(hook)}, which is called when {when}"
-            yield Actor(text=text, roots=_roots(hook), of=hook, ends=_speaks(hook), spoken=_spoken_of([hook]))
+            yield Actor(text=text, roots=_roots(hook), of=hook, ends=_speaks(hook), names_reached=_names_of([hook]))
 
 
 def calls(made: Iterable[Any]) -> Iterator[Actor]:
@@ -272,7 +274,7 @@ def calls(made: Iterable[Any]) -> Iterator[Actor]:
         if callbacks:
             ends = any(map(_speaks, callbacks))
             text = "what is called at the end of another call"
-            yield Actor(text=text, roots=_roots(*callbacks), of=call, ends=ends, spoken=_spoken_of(callbacks))
+            yield Actor(text=text, roots=_roots(*callbacks), of=call, ends=ends, names_reached=_names_of(callbacks))
 
 
 def contexts(places: Iterable[Place]) -> Iterator[Actor]:
@@ -333,33 +335,33 @@ def _speaks(callback: Any, arguments: Iterable[Any] = ()) -> bool:
     return is_ending(code.co_name) or speaks_of_ending(code, names, owner, (*compat.bound_to(callback), *arguments))
 
 
-def _spoken_ahead(frame: FrameType, far: bool) -> Spoken:
+def _names_ahead(frame: FrameType, far: bool) -> ReachableNames:
     """What a frame may still come to name, and the functions within it."""
     ahead = ahead_of(frame.f_code, frame.f_lasti)
     within = ahead.known and not depth_of(frame)  # what a block is for may be left by any name
     begin = ahead.names | ahead.markers | ahead.stored | names_within(frame.f_code, ahead.functions) if within else None
     if begin is not None and gives_back_nothing_yet(frame):
         begin -= {"release"}  # rule 4 of what is spoken
-    said = spoken_from(frame.f_code, frame.f_globals, variables_of(frame).values(), begin, far=far)
+    said = reachable_names(frame.f_code, frame.f_globals, variables_of(frame).values(), begin, far=far)
     if is_of_http(frame.f_code):  # it raises the signals anew that ended it, when somebody outside has ended it
         return replace(said, names=said.names - {"raise_signal"})
     return said
 
 
-def _spoken_by(callback: Any, arguments: Iterable[Any], far: bool) -> Spoken:
+def _names_by_callback(callback: Any, arguments: Iterable[Any], far: bool) -> ReachableNames:
     """What a callback may come to name."""
     code, names, owner = compat.called_in(callback)
     if code is None:
-        return Spoken(frozenset({compat.name_of(callback).rsplit(".", 1)[-1]}))
+        return ReachableNames(frozenset({compat.name_of(callback).rsplit(".", 1)[-1]}))
     if not is_application(code):
-        return Spoken(frozenset({code.co_name}))
-    return spoken_from(code, names, (owner, *compat.bound_to(callback), *arguments), far=far)
+        return ReachableNames(frozenset({code.co_name}))
+    return reachable_names(code, names, (owner, *compat.bound_to(callback), *arguments), far=far)
 
 
-def _spoken_of(callbacks: Iterable[Any], arguments: Iterable[Any] = ()) -> Callable[[bool], Spoken]:
-    def spoken(far: bool) -> Spoken:
-        every = [_spoken_by(one, arguments, far) for one in callbacks]
-        return Spoken(
+def _names_of(callbacks: Iterable[Any], arguments: Iterable[Any] = ()) -> Callable[[bool], ReachableNames]:
+    def names_reached(far: bool) -> ReachableNames:
+        every = [_names_by_callback(one, arguments, far) for one in callbacks]
+        return ReachableNames(
             names=frozenset().union(*(one.names for one in every)),
             named=tuple(held for one in every for held in one.named),
             anything=any(one.anything for one in every),
@@ -367,7 +369,7 @@ def _spoken_of(callbacks: Iterable[Any], arguments: Iterable[Any] = ()) -> Calla
             unread=any(one.unread for one in every),
         )
 
-    return spoken
+    return names_reached
 
 
 def _is_timer(frame: FrameType) -> bool:

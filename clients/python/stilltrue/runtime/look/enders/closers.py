@@ -4,7 +4,7 @@ Rules:
 
 1. Nearly every program has its channels and servers in ``main``. So who has one counts only where code that is still ahead of
    it (:mod:`~stilltrue.runtime.look.code.ahead`) closes or stops it, by itself or in a function that it names, or leaves its
-   ``with`` block; and only if it goes on (:mod:`~stilltrue.runtime.look.progress.standing`), and comes there: beyond a loop
+   ``with`` block; and only if it goes on (:mod:`~stilltrue.runtime.look.progress.analysis`), and comes there: beyond a loop
    that polls a flag, only if somebody who goes on changes the flag.
 2. Handlers of signals, and what is called at exit, do nothing by themselves.
 3. Who names ``all_tasks`` and speaks of cancelling has all the tasks of its loop. So has who runs a loop for one task
@@ -31,11 +31,11 @@ from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.code.ahead import CLOSING, Ahead
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of, attributes_of, value_of
-from stilltrue.runtime.look.code.names import spoken_in
-from stilltrue.runtime.look.code.spoken import codes_named
+from stilltrue.runtime.look.code.names import mentioned_in
+from stilltrue.runtime.look.code.reachable_names import codes_named
 from stilltrue.runtime.look.enders.wakers import roots_of
-from stilltrue.runtime.look.progress.goes import BY_ITSELF, Goes
-from stilltrue.runtime.look.progress.standing import Standing, frames_of_task
+from stilltrue.runtime.look.progress.analysis import ProgressAnalysis, frames_of_task
+from stilltrue.runtime.look.progress.progress import BY_ITSELF, Progress
 from stilltrue.runtime.look.progress.stretches import Stretch, returns, stretches
 
 _ALL_TASKS = "all_tasks"
@@ -52,42 +52,42 @@ _CANCELLING = frozenset({"cancel", "throw"})
 class Closer:
     """Somebody who may close, stop or cancel what can be reached from ``roots``: ``text`` for people.
 
-    ``of`` is the task or thread (its identity) that it is; ``goes`` says whether it goes on. ``tasks``: the loop all of whose
-    tasks it may cancel.
+    ``of`` is the task or thread (its identity) that it is; ``progress`` says whether it goes on. ``tasks``: the loop all of
+    whose tasks it may cancel.
     """
 
     text: str
     roots: tuple[Any, ...] = ()
     of: Any = None
-    goes: Callable[[], Goes] = lambda: BY_ITSELF
+    progress: Callable[[], Progress] = lambda: BY_ITSELF
     tasks: asyncio.AbstractEventLoop | None = None
 
 
-def closers(places: Places, standing: Standing) -> Iterator[Closer]:
+def closers(places: Places, analysis: ProgressAnalysis) -> Iterator[Closer]:
     """Every closer of the process."""
     for place in places.threads.values():
         if place.ident != threading.get_ident():
-            yield from _of_thread(place, standing, places)
+            yield from _of_thread(place, analysis, places)
     for loop in places.loop_threads.values():
         for handle in compat.handles_of(loop) or ():
             callback, arguments = compat.called_by(handle)
             if not compat.is_asyncio(callback):
-                goes = functools.partial(standing.of_loop, loop)
+                progress = functools.partial(analysis.of_loop, loop)
                 for closer in _of_callback(callback, arguments, "scheduled on its event loop"):
-                    yield replace(closer, goes=goes)
+                    yield replace(closer, progress=progress)
         for task in compat.tasks_of(loop) or ():
-            yield from _of_task(task, standing)
+            yield from _of_task(task, analysis)
 
 
-def _of_thread(place: Place, standing: Standing, places: Places) -> Iterator[Closer]:
+def _of_thread(place: Place, analysis: ProgressAnalysis, places: Places) -> Iterator[Closer]:
     thread = compat.threads().get(place.ident)
     name = str(place.ident) if thread is None else thread.name
 
-    def goes() -> Goes:
-        return standing.of_thread(place.ident)
+    def progress() -> Progress:
+        return analysis.of_thread(place.ident)
 
     loop = places.loop_threads.get(place.ident)
-    yield from _of_frames(place.frames, f"thread {name}", place.ident, _Going(standing, goes), loop)
+    yield from _of_frames(place.frames, f"thread {name}", place.ident, _Going(analysis, progress), loop)
     if isinstance(thread, threading.Timer):
         carried = compat.carried_by(thread)
         for one in carried:
@@ -99,27 +99,27 @@ def _of_thread(place: Place, standing: Standing, places: Places) -> Iterator[Clo
     main: Any = None if loop is None else compat.run_by_asyncio(place.frames)
     if main is not None:
         text = f"the end of what asyncio.run() runs: {_position_of(main)}"
-        yield Closer(text=text, of=main, tasks=loop, goes=_end(main, standing))
+        yield Closer(text=text, of=main, tasks=loop, progress=_end(main, analysis))
 
 
-def _end(task: Task, standing: Standing) -> Callable[[], Goes]:
+def _end(task: Task, analysis: ProgressAnalysis) -> Callable[[], Progress]:
     """Whether ``asyncio.run(task)`` returns: when the task does, or when its loop is stopped."""
 
-    def goes() -> Goes:
+    def progress() -> Progress:
         at_once, after = returns(frames_of_task(task))
-        stopped = standing.stopped_by_its_stop(task.get_loop())
+        stopped = analysis.stopped_by_its_stop(task.get_loop())
         if at_once:
-            return standing.of_task(task) | stopped
-        return standing.of_task(task) & standing.after(after) | stopped if after else stopped
+            return analysis.of_task(task) | stopped
+        return analysis.of_task(task) & analysis.after(after) | stopped if after else stopped
 
-    return goes
+    return progress
 
 
-def _of_task(task: Task, standing: Standing) -> Iterator[Closer]:
-    def goes() -> Goes:
-        return standing.of_task(task)
+def _of_task(task: Task, analysis: ProgressAnalysis) -> Iterator[Closer]:
+    def progress() -> Progress:
+        return analysis.of_task(task)
 
-    going = _Going(standing, goes)
+    going = _Going(analysis, progress)
     yield from _of_frames(frames_of_task(task), f"task {task.get_name()}", task, going, task.get_loop(), _blocks_of(task))
 
 
@@ -132,12 +132,12 @@ def _position_of(task: Task) -> str:
 class _Going:
     """Whether a thread or task goes on, and comes to a stretch of what is ahead of it."""
 
-    standing: Standing
-    goes: Callable[[], Goes]
+    analysis: ProgressAnalysis
+    progress: Callable[[], Progress]
 
-    def to(self, stretch: Stretch) -> Callable[[], Goes]:
+    def to(self, stretch: Stretch) -> Callable[[], Progress]:
         """Whether it comes there."""
-        return lambda: self.standing.beyond(stretch, self.goes())
+        return lambda: self.analysis.beyond(stretch, self.progress())
 
 
 def _of_frames(
@@ -153,11 +153,11 @@ def _of_frames(
         names = variables_of(frame)
         named = list(codes_named(ahead.variables, ahead.attributes, frame.f_globals, names.values())) if ahead.names else []
         roots = _roots(frame, names, ahead, named, None if blocks is None else blocks.get(frame.f_code, ()))
-        goes = going.to(stretch)
+        progress = going.to(stretch)
         if roots:
-            yield Closer(text=f"{who}, which may close or stop it: {position_of(frame)}", roots=roots, of=of, goes=goes)
+            yield Closer(text=f"{who}, which may close or stop it: {position_of(frame)}", roots=roots, of=of, progress=progress)
         if loop is not None and _cancels_all(ahead, named):
-            yield Closer(text=f"{who}, which may cancel all tasks: {position_of(frame)}", of=of, goes=goes, tasks=loop)
+            yield Closer(text=f"{who}, which may cancel all tasks: {position_of(frame)}", of=of, progress=progress, tasks=loop)
 
 
 def _cancels_all(ahead: Ahead, named: Iterable[CodeType]) -> bool:
@@ -226,7 +226,7 @@ def _blocks_of(task: Task) -> dict[CodeType, list[Any]]:
 
 
 def _closes(code: CodeType) -> bool:
-    if not _CLOSING_NAMED.isdisjoint((*spoken_in(code), *(one for one in code.co_consts if isinstance(one, str)))):
+    if not _CLOSING_NAMED.isdisjoint((*mentioned_in(code), *(one for one in code.co_consts if isinstance(one, str)))):
         return True
     return any(_closes(one) for one in code.co_consts if isinstance(one, CodeType))
 

@@ -5,8 +5,8 @@ Rules:
 1. What a frame or a callback names is held: a variable, a cell, an argument, a default, the object of a bound method, and what
    lists, tuples, sets and dictionaries of these hold.
 2. What is found only inside other objects, or as a global, is held by an actor whose code speaks of ending things
-   (:mod:`~stilltrue.runtime.look.code.spoken`), and by whoever comes by something that ends it when it is called, left or
-   forgotten: a handler in a registry, a ``with`` block's exit, a finalizer. Otherwise every registry would be a way out.
+   (:mod:`~stilltrue.runtime.look.code.reachable_names`), and by whoever comes by something that ends it when it is called,
+   left or forgotten: a handler in a registry, a ``with`` block's exit, a finalizer. Otherwise every registry would be one.
 3. The walk does not pass through tasks (each acts for itself), event loops, contexts, modules, classes, nor through what is the
    agent's or gRPC's own, or an HTTP server's that ends no request.
 4. Of a container with many items, and where the walk ends, what is right behind is read at once.

@@ -20,8 +20,8 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.ahead import ahead_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of, attributes_of, value_of
-from stilltrue.runtime.look.code.names import Receiver, spoken_in
-from stilltrue.runtime.look.code.spoken import functions_named
+from stilltrue.runtime.look.code.names import Receiver, mentioned_in
+from stilltrue.runtime.look.code.reachable_names import functions_named
 from stilltrue.runtime.look.enders.reach import Reach, named_by
 from stilltrue.runtime.look.enders.wakers import Callback
 from stilltrue.runtime.look.progress.stretches import Stretch
@@ -43,7 +43,7 @@ def stops(stretch: Stretch, loop: Any, reach: Reach) -> bool:
     called = [names[name] for name in ahead.variables if name in names and callable(names[name])]
     if any(callback_stops((one, ()), loop, reach) for one in called):
         return True
-    receivers = ahead.closed if _STOP in ahead.spoken else ahead.closed & {()}
+    receivers = ahead.closed if _STOP in ahead.mentioned else ahead.closed & {()}
     found = {id(value_of(receiver, names, frame.f_globals)) for receiver in receivers}
     roots = (*names.values(), *_globals(ahead.names, frame.f_globals))
     named = functions_named(ahead.variables, ahead.attributes, frame.f_globals, names.values())
@@ -91,7 +91,7 @@ def _all_meant(codes: Iterable[tuple[CodeType, dict[str, Any]]], roots: tuple[An
     every = (
         (inner, names) for code, names in codes for inner in (code, *(one for one in code.co_consts if type(one) is CodeType))
     )
-    speaking = [(code, names) for code, names in every if _STOP in spoken_in(code)]
+    speaking = [(code, names) for code, names in every if _STOP in mentioned_in(code)]
     near = _near(roots) if speaking else []
     meant = {id(one) for code, names in speaking for receiver in _receivers(code) for one in _values(receiver, names, near)}
     given = all(_LOOPS.isdisjoint(code.co_names) for code, _ in speaking)

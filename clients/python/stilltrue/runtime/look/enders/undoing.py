@@ -15,7 +15,7 @@ from typing import Any
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.code.spoken import ended_by
+from stilltrue.runtime.look.code.reachable_names import ended_by
 from stilltrue.runtime.look.enders.actors import Actor
 from stilltrue.runtime.look.enders.reach import Reach
 from stilltrue.runtime.seen.wait import SeenWait
@@ -56,7 +56,7 @@ class Undoers:
         """The parties whose waits an actor may end so."""
         found: dict[PartyName, None] = {}
         for by, reach in self._searches:
-            said = actor.spoken(True)
+            said = actor.names_reached(True)
             speaks = said.unread or not by.isdisjoint(said.names)
             if said.anything or (speaks and said.everywhere):
                 found.update((party, None) for thing in self._by[by] for party in self._waiting[id(thing)])

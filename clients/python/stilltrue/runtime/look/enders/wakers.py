@@ -13,8 +13,8 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_of_http
 from stilltrue.runtime.introspection.places import Place
-from stilltrue.runtime.look.code.names import spoken_in, stored_in
-from stilltrue.runtime.look.code.spoken import codes_named
+from stilltrue.runtime.look.code.names import mentioned_in, stored_in
+from stilltrue.runtime.look.code.reachable_names import codes_named
 from stilltrue.runtime.look.progress.flags import Flag
 from stilltrue.runtime.look.progress.stretches import Stretch
 
@@ -36,18 +36,18 @@ def waking_names(what: Iterable[Any]) -> frozenset[str]:
 def speaks(stretch: Stretch, waking: frozenset[str]) -> bool:
     """Whether what is ahead may wake somebody."""
     ahead, names = stretch.ahead, variables_of(stretch.frame)
-    if not ahead.known or not waking.isdisjoint(ahead.spoken):
+    if not ahead.known or not waking.isdisjoint(ahead.mentioned):
         return True
     if any(_may_wake(one, waking) for one in _callables(stretch, names)):
         return True
-    return any(not waking.isdisjoint(spoken_in(code)) for code in _named(stretch, names))
+    return any(not waking.isdisjoint(mentioned_in(code)) for code in _named(stretch, names))
 
 
 def _may_wake(function: Any, waking: frozenset[str]) -> bool:
     code, _, _ = compat.called_in(function)
     if code is None:
         return compat.name_of(function).rsplit(".", 1)[-1] in waking
-    return code.co_name in waking or not waking.isdisjoint(spoken_in(code))
+    return code.co_name in waking or not waking.isdisjoint(mentioned_in(code))
 
 
 def sets(stretch: Stretch, flag: Flag) -> bool:

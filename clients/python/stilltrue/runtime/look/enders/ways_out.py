@@ -22,7 +22,7 @@ from stilltrue.runtime.introspection.origins import is_application, position_of
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import Task, blocking_future, read, siblings_of
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.code.spoken import ended_by, forget
+from stilltrue.runtime.look.code.reachable_names import ended_by, forget
 from stilltrue.runtime.look.enders import actors
 from stilltrue.runtime.look.enders.actors import Actor
 from stilltrue.runtime.look.enders.closers import ANYTHING, Closer, closers, of_alarm, of_calls
@@ -30,8 +30,8 @@ from stilltrue.runtime.look.enders.kept_shares import KeptShares
 from stilltrue.runtime.look.enders.kin import kin_of
 from stilltrue.runtime.look.enders.reach import Reach, named_by
 from stilltrue.runtime.look.enders.undoing import Undoers, interrupts
-from stilltrue.runtime.look.progress.goes import BY_ITSELF, NEVER, Goes
-from stilltrue.runtime.look.progress.standing import Standing
+from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
+from stilltrue.runtime.look.progress.progress import BY_ITSELF, NEVER, Progress
 from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of
 from stilltrue.runtime.seen.databases.sessions import Sessions
 from stilltrue.runtime.seen.wait import SeenWait
@@ -98,7 +98,7 @@ class Search:
         self._made = tuple(made)
         self._now = now
         self._budget = budget
-        self._standing = Standing(places, waiting, budget, self._made)
+        self._standing = ProgressAnalysis(places, waiting, budget, self._made)
 
     def find(self, suspects: Iterable[Place]) -> dict[PartyName, Found]:
         """The ways out of the parties at these places, by party."""
@@ -237,12 +237,12 @@ class Search:
         return own + [server for place in above for server in self._places.servers_of(place)]
 
     def _add_closer(self, closer: Closer, hit: list[Found]) -> None:
-        goes = closer.goes() if hit else NEVER
+        progress = closer.progress() if hit else NEVER
         for one in hit:
-            if goes.by_itself:
+            if progress.by_itself:
                 one.add(closer.text, by=closer.of)
             else:
-                for party in sorted(goes.parties):
+                for party in sorted(progress.parties):
                     one.add(closer.text, party)
 
     # -- what that means -----------------------------------------------------------------------------------------------
@@ -262,14 +262,14 @@ class Search:
 
     def _add_going(self, actor: Actor, one: Found) -> None:
         """``actor`` may end the wait of ``one`` once it goes on, if ever."""
-        goes = self._goes(actor)
-        if goes.by_itself:
+        progress = self._goes(actor)
+        if progress.by_itself:
             one.add(actor.text, actor.party, actor.of)
         else:
-            for party in sorted(goes.parties):
+            for party in sorted(progress.parties):
                 one.add(actor.text, party)
 
-    def _goes(self, actor: Actor) -> Goes:
+    def _goes(self, actor: Actor) -> Progress:
         if actor.context or actor.shared:
             return BY_ITSELF
         if compat.is_task(actor.of):
@@ -287,7 +287,7 @@ class Search:
             own = actor.party is not None and actor.party == one.place.party
             if own or _is(actor, one.place) or not self._places.is_on_main_thread(one.place):
                 continue
-            if interrupts(actor.spoken(False).names):
+            if interrupts(actor.names_reached(False).names):
                 one.add(f"{actor.text}; it may interrupt the main thread", actor.party, actor.of)
 
     def _add_below(self, actor: Actor, found: list[Found]) -> None:

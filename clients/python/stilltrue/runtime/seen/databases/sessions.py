@@ -74,15 +74,15 @@ class Sessions:
         owners: dict[int, _Owners] = {}
         busy: set[int] = set()
         budget = Budget(SECONDS_MAX)
-        for stand in (*scene.stands().values(), *scene.stands_of_tasks().values()):
-            for frame in stand.frames:
+        for stack in (*scene.stacks().values(), *scene.stacks_of_tasks().values()):
+            for frame in stack.frames:
                 is_driver = BUSY_CODE in frame.f_code.co_filename
                 if not is_driver and not _is_users(frame):
                     continue
                 for thing in variables_of(frame).values():
                     for connection in connections_in(thing):
                         known = owners.setdefault(id(connection), _Owners(connection))
-                        known.who.add(stand.who)
+                        known.who.add(stack.who)
                         known.things[id(thing)] = thing
                         busy.update((id(connection),) if is_driver else ())
                 if not budget.step():

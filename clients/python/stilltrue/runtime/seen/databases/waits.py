@@ -18,7 +18,7 @@ from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
 from stilltrue.runtime.seen.databases.drivers import Status, connections_in, link_of, socket_of, status_of
-from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
+from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
 _NEAR = 3
 """How many frames inside which a cursor's compiled method is called."""
@@ -37,13 +37,13 @@ def _wait(connection: Any, on: Any, *, same: Callable[[], bool] | None = None, o
     return SeenWait(on=on, enders=enders, what=what, same=same, once=once)
 
 
-def _read_psycopg(stand: Stand, at: int, _: Scene) -> SeenWait | None:
-    frame = stand.frames[at]
+def _read_psycopg(stack: CallStack, at: int, _: Scene) -> SeenWait | None:
+    frame = stack.frames[at]
     names = variables_of(frame)
     connection, steps = names.get("self"), names.get("gen")
-    if stand.task is not None or names.get("timeout") is not None or status_of(connection) is not Status.ACTIVE:
+    if stack.task is not None or names.get("timeout") is not None or status_of(connection) is not Status.ACTIVE:
         return None
-    weak, ident = ref(steps), stand.ident
+    weak, ident = ref(steps), stack.ident
 
     def same() -> bool:
         frames = frames_of_threads().get(ident, [])
@@ -53,12 +53,12 @@ def _read_psycopg(stand: Stand, at: int, _: Scene) -> SeenWait | None:
     return _wait(connection, steps, same=same)
 
 
-def _read_psycopg2(stand: Stand, _: int, __: Scene) -> SeenWait | None:
-    if "psycopg2" not in sys.modules or stand.task is not None:
+def _read_psycopg2(stack: CallStack, _: int, __: Scene) -> SeenWait | None:
+    if "psycopg2" not in sys.modules or stack.task is not None:
         return None
-    thread = compat.threads().get(stand.ident)
+    thread = compat.threads().get(stack.ident)
     number = (None if thread is None else thread.native_id) or 0
-    for frame in stand.frames[:_NEAR] if number else ():
+    for frame in stack.frames[:_NEAR] if number else ():
         for thing in variables_of(frame).values():
             for connection in connections_in(thing):
                 descriptor = socket_of(connection)
@@ -67,15 +67,15 @@ def _read_psycopg2(stand: Stand, _: int, __: Scene) -> SeenWait | None:
     return None
 
 
-def _read_asyncpg(stand: Stand, at: int, _: Scene) -> SeenWait | None:
-    files = [frame.f_code.co_filename for frame in stand.frames[:at]]
-    if stand.task is None or compat.is_task(stand.future) or not files or not files[0].endswith(_PROTOCOL):
+def _read_asyncpg(stack: CallStack, at: int, _: Scene) -> SeenWait | None:
+    files = [frame.f_code.co_filename for frame in stack.frames[:at]]
+    if stack.task is None or compat.is_task(stack.future) or not files or not files[0].endswith(_PROTOCOL):
         return None
     if any("asyncpg/" not in file for file in files):
         return None
-    owner = variables_of(stand.frames[at]).get("self")
+    owner = variables_of(stack.frames[at]).get("self")
     found = connections_in(owner)
-    return _wait(found[0], stand.future, once=True) if len(found) == 1 else None
+    return _wait(found[0], stack.future, once=True) if len(found) == 1 else None
 
 
 class _Sign:

@@ -20,12 +20,12 @@ from stilltrue.runtime.introspection.frames import frames_of_threads, innermost_
 from stilltrue.runtime.introspection.tasks import blocking_future
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.parties import Parties
+from stilltrue.runtime.seen.call_stack import where_is
 from stilltrue.runtime.seen.left.census import take_census
 from stilltrue.runtime.seen.left.proof import Proof
 from stilltrue.runtime.seen.locks import is_taken
 from stilltrue.runtime.seen.scene import LiveScene
-from stilltrue.runtime.seen.standing import where_is
-from stilltrue.runtime.seen.wait import Stand
+from stilltrue.runtime.seen.wait import CallStack
 
 CANDIDATES_MAX, SEARCHED_MAX = 100, 8
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.1, 60.0
@@ -85,7 +85,7 @@ class LeftLocks:
         frames = innermost_frames()
         return frozenset(key for key, one in self._candidates.copy().items() if one.proved and one.stands(frames))
 
-    def remember(self, unheld: Mapping[int, tuple[Any, Sequence[Stand]]]) -> None:
+    def remember(self, unheld: Mapping[int, tuple[Any, Sequence[CallStack]]]) -> None:
         """The locks that were found without a holder at this cut, and who waits for each (rule 1)."""
         if not unheld and not self._candidates:
             return
@@ -147,7 +147,7 @@ class LeftLocks:
         return found
 
 
-def _waiter(stand: Stand) -> _Waiter:
-    if stand.task is not None:
-        return _Waiter(task=OwnRef(stand.task), future=OwnRef(stand.future))
-    return _Waiter(stand.ident, where_is(stand.ident, stand.frames[0]))
+def _waiter(stack: CallStack) -> _Waiter:
+    if stack.task is not None:
+        return _Waiter(task=OwnRef(stack.task), future=OwnRef(stack.future))
+    return _Waiter(stack.ident, where_is(stack.ident, stack.frames[0]))

@@ -32,7 +32,7 @@ from stilltrue.runtime.seen.blocks import Expression, blocks_of, entered_in, is_
 from stilltrue.runtime.seen.left.balance import GIVING_BACK, codes_ahead, uses_of
 from stilltrue.runtime.seen.left.census import Census, codes_within, is_of, root_of
 from stilltrue.runtime.seen.locks import LOCKS, left_by, lock_of
-from stilltrue.runtime.seen.wait import Stand
+from stilltrue.runtime.seen.wait import CallStack
 
 _CONTEXT_MANAGERS = frozenset({"contextmanager.<locals>.helper", "asynccontextmanager.<locals>.helper"})
 _ENTERING = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__", "acquire"})
@@ -41,7 +41,7 @@ _ENTERING = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__", "acqu
 class Proof:
     """For one lock or semaphore, ``thing``, for which ``waiters`` wait."""
 
-    def __init__(self, thing: Any, waiters: Sequence[Stand], census: Census) -> None:
+    def __init__(self, thing: Any, waiters: Sequence[CallStack], census: Census) -> None:
         self._thing = thing
         self._waiters = waiters
         self._census = census
@@ -63,7 +63,7 @@ class Proof:
 
     # -- rule 4 --------------------------------------------------------------------------------------------------------
 
-    def _gives_back(self, waiter: Stand) -> bool:
+    def _gives_back(self, waiter: CallStack) -> bool:
         """Whether who waits there gives it back later."""
         frame = next((one for one in waiter.frames if is_application(one.f_code)), None)
         if frame is None:

@@ -10,15 +10,15 @@ from typing import Any
 
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.seen.pools.shares import PoolState, has_type, number, read, wait_for_share
-from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
+from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
 
-def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
-    names = variables_of(stand.frames[at])
+def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
+    names = variables_of(stack.frames[at])
     connector = names.get("self")
-    if stand.task is None or not has_type(connector, "aiohttp.connector", "BaseConnector"):
+    if stack.task is None or not has_type(connector, "aiohttp.connector", "BaseConnector"):
         return None
-    if stand.future is not names.get("fut"):  # it traces
+    if stack.future is not names.get("fut"):  # it traces
         return None
     taken = _taken(connector, names.get("key"))
     if not taken or any(read(one, "_reading_paused") is not True for one in taken):

@@ -6,13 +6,13 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN
 from stilltrue.runtime.seen.pools.lost import inside, nobody_else_has
 from stilltrue.runtime.seen.pools.shares import PoolState, frame_named, has_type, number, read, wait_for_share
-from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
+from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
 
-def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
-    pool = variables_of(stand.frames[at]).get("self")
-    waits = frame_named(stand, "Condition.wait", at) is not None  # else it connects
-    if stand.task is None or not waits or not has_type(pool, "aiopg.pool", "Pool"):
+def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
+    pool = variables_of(stack.frames[at]).get("self")
+    waits = frame_named(stack, "Condition.wait", at) is not None  # else it connects
+    if stack.task is None or not waits or not has_type(pool, "aiopg.pool", "Pool"):
         return None
     used, free, acquiring = read(pool, "_used"), read(pool, "_free"), number(read(pool, "_acquiring"))
     if type(used) is not set or free is UNKNOWN or acquiring != 0 or read(pool, "_closing") is not False:

@@ -8,13 +8,13 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN
 from stilltrue.runtime.seen.pools.lost import nobody_else_has
 from stilltrue.runtime.seen.pools.shares import PoolState, frame_named, has_type, read, wait_for_share
-from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
+from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
 
-def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
-    pool = variables_of(stand.frames[at]).get("self")
-    waits = frame_named(stand, "Queue.get", at) is not None  # else it connects
-    if stand.task is None or not waits or not has_type(pool, "asyncpg.pool", "Pool"):
+def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
+    pool = variables_of(stack.frames[at]).get("self")
+    waits = frame_named(stack, "Queue.get", at) is not None  # else it connects
+    if stack.task is None or not waits or not has_type(pool, "asyncpg.pool", "Pool"):
         return None
     if _ends_sessions(pool):
         return None

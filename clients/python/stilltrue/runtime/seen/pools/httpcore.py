@@ -11,7 +11,7 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN
 from stilltrue.runtime.seen.pools.lost import nobody_else_has
 from stilltrue.runtime.seen.pools.shares import PoolState, frame_named, has_type, number, read, wait_for_share
-from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
+from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
 _SYNC, _ASYNC = "httpcore._sync.connection_pool", "httpcore._async.connection_pool"
 _POOLS = (("httpcore", "ConnectionPool"), ("httpcore", "AsyncConnectionPool"))
@@ -19,16 +19,16 @@ _REQUESTS = ((_SYNC, "PoolRequest"), (_ASYNC, "AsyncPoolRequest"))
 _STREAMS = ((_SYNC, "PoolByteStream"), (_ASYNC, "PoolByteStream"))
 
 
-def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
-    names = variables_of(stand.frames[at])
+def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
+    names = variables_of(stack.frames[at])
     pool = names.get("self")
-    waiting = frame_named(stand, "PoolRequest.wait_for_connection", at) or frame_named(
-        stand, "AsyncPoolRequest.wait_for_connection", at
+    waiting = frame_named(stack, "PoolRequest.wait_for_connection", at) or frame_named(
+        stack, "AsyncPoolRequest.wait_for_connection", at
     )
     if waiting is None or not any(has_type(pool, *kind) for kind in _POOLS):
         return None
     until = None
-    if stand.task is None and (timeout := variables_of(waiting).get("timeout")) is not None:
+    if stack.task is None and (timeout := variables_of(waiting).get("timeout")) is not None:
         until = scene.now + timeout if isinstance(timeout, int | float) else scene.now  # at the latest
     taken = _taken(pool)
     if taken is None:

@@ -9,7 +9,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN
 from stilltrue.runtime.seen.pools.shares import PoolState, frame_named, has_type, number, read, wait_for_share
-from stilltrue.runtime.seen.wait import Ender, Resolver, Scene, SeenWait, Stand
+from stilltrue.runtime.seen.wait import CallStack, Ender, Resolver, Scene, SeenWait
 
 _PLACES = (
     ("psycopg_pool/pool.py", "ConnectionPool.getconn"),
@@ -19,10 +19,10 @@ _CONNECTIONS = (("psycopg", "Connection"), ("psycopg", "AsyncConnection"))
 _KINDS = (("psycopg_pool.pool", "ConnectionPool"), ("psycopg_pool.pool_async", "AsyncConnectionPool"))
 
 
-def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
-    names = variables_of(stand.frames[at])
+def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
+    names = variables_of(stack.frames[at])
     pool, deadline = names.get("self"), names.get("deadline")
-    inner = frame_named(stand, "WaitingClient.wait", at)
+    inner = frame_named(stack, "WaitingClient.wait", at)
     if inner is None or not any(has_type(pool, *kind) for kind in _KINDS) or not isinstance(deadline, float):
         return None
     position = variables_of(inner).get("self")
@@ -34,7 +34,7 @@ def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
         name="a psycopg pool",
         taken=taken,
         share_of=lambda thing: _share_of(thing, pool),
-        until=scene.epoch(deadline) if stand.task is None else None,  # a task's timer is the loop's
+        until=scene.epoch(deadline) if stack.task is None else None,  # a task's timer is the loop's
         closers=(pool,),
         kinds=_CONNECTIONS,
         helpers=_helpers(pool),

@@ -17,7 +17,7 @@ from stilltrue.runtime.seen.pools.shares import (
     read,
     wait_for_share,
 )
-from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
+from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
 _PARTS = tuple(
     f"redis.{name}" for name in ("_parsers", "asyncio.connection", "connection", "credentials", "maint_notifications", "retry")
@@ -26,11 +26,11 @@ _PARTS = tuple(
 _GET = "BlockingConnectionPool.get_connection"
 
 
-def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
-    pool = variables_of(stand.frames[at]).get("self")
-    if stand.task is not None or not has_type(pool, "redis.connection", "BlockingConnectionPool"):
+def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
+    pool = variables_of(stack.frames[at]).get("self")
+    if stack.task is not None or not has_type(pool, "redis.connection", "BlockingConnectionPool"):
         return None
-    waits, until = deadline_of_queue(stand, at, scene.epoch)
+    waits, until = deadline_of_queue(stack, at, scene.epoch)
     free, made, most = (
         read(pool, "pool", "queue"),
         read(pool, "_connections"),
@@ -41,10 +41,10 @@ def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
     return wait_for_share(_state(pool, made, until, ()), scene)
 
 
-def _read_of_task(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
-    pool = variables_of(stand.frames[at]).get("self")
-    waits = frame_named(stand, "Condition.wait", at) is not None
-    if stand.task is None or not waits or not has_type(pool, "redis.asyncio.connection", "BlockingConnectionPool"):
+def _read_of_task(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
+    pool = variables_of(stack.frames[at]).get("self")
+    waits = frame_named(stack, "Condition.wait", at) is not None
+    if stack.task is None or not waits or not has_type(pool, "redis.asyncio.connection", "BlockingConnectionPool"):
         return None
     free, used, most = (
         read(pool, "_available_connections"),

@@ -23,7 +23,7 @@ from typing import Any, cast
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
-from stilltrue.runtime.seen.wait import Ended, Ender, Scene, SeenWait, Stand
+from stilltrue.runtime.seen.wait import CallStack, EndedHolder, Ender, Scene, SeenWait
 
 _KINDS_MAX = 4_096
 _FAR = (8, 40, 150)
@@ -57,7 +57,7 @@ def wait_for_share(state: PoolState, scene: Scene) -> SeenWait:
     holders, shares = scene.once(id(state.pool), lambda: _holders(state, scene))
     lost = state.lost() if state.until is None and len(holders) < state.taken else 0
     known = len(holders) + lost == state.taken > 0
-    left = (Ended(f"{lost} of the holders of connections of {state.name} ({id(state.pool):x})"),) if lost else ()
+    left = (EndedHolder(f"{lost} of the holders of connections of {state.name} ({id(state.pool):x})"),) if lost else ()
     enders = (*dict.fromkeys(one for who in holders.values() for one in who), *left) if known else None
     return SeenWait(
         on=state.pool,
@@ -126,14 +126,14 @@ def number(thing: Any) -> int | None:
     return thing if type(thing) is int else None
 
 
-def frame_named(stand: Stand, name: str, below: int) -> FrameType | None:
+def frame_named(stack: CallStack, name: str, below: int) -> FrameType | None:
     """The innermost frame of a function of this name, of those inside the one with index ``below``."""
-    return next((frame for frame in stand.frames[:below] if frame.f_code.co_qualname == name), None)
+    return next((frame for frame in stack.frames[:below] if frame.f_code.co_qualname == name), None)
 
 
-def deadline_of_queue(stand: Stand, below: int, now: Callable[[float], float]) -> tuple[bool, float | None]:
+def deadline_of_queue(stack: CallStack, below: int, now: Callable[[float], float]) -> tuple[bool, float | None]:
     """Whether a thread stands in a queue's ``get``, and when that gives up: ``endtime`` as ``now`` turns it into epoch time."""
-    frame = frame_named(stand, "Queue.get", below)
+    frame = frame_named(stack, "Queue.get", below)
     if frame is None:
         return False, None
     names = variables_of(frame)

@@ -20,7 +20,7 @@ from stilltrue.runtime.seen.pools.shares import (
     read,
     wait_for_share,
 )
-from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
+from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
 _BASE = "sqlalchemy.pool.base"
 _AROUND = (
@@ -32,17 +32,17 @@ _AROUND = (
 _GREENLET_FRAMES_MAX = 30
 
 
-def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
-    if stand.task is not None:
+def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
+    if stack.task is not None:
         return None
-    pool = variables_of(stand.frames[at]).get("self")
-    waits, until = deadline_of_queue(stand, at, lambda endtime: endtime)  # SQLAlchemy's queue uses time.time()
+    pool = variables_of(stack.frames[at]).get("self")
+    waits, until = deadline_of_queue(stack, at, lambda endtime: endtime)  # SQLAlchemy's queue uses time.time()
     return _wait(pool, until, scene) if waits else None
 
 
-def _read_of_task(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
+def _read_of_task(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
     """The synchronous half of SQLAlchemy runs in a greenlet, which stands in the queue's ``get``."""
-    greenlet = variables_of(stand.frames[at]).get("context")
+    greenlet = variables_of(stack.frames[at]).get("context")
     inner: FrameType | None = getattr(greenlet, "gr_frame", None) if has_type(greenlet, "greenlet", "greenlet") else None
     names: list[str] = []
     for _ in range(_GREENLET_FRAMES_MAX):

@@ -10,14 +10,14 @@ from typing import Any
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN
 from stilltrue.runtime.seen.pools.shares import PoolState, deadline_of_queue, has_type, number, read, wait_for_share
-from stilltrue.runtime.seen.wait import Resolver, Scene, SeenWait, Stand
+from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
 
-def _read(stand: Stand, at: int, scene: Scene) -> SeenWait | None:
-    pool = variables_of(stand.frames[at]).get("self")
-    if stand.task is not None or not has_type(pool, "urllib3.connectionpool", "HTTPConnectionPool"):
+def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
+    pool = variables_of(stack.frames[at]).get("self")
+    if stack.task is not None or not has_type(pool, "urllib3.connectionpool", "HTTPConnectionPool"):
         return None
-    waits, until = deadline_of_queue(stand, at, scene.epoch)
+    waits, until = deadline_of_queue(stack, at, scene.epoch)
     free, most = read(pool, "pool", "queue"), number(read(pool, "pool", "maxsize"))
     if not waits or read(pool, "block") is not True or free is UNKNOWN or most is None or len(free):
         return None

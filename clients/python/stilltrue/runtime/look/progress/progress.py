@@ -9,16 +9,16 @@ from stilltrue.model import PartyName
 
 
 @dataclass(frozen=True, slots=True)
-class Goes:
+class Progress:
     """Whether somebody goes on: ``by_itself``, or when one of ``parties`` does, or else never."""
 
     by_itself: bool = False
     parties: frozenset[PartyName] = frozenset()
 
-    def __or__(self, other: Goes) -> Goes:
-        return Goes(self.by_itself or other.by_itself, self.parties | other.parties)
+    def __or__(self, other: Progress) -> Progress:
+        return Progress(self.by_itself or other.by_itself, self.parties | other.parties)
 
-    def __and__(self, other: Goes) -> Goes:
+    def __and__(self, other: Progress) -> Progress:
         """Both must go on; of two that wait for parties, the one stands for both: doubt is on the side of a way out."""
         if not self or not other:
             return NEVER
@@ -28,11 +28,11 @@ class Goes:
         return self.by_itself or bool(self.parties)
 
 
-NEVER = Goes()
-BY_ITSELF = Goes(by_itself=True)
+NEVER = Progress()
+BY_ITSELF = Progress(by_itself=True)
 
 
-def any_of(found: Iterable[Goes]) -> Goes:
+def any_of(found: Iterable[Progress]) -> Progress:
     """Somebody who goes on when one of these does."""
     together = NEVER
     for one in found:

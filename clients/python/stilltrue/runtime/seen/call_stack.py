@@ -7,7 +7,7 @@ from types import FrameType
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frames_along
 from stilltrue.runtime.introspection.tasks import blocking_future
-from stilltrue.runtime.seen.wait import Stand, Task
+from stilltrue.runtime.seen.wait import CallStack, Task
 
 
 def where_is(ident: int, frame: FrameType | None) -> tuple[object, ...]:
@@ -15,10 +15,10 @@ def where_is(ident: int, frame: FrameType | None) -> tuple[object, ...]:
     return (id(frame), None if frame is None else frame.f_lasti, compat.processor_time(ident))
 
 
-def stand_of_task(task: Task) -> Stand:
+def stack_of_task(task: Task) -> CallStack:
     """Where a task stands that is suspended."""
     future = blocking_future(task)
     if future is None:
-        return Stand((), task=task)
+        return CallStack((), task=task)
     chain = frames_along(reversed(compat.chain_of(task.get_coro())))
-    return Stand(tuple(frame for frame, _ in chain), task=task, future=future, coroutines=tuple(one for _, one in chain))
+    return CallStack(tuple(frame for frame, _ in chain), task=task, future=future, coroutines=tuple(one for _, one in chain))

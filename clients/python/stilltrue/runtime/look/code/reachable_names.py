@@ -80,7 +80,7 @@ _Key = tuple[CodeType, type, frozenset[str] | None]
 _speaks: dict[_Key, bool] = {}
 _by_near: dict[_Key, tuple[int, bool]] = {}
 """In this look: how often objects near a code were walked, and whether the methods that it names speak of ending things."""
-_spoken: dict[tuple[Any, ...], tuple[int, Spoken]] = {}
+_reached: dict[tuple[Any, ...], tuple[int, ReachableNames]] = {}
 """In this look: the same, and what it speaks of."""
 _named: dict[tuple[CodeType, int, tuple[type, ...]], tuple[tuple[CodeType, dict[str, Any]], ...]] = {}
 """In this look: the code that a function names, and what that names in turn, with its globals."""
@@ -89,7 +89,7 @@ _named: dict[tuple[CodeType, int, tuple[type, ...]], tuple[tuple[CodeType, dict[
 def forget() -> None:
     """Forget what was near the actors of a look."""
     _by_near.clear()
-    _spoken.clear()
+    _reached.clear()
     _named.clear()
     methods.forget()
 
@@ -131,7 +131,7 @@ def ended_by(thing: Any, by: frozenset[str] = frozenset(), *, named: bool = Fals
     if kind in _CALLED or (kind is BuiltinFunctionType and type(thing.__self__) is not ModuleType):
         return _ended_by_call(thing, by, named=named)
     if kind is GeneratorType and (frame := frame_of(thing)) is not None and is_application(frame.f_code):
-        said = spoken_from(frame.f_code, frame.f_globals, compat.names_in(thing)) if by else Spoken()
+        said = reachable_names(frame.f_code, frame.f_globals, compat.names_in(thing)) if by else ReachableNames()
         return () if by.isdisjoint(said.names) else (*compat.names_in(thing), *said.named)
     finalizer = _finalizer_of(kind)
     if finalizer is not None and _speaks_so(finalizer.__code__, finalizer.__globals__, thing, (), by):
@@ -147,18 +147,18 @@ def _ended_by_call(called: Any, by: frozenset[str], *, named: bool) -> tuple[Any
         return carried if name in by or (not by and is_ending(name)) else ()
     if named:
         speaks = _speaks_so(code, names, owner, carried, by)
-        return (*carried, *spoken_from(code, names, (owner, *carried)).named) if speaks else ()
+        return (*carried, *reachable_names(code, names, (owner, *carried)).named) if speaks else ()
     return carried if carried and _speaks_so(code, names, owner, carried, by) else ()
 
 
 def _speaks_so(code: CodeType, names: dict[str, Any], owner: Any, held: Iterable[Any], by: frozenset[str]) -> bool:
     if not by:
         return speaks_of_ending(code, names, owner, held)
-    return not by.isdisjoint(spoken_from(code, names, (owner, *held)).names)
+    return not by.isdisjoint(reachable_names(code, names, (owner, *held)).names)
 
 
 @dataclass(frozen=True, slots=True)
-class Spoken:
+class ReachableNames:
     """What code may come to run names: all names, and the globals among them; ``anything``: it may run any code.
 
     ``everywhere``: it may come by any object. ``unread``: it may name anything, in a module that is yet to be loaded.
@@ -171,16 +171,16 @@ class Spoken:
     unread: bool = False
 
 
-def spoken_from(
+def reachable_names(
     code: CodeType, names: dict[str, Any], near: Iterable[Any], begin: frozenset[str] | None = None, *, far: bool = True
-) -> Spoken:
+) -> ReachableNames:
     """What ``code`` with the globals ``names`` speaks of; ``begin``: the names that are still ahead of it.
 
     ``far``: also by the methods of objects that are found inside those it names.
     """
     near = tuple(near)
     key = (code, tuple(dict.fromkeys(map(type, near))), begin, far)
-    walks, known = _spoken.get(key, (0, Spoken()))
+    walks, known = _reached.get(key, (0, ReachableNames()))
     if walks >= KINDS_WALKS_MAX:
         return known
     every = _names_in(code) if begin is None else begin | (frozenset() if LOOKUPS.isdisjoint(begin) else looked_up(code))
@@ -200,8 +200,8 @@ def spoken_from(
         words.update(const for const in one.co_consts if isinstance(const, str) and const.isidentifier() and depth)
         named.update((id(thing), thing) for thing in _globals_named(those, others))
     words.update(name for thing in (*near, *named.values()) for name in name_called(thing))
-    found = Spoken(frozenset(words), tuple(named.values()), anything, everywhere, unread)
-    _spoken[key] = walks + 1, found
+    found = ReachableNames(frozenset(words), tuple(named.values()), anything, everywhere, unread)
+    _reached[key] = walks + 1, found
     return found
 
 

@@ -21,8 +21,8 @@ ANSWERS_MAX = 64
 """Answers that wait to be sent; what is dropped counts as no answer: doubt."""
 
 
-class Questions:
-    """Answers each question as it comes; the answers wait here until the stream takes them."""
+class DetectorRequests:
+    """Answers each request as it comes; the answers wait here until the stream takes them."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Questions:
         cure: Callable[[CureRequest], Cured] | None,
         stacks: Callable[[int], StacksFound] | None,
     ) -> None:
-        """``ring`` says that there is an answer; without ``cure`` or ``stacks`` such questions get none."""
+        """``ring`` says that there is an answer; without ``cure`` or ``stacks`` such requests get none."""
         self._live = live
         self._ring = ring
         self._look = look or live.look
@@ -50,14 +50,14 @@ class Questions:
         """Whether this process can say what its parties stand in."""
         return self._stacks is not None
 
-    def heard(self, response: pb.ConnectResponse) -> None:
-        """Answers a question; what is none is left alone."""
+    def handle(self, response: pb.ConnectResponse) -> None:
+        """Answer a request; any other message is left alone."""
         kind = response.WhichOneof("message")
         if kind == "look":
-            self._answer(pb.ConnectRequest(looked=look_to_wire(self._seen(request_from_wire(response.look)))))
+            self._send(pb.ConnectRequest(looked=look_to_wire(self._seen(request_from_wire(response.look)))))
         elif kind == "cure" and self._cure is not None:
             cured = self._cured(self._cure, cure_from_wire(response.cure))
-            self._answer(pb.ConnectRequest(cured=cured_to_wire(cured)))
+            self._send(pb.ConnectRequest(cured=cured_to_wire(cured)))
         elif kind == "stacks" and self._stacks is not None:
             arguments = (self._stacks, response.stacks.number)  # it may take its time
             threading.Thread(target=self._find_stacks, args=arguments, name="stilltrue-stacks", daemon=True).start()
@@ -67,7 +67,7 @@ class Questions:
         while self._answers:
             yield self._answers.popleft()
 
-    def _answer(self, answer: pb.ConnectRequest) -> None:
+    def _send(self, answer: pb.ConnectRequest) -> None:
         self._answers.append(answer)
         self._ring()
 
@@ -92,4 +92,4 @@ class Questions:
         except Exception:  # noqa: BLE001 - the application must not notice
             self._live.report_failure("a look for stacks")
             return
-        self._answer(pb.ConnectRequest(stacks_found=found_to_wire(found)))
+        self._send(pb.ConnectRequest(stacks_found=found_to_wire(found)))

@@ -49,7 +49,7 @@ from stilltrue.runtime.look.enders.wakers import (
     waking_names,
 )
 from stilltrue.runtime.look.progress.flags import Flag, Kind, flags_of
-from stilltrue.runtime.look.progress.goes import BY_ITSELF, NEVER, Goes, any_of
+from stilltrue.runtime.look.progress.progress import BY_ITSELF, NEVER, Progress, any_of
 from stilltrue.runtime.look.progress.stretches import Stretch, stretches
 from stilltrue.runtime.transport.holders import caller_at
 
@@ -58,7 +58,7 @@ _CANCELLING = frozenset({"cancel", "throw", "cancel_scope", "all_tasks"})
 _FROM_OUTSIDE = frozenset({"pause", "sigwait", "sigwaitinfo", "input", "stdin"})
 
 
-class Standing:
+class ProgressAnalysis:
     """Who goes on, of the threads and tasks of one look."""
 
     def __init__(self, places: Places, waiting: Container[PartyName], budget: Budget, made: Iterable[Any] = ()) -> None:
@@ -67,29 +67,29 @@ class Standing:
         self._places = places
         self._waiting = waiting
         self._budget = budget
-        self._known: dict[object, Goes] = {}
+        self._known: dict[object, Progress] = {}
         self._open: dict[object, int] = {}
         self._leans = 0
         self._leaning: list[object] = []
         self._timers: dict[asyncio.AbstractEventLoop, dict[int, float] | None] = {}
 
-    def of_thread(self, ident: int | None) -> Goes:
+    def of_thread(self, ident: int | None) -> Progress:
         """Whether this thread goes on."""
         place = self._places.threads.get(ident or 0)
         if place is None:
             return NEVER  # it is over, or has not begun
         return self._once(place.ident, lambda: self._of_thread(place))
 
-    def of_task(self, task: Task) -> Goes:
+    def of_task(self, task: Task) -> Progress:
         """Whether this task goes on."""
         return self._once(task, lambda: self._of_task(task))
 
-    def of_loop(self, loop: asyncio.AbstractEventLoop) -> Goes:
+    def of_loop(self, loop: asyncio.AbstractEventLoop) -> Progress:
         """Whether what is scheduled on a loop gets its turn."""
         holder, _ = self._places.blocked_loops.get(loop, (None, None))
-        return BY_ITSELF if holder is None else Goes(parties=frozenset((holder,)))
+        return BY_ITSELF if holder is None else Progress(parties=frozenset((holder,)))
 
-    def _once(self, key: object, find: Callable[[], Goes]) -> Goes:
+    def _once(self, key: object, find: Callable[[], Progress]) -> Progress:
         """What ``find`` says, remembered. A key that is asked about while it is being answered waits for itself: ``NEVER``.
 
         Answers that relied on that are forgotten once the key itself is answered, and found again then.
@@ -114,11 +114,11 @@ class Standing:
 
     # -- threads -------------------------------------------------------------------------------------------------------
 
-    def _of_thread(self, place: Place) -> Goes:
+    def _of_thread(self, place: Place) -> Progress:
         party = place.party if place.party is not None and place.party in self._waiting else caller_at(place.frames)
         if party is not None:
             joined = compat.joined_at(place.frames[0]) if place.frames else None
-            return NEVER if joined is not None and not self.of_thread(joined.ident) else Goes(parties=frozenset((party,)))
+            return NEVER if joined is not None and not self.of_thread(joined.ident) else Progress(parties=frozenset((party,)))
         inner = list(_until_application(place.frames))
         if not inner:
             loop = compat.loop_in(place.frames[0]) if place.frames else None
@@ -131,7 +131,7 @@ class Standing:
                 return found
         return self._of_wait(inner)
 
-    def _of_call(self, frame: FrameType) -> Goes | None:
+    def _of_call(self, frame: FrameType) -> Progress | None:
         """What a frame between the application's and the innermost says; None: nothing."""
         code = frame.f_code
         if compat.is_grpc(code.co_filename):
@@ -146,7 +146,7 @@ class Standing:
         loop = compat.loop_in(frame)
         return None if loop is None else self.stopped(loop)
 
-    def _of_wait(self, inner: list[FrameType]) -> Goes:
+    def _of_wait(self, inner: list[FrameType]) -> Progress:
         """Who ends the wait that the library's frames ``inner`` are in (rule 2)."""
         if not compat.is_endless_wait(inner[0]) or any(frame.f_code is compat.THREAD_START for frame in inner):
             return BY_ITSELF
@@ -159,7 +159,7 @@ class Standing:
                 return self._of_future(what)
         return BY_ITSELF if None in awaited else self._woken(*awaited)
 
-    def _of_future(self, future: Any) -> Goes:
+    def _of_future(self, future: Any) -> Progress:
         source = compat.source_of(future)
         if compat.is_task(source):
             return self.of_task(source)
@@ -169,10 +169,10 @@ class Standing:
 
     # -- tasks ---------------------------------------------------------------------------------------------------------
 
-    def _of_task(self, task: Task) -> Goes:
+    def _of_task(self, task: Task) -> Progress:
         party = self._places.party_of(task)
         if party is not None and party in self._waiting:
-            return Goes(parties=frozenset((party,)))
+            return Progress(parties=frozenset((party,)))
         loop = self.of_loop(task.get_loop())
         future = blocking_future(task)
         if not loop.by_itself and asyncio.current_task(task.get_loop()) is not task:
@@ -182,7 +182,7 @@ class Standing:
         found = self._of_waiting(task, future)
         return found if found.by_itself else found | self._cancelled(task)
 
-    def _cancelled(self, task: Task) -> Goes:
+    def _cancelled(self, task: Task) -> Progress:
         """Who may cancel a task (rule 6)."""
         above = awaiters(task)
         if self._places.of_task(task, self._places.party_of(task)).serves is not None or any(map(self._is_timed, above)):
@@ -190,10 +190,10 @@ class Standing:
         found = any_of(map(self.of_task, siblings_of(task))) | any_of(map(self._ended_from_above, above))
         return found if found.by_itself else found | self._woken(task, waking=_CANCELLING)
 
-    def _ended_from_above(self, task: Task) -> Goes:
+    def _ended_from_above(self, task: Task) -> Progress:
         return self._once((task, "cancelled"), lambda: self._cancelled(task))
 
-    def _of_waiting(self, task: Task, future: Any) -> Goes:
+    def _of_waiting(self, task: Task, future: Any) -> Progress:
         awaited = read(task, future, self._places.coroutine_of(task))
         if awaited is not None:
             if awaited.until is not None or not all(map(compat.is_task, awaited.futures)):
@@ -213,7 +213,7 @@ class Standing:
         known = self._timers[loop]
         return known is None or id(task) in known
 
-    def _of_await(self, task: Task, future: Any) -> Goes:
+    def _of_await(self, task: Task, future: Any) -> Progress:
         """Who ends the wait of a task for what is no task."""
         frames = frames_of_task(task)
         outer = [frame for frame in frames if not is_application(frame.f_code)]
@@ -229,26 +229,26 @@ class Standing:
 
     # -- who wakes (rule 2), and who changes a flag (rule 5) -----------------------------------------------------------
 
-    def beyond(self, stretch: Stretch, goes: Goes) -> Goes:
-        """Whether somebody who ``goes`` on comes to what is ahead in ``stretch``."""
-        if not goes or not stretch.after:
-            return goes
-        return goes & any_of(self._changed(condition, frame) for condition, frame in stretch.after)
+    def beyond(self, stretch: Stretch, progress: Progress) -> Progress:
+        """Whether somebody who ``progress`` on comes to what is ahead in ``stretch``."""
+        if not progress or not stretch.after:
+            return progress
+        return progress & any_of(self._changed(condition, frame) for condition, frame in stretch.after)
 
-    def after(self, conditions: Iterable[tuple[Condition, FrameType]]) -> Goes:
+    def after(self, conditions: Iterable[tuple[Condition, FrameType]]) -> Progress:
         """Whether one of these changes, each read in its frame."""
         return any_of(self._changed(condition, frame) for condition, frame in conditions)
 
-    def _changed(self, condition: Condition, frame: FrameType) -> Goes:
+    def _changed(self, condition: Condition, frame: FrameType) -> Progress:
         key = (condition, frame.f_code, id(frame))
 
-        def find() -> Goes:
+        def find() -> Progress:
             flags = flags_of(condition, variables_of(frame), frame.f_globals, frame.f_code.co_filename)
             return any_of(map(self._of_flag, flags))
 
         return self._once(key, find)
 
-    def _of_flag(self, flag: Flag) -> Goes:
+    def _of_flag(self, flag: Flag) -> Progress:
         match flag.kind:
             case Kind.BY_ITSELF:
                 return BY_ITSELF
@@ -261,72 +261,72 @@ class Standing:
             case Kind.ENDS:
                 return self._ended(flag.thing)
 
-    def _ended(self, what: Any) -> Goes:
+    def _ended(self, what: Any) -> Progress:
         if issubclass(type(what), threading.Thread):
             return self.of_thread(what.ident)
         return self.of_task(what) if compat.is_task(what) else self._of_future(what)
 
-    def stopped(self, loop: Any) -> Goes:
+    def stopped(self, loop: Any) -> Progress:
         """Whether somebody who goes on has a loop, and speaks of stopping it."""
         return NEVER if loop is None else self._woken(loop, waking=_STOPPING)
 
-    def stopped_by_its_stop(self, loop: Any) -> Goes:
+    def stopped_by_its_stop(self, loop: Any) -> Progress:
         """Whether somebody who goes on calls the loop's own ``stop``."""
         return NEVER if loop is None else self._once((loop, "stopped"), lambda: self._stopped_by_its_stop(loop))
 
-    def _stopped_by_its_stop(self, loop: Any) -> Goes:
+    def _stopped_by_its_stop(self, loop: Any) -> Progress:
         reach = Reach((loop,), self._budget)
-        found = any_of(self.beyond(one, goes()) for goes, one in self._actors() if stops(one, loop, reach))
-        found |= any_of(goes() for goes, callback in self._callbacks() if callback_stops(callback, loop, reach))
+        found = any_of(self.beyond(one, progress()) for progress, one in self._actors() if stops(one, loop, reach))
+        found |= any_of(progress() for progress, callback in self._callbacks() if callback_stops(callback, loop, reach))
         return BY_ITSELF if self._budget.spent else found
 
-    def _woken(self, *what: Any, waking: frozenset[str] | None = None) -> Goes:
+    def _woken(self, *what: Any, waking: frozenset[str] | None = None) -> Progress:
         """Who has one of ``what``, and may set, feed or give it back: speaks of ``waking``."""
         reach = Reach(what, self._budget)
         waking = waking_names(what) if waking is None else waking
         found = NEVER
-        for goes, stretch in self._actors():
+        for progress, stretch in self._actors():
             if self._budget.spent or found.by_itself:
                 break
             held = roots_of(stretch.frame, variables_of(stretch.frame))
             if speaks(stretch, waking) and reach.held(held, ends=True):
-                found |= self.beyond(stretch, goes())
-        for goes, (callback, rest) in self._callbacks():
+                found |= self.beyond(stretch, progress())
+        for progress, (callback, rest) in self._callbacks():
             if self._budget.spent or found.by_itself:
                 break
             if reach.held((callback, *rest), ends=True):
-                found |= goes()
+                found |= progress()
         return BY_ITSELF if self._budget.spent else found
 
-    def _set(self, flag: Flag) -> Goes:
+    def _set(self, flag: Flag) -> Progress:
         """Who may set one of the names of a flag; of an attribute or an item, in what he has."""
         reach = None if flag.thing is None else Reach((flag.thing,), self._budget)
         found = NEVER
-        for goes, stretch in self._actors():
+        for progress, stretch in self._actors():
             if found.by_itself or not self._budget.step():
                 break
             held = roots_of(stretch.frame, variables_of(stretch.frame))
             if sets(stretch, flag) and (reach is None or reach.held(held, ends=True)):
-                found |= self.beyond(stretch, goes())
-        for goes, callback in self._callbacks():
+                found |= self.beyond(stretch, progress())
+        for progress, callback in self._callbacks():
             if found.by_itself or not self._budget.step():
                 break
             if callback_sets(callback, flag) and (reach is None or reach.held((callback[0], *callback[1]), ends=True)):
-                found |= goes()
+                found |= progress()
         return BY_ITSELF if self._budget.spent else found
 
-    def _actors(self) -> Iterator[tuple[Callable[[], Goes], Stretch]]:
+    def _actors(self) -> Iterator[tuple[Callable[[], Progress], Stretch]]:
         """Every thread and task: whether it goes on, and what is ahead of it."""
         for place in self._places.threads.values():
             if place.ident != threading.get_ident():
-                goes = functools.partial(self.of_thread, place.ident)
-                yield from ((goes, one) for one in stretches(place.frames))
+                progress = functools.partial(self.of_thread, place.ident)
+                yield from ((progress, one) for one in stretches(place.frames))
         for loop in self._places.loop_threads.values():
             for task in compat.tasks_of(loop) or ():
-                goes = functools.partial(self.of_task, task)
-                yield from ((goes, one) for one in stretches(frames_of_task(task)))
+                progress = functools.partial(self.of_task, task)
+                yield from ((progress, one) for one in stretches(frames_of_task(task)))
 
-    def _callbacks(self) -> Iterator[tuple[Callable[[], Goes], Callback]]:
+    def _callbacks(self) -> Iterator[tuple[Callable[[], Progress], Callback]]:
         """What is called by timers, at the end of calls, tasks and executors' items, and by an alarm."""
         threads = compat.threads()
         for place in self._places.threads.values():
@@ -337,16 +337,16 @@ class Standing:
             elif thread is not None and not any(is_application(frame.f_code) for frame in place.frames):
                 yield from ((_at_once, one) for one in of_beginning(thread))
             item = compat.item_run_by(list(place.frames))
-            goes = functools.partial(self.of_thread, place.ident)
-            yield from ((goes, (one, ())) for one in compat.callbacks_of_item(item))
+            progress = functools.partial(self.of_thread, place.ident)
+            yield from ((progress, (one, ())) for one in compat.callbacks_of_item(item))
         for loop in self._places.loop_threads.values():
             called = map(compat.called_by, compat.handles_of(loop) or ())
-            goes = functools.partial(self.of_loop, loop)
-            yield from ((goes, one) for one in called if not compat.is_asyncios_own(one[0]))
-            yield from ((goes, one) for one in of_sockets(loop))
+            progress = functools.partial(self.of_loop, loop)
+            yield from ((progress, one) for one in called if not compat.is_asyncios_own(one[0]))
+            yield from ((progress, one) for one in of_sockets(loop))
             for task in compat.tasks_of(loop) or ():
-                goes = functools.partial(self.of_task, task)
-                yield from ((goes, (one, ())) for one, _ in compat.callbacks_of(task) if not compat.is_asyncios_own(one))
+                progress = functools.partial(self.of_task, task)
+                yield from ((progress, (one, ())) for one, _ in compat.callbacks_of(task) if not compat.is_asyncios_own(one))
         yield from ((_at_once, one) for one in (*of_alarm(), *of_calls(self._made, self._places.threads.values())))
 
 
@@ -355,7 +355,7 @@ def frames_of_task(task: Task) -> list[FrameType]:
     return [frame for one in reversed(compat.chain_of(task.get_coro())) if (frame := frame_of(one)) is not None]
 
 
-def _at_once() -> Goes:
+def _at_once() -> Progress:
     return BY_ITSELF
 
 

@@ -54,7 +54,7 @@ class _Round:
     unable: dict[ProcessName, str] = field(default_factory=dict)
 
 
-class AssembledElsewhere:
+class RemoteAssembly:
     """Every method is called on the event loop."""
 
     def __init__(
@@ -200,8 +200,8 @@ class AssembledElsewhere:
 class Looks:
     """What agents saw, for those who asked them: the rounds here, and those of the assembly."""
 
-    def __init__(self, rounds: Rounds, elsewhere: AssembledElsewhere | None) -> None:
-        self._all: tuple[Rounds | AssembledElsewhere, ...] = (rounds,) if elsewhere is None else (rounds, elsewhere)
+    def __init__(self, rounds: Rounds, remote_assembly: RemoteAssembly | None) -> None:
+        self._all: tuple[Rounds | RemoteAssembly, ...] = (rounds,) if remote_assembly is None else (rounds, remote_assembly)
 
     def looked(self, process: ProcessId, look: Look) -> None:
         """A process reports what it saw."""
