@@ -45,14 +45,14 @@ from detector.service.settings import Settings
 from detector.service.standby import first_of, leadership_of
 from detector.service.storage.archive_sink import ArchiveSink
 from detector.service.storage.snapshot_store import SnapshotStore
-from detector.service.storage.sqlite import ArchiveInUseError, Retention
+from detector.service.storage.sqlite import DirectoryInUseError, Retention
 from detector.service.web.proxy_user import ProxyUser
 from detector.service.web.server import Web
 from stilltrue.v1 import detector_pb2_grpc
 
 _STOP_SECONDS = 0.5
-_ARCHIVE_SECONDS = 10.0
-"""Time to write the rest of the archive before the service ends, also on slow disks."""
+_STORE_SECONDS = 10.0
+"""Time to write the rest of the store and the archive before the service ends, also on slow disks."""
 _MESSAGE_BYTES_BEYOND = 2**20
 """How much larger than a report a message may be, to be refused in our words; gRPC refuses larger ones before it reads them."""
 COLLECTED_AFTER = (10_000, 10, 50)
@@ -88,7 +88,7 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
     """The service, from start to end. ``predicates``: those to ask; None: all that are installed.
 
     Raises :class:`~detector.service.grpc_api.port.AddressInUseError`,
-    :class:`~detector.service.storage.sqlite.ArchiveInUseError`, and
+    :class:`~detector.service.storage.sqlite.DirectoryInUseError`, and
     :class:`~detector.service.kubernetes.api.NoClusterError` where Kubernetes is needed outside of a cluster.
     """
     log, clock, metrics = Log("stilltrue"), Clock(), Metrics()
@@ -167,8 +167,8 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
         await asyncio.to_thread(bus.close)
         if notifier is not None:
             await asyncio.to_thread(notifier.close, _STOP_SECONDS)
-        await asyncio.to_thread(snapshot_store.close, _ARCHIVE_SECONDS)
-        await asyncio.to_thread(archive_sink.close, _ARCHIVE_SECONDS)
+        await asyncio.to_thread(snapshot_store.close, _STORE_SECONDS)
+        await asyncio.to_thread(archive_sink.close, _STORE_SECONDS)
         log.info("stopped")
 
 
@@ -193,7 +193,7 @@ async def serve(settings: Settings, started: Callable[[Listening], None]) -> Non
                 async with running(settings) as listening:
                     started(listening)
                     await first_of(stop.wait(), leadership.lost())
-            except ArchiveInUseError:
+            except DirectoryInUseError:
                 if not leadership.waits:
                     raise  # else another standby was faster
 

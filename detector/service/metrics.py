@@ -90,11 +90,13 @@ class Metrics:
         self._failed = Counter(
             "stilltrue_predicate_failures_total", "Evaluations without a verdict", ["predicate", "reason"], registry=registry
         )
-        self._archive_errors = Counter("stilltrue_archive_errors_total", "Writes to the archive that failed", registry=registry)
-        self._archive_dropped = Counter(
-            "stilltrue_archive_dropped_total", "Snapshots not archived because the queue was full", registry=registry
+        self._archive_errors = Counter(
+            "stilltrue_archive_errors_total", "Writes to the store or the archive that failed", registry=registry
         )
-        self._archive_up = Gauge("stilltrue_archive_writable", "1 while the archive can be written", registry=registry)
+        self._archive_dropped = Counter(
+            "stilltrue_archive_dropped_total", "Snapshots not kept because the queue was full", registry=registry
+        )
+        self._archive_up = Gauge("stilltrue_archive_writable", "1 while the store can be written", registry=registry)
         Info("stilltrue_build", "What runs here", registry=registry).info(
             {"version": detector_version(), "python": platform.python_version()}
         )
@@ -184,14 +186,14 @@ class Metrics:
         """A predicate raised, or ran too long."""
         self._failed.labels(predicate, reason).inc()
 
-    def archive_failed(self) -> None:
-        """A write to the archive failed."""
+    def storage_failed(self) -> None:
+        """A write to the store or the archive failed."""
         self._archive_errors.inc()
 
-    def archive_dropped(self) -> None:
-        """A snapshot was not archived since too many waited to be."""
+    def storage_dropped(self) -> None:
+        """A snapshot was not kept because too many were waiting."""
         self._archive_dropped.inc()
 
-    def archive_writable(self, *, writable: bool) -> None:
-        """Whether the archive can be written."""
+    def store_writable(self, *, writable: bool) -> None:
+        """Whether the store can be written."""
         self._archive_up.set(1 if writable else 0)

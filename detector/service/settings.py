@@ -99,7 +99,7 @@ class Settings:
     )
     external_url: str = _text("", "address of the pages as people reach them (https://host/path), for links in notifications")
     trace_url: str = _text("", "address of a trace in your tracing system, with {trace} for its id, for links on the pages")
-    data: Path = field(default=Path("stilltrue-data"), metadata={"help": "directory of the archive"})
+    data: Path = field(default=Path("stilltrue-data"), metadata={"help": "directory of the detector's state and its archive"})
     standby: bool = _text(False, "wait while another detector uses --data, and take over when it ends")
     standby_lease: str = _text(
         "",

@@ -97,7 +97,7 @@ async def test_a_read_only_archive_is_said_and_the_answers_go_on(serve: Any, pla
         assert (await detector.run("ask", "deadlock")).code == 1
         assert (await detector.run("show", "latest")).code == 0
         log = await detector.end()
-        assert log.count('event="archive unusable"') == 1
+        assert log.count('event="store unusable"') == 1
         await a.kill()
 
 

@@ -10,7 +10,7 @@ from detector.commands.shared.run import CommandError
 from detector.core.counting import counted
 from detector.service.storage.backup import BackupError
 from detector.service.storage.backup import restore as put_back
-from detector.service.storage.sqlite import ArchiveInUseError, DamagedError, NewerStateError
+from detector.service.storage.sqlite import DamagedError, DirectoryInUseError, NewerStateError
 
 EPILOG = """\b
 Example:
@@ -31,6 +31,6 @@ def restore(source: Path, *, data: Path) -> None:
     """Put the backup SOURCE into the detector's directory, which must hold no state."""
     try:
         files = put_back(source, data)
-    except (BackupError, NewerStateError, ArchiveInUseError, DamagedError, OSError) as error:
+    except (BackupError, NewerStateError, DirectoryInUseError, DamagedError, OSError) as error:
         raise CommandError(str(error)) from None
     click.echo(f"restored {source} to {data}: {counted(files, 'file')}")

@@ -30,7 +30,7 @@ from detector.service.settings import (
     predicate_settings_from_texts,
     scope_from_text,
 )
-from detector.service.storage.sqlite import ArchiveInUseError, NewerStateError
+from detector.service.storage.sqlite import DirectoryInUseError, NewerStateError
 
 
 def _options(command: Callable[..., None]) -> Callable[..., None]:
@@ -120,7 +120,7 @@ def serve(scopes: tuple[str, ...], sets: tuple[str, ...], expects: tuple[str, ..
         asyncio.run(run_service(settings, started))
     except (
         AddressInUseError,
-        ArchiveInUseError,
+        DirectoryInUseError,
         KafkaUnavailableError,
         NewerStateError,
         NoClusterError,

@@ -90,7 +90,7 @@ class ArchiveSink:
         try:
             self._queue.put_nowait(work)
         except queue.Full:
-            self._metrics.archive_dropped()
+            self._metrics.storage_dropped()
 
     def _write_all(self) -> None:
         try:
@@ -125,7 +125,7 @@ class ArchiveSink:
         try:
             snapshots = writer.recover()
         except Exception as error:  # noqa: BLE001 - as below
-            self._metrics.archive_failed()
+            self._metrics.storage_failed()
             self._log.failure("journal not recovered", error, location=self._location, consequence="the service goes on")
         else:
             if snapshots:
@@ -141,7 +141,7 @@ class ArchiveSink:
                 written = writer.add(work.assembled, work.verdicts, rows, work.members)
             if writer.dropped:
                 self._log.warning("rows not archived", rows=writer.dropped, reason="a number beyond what its column holds")
-                self._metrics.archive_dropped()
+                self._metrics.storage_dropped()
                 writer.dropped = 0
             if written:
                 writer.store.prune(self._bytes_max)
@@ -151,7 +151,7 @@ class ArchiveSink:
                     writer.store.prune_before(day_of(time.time() - self._age_seconds_max))
                 self._compactor.begin_if_due()
         except Exception as error:  # noqa: BLE001 - whatever goes wrong here costs rows and nothing else
-            self._metrics.archive_failed()
+            self._metrics.storage_failed()
             if not self._failing:
                 self._failing = True
                 self._log.failure("archive not written", error, location=self._location, consequence="the service goes on")

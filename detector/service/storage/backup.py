@@ -47,7 +47,7 @@ def back_up(data: Path, target: Path) -> int:
 def restore(source: Path, data: Path) -> int:
     """Put a backup into ``data``, which must hold no state: how many files.
 
-    Raises :class:`BackupError`, and :class:`~detector.service.storage.sqlite.ArchiveInUseError`.
+    Raises :class:`BackupError`, and :class:`~detector.service.storage.sqlite.DirectoryInUseError`.
     """
     try:
         manifest = json.loads((source / MANIFEST).read_text(encoding="utf-8"))

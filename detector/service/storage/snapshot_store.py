@@ -28,7 +28,7 @@ from detector.service.detection.membership.members import MemberRecord
 from detector.service.metrics import Metrics
 from detector.service.storage.judged_snapshot import JudgedSnapshot
 from detector.service.storage.packed_documents import PackedDocuments
-from detector.service.storage.sqlite import ArchiveInUseError, DamagedError, Database, Retention, lock_directory, set_aside
+from detector.service.storage.sqlite import DamagedError, Database, DirectoryInUseError, Retention, lock_directory, set_aside
 from stilltrue.model import SnapshotId, Verdict
 from stilltrue.v1 import detector_pb2 as pb
 
@@ -52,7 +52,7 @@ class SnapshotStore:
     """Stores snapshots and incidents from the event loop, and returns stored ones."""
 
     def __init__(self, *, directory: Path, bounds: Retention, queue_max: int, clock: Clock, metrics: Metrics, log: Log) -> None:
-        """Open the archive. Raises ``ArchiveInUseError``; a disk that fails is only logged."""
+        """Open the store. Raises ``DirectoryInUseError``; a disk that fails is only logged."""
         self._directory = directory
         self._bounds = bounds
         self._clock = clock
@@ -88,7 +88,7 @@ class SnapshotStore:
         with contextlib.suppress(OSError):
             self._lock = lock_directory(self._directory)
         if self._attempt(self._load, writes=True) is None:
-            self._log.warning("archive unusable", directory=self._directory, consequence="nothing is kept across a restart")
+            self._log.warning("store unusable", directory=self._directory, consequence="nothing is kept across a restart")
 
     def _load(self, database: Database) -> bool:
         self.first_id = SnapshotId(database.first_id())
@@ -127,7 +127,7 @@ class SnapshotStore:
             self._queue.put_nowait(finished)
         except queue.Full:
             finished.done = True
-            self._metrics.archive_dropped()
+            self._metrics.storage_dropped()
 
     def _remember(self, finished: JudgedSnapshot) -> None:
         with self._guard:
@@ -298,7 +298,7 @@ class SnapshotStore:
             except DamagedError as error:
                 self._damaged(error)
                 return None
-            except (sqlite3.Error, OSError, ArchiveInUseError) as error:
+            except (sqlite3.Error, OSError, DirectoryInUseError) as error:
                 self._failed(error)
                 return None
             if writes:
@@ -311,8 +311,8 @@ class SnapshotStore:
             return
         if self._failing:
             self._failing = False
-            self._log.info("archive works again", directory=self._directory)
-        self._metrics.archive_writable(writable=True)
+            self._log.info("store works again", directory=self._directory)
+        self._metrics.store_writable(writable=True)
 
     def _opened(self) -> Database:
         if self._database is not None and not self._database.is_there():
@@ -329,8 +329,8 @@ class SnapshotStore:
 
     def _vanished(self, database: Database) -> None:
         """The directory or the file was deleted."""
-        self._metrics.archive_failed()
-        self._log.failure("archive vanished", directory=self._directory, consequence="a new archive begins")
+        self._metrics.storage_failed()
+        self._log.failure("store vanished", directory=self._directory, consequence="a new store begins")
         database.close()
         if self._lock is not None:
             os.close(self._lock)
@@ -339,11 +339,11 @@ class SnapshotStore:
 
     def _damaged(self, error: Exception) -> None:
         kept = set_aside(self._directory, self._clock.now())
-        self._log.failure("archive damaged", reason=str(error), set_aside=kept, consequence="a new archive begins")
+        self._log.failure("store damaged", reason=str(error), set_aside=kept, consequence="a new store begins")
         self._begins_anew()
 
     def _begins_anew(self) -> None:
-        """The next archive is empty: all that is in memory is written into it, as a restart needs it and lists show it."""
+        """The next store is empty: all that is in memory is written into it, as a restart needs it and lists show it."""
         self._database = None
         with self._guard:
             members, open_ones = self._current
@@ -356,14 +356,14 @@ class SnapshotStore:
 
     def _failed(self, error: Exception) -> None:
         self._failed_at = time.monotonic()
-        self._metrics.archive_failed()
-        self._metrics.archive_writable(writable=False)
+        self._metrics.storage_failed()
+        self._metrics.store_writable(writable=False)
         if not self._failing:
             self._failing = True
             with self._written:
                 self._written.notify_all()
             self._log.failure(
-                "archive cannot be used", directory=self._directory, reason=str(error), consequence="the service goes on"
+                "store cannot be used", directory=self._directory, reason=str(error), consequence="the service goes on"
             )
         if _torn(error) and self._database is not None:
             self._database.close()

@@ -1,4 +1,4 @@
-"""The archive on disk: one SQLite file with snapshots, incidents, and the first id that was never given.
+"""The store on disk: one SQLite file with snapshots, incidents, and the first id that was never given.
 
 Tables: ``snapshots`` has a summary each (a ``SnapshotSummary``), ``documents`` the snapshots kept whole (the document as zlib
 JSON, the verdicts as a ``GetSnapshotResponse``), ``incidents`` every incident there ever was (JSON), ``members`` who is a
@@ -55,7 +55,7 @@ To 2: who is a member. The processes of open incidents are, as far as an older v
 """
 
 
-class ArchiveInUseError(Exception):
+class DirectoryInUseError(Exception):
     """Another detector writes to the directory."""
 
 
@@ -64,7 +64,7 @@ class NewerStateError(Exception):
 
 
 class DamagedError(Exception):
-    """The file is no longer an archive."""
+    """The file is no longer a store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ def lock_directory(directory: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(lock)
-        raise ArchiveInUseError(f"{directory} is in use by another detector; each needs its own --data") from None
+        raise DirectoryInUseError(f"{directory} is in use by another detector; each needs its own --data") from None
     return lock
 
 
@@ -113,7 +113,7 @@ def wait_until_free(directory: Path) -> None:
 
 
 def set_aside(directory: Path, now: float) -> Path:
-    """Rename a damaged archive (never delete it): its new name."""
+    """Rename a damaged store (never delete it): its new name."""
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%f")
     kept = directory / f"{_FILE}.damaged-{stamp}"
     for suffix in ("", "-wal", "-shm"):
@@ -124,7 +124,7 @@ def set_aside(directory: Path, now: float) -> Path:
 
 
 def prune_damaged(directory: Path, bounds: Retention, now: float) -> None:
-    """Delete archives that were set aside, but for the newest; those that are too old go all."""
+    """Delete stores that were set aside, but for the newest; of those that are too old, the newest as well."""
     aside = sorted(directory.glob(f"{_FILE}.damaged-*"), reverse=True)
     names = list(dict.fromkeys(path.name.removesuffix("-wal").removesuffix("-shm") for path in aside))
     kept = set(names[: bounds.damaged_max])
@@ -135,13 +135,13 @@ def prune_damaged(directory: Path, bounds: Retention, now: float) -> None:
 
 
 class Database:
-    """An open archive, for one thread at a time.
+    """An open store, for one thread at a time.
 
     Raises :class:`sqlite3.Error` or ``OSError`` when the disk fails, :class:`DamagedError` when the file is torn.
     """
 
     def __init__(self, directory: Path, bounds: Retention) -> None:
-        """Open the archive in ``directory``, or begin one."""
+        """Open the store in ``directory``, or begin one."""
         directory.mkdir(parents=True, exist_ok=True)
         self._file = directory / _FILE
         self._bounds = bounds

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from detector.service.storage.backup import MANIFEST, BackupError, back_up, restore
-from detector.service.storage.sqlite import ArchiveInUseError, Database, NewerStateError, Retention, set_aside
+from detector.service.storage.sqlite import Database, DirectoryInUseError, NewerStateError, Retention, set_aside
 from stilltrue.v1 import detector_pb2, snapshot_pb2
 from tests.service.storage.test_snapshot_store import incident
 
@@ -29,7 +29,7 @@ async def test_a_backup_of_a_running_detector_restores_its_incidents_and_snapsho
         asked = await detector.ask()
         (open_one,) = (await detector.stub.ListIncidents(detector_pb2.ListIncidentsRequest())).incidents
         await asyncio.to_thread(back_up, tmp_path / "data", tmp_path / "copy")
-        with pytest.raises(ArchiveInUseError):
+        with pytest.raises(DirectoryInUseError):
             restore(tmp_path / "copy", tmp_path / "data")
     restore(tmp_path / "copy", tmp_path / "again")
     async with start_detector(tmp_path / "again") as detector:

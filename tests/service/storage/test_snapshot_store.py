@@ -23,7 +23,7 @@ from detector.service.detection.incident.incidents import Incident
 from detector.service.detection.membership.members import MemberRecord
 from detector.service.metrics import Metrics
 from detector.service.storage.snapshot_store import SnapshotStore
-from detector.service.storage.sqlite import ArchiveInUseError, DamagedError, Database, Retention
+from detector.service.storage.sqlite import DamagedError, Database, DirectoryInUseError, Retention
 from stilltrue.model import Holds, PartyName, ProcessName, ProcessState, SnapshotId, SnapshotRef, Verdict, Witness
 from stilltrue.protocol.wire.verdict import snapshot_to_wire
 from stilltrue.v1 import detector_pb2
@@ -217,7 +217,7 @@ def test_a_directory_that_is_deleted_is_noticed_and_begun_anew_with_what_a_resta
     until(lambda: not one._unwritten and not one._members)
     shutil.rmtree(folder)
     one.finished(*taken(1), pinned=False)
-    until(lambda: log.said("archive vanished") == 1 and (folder / FILE).exists() and not one._unwritten)
+    until(lambda: log.said("store vanished") == 1 and (folder / FILE).exists() and not one._unwritten)
     one.close(5)
     again = snapshot_store(folder)
     assert [known.id for known in again.open_incidents] == ["i-open"]
@@ -284,13 +284,13 @@ async def test_a_disk_that_fails_is_said_once_and_incidents_wait_for_it(tmp_path
     blocked.write_text("a file where the directory should be")
     log = Lines()
     one = snapshot_store(blocked, log)
-    assert log.said("archive unusable") == 1
+    assert log.said("store unusable") == 1
     assert one.first_id == 1
     one.finished(*taken(1), pinned=False)
     one.incident(incident("i-kept"))
     until(one._queue.empty)
     assert (await one.snapshot(1)) is not None
-    assert log.said("archive cannot be used") == 1
+    assert log.said("store cannot be used") == 1
     blocked.unlink()
     until(lambda: not one._unwritten)
     one.close(5)
@@ -307,15 +307,15 @@ async def test_a_full_disk_fails_writes_and_nothing_else(tmp_path: Path, monkeyp
     for number in range(1, 60):
         one.finished(*taken(number), pinned=False)
         one.incident(incident(f"i-{number}", text="x" * 2000))
-    until(lambda: log.said("archive cannot be used") == 1)
+    until(lambda: log.said("store cannot be used") == 1)
     assert (await one.snapshot(59)) is not None
     await one.incidents(100, [], open_only=False)
-    assert log.said("archive works again") == 0
+    assert log.said("store works again") == 0
     one._database._db.execute("PRAGMA max_page_count = 100000")
 
     def again() -> bool:
         one.finished(*taken(60), pinned=False)
-        return not one._unwritten and log.said("archive works again") == 1
+        return not one._unwritten and log.said("store works again") == 1
 
     until(again)
     one.close(5)
@@ -359,7 +359,7 @@ def test_a_damaged_file_is_set_aside_never_deleted(tmp_path: Path, garbage: byte
     aside = list(tmp_path.glob(f"{FILE}.damaged-*"))
     if garbage:
         assert [file.read_bytes() for file in aside] == [garbage]
-        assert log.said("archive damaged") == 1
+        assert log.said("store damaged") == 1
 
 
 def test_a_torn_file_is_set_aside(tmp_path: Path) -> None:
@@ -373,13 +373,13 @@ def test_a_torn_file_is_set_aside(tmp_path: Path) -> None:
     log = Lines()
     one = snapshot_store(tmp_path, log)
     one.close(5)
-    assert log.said("archive damaged") == 1
+    assert log.said("store damaged") == 1
     assert len(list(tmp_path.glob(f"{FILE}.damaged-*"))) == 1
 
 
 def test_two_detectors_cannot_share_a_directory(tmp_path: Path) -> None:
     one = snapshot_store(tmp_path)
-    with pytest.raises(ArchiveInUseError, match="each needs its own --data"):
+    with pytest.raises(DirectoryInUseError, match="each needs its own --data"):
         snapshot_store(tmp_path)
     one.close(5)
     snapshot_store(tmp_path).close(5)
@@ -402,7 +402,7 @@ def test_the_service_says_when_the_disk_works_again(tmp_path: Path, monkeypatch:
     one = snapshot_store(blocked, log)
     blocked.unlink()
     one.incident(incident("i-1"))
-    until(lambda: log.said("archive works again") == 1)
+    until(lambda: log.said("store works again") == 1)
     one.close(5)
 
 
@@ -412,7 +412,7 @@ def test_reading_an_archive_of_another_kind_fails_clearly(tmp_path: Path) -> Non
     database.close()
     log = Lines()
     snapshot_store(tmp_path, log).close(5)
-    assert log.said("archive cannot be used") == 1
+    assert log.said("store cannot be used") == 1
 
 
 async def test_an_incident_is_shown_once_it_would_survive_a_kill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
