@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import dis
 import functools
-from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
 
 from stilltrue.runtime.look.code.conditions import Condition, condition_at
+from stilltrue.runtime.look.code.control_flow import RETURNS, ControlFlow, branches
 from stilltrue.runtime.look.code.names import (
     ATTRIBUTES,
     STORES,
@@ -39,13 +39,8 @@ _Step = tuple[int, int]
 """From one instruction to the next."""
 CLOSING = frozenset({"close", "aclose", "stop", "terminate", "__exit__", "__aexit__"})
 _BY_INTERRUPTION = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "CancelledError", "InterruptedError"})
-_JUMPS = frozenset(
-    {"JUMP_FORWARD", "JUMP_ABSOLUTE", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_NO_INTERRUPT", "JUMP"}
-)
-_RETURNS = frozenset({"RETURN_VALUE", "RETURN_CONST"})
-_RAISES = frozenset({"RERAISE", "RAISE_VARARGS"})
-_MATCHES = frozenset({"CHECK_EXC_MATCH", "CHECK_EG_MATCH", "JUMP_IF_NOT_EXC_MATCH"})
-_IN_CLAUSES = frozenset({"BUILD_TUPLE", "NOP", "DUP_TOP"})
+_MATCHES = frozenset({"CHECK_EXC_MATCH", "CHECK_EG_MATCH"})
+_IN_CLAUSES = frozenset({"BUILD_TUPLE", "NOP"})
 _ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL"})
 _CLAUSE_LENGTH_MAX = 24
 _CODES_MAX = 4_096
@@ -101,22 +96,13 @@ def names_at(code: CodeType, at: int) -> frozenset[str]:
     """The names in the expression that an instruction ends: of what it calls, and of the arguments."""
     every = list(dis.get_instructions(code))
     at = max((one.offset for one in every if one.offset <= at), default=0)
-    place = next((getattr(one, "positions", None) for one in every if one.offset == at), None)
-    if place is None:  # before Python 3.11: those before it on its line
-        begun = max((one.offset for one in every if one.starts_line is not None and one.offset <= at), default=0)
-        within = [one for one in every if begun <= one.offset <= at]
-    else:
-        within = [one for one in every if _is_within(one.positions, place)]
+    place = next(one.positions for one in every if one.offset == at)
+    within = [one for one in every if _is_within(one.positions, place)]
     return frozenset(str(one.argval) for one in within if one.opname in ATTRIBUTES | VARIABLES)
 
 
-def _jumps(one: dis.Instruction) -> bool:
-    return one.opcode in dis.hasjrel or one.opcode in dis.hasjabs
-
-
-def _line_of(one: Any) -> int | None:
-    positions = getattr(one, "positions", None)
-    return None if positions is None else positions.lineno
+def _line_of(one: dis.Instruction) -> int | None:
+    return None if one.positions is None else one.positions.lineno
 
 
 def _is_within(inner: Any, outer: Any) -> bool:
@@ -130,15 +116,12 @@ class _Walk:
     """A walk along one code's instructions."""
 
     def __init__(self, code: CodeType) -> None:
-        bytecode = dis.Bytecode(code)
-        self._all = list(bytecode)
-        self._index = {one.offset: index for index, one in enumerate(self._all)}
-        self._offsets = [one.offset for one in self._all]
-        self._handler_of = self._handlers_by_table(bytecode)
+        self._all = list(dis.get_instructions(code))
+        self._flow = ControlFlow(code, self._all)
 
     def ahead(self, at: int, returns_to: bool, beyond: bool) -> Ahead:
         begun = at < 0
-        start = 0 if begun else bisect_right(self._offsets, at) - 1  # it may stand in the caches behind an instruction
+        start = self._flow.at(at)
         ends = self._ends_of_loop(start) if returns_to and not begun else {}
         reached = self._reached(start, normally=returns_to, begun=begun, without=() if beyond else ends)
         stored = {self._all[index].argval for index in reached if self._all[index].opname in STORES}
@@ -152,7 +135,7 @@ class _Walk:
             conditions=tuple(dict.fromkeys(ends.values())),
             variables=frozenset(str(self._all[index].argval) for index in reached if self._all[index].opname in VARIABLES),
             attributes=frozenset(str(self._all[index].argval) for index in reached if self._all[index].opname in ATTRIBUTES),
-            returns=any(self._all[index].opname in _RETURNS for index in (start, *reached)),  # it may just have returned
+            returns=any(self._all[index].opname in RETURNS for index in (start, *reached)),  # it may just have returned
         )
 
     # -- what may run --------------------------------------------------------------------------------------------------
@@ -162,7 +145,7 @@ class _Walk:
         reached: set[int] = set()
         while todo:
             index = todo.pop()
-            if index not in reached and index < len(self._all):
+            if index not in reached:
                 reached.add(index)
                 todo += [*self._next(index, without), *self._handlers(index)]
         return reached
@@ -201,11 +184,10 @@ class _Walk:
         while todo:
             index = todo.pop()
             for after in self._next(index):
-                if after < len(self._all):
-                    before.setdefault(after, []).append(index)
-                    if after not in seen:
-                        seen.add(after)
-                        todo.append(after)
+                before.setdefault(after, []).append(index)
+                if after not in seen:
+                    seen.add(after)
+                    todo.append(after)
         todo, found = list(before.get(start, ())), set()
         while todo:
             index = todo.pop()
@@ -215,37 +197,12 @@ class _Walk:
         return found
 
     def _next(self, index: int, without: Container[_Step] = ()) -> Iterator[int]:
-        one = self._all[index]
-        if one.opname in _RETURNS or one.opname in _RAISES:
-            return
-        if _jumps(one):
-            after = self._index[one.argval]
-            if (index, after) not in without:
-                yield after
-        if one.opname not in _JUMPS and (index, index + 1) not in without:
-            yield index + 1
+        return (after for after in self._flow.following(index) if (index, after) not in without)
 
     def _handlers(self, index: int) -> Iterator[int]:
         """Where an exception that is raised here may go on (rule 2)."""
-        for handler in self._around(index):
+        for handler in self._flow.handlers(index):
             yield from self._clauses(handler)
-
-    def _around(self, index: int) -> list[int]:
-        """The handlers around an instruction, innermost first."""
-        found: list[int] = []
-        handler = self._handler_of.get(index)
-        while handler is not None and handler not in found:
-            found.append(handler)
-            handler = self._handler_of.get(handler)
-        return found
-
-    def _handlers_by_table(self, bytecode: dis.Bytecode) -> dict[int, int]:
-        """By instruction, where an exception goes first."""
-        found: dict[int, int] = {}
-        for entry in getattr(bytecode, "exception_entries", ()):
-            covered = (index for index, one in enumerate(self._all) if entry.start <= one.offset < entry.end)
-            found.update(dict.fromkeys(covered, self._index[entry.target]))
-        return found
 
     def _clauses(self, index: int) -> Iterator[int]:
         """The bodies of ``except`` clauses that name what they are for, from the beginning of a handler."""
@@ -266,11 +223,11 @@ class _Walk:
                 index += 1
             else:
                 return
-            while not _jumps(self._all[index]):
+            while not branches(self._all[index]):
                 index += 1
             if not _BY_INTERRUPTION.issuperset(name for name in names if name[:1].isupper()):
                 yield index + 1
-            index = self._index[self._all[index].argval]
+            index = self._flow.index_of[self._all[index].argval]
 
     # -- what is closed ------------------------------------------------------------------------------------------------
 
@@ -289,10 +246,10 @@ class _Walk:
 
     def _left(self, at: int, reached: Iterable[int]) -> Iterator[Receiver]:
         """The ``with`` blocks around ``at`` that may be left without an exception."""
-        for handler in self._around(bisect_right(self._offsets, at) - 1):
+        for handler in self._flow.handlers(self._flow.at(at)):
             ops = [one.opname for one in self._all[handler : handler + 3]]
-            if "WITH_EXCEPT_START" in ops and any(handler not in self._around(index) for index in reached):
-                yield from self._of_block(min(index for index, first in self._handler_of.items() if first == handler))
+            if "WITH_EXCEPT_START" in ops and any(handler not in self._flow.handlers(index) for index in reached):
+                yield from self._of_block(min(index for index, first in self._flow.handler_of.items() if first == handler))
 
     def _of_block(self, first: int) -> Iterator[Receiver]:
         """What a ``with`` block is for, whose body begins at ``first``."""

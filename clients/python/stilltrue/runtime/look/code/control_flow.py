@@ -1,0 +1,58 @@
+"""The control flow of a code: which of its instructions may follow which, and where an exception goes."""
+
+from __future__ import annotations
+
+import dis
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from types import CodeType
+from typing import Any
+
+RETURNS = frozenset({"RETURN_VALUE", "RETURN_CONST"})
+_LEAVES = RETURNS | {"RERAISE", "RAISE_VARARGS"}
+_JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
+
+
+def branches(one: dis.Instruction) -> bool:
+    """Whether an instruction may go on elsewhere than at the next one: at its ``argval``, an offset."""
+    return one.opcode in dis.hasjrel
+
+
+class ControlFlow:
+    """Of one code. An instruction is meant by its index among all."""
+
+    def __init__(self, code: CodeType, every: Sequence[dis.Instruction]) -> None:
+        """``every``: its instructions."""
+        self._every = every
+        self._offsets = [one.offset for one in every]
+        self.index_of = {offset: index for index, offset in enumerate(self._offsets)}
+        """By offset."""
+        self.handler_of: dict[int, int] = {}
+        """By instruction, where an exception goes first."""
+        table: Any = dis.Bytecode(code)
+        for entry in table.exception_entries:
+            covered = (index for index, offset in enumerate(self._offsets) if entry.start <= offset < entry.end)
+            self.handler_of.update(dict.fromkeys(covered, self.index_of[entry.target]))
+
+    def at(self, offset: int) -> int:
+        """The instruction at which a frame stands: it may stand in the caches behind it."""
+        return max(0, bisect_right(self._offsets, offset) - 1)
+
+    def following(self, index: int) -> Iterator[int]:
+        """The instructions that may come next, where no exception is raised."""
+        one = self._every[index]
+        if one.opname in _LEAVES:
+            return
+        if branches(one):
+            yield self.index_of[one.argval]
+        if one.opname not in _JUMPS and index + 1 < len(self._every):
+            yield index + 1
+
+    def handlers(self, index: int) -> list[int]:
+        """The handlers around an instruction, innermost first."""
+        found: list[int] = []
+        handler = self.handler_of.get(index)
+        while handler is not None and handler not in found:
+            found.append(handler)
+            handler = self.handler_of.get(handler)
+        return found
