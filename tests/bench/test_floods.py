@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.floods import ASK_SECONDS_MAX, FLOODS, waited
+from tests.bench.flood_kinds import FLOODS
+from tests.bench.floods import ASK_SECONDS_MAX, waited
 
 
 @pytest.mark.timeout(600)

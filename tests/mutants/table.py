@@ -1,6 +1,6 @@
 """Mutants: one change in one place of the shipped code each, and the test that notices it.
 
-Those of the rules that only whole worlds show are in :mod:`detector.simulator.checks.mutants`. These are of what a test shows.
+Those of the rules that only whole worlds show are in :mod:`detector.simulator.mutants.table`. These are of what a test shows.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from detector.simulator.checks.exploration import SMALL_WORLDS, explore
-from detector.simulator.checks.mutants import MUTANTS, broken
+from detector.simulator.mutants.hunt import broken
+from detector.simulator.mutants.table import MUTANTS
 from detector.simulator.plans.plan import Plan
 
 STATES_MAX = 1_000

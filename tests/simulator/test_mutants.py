@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from detector.simulator import run
-from detector.simulator.checks.mutants import MUTANTS, Break, MisfitError, Mutant, broken, caught_by, hunt
+from detector.simulator.mutants.hunt import Break, MisfitError, Mutant, broken, caught_by, hunt
+from detector.simulator.mutants.table import MUTANTS
 from detector.simulator.plans import recipes
 from detector.simulator.run import Run
 from stilltrue.protocol.recorder import Recorder

@@ -13,8 +13,9 @@ from rich.table import Table
 
 from detector.simulator.campaign import BREACHES_KEPT_MAX, Broken, Summary, campaign, jobs
 from detector.simulator.checks.exploration import SMALL_WORLDS, explore
-from detector.simulator.checks.mutants import MUTANTS, hunt
 from detector.simulator.diagram import diagram
+from detector.simulator.mutants.hunt import hunt
+from detector.simulator.mutants.table import MUTANTS
 from detector.simulator.plans import recipes
 from detector.simulator.run import Run
 from detector.simulator.scenario.language import ScenarioError

@@ -6,19 +6,10 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from detector.core.snapshot import Snapshot
-from detector.graph import victims
 from detector.predicates.deadlock import Deadlock
-from detector.predicates.evidence import freed
 from stilltrue.model import PartyName
 
 Function = Callable[..., Any]
-
-__all__ = ["always", "freed", "frees_everybody", "frees_the_next", "victims"]
-
-
-def always(_right: Function) -> Function:
-    """It answers yes."""
-    return lambda *_: True
 
 
 def frees_everybody(_right: Function) -> Function:

@@ -1,4 +1,4 @@
-"""The wrong functions with which mutants replace right ones; each takes the right one."""
+"""The wrong functions with which mutants replace right ones of the detector; each takes the right one."""
 
 from __future__ import annotations
 
@@ -8,113 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from detector.core import scope
-from detector.core.look import amendment as look_amendment
-from detector.core.look.verification import Suspicion, Verifier
-from detector.core.protocol import assembler, clocks
+from detector.core.look.verification import Suspicion
 from detector.core.protocol.initiator import Effect, Initiator
 from detector.core.snapshot import Snapshot
-from detector.core.waits import resolution
 from detector.core.waits.cancellation import Cancellation, WaysOut
-from detector.core.waits.channels import CallLocation, Channels, Orphan, _PoolView
+from detector.core.waits.channels import CallLocation, Channels, Orphan
 from detector.core.waits.resolution import Resolution, _Awaited
 from detector.graph.columns import Bools
-from detector.graph.reduction import Reduction
 from detector.predicates.lost_message import LostMessage
-from detector.predicates.phase_ended import PhaseEnded
-from detector.simulator.watch import Watch
-from stilltrue.model import NO_FACTS, Activity, CallNumber, Facts, PartyName, ProcessId, SnapshotId, Verdict, Wait
-from stilltrue.protocol import recorder
-from stilltrue.protocol.doubts import Doubts
-from stilltrue.protocol.memory import CallerMemory, Callers
-from stilltrue.protocol.observation import Observation
-from stilltrue.protocol.recorder import Recorder
+from stilltrue.model import Activity, CallNumber, PartyName, ProcessId, SnapshotId, Verdict, Wait
 from stilltrue.protocol.report import LocalWait, OutstandingCall, Report, ServedCall
-from stilltrue.protocol.stamp import Stamp
-from stilltrue.protocol.step import Step
 
-PoolView = _PoolView
 Function = Callable[..., Any]
-
-__all__ = [
-    "CallerMemory",
-    "Callers",
-    "Cancellation",
-    "Channels",
-    "Doubts",
-    "Initiator",
-    "LostMessage",
-    "PhaseEnded",
-    "Observation",
-    "PoolView",
-    "Recorder",
-    "Reduction",
-    "Resolution",
-    "Snapshot",
-    "look_amendment",
-    "assembler",
-    "clocks",
-    "Verifier",
-    "Watch",
-    "recorder",
-    "resolution",
-    "scope",
-]
-
-
-def nothing(_right: Function) -> Function:
-    """It does nothing and answers None."""
-    return lambda *_, **__: None
-
-
-def never(_right: Any) -> property:
-    """A property that is never so."""
-    return property(lambda _: False)
-
-
-def silent_once_known(right: Function) -> Function:
-    """A reply to a caller that knows who answers bears no stamp, whatever the colour."""
-
-    def replied(self: Recorder, served: Any, **rest: Any) -> Stamp | None:
-        stamp: Stamp | None = right(self, served, **rest)
-        return stamp if served.heard < 0 else None
-
-    return replied
-
-
-def arrives_then_cuts(right: Function) -> Function:
-    """The request is recorded, and then the cut is made that should have come first."""
-
-    def arrived(self: Recorder, stamp: Stamp | None, **rest: Any) -> tuple[Any, Report | None]:
-        served, _ = right(self, stamp and stamp._replace(colour=SnapshotId(0)), **rest)
-        return served, self.coloured(stamp, rest["now"])
-
-    return arrived
-
-
-def settles_then_cuts(right: Function) -> Function:
-    """As :func:`arrives_then_cuts`, for replies."""
-
-    def settled(self: Recorder, made: Any, stamp: Stamp | None, now: float, **rest: Any) -> Report | None:
-        right(self, made, stamp and stamp._replace(colour=SnapshotId(0)), now, **rest)
-        return self.coloured(stamp, now)
-
-    return settled
-
-
-def serves_all_before(right: Function) -> Function:
-    """The cut claims to serve every snapshot up to its own."""
-    return lambda self, snapshot, now: replace(right(self, snapshot, now), after=SnapshotId(0))
-
-
-def high_floor(right: Function) -> Function:
-    """The stamp says that nothing is outstanding."""
-
-    def sent(self: Recorder, *given: Any, **rest: Any) -> Any:
-        made, stamp = right(self, *given, **rest)
-        return made, stamp._replace(floor=CallNumber(made.number + 1))
-
-    return sent
 
 
 def sees_no_reply(right: Function) -> Function:
@@ -183,29 +88,6 @@ def every_server(_right: Function) -> Function:
     return lambda orphans: {orphan.server: orphan.text for orphan in orphans}
 
 
-def sends_then_changes(right: Function) -> Function:
-    """A fact is still counted when its message has left; the change comes with the process's next call."""
-    late: dict[int, Facts] = {}
-
-    def sent(self: Recorder, *, step: Step | None = None, **rest: Any) -> Any:
-        self.fact(late.pop(id(self), NO_FACTS))
-        if step is not None and step.changes:
-            late[id(self)], step.changes = step.changes, {}
-        return right(self, step=step, **rest)
-
-    return sent
-
-
-def no_doubt(right: Function) -> Function:
-    """The caller believes that a failed call was never received."""
-
-    def settled(self: Recorder, *given: Any, in_doubt: bool = False, **rest: Any) -> Report | None:  # noqa: ARG001
-        report: Report | None = right(self, *given, **rest)
-        return report
-
-    return settled
-
-
 def waits_on(right: Function) -> Function:
     """A call that failed stays outstanding forever."""
     return lambda self, made, stamp, now, *, in_doubt=False, **rest: None if in_doubt else right(self, made, stamp, now, **rest)
@@ -224,16 +106,6 @@ def all_unchanged(right: Function) -> Function:
 def never_doubted(_right: Function) -> Function:
     """Whatever has happened in a process since its cut, it is idle."""
     return lambda *_: ""
-
-
-def reactive_is_idle(right: Function) -> Function:
-    """A process that only reacts counts as idle, though it still serves."""
-
-    def activity(self: Recorder, waits: tuple[LocalWait, ...]) -> Activity:
-        found: Activity = right(self, waits)
-        return Activity.IDLE if found is Activity.ACTIVE and self._activities.none and not self._made else found
-
-    return activity
 
 
 def no_deadline(right: Function) -> Function:
@@ -350,23 +222,6 @@ def releases_nobody(right: Function) -> Function:
 def unseen(right: Function) -> Function:
     """What a cut can see of who waits for a task is dropped."""
     return lambda self, waits, ends, now: right(replace(self, waits=()), waits, ends, now)
-
-
-def forgets_callers_quietly(right: Function) -> Function:
-    """A caller is forgotten for space, and the report does not say so."""
-
-    def begin(self: Callers, caller: Any) -> CallerMemory:
-        lost = self.lost
-        memory: CallerMemory = right(self, caller)
-        self.lost = lost
-        return memory
-
-    return begin
-
-
-def forgets_answers_quietly(right: Function) -> Function:
-    """Answers are forgotten for space, and the report does not say so."""
-    return lambda self: replace(right(self), forgotten=CallNumber(0))
 
 
 def lost_is_gone(_right: Function) -> Function:

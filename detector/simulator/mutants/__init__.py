@@ -1,0 +1,1 @@
+"""Mutants: the rules of the algorithm broken on purpose, one at a time, to show that the worlds would notice."""

@@ -1,0 +1,111 @@
+"""The wrong functions with which mutants replace right ones of the recorder; each takes the right one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from stilltrue.model import NO_FACTS, Activity, CallNumber, Facts, SnapshotId
+from stilltrue.protocol.memory import CallerMemory, Callers
+from stilltrue.protocol.recorder import Recorder
+from stilltrue.protocol.report import LocalWait, Report
+from stilltrue.protocol.stamp import Stamp
+from stilltrue.protocol.step import Step
+
+Function = Callable[..., Any]
+
+
+def silent_once_known(right: Function) -> Function:
+    """A reply to a caller that knows who answers bears no stamp, whatever the colour."""
+
+    def replied(self: Recorder, served: Any, **rest: Any) -> Stamp | None:
+        stamp: Stamp | None = right(self, served, **rest)
+        return stamp if served.heard < 0 else None
+
+    return replied
+
+
+def arrives_then_cuts(right: Function) -> Function:
+    """The request is recorded, and then the cut is made that should have come first."""
+
+    def arrived(self: Recorder, stamp: Stamp | None, **rest: Any) -> tuple[Any, Report | None]:
+        served, _ = right(self, stamp and stamp._replace(colour=SnapshotId(0)), **rest)
+        return served, self.coloured(stamp, rest["now"])
+
+    return arrived
+
+
+def settles_then_cuts(right: Function) -> Function:
+    """As :func:`arrives_then_cuts`, for replies."""
+
+    def settled(self: Recorder, made: Any, stamp: Stamp | None, now: float, **rest: Any) -> Report | None:
+        right(self, made, stamp and stamp._replace(colour=SnapshotId(0)), now, **rest)
+        return self.coloured(stamp, now)
+
+    return settled
+
+
+def serves_all_before(right: Function) -> Function:
+    """The cut claims to serve every snapshot up to its own."""
+    return lambda self, snapshot, now: replace(right(self, snapshot, now), after=SnapshotId(0))
+
+
+def high_floor(right: Function) -> Function:
+    """The stamp says that nothing is outstanding."""
+
+    def sent(self: Recorder, *given: Any, **rest: Any) -> Any:
+        made, stamp = right(self, *given, **rest)
+        return made, stamp._replace(floor=CallNumber(made.number + 1))
+
+    return sent
+
+
+def sends_then_changes(right: Function) -> Function:
+    """A fact is still counted when its message has left; the change comes with the process's next call."""
+    late: dict[int, Facts] = {}
+
+    def sent(self: Recorder, *, step: Step | None = None, **rest: Any) -> Any:
+        self.fact(late.pop(id(self), NO_FACTS))
+        if step is not None and step.changes:
+            late[id(self)], step.changes = step.changes, {}
+        return right(self, step=step, **rest)
+
+    return sent
+
+
+def no_doubt(right: Function) -> Function:
+    """The caller believes that a failed call was never received."""
+
+    def settled(self: Recorder, *given: Any, in_doubt: bool = False, **rest: Any) -> Report | None:  # noqa: ARG001
+        report: Report | None = right(self, *given, **rest)
+        return report
+
+    return settled
+
+
+def reactive_is_idle(right: Function) -> Function:
+    """A process that only reacts counts as idle, though it still serves."""
+
+    def activity(self: Recorder, waits: tuple[LocalWait, ...]) -> Activity:
+        found: Activity = right(self, waits)
+        return Activity.IDLE if found is Activity.ACTIVE and self._activities.none and not self._made else found
+
+    return activity
+
+
+def forgets_callers_quietly(right: Function) -> Function:
+    """A caller is forgotten for space, and the report does not say so."""
+
+    def begin(self: Callers, caller: Any) -> CallerMemory:
+        lost = self.lost
+        memory: CallerMemory = right(self, caller)
+        self.lost = lost
+        return memory
+
+    return begin
+
+
+def forgets_answers_quietly(right: Function) -> Function:
+    """Answers are forgotten for space, and the report does not say so."""
+    return lambda self: replace(right(self), forgotten=CallNumber(0))

@@ -1,0 +1,309 @@
+"""All mutants: the rule that each breaks, how, in which worlds it matters, and which promise must notice it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from detector.core import scope
+from detector.core.look import amendment as look_amendment
+from detector.core.look.verification import Verifier
+from detector.core.protocol import assembler, clocks
+from detector.core.protocol.initiator import Initiator
+from detector.core.snapshot import Snapshot
+from detector.core.waits import resolution
+from detector.core.waits.cancellation import Cancellation
+from detector.core.waits.channels import Channels, _PoolView
+from detector.core.waits.resolution import Resolution
+from detector.graph import victims
+from detector.graph.reduction import Reduction
+from detector.predicates.evidence import freed
+from detector.predicates.lost_message import LostMessage
+from detector.predicates.phase_ended import PhaseEnded
+from detector.simulator.mutants import constant, in_cures, in_detector, in_recorder
+from detector.simulator.mutants.hunt import Break, Breaking, Mutant
+from detector.simulator.watch import Watch
+from stilltrue.protocol import recorder
+from stilltrue.protocol.doubts import Doubts
+from stilltrue.protocol.memory import CallerMemory, Callers
+from stilltrue.protocol.observation import Observation
+from stilltrue.protocol.recorder import Recorder
+
+
+def _mutant(rule: str, name: str, worlds: str, promises: str, *breaks: tuple[Any, str, Breaking]) -> Mutant:
+    return Mutant(
+        rule=rule,
+        name=name,
+        breaks=tuple(Break(owner=owner, attribute=attribute, by=by) for owner, attribute, by in breaks),
+        worlds=tuple(worlds.split()),
+        promises=frozenset(promises.split(", ")),
+    )
+
+
+MUTANTS: tuple[Mutant, ...] = (
+    _mutant(
+        "1",
+        "the colour is ignored",
+        "tokens fans pools",
+        "orphans, theorem 1, safe",
+        (Recorder, "coloured", constant.nothing),
+    ),
+    _mutant(
+        "1",
+        "a reply of a newer colour bears no stamp",
+        "tokens fans pools",
+        "orphans, theorem 1, safe",
+        (Recorder, "replied", in_recorder.silent_once_known),
+    ),
+    _mutant(
+        "2",
+        "a process cuts after it has handled the message",
+        "tokens fans pools",
+        "orphans, theorem 1, safe",
+        (Recorder, "arrived", in_recorder.arrives_then_cuts),
+        (Recorder, "settled", in_recorder.settles_then_cuts),
+    ),
+    _mutant(
+        "2",
+        "a cut serves earlier snapshots too",
+        "failures tokens",
+        "orphans, theorem 1",
+        (Recorder, "_cut", in_recorder.serves_all_before),
+    ),
+    _mutant("3", "the floor is too high", "pools fans tokens", "orphans, safe", (Recorder, "sent", in_recorder.high_floor)),
+    _mutant(
+        "3", "the server forgets what it has answered", "tokens pools", "safe", (CallerMemory, "answered", constant.nothing)
+    ),
+    _mutant("4", "a reply in transit is a wait", "tokens pools", "safe", (Channels, "__init__", in_detector.sees_no_reply)),
+    _mutant(
+        "4",
+        "a call behind a full pool waits for its first worker only",
+        "pools",
+        "safe, exact",
+        (Channels, "_held", in_detector.first_worker),
+    ),
+    _mutant("4", "a full pool is never full", "pools", "sound", (_PoolView, "full", constant.never)),
+    _mutant(
+        "4",
+        "who has answered before may have it",
+        "pools fans",
+        "safe, theorem 1, exact",
+        (Channels, "_unseen", in_detector.busy_like_the_others),
+    ),
+    _mutant(
+        "4",
+        "a request item in transit is a wait",
+        "streams",
+        "safe",
+        (Resolution, "_next_item", in_detector.next_item_counts_no_items),
+    ),
+    _mutant(
+        "4", "a reply item in transit is a wait", "streams", "safe", (Channels, "place", in_detector.reply_counts_no_items)
+    ),
+    _mutant(
+        "4",
+        "no copy is in transit while a server has another",
+        "hedges",
+        "safe",
+        (Channels, "_hedged", in_detector.all_is_arrived),
+    ),
+    _mutant(
+        "4",
+        "a server that has a call was never left behind",
+        "repeats",
+        "safe",
+        (Channels, "_held", in_detector.never_repeated),
+    ),
+    _mutant(
+        "4", "who has lost its caller is still waited for", "repeats", "safe, sound", (Recorder, "hung_up", constant.nothing)
+    ),
+    _mutant(
+        "5", "the last call sent counts as an orphan", "pools", "orphans", (Channels, "orphans", in_detector.strict_orphans)
+    ),
+    _mutant(
+        "5",
+        "of two that contradict each other both count",
+        "forgeries",
+        "orphans",
+        (assembler, "set_aside", in_detector.nobody),
+    ),
+    _mutant(
+        "5",
+        "not the most contradicted goes, but all who contradict it",
+        "forgeries",
+        "orphans",
+        (assembler, "set_aside", in_detector.every_server),
+    ),
+    _mutant("6", "an explicit marker is ignored", "pools", "live", (Recorder, "marked", constant.nothing)),
+    _mutant(
+        "7", "facts change one step after their message", "tokens", "safe", (Recorder, "sent", in_recorder.sends_then_changes)
+    ),
+    _mutant("7", "what was taken is counted as still in transit", "tokens", "safe", (Recorder, "_take", constant.nothing)),
+    _mutant("8", "a failed call is over", "failures deadlines", "safe", (Recorder, "settled", in_recorder.no_doubt)),
+    _mutant(
+        "8",
+        "a doubt is settled by no record",
+        "failures deadlines",
+        "safe",
+        (Resolution, "settled_doubts", in_detector.settles_all),
+    ),
+    _mutant(
+        "8",
+        "a failed call is still waited for",
+        "deadlines failures",
+        "safe, sound, exact",
+        (Recorder, "settled", in_detector.waits_on),
+    ),
+    _mutant("10", "nobody looks again", "store streams", "live", (Watch, "_suspicion", in_detector.suspects_nobody)),
+    _mutant("10", "a wait that changed is in force", "store", "safe", (recorder, "_look_at", in_detector.all_unchanged)),
+    _mutant(
+        "cancellation", "no caller ever cancels", "cancels", "safe, exact", (Cancellation, "ways", in_detector.never_cancelled)
+    ),
+    _mutant(
+        "cancellation 2",
+        "who waits for a call is never cancelled",
+        "cancels",
+        "exact, safe",
+        (Cancellation, "_callers", in_detector.no_climbing),
+    ),
+    _mutant(
+        "cancellation 3",
+        "a call that was given up is served for ever",
+        "cancels",
+        "safe, exact",
+        (Cancellation, "_callers", in_detector.cancelled_is_on),
+    ),
+    _mutant(
+        "section 4",
+        "a reactive process that serves is idle",
+        "failures deadlines",
+        "safe",
+        (Recorder, "_activity", in_recorder.reactive_is_idle),
+        (Verifier, "_idleness", in_detector.never_doubted),
+    ),
+    _mutant("section 5", "a deadline is for ever", "deadlines", "safe", (resolution, "_wait", in_detector.no_deadline)),
+    _mutant(
+        "section 5", "any of several is all of them", "fans", "safe, theorem 1", (resolution, "_some", in_detector.all_of_them)
+    ),
+    _mutant(
+        "section 5", "all of several is any of them", "fans", "exact, sound", (Resolution, "_resolve", in_detector.any_of_them)
+    ),
+    _mutant(
+        "section 5",
+        "a lock with shares left is waited for",
+        "store",
+        "sound",
+        (Resolution, "_resource", in_detector.any_holder),
+    ),
+    _mutant("section 6", "the missing are free", "failures churn", "sound", (Snapshot, "of_missing", in_detector.none_missing)),
+    _mutant(
+        "section 6", "the missing never move", "deadlines", "exact, safe", (Reduction, "further", in_detector.releases_nobody)
+    ),
+    _mutant(
+        "section 6",
+        "a stale report counts",
+        "failures tokens fans",
+        "theorem 1, sound, orphans",
+        (Initiator, "reported", in_detector.takes_stale),
+    ),
+    _mutant(
+        "clocks",
+        "members' clocks are believed",
+        "clocks",
+        "safe, stable, live, sound",
+        (clocks, "in_detector_time", in_detector.believes_clocks),
+    ),
+    _mutant(
+        "section 4",
+        "who waits for a task is not heard of",
+        "tasks",
+        "exact, sound, live",
+        (Observation, "added_to", in_detector.unseen),
+    ),
+    _mutant("bounds", "doubts are dropped without a word", "bounds", "safe", (Doubts, "dropped", constant.never)),
+    _mutant(
+        "bounds",
+        "a caller is forgotten without a word",
+        "bounds",
+        "safe",
+        (Callers, "begin", in_recorder.forgets_callers_quietly),
+    ),
+    _mutant(
+        "bounds",
+        "answers are forgotten without a word",
+        "bounds",
+        "safe",
+        (CallerMemory, "seen", in_recorder.forgets_answers_quietly),
+    ),
+    _mutant(
+        "section 6",
+        "who is lost is a member no more",
+        "detectors",
+        "safe, sound",
+        (Initiator, "lost", in_detector.lost_is_gone),
+    ),
+    _mutant(
+        "scopes",
+        "who is outside a group is as stuck as who is in it",
+        "scopes",
+        "safe",
+        (scope, "narrowed", in_detector.all_inside),
+    ),
+    _mutant(
+        "lost-message",
+        "messages are counted while somebody works",
+        "counts",
+        "safe, live",
+        (LostMessage, "evaluate", in_detector.counts_at_work),
+    ),
+    _mutant(
+        "phase-ended",
+        "who works in a phase is through with it",
+        "counts",
+        "safe, live",
+        (PhaseEnded, "_through", in_detector.through_at_work),
+    ),
+    _mutant(
+        "cancellation 6",
+        "a task that a handler awaits is not cancelled with it",
+        "jobs",
+        "safe, exact, live",
+        (Cancellation, "_may_be_cancelled", in_detector.only_handlers),
+    ),
+    _mutant(
+        "10",
+        "what a look leaves in doubt is certain",
+        "jobs",
+        "safe, exact",
+        (look_amendment, "_amended", in_detector.doubts_nothing),
+    ),
+    _mutant(
+        "10",
+        "who may close a channel or stop a server does not count",
+        "closers",
+        "safe, exact",
+        (look_amendment, "_amended", in_detector.finds_no_way_out),
+    ),
+    _mutant(
+        "10",
+        "a way out that is found does not count",
+        "tasks",
+        "safe, exact",
+        (look_amendment, "_amended", in_detector.finds_no_way_out),
+    ),
+    _mutant("cure 1", "any one victim frees everybody", "cures", "cure", (victims, "_frees", constant.always)),
+    _mutant(
+        "cure 2",
+        "the preview frees all who are stuck",
+        "cures",
+        "cure",
+        (freed, "freed_by", in_cures.frees_everybody),
+    ),
+    _mutant(
+        "cure 2",
+        "the preview frees nobody but those next to a victim",
+        "cures",
+        "cure",
+        (freed, "freed_by", in_cures.frees_the_next),
+    ),
+    _mutant("cure 4", "who has gone on is aborted", "cures", "cure, safe", (recorder, "_look_at", in_detector.all_unchanged)),
+)
