@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,7 +43,7 @@ _Kind = tuple[ProcessName, Role, tuple[tuple[int, bytes], ...]]
 class Box:
     """Parties of one process with identical waits (usually one party): their role, and a line for each wait.
 
-    ``witness`` and ``victim``: whether the verdict's witness or victims name one of them.
+    ``witness`` and ``victim``: whether the verdict's witness or victims name one of them; a victim is named first.
     """
 
     name: str
@@ -77,7 +78,8 @@ class Scene:
 def scene_of(snapshot: Snapshot, verdict: Verdict, boxes_max: int = BOXES_MAX) -> Scene:
     """Select at most ``boxes_max`` boxes: the witness, then the core, the parties behind it, and those they wait for."""
     groups = _groups(snapshot, verdict)
-    boxes = [_box(snapshot, verdict, parties, role) for (_, role, _), parties in list(groups.items())[:boxes_max]]
+    marked = frozenset(verdict.witness.parties), frozenset(verdict.victims)
+    boxes = [_box(snapshot, marked, parties, role) for (_, role, _), parties in list(groups.items())[:boxes_max]]
     of_party = {party: box for box in boxes for party in box.parties}
     arrows: dict[tuple[str, str], Arrow] = {}
     for box in boxes:
@@ -110,17 +112,27 @@ def _groups(snapshot: Snapshot, verdict: Verdict) -> dict[_Kind, list[PartyName]
     return groups
 
 
-def _box(snapshot: Snapshot, verdict: Verdict, parties: list[PartyName], role: Role) -> Box:
-    oldest = min(parties, key=lambda party: min((row.since or 0 for row in _rows(snapshot.waits, party)), default=0))
+def _box(
+    snapshot: Snapshot, marked: tuple[frozenset[PartyName], frozenset[PartyName]], parties: list[PartyName], role: Role
+) -> Box:
+    witness, victims = marked
+    parties = sorted(parties, key=lambda party: party not in victims)
     several = f"{parties[0]} +{len(parties) - 1}" if len(parties) > 1 else parties[0]
+    oldest = min(parties, key=lambda party: _since(snapshot.waits, party)) if len(parties) > 1 else parties[0]
     return Box(
         name=several,
         parties=tuple(parties),
         role=role,
-        witness=not set(parties).isdisjoint(verdict.witness.parties),
-        victim=not set(parties).isdisjoint(verdict.victims),
+        witness=not witness.isdisjoint(parties),
+        victim=not victims.isdisjoint(parties),
         waits=tuple(label_of(row, snapshot.ref.ended) for row in _rows(snapshot.waits, oldest)),
     )
+
+
+def _since(waits: WaitColumns, party: PartyName) -> float:
+    """When its first wait began; 0: it has none, or it is not known."""
+    rows = _waits_of(waits, bisect_left(waits.names, party))
+    return min((0.0 if math.isnan(since) else since for since in waits.since[rows.start : rows.stop].tolist()), default=0.0)
 
 
 def _rows(waits: WaitColumns, party: PartyName) -> list[Wait]:

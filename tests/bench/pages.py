@@ -22,6 +22,7 @@ from tests.service.conftest import FakeProcess, detecting
 MEMBERS = int(os.environ.get("STILLTRUE_BENCH_MEMBERS", "1000"))
 PARTIES_EACH = 5
 ROUNDS = 5
+SHOWN = "document.querySelector('#graph').dataset.shown"
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 
 
@@ -99,6 +100,22 @@ async def update(page: Page, url: str) -> tuple[float, float]:
     return statistics.median(scripts), statistics.median(tasks)
 
 
+async def following(page: Page, url: str, detector: Any) -> tuple[float, float]:
+    """Milliseconds until an incident's graph is drawn, and of script for a further snapshot that shows the same."""
+    drawn, scripts = [], []
+    for _ in range(ROUNDS):
+        await page.look_at(url)
+        await page.until(f"!!({SHOWN})")
+        drawn.append(float(await page.run("performance.now()")))
+        number = await page.run(SHOWN)
+        await counts(page)
+        before = await metrics(page)
+        await detector.stub.Ask(detector_pb2.AskRequest(predicate="deadlock"), timeout=120)
+        await page.until(f"{SHOWN} !== {number!r}")
+        scripts.append(1000 * ((await metrics(page))["ScriptDuration"] - before["ScriptDuration"]))
+    return statistics.median(drawn), statistics.median(scripts)
+
+
 async def counts(page: Page) -> None:
     """Have the browser count its main thread's processor time, which other load does not lengthen."""
     await page.command("Performance.disable")
@@ -124,7 +141,8 @@ async def main() -> None:
             stuck = len(found[0].core) + len(found[0].behind)
             print(f"{MEMBERS} members, {stuck} stuck parties; Chromium on {os.cpu_count()} cores; medians of {ROUNDS}")
             async with browsing() as page:
-                for path in ("/members", f"/incidents/{found[0].id}", "/"):
+                incident = f"/incidents/{found[0].id}"
+                for path in ("/members", incident, f"/snapshots/{found[0].first_snapshot}", "/"):
                     url, begun = f"{detector.web}{path}", time.perf_counter()
                     _, _, body = await detector.fetch(path)
                     made = 1000 * (time.perf_counter() - begun)
@@ -134,6 +152,8 @@ async def main() -> None:
                     inside = ", ".join(f"{name.removesuffix('Duration')} {value:.0f}" for name, value in counted.items())
                     print(f"{path.split('-')[0]:12s} processor: {own:.0f} ms to make; in the browser, ms: {inside}")
                     print(f"{sent}; first paint {painted:4.0f} ms; update {script:3.0f} ms of script, {task:3.0f} ms in all")
+                drawn, followed = await following(page, f"{detector.web}{incident}", detector)
+                print(f"the graph is drawn after {drawn:.0f} ms; the next snapshot costs {followed:.0f} ms of script with it")
 
 
 if __name__ == "__main__":

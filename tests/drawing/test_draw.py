@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import networkx as nx
@@ -16,6 +17,7 @@ from detector.drawing.exchange import to_networkx
 from detector.drawing.layout import BOX_HEIGHT, BOX_WIDTH, laid_out
 from detector.drawing.scene import BOXES_MAX, scene_of
 from detector.predicates.deadlock import Deadlock
+from stilltrue.model import PartyName
 
 ODD = 'we"ird/<&>\\party\x01'
 ENDED = "2026-11-20T14:02:11Z"
@@ -51,6 +53,14 @@ def test_parties_that_differ_in_name_alone_share_a_box() -> None:
     ]
     assert sum(arrow.core for arrow in scene.arrows) == 3
     assert "2.8 s for a worker of stock's pool (4 of 4 busy): 1 of 4" in {arrow.label for arrow in scene.arrows}
+
+
+def test_a_box_of_several_is_named_after_its_victim() -> None:
+    snapshot = pools()
+    verdict = Deadlock().evaluate(snapshot)
+    for victim in (PartyName("stock/Call#2"), PartyName("stock/Call#0")):
+        boxes = scene_of(snapshot, replace(verdict, victims=(victim,))).boxes
+        assert [box.name for box in boxes if box.victim] == [f"{victim} +3"]
 
 
 def test_svg_is_well_formed_with_core_labels_and_cure() -> None:

@@ -110,7 +110,10 @@ async def test_health_reflection_metrics_and_pages(start_detector: Any, process:
             assert (status, kind) == (200, "text/html; charset=utf-8")
             assert "a<script>" not in body
             assert "http://" not in body.replace("http://www.w3.org", "")
-        for path in (f"/incidents/{incident.id}", f"/snapshots/{verdict.snapshot.id}.svg"):
+        _, _, body = await detector.fetch(f"/incidents/{incident.id}")
+        source = f"/api/v1/snapshots/{incident.last_snapshot}/picture?predicate=deadlock"
+        assert f'<noscript><img src="{source}" alt="who waits for whom"></noscript>' in body
+        for path in (source, f"/snapshots/{verdict.snapshot.id}.svg"):
             _, _, body = await detector.fetch(path)
             assert body.count("<svg ") == 1
             assert "a&lt;script&gt;/X#1" in body

@@ -52,7 +52,7 @@ class Operator:
 async def test_ten_questions_are_answered_within_two_clicks_each(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page, width: int
 ) -> None:
-    a, b = process("orders-1", service="orders"), process("stock-1", service="stock")
+    a, b = process("orders-1", service="orders", labels={"version": "42"}), process("stock-1", service="stock")
 
     def seen(look: Look) -> Look:
         stack = ("shop/orders.py:42 in place",)
@@ -99,6 +99,7 @@ async def test_ten_questions_are_answered_within_two_clicks_each(
         await operator.reads("the last wait of its core began")
         await operator.reads("second time within a week")
         await operator.reads(before)
+        await operator.reads("version=42")  # which deploy is it
         for party in now.behind:
             await operator.reads(party)
         await operator.clicks_on("a.button", "Abort it")  # what happens if I abort it

@@ -30,6 +30,7 @@ _LISTED_MAX = 1000
 _SNAPSHOTS_SHOWN_MAX = 100
 _SHARED_SECONDS = 1.0
 _BETWEEN_MAX = 12
+_PROCESSES_MAX = 10
 _ICONS = {"trouble": "%23b00020", "doubt": "%23c98a00", "fine": "%231b6e3c"}
 _NO_ICON = "%2359636e"
 _UNDECLARED = "undeclared"
@@ -179,19 +180,21 @@ class Pages:
             live=open_still,
             icon=_ICONS["trouble" if open_still else "fine"],
             incident=incident,
-            picture=await self._picture(first, {"predicate": incident["predicate"]}),
-            pictured=first,
+            pictured=await self._pictured(incident, kept),
             predicate=incident["predicate"],
             incident_id=incident["id"],
             curable=curable and open_still,
             between_ones=[one for one in kept if first < one < last],
             between_max=_BETWEEN_MAX,
+            processes_max=_PROCESSES_MAX,
         )
 
-    async def _picture(self, number: int, query: Query) -> str:
-        """As SVG; empty: the snapshot is not kept."""
-        found = await self._api.document(f"snapshots/{number}/picture", query) if number else None
-        return "" if found is None else str(found.body)
+    async def _pictured(self, incident: Any, kept: list[int]) -> int:
+        """The snapshot that its picture shows: the newest that is kept, or the first if the archive has it; 0: none."""
+        if kept:
+            return kept[-1]
+        first: int = incident["first_snapshot"]
+        return first if first and await self._api.document(f"snapshots/{first}") is not None else 0
 
     async def _snapshot(self, name: str, query: Query) -> Answer | None:
         number, _, kind = name.partition(".")
@@ -214,8 +217,6 @@ class Pages:
             summary=summary,
             verdicts=_declared(summary["verdicts"]),
             undeclared=_undeclared(summary["verdicts"]),
-            picture=await self._picture(summary["id"], NO_QUERY),
-            diagram=await self._picture(summary["id"], {"form": "space-time"}),
             changes=await self._api.document(f"snapshots/{number}/changes", wanted),
             pictured=summary["id"],
             predicate="",

@@ -102,3 +102,62 @@ async def test_thousands_of_parties_are_drawn_as_a_few_groups(
             shown = await page.run("stilltrueGraph.nodes().length")
         assert 4 < shown <= 2_100
         assert errors_of(page) == []
+
+
+async def test_the_next_snapshot_leaves_the_view_alone_and_is_drawn_when_it_differs(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page
+) -> None:
+    a, b, load = process("a"), process("b"), process("load")
+    deadlock(a, b)
+    async with start_detector(tmp_path, lease_seconds=600.0) as detector:
+        await detector.join(a, b, load)
+        await detector.ask()
+        (incident,) = await detector.incidents()
+        await page.look_at(f"{detector.web}/incidents/{incident.id}")
+        await page.until("!!document.querySelector('#graph').dataset.shown")
+        drawn = await page.run("stilltrueGraph.nodes('.party').length")
+        await page.run("stilltrueGraph.viewport({zoom: 2.5, pan: {x: 7, y: 9}}) && 0")
+        await page.run("stilltrueGraph.emit('scrollzoom') && 0")
+        await page.run("(window.before = stilltrueGraph) && 0")
+        verdict = await detector.ask()
+        await page.until(f"document.querySelector('#graph').dataset.shown === '{verdict.snapshot.id}'")
+        assert await page.run("window.before === stilltrueGraph"), "drawn anew, though nothing has changed"
+        deadlock(b, load)
+        await detector.ask()
+        await page.until(f"stilltrueGraph.nodes('.party').length > {drawn}")
+        assert await page.run("[stilltrueGraph.zoom(), stilltrueGraph.pan()]") == [2.5, {"x": 7, "y": 9}]
+        assert errors_of(page) == []
+
+
+async def test_a_narrow_window_begins_with_services(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page
+) -> None:
+    a, b = process("a"), process("b")
+    deadlock(a, b)
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+        await detector.ask()
+        (incident,) = await detector.incidents()
+        for width, parties in ((390, 0), (1280, 4)):
+            await page.look_at(f"{detector.web}/incidents/{incident.id}", width=width)
+            await page.until("!!document.querySelector('#graph').dataset.shown")
+            assert await page.run("stilltrueGraph.nodes('.party').length") == parties
+
+
+async def test_pictures_come_after_the_page(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page
+) -> None:
+    a, b = process("a"), process("b")
+    deadlock(a, b)
+    async with start_detector(tmp_path, lease_seconds=600.0) as detector:
+        await detector.join(a, b)
+        verdict = await detector.ask()
+        path = f"/snapshots/{verdict.snapshot.id}"
+        _, _, body = await detector.fetch(path)
+        assert "<svg " not in body
+        assert body.count("<noscript><img src=") == 2
+        await page.look_at(f"{detector.web}{path}")
+        await page.until("!!document.querySelector('[aria-label=\"space-time diagram\"] > svg')")
+        await page.command("Network.setBlockedURLs", urls=["*/graph?*"])
+        await page.look_at(f"{detector.web}{path}")
+        await page.until("!!document.querySelector('#graph .picture > svg')")

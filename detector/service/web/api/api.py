@@ -30,12 +30,11 @@ from detector.service.documents import written_agent, written_incident, written_
 from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.web.api.changes import changes_between
 from detector.service.web.api.evidence import evidence_of
-from detector.service.web.api.graph import graph_of
 from detector.service.web.api.headline import headline, level_of
 from detector.service.web.api.history import kind_of, recurrence, seen_before
 from detector.service.web.api.members import ORDERS, searched
 from detector.service.web.api.pictures import FORMS, Pictures
-from stilltrue.model import Verdict
+from stilltrue.model import Verdict, process_of
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
 
@@ -44,9 +43,10 @@ LIMIT_MAX = 10_000
 _BEFORE_MAX = 10**16 - 1
 EARLIER_MAX = 5
 """Incidents of the same kind that an incident's document lists with their times."""
+PROCESSES_MAX = 50
+"""Members of its core that an incident's document describes."""
 _KNOWN_MAX = 100_000
 _JSON = "application/json"
-_SVG = "image/svg+xml"
 Query = Mapping[str, str]
 NO_QUERY: Query = MappingProxyType({})
 FindSnapshot = Callable[[int], Awaitable[pb.GetSnapshotResponse | None]]
@@ -150,7 +150,15 @@ class Api:
             "seen_before": [one.id for one in before],
             "earlier": [{"id": one.id, "opened": write_time(one.opened)} for one in before[:EARLIER_MAX]],
             "evidence": evidence_of(incident, self._driver.current.all()),
+            "processes": self._processes_of(incident),
         }
+
+    def _processes_of(self, incident: Incident) -> list[dict[str, Any]]:
+        """Those members that the core is in, the youngest first: of which deployment they are, and since when they run."""
+        core = {process_of(party) for party in incident.core}
+        known = [(each, self._driver.state_of(each)) for each in self._driver.roster.all() if each.name in core]
+        known.sort(key=lambda one: ORDERS["newest first"](*one))
+        return [written_agent(agent_to_wire(*one)) for one in known[:PROCESSES_MAX]]
 
     async def _incident_snapshots(self, id: str, _query: Query) -> Any:
         """The ids of its snapshots that are kept whole, oldest first."""
@@ -193,15 +201,13 @@ class Api:
         return None if answer is None else Answer(body=answer.document_json + "\n", content_type=_JSON)
 
     async def _picture(self, id: str, query: Query) -> Answer | None:
-        form = FORMS[_one_of(query, "form", ("", *FORMS)) or "svg"]
+        form = _one_of(query, "form", ("", *FORMS)) or "svg"
         answer = await self._kept(id)
-        if answer is None:
-            return None
-        return Answer(body=await self._pictures.of(answer, form, query.get("predicate", "")), content_type=_SVG)
+        return None if answer is None else await self._pictures.picture(answer, form, _predicate(query))
 
-    async def _graph(self, id: str, query: Query) -> Any:
+    async def _graph(self, id: str, query: Query) -> Answer | None:
         answer = await self._kept(id)
-        return None if answer is None else await asyncio.to_thread(graph_of, answer, query.get("predicate", ""))
+        return None if answer is None else await self._pictures.graph(answer, _predicate(query), query.get("shape", ""))
 
     async def _changes(self, id: str, query: Query) -> Any:
         """Since the snapshot that ``since`` names, or the newest that is kept before it."""
@@ -246,6 +252,11 @@ def _number(query: Query, name: str, default: int, most: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 17 and int(text) <= most):
         raise BadRequestError(f"{name} must be a whole number from 0 to {most}, not {text[:40]!r}")
     return int(text)
+
+
+def _predicate(query: Query) -> str:
+    """What a picture highlights; a name too long for a predicate is none."""
+    return query.get("predicate", "")[:200]
 
 
 def _one_of(query: Query, name: str, allowed: Sequence[str]) -> str:

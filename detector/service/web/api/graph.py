@@ -5,6 +5,7 @@ Parties of one process with equal waits are one node, so that a thousand callers
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from detector.core.document.reader import parse_document
@@ -12,7 +13,7 @@ from detector.core.snapshot import Snapshot
 from detector.core.times import write_time
 from detector.drawing.scene import Box, scene_of
 from detector.service.web.api.picture import shown
-from stilltrue.model import Evidence, PartyName, Verdict, process_of
+from stilltrue.model import Evidence, PartyName, process_of
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
 
@@ -33,6 +34,7 @@ def graph_of(answer: pb.GetSnapshotResponse, predicate: str = "") -> dict[str, A
         return {"snapshot": answer.summary.ref.id, "predicate": predicate, "nodes": [], "edges": [], "left_out": ""}
     scene = scene_of(snapshot, verdict, NODES_MAX)
     since = _since(snapshot)
+    evidence = {each.party: each for each in reversed(verdict.evidence)}
     return {
         "snapshot": answer.summary.ref.id,
         "ended": None if snapshot.ref.ended is None else write_time(snapshot.ref.ended),
@@ -40,17 +42,17 @@ def graph_of(answer: pb.GetSnapshotResponse, predicate: str = "") -> dict[str, A
         "title": scene.title,
         "subtitle": scene.subtitle,
         "left_out": scene.left_out,
-        "nodes": [_node(box, snapshot, verdict, since) for box in scene.boxes],
+        "nodes": [_node(box, snapshot, evidence, since) for box in scene.boxes],
         "edges": [
             {"source": arrow.waiter, "target": arrow.target, "core": arrow.core, "label": arrow.label} for arrow in scene.arrows
         ],
     }
 
 
-def _node(box: Box, snapshot: Snapshot, verdict: Verdict, since: dict[PartyName, float]) -> dict[str, Any]:
+def _node(box: Box, snapshot: Snapshot, seen: dict[PartyName, Evidence], since: dict[PartyName, float]) -> dict[str, Any]:
     process = process_of(box.parties[0])
     state = snapshot.processes.get(process)
-    evidence = _evidence(box, verdict)
+    evidence = next((seen[party] for party in box.parties if party in seen), None)
     begun = [since[party] for party in box.parties if party in since]
     return {
         "id": box.name,
@@ -67,15 +69,10 @@ def _node(box: Box, snapshot: Snapshot, verdict: Verdict, since: dict[PartyName,
     }
 
 
-def _evidence(box: Box, verdict: Verdict) -> Evidence | None:
-    parties = frozenset(box.parties)
-    return next((each for each in verdict.evidence if each.party in parties), None)
-
-
 def _since(snapshot: Snapshot) -> dict[PartyName, float]:
     """Since when each party has waited, where it is known."""
-    found: dict[PartyName, float] = {}
-    for wait in snapshot.waits.waits():
-        if wait.since is not None:
-            found[wait.waiter] = min(wait.since, found.get(wait.waiter, wait.since))
+    waits, found = snapshot.waits, dict[PartyName, float]()
+    for waiter, since in zip(waits.named(waits.waiter), waits.since.tolist(), strict=True):
+        if not math.isnan(since):
+            found[waiter] = min(since, found.get(waiter, since))
     return found

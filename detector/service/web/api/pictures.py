@@ -1,35 +1,112 @@
-"""Pictures of stored snapshots, as SVG: each is drawn once for all who look at it."""
+"""Pictures and graphs of stored snapshots: each is drawn once for all who look at it, and one at a time.
+
+A large snapshot's graph takes half a second of processor time, which the detector needs for its snapshots as well.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gzip
+import hashlib
+import json
 from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from detector.drawing.draw import Format
+from detector.ops.http import Answer
+from detector.ops.text import printable_json
+from detector.service.web.api.graph import graph_of
 from detector.service.web.api.picture import picture_of
 from stilltrue.v1 import detector_pb2 as pb
 
-PICTURES_MAX = 32
-PICTURE_CHARACTERS_MAX = 2**20
+KEPT_MAX = 32
+KEPT_CHARACTERS_MAX = 2**24
+"""Of all that are kept; the newest is kept whatever its size."""
 FORMS = {"svg": Format.SVG, "space-time": Format.SPACE_TIME}
+_JSON = "application/json"
+_SVG = "image/svg+xml"
+_Key = tuple[int, int, str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drawn:
+    """A picture or a graph; ``brief`` is for those who have drawn a graph of the same ``shape``."""
+
+    whole: Answer
+    shape: str = ""
+    brief: Answer | None = None
 
 
 class Pictures:
-    """The newest pictures that were asked for."""
+    """The newest pictures and graphs that were asked for."""
 
     def __init__(self) -> None:
         """None yet."""
-        self._drawn: OrderedDict[tuple[int, int, Format, str], str] = OrderedDict()
+        self._drawn: OrderedDict[_Key, _Drawn] = OrderedDict()
+        self._drawing: dict[_Key, asyncio.Task[_Drawn]] = {}
+        self._turn = asyncio.Lock()
 
-    async def of(self, answer: pb.GetSnapshotResponse, form: Format, predicate: str = "") -> str:
-        """A drawing of a stored snapshot, as its verdicts are by now."""
-        key = (answer.summary.ref.id, len(answer.verdicts), form, predicate)
+    async def picture(self, answer: pb.GetSnapshotResponse, form: str, predicate: str = "") -> Answer:
+        """A drawing of a stored snapshot in one of ``FORMS``, with its verdicts at present."""
+        return (await self._once(_key(answer, form, predicate), partial(_svg, answer, FORMS[form], predicate))).whole
+
+    async def graph(self, answer: pb.GetSnapshotResponse, predicate: str = "", shape: str = "") -> Answer:
+        """Its wait-for graph as JSON; without nodes and edges if its shape is ``shape``, which the client has drawn."""
+        drawn = await self._once(_key(answer, "graph", predicate), partial(_graph, answer, predicate))
+        return drawn.brief if drawn.brief is not None and shape == drawn.shape else drawn.whole
+
+    async def _once(self, key: _Key, draw: Callable[[], _Drawn]) -> _Drawn:
+        """What ``draw`` returns; it goes on when a client leaves, so that the next one finds it."""
         if key in self._drawn:
             self._drawn.move_to_end(key)
             return self._drawn[key]
-        drawn = await asyncio.to_thread(picture_of, answer, form, predicate)
-        if len(drawn) <= PICTURE_CHARACTERS_MAX:
-            self._drawn[key] = drawn
-            while len(self._drawn) > PICTURES_MAX:
-                self._drawn.popitem(last=False)
+        task = self._drawing.get(key)
+        if task is None:
+            task = self._drawing[key] = asyncio.create_task(self._draw(key, draw))
+        return await asyncio.shield(task)
+
+    async def _draw(self, key: _Key, draw: Callable[[], _Drawn]) -> _Drawn:
+        try:
+            async with self._turn:
+                drawn = self._drawn[key] = await asyncio.to_thread(draw)
+        finally:
+            del self._drawing[key]
+        while len(self._drawn) > 1 and (len(self._drawn) > KEPT_MAX or self._characters() > KEPT_CHARACTERS_MAX):
+            self._drawn.popitem(last=False)
         return drawn
+
+    def _characters(self) -> int:
+        return sum(len(each.whole.body) for each in self._drawn.values())
+
+
+def _key(answer: pb.GetSnapshotResponse, form: str, predicate: str) -> _Key:
+    return answer.summary.ref.id, len(answer.verdicts), form, predicate
+
+
+def _svg(answer: pb.GetSnapshotResponse, form: Format, predicate: str) -> _Drawn:
+    return _Drawn(whole=_compressed(picture_of(answer, form, predicate), _SVG))
+
+
+def _graph(answer: pb.GetSnapshotResponse, predicate: str) -> _Drawn:
+    graph = graph_of(answer, predicate)
+    shape = _shape(graph)
+    brief = {name: value for name, value in graph.items() if name not in {"nodes", "edges"}}
+    return _Drawn(whole=_json({**graph, "shape": shape}), shape=shape, brief=_json({**brief, "shape": shape}))
+
+
+def _shape(graph: dict[str, Any]) -> str:
+    """A digest of what is drawn of a graph, which the ages of its waits do not change."""
+    nodes = [[node[name] for name in ("id", "service", "role", "victim", "since", "parties")] for node in graph["nodes"]]
+    edges = [[edge[name] for name in ("source", "target", "core")] for edge in graph["edges"]]
+    return hashlib.sha256(json.dumps([nodes, edges]).encode()).hexdigest()[:16]
+
+
+def _json(value: Any) -> Answer:
+    return _compressed(printable_json(json.dumps(value, ensure_ascii=False)) + "\n", _JSON)
+
+
+def _compressed(body: str, content_type: str) -> Answer:
+    return Answer(body=body, content_type=content_type, gzipped=gzip.compress(body.encode(errors="replace"), 6, mtime=0))

@@ -4,18 +4,23 @@
 
 (() => {
   const section = document.querySelector("#graph");
-  if (!section || !window.cytoscape) return;
+  if (!section) return;
+  if (!window.cytoscape) { drawPicture(section.querySelector(".picture")).catch(() => {}); return; }
   const { base, trace } = document.body.dataset;
   const ROLES = ["core", "behind", "missing", "waiting", "free"];
   const SAID = { core: "deadlocked", behind: "waits behind the deadlock", missing: "did not report", waiting: "waits", free: "can go on" };
   const COUNTED = { core: "deadlocked", behind: "behind the deadlock", missing: "not reported", waiting: "waiting", free: "able to go on" };
   const OPENED_AT_ONCE_MAX = 60;
+  const LEGIBLE_WIDTH_MIN = 600; // in a narrower window, parties that are opened at once cannot be read
   const opened = new Set();
   let begun = false; // what people have closed stays closed when the next snapshot comes
   let graph = null;
   let view = null;
   let wanted = 0;
   let chosen = "";
+  let moved = false; // somebody has zoomed or panned, which the next snapshot leaves alone
+  let later = 0;
+  let rested = 0; // when the next snapshot may be loaded: a large graph costs the detector more than a small one
 
   const make = (tag, text, attributes = {}) => {
     const element = document.createElement(tag);
@@ -48,9 +53,9 @@
   time.hidden = true;
   bar.append(
     search,
-    button("open all", () => { for (const name of services().keys()) opened.add(name); draw(); }),
-    button("close all", () => { chosen = ""; opened.clear(); draw(); }),
-    button("fit", () => view && view.fit(undefined, 20)),
+    button("open all", () => { moved = false; for (const name of services().keys()) opened.add(name); draw(); }),
+    button("close all", () => { moved = false; chosen = ""; opened.clear(); draw(); }),
+    button("fit", () => { moved = false; if (view) view.fit(undefined, 20); }),
     button("PNG", savePicture, { title: "save the picture as PNG" }),
     said,
   );
@@ -74,24 +79,31 @@
 
   async function load(snapshot) {
     const mine = ++wanted;
+    let found = null;
+    const asked = performance.now();
     try {
-      const found = await json(`snapshots/${snapshot}/graph?predicate=${encodeURIComponent(section.dataset.predicate || "")}`);
+      const drawn = graph ? `&shape=${graph.shape}` : "";
+      found = await json(`snapshots/${snapshot}/graph?predicate=${encodeURIComponent(section.dataset.predicate || "")}${drawn}`);
       if (mine !== wanted) return;
-      graph = found;
     } catch (error) {
       said.textContent = `snapshot ${snapshot}: ${error.message}`;
+      if (!canvas.isConnected) { section.append(said); drawPicture(section.querySelector(".picture")).catch(() => {}); }
       return;
     }
+    rested = performance.now() + 10 * (performance.now() - asked);
+    const same = !found.nodes; // as it is drawn
+    graph = same ? { ...graph, ...found } : found;
     if (!canvas.isConnected) {
       section.querySelector(".picture")?.remove();
       section.append(bar, time, canvas, panel);
     }
-    const at = graph.ended ? ` of ${new Date(graph.ended).toLocaleTimeString()}` : "";
+    const at = graph.ended ? `, at ${new Date(graph.ended).toLocaleTimeString()}` : "";
     moment.textContent = ` ${graph.snapshot}${at}`;
     said.textContent = graph.left_out;
-    if (!begun && graph.nodes.length <= OPENED_AT_ONCE_MAX / 2) for (const name of services().keys()) opened.add(name);
+    if (!begun && graph.nodes.length <= OPENED_AT_ONCE_MAX / 2 && canvas.clientWidth >= LEGIBLE_WIDTH_MIN) for (const name of services().keys()) opened.add(name);
     begun ||= graph.nodes.length > 0;
-    draw();
+    if (!same) draw();
+    section.dataset.shown = graph.snapshot;
   }
 
   async function findSnapshots() {
@@ -104,7 +116,11 @@
     if (atEnd && snapshots.length) {
       slider.value = slider.max;
       const newest = snapshots[snapshots.length - 1];
-      if (!graph || graph.snapshot !== newest) await load(newest);
+      if (graph && graph.snapshot === newest) return;
+      const left = rested - performance.now();
+      clearTimeout(later);
+      if (!graph || left <= 0) await load(newest);
+      else later = setTimeout(() => { findSnapshots().catch(() => {}); }, left);
     }
   }
 
@@ -266,12 +282,15 @@
 
   function draw() {
     const all = elements();
+    const kept = moved && view ? { zoom: view.zoom(), pan: { ...view.pan() } } : null;
     if (view) view.destroy();
     ownStyleSheet();
     view = window.cytoscape({ container: canvas, elements: all, style: style(), wheelSensitivity: 0.3, minZoom: 0.05, maxZoom: 4,
       layout: { name: "circle" } }); // all in one place, they would get no edges
     const positions = placed();
     view.layout({ name: "preset", positions: (node) => positions.get(node.id()), fit: true, padding: 20 }).run();
+    if (kept) view.viewport(kept);
+    view.on("scrollzoom dragpan pinchzoom", () => { moved = true; });
     view.on("tap", "node.service", (event) => toggle(event.target.data("service")));
     view.on("tap", "node.party", (event) => choose(event.target.id()));
     if (chosen && graph.nodes.some((node) => node.id === chosen)) choose(chosen);
@@ -281,6 +300,7 @@
 
   function toggle(name) {
     chosen = "";
+    moved = false;
     if (!opened.delete(name)) opened.add(name);
     draw();
   }
@@ -377,7 +397,7 @@
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (view) view.style(style()); });
 
   (async () => {
-    await load(section.dataset.snapshot);
     await findSnapshots().catch(() => {});
+    if (!graph) await load(section.dataset.snapshot);
   })();
 })();

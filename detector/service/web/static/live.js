@@ -44,6 +44,14 @@ function applyFilter() {
   box.oninput = () => { filter = box.value; applyFilter(); box.focus(); };
 }
 
+// Pictures come after the page, which says the same in words; the graph draws itself, and asks for its picture where it cannot.
+async function drawPicture(place) {
+  const answer = await fetch(place.dataset.picture);
+  if (!answer.ok) return;
+  const drawn = new DOMParser().parseFromString(await answer.text(), "image/svg+xml").documentElement;
+  if (drawn.nodeName === "svg") place.replaceChildren(document.importNode(drawn, true));
+}
+
 function dress() { localTimes(); tick(); applyFilter(); }
 
 async function fresh() {
@@ -110,5 +118,6 @@ function follow() {
 
 dress();
 setInterval(tick, 1000);
+for (const each of document.querySelectorAll("main > [data-picture]")) drawPicture(each).catch(() => {});
 document.addEventListener("stilltrue:tick", tick);
 if (document.body.dataset.live === "yes") follow();

@@ -1,0 +1,92 @@
+"""Pictures and graphs are drawn once for all who look, also for those who come meanwhile, and are bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from detector.service.web.api import pictures
+from detector.service.web.api.pictures import Pictures
+from stilltrue.v1 import detector_pb2 as pb
+
+
+def stored(number: int) -> pb.GetSnapshotResponse:
+    answer = pb.GetSnapshotResponse(document_json="{}")
+    answer.summary.ref.id = number
+    return answer
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of the snapshots whose graph was drawn; each takes a while, and none is drawn beside another."""
+    numbers: list[int] = []
+    alone = threading.Lock()
+
+    def draw(answer: pb.GetSnapshotResponse, _predicate: str) -> dict[str, Any]:
+        assert alone.acquire(blocking=False), "two are drawn at once"
+        time.sleep(0.02)
+        numbers.append(answer.summary.ref.id)
+        alone.release()
+        if answer.summary.ref.id == 13:
+            raise ValueError("cannot be drawn")
+        return {"snapshot": answer.summary.ref.id, "nodes": [], "edges": []}
+
+    monkeypatch.setattr(pictures, "graph_of", draw)
+    return numbers
+
+
+async def test_hundreds_who_look_at_once_have_it_drawn_once(drawn: list[int]) -> None:
+    shared = Pictures()
+    answers = await asyncio.gather(*(shared.graph(stored(1 + at % 2)) for at in range(300)))
+    assert sorted(drawn) == [1, 2]
+    assert json.loads(answers[0].body)["snapshot"] == 1
+    assert answers[0].gzipped is not None
+    assert gzip.decompress(answers[0].gzipped).decode() == answers[0].body
+
+
+async def test_one_who_leaves_does_not_undo_it(drawn: list[int]) -> None:
+    shared = Pictures()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.001):
+            await shared.graph(stored(1))
+    await shared.graph(stored(1))
+    assert drawn == [1]
+
+
+async def test_what_fails_is_tried_again_and_says_so_to_all(drawn: list[int]) -> None:
+    shared = Pictures()
+    for _ in range(2):
+        failed = await asyncio.gather(*(shared.graph(stored(13)) for _ in range(5)), return_exceptions=True)
+        assert {str(each) for each in failed} == {"cannot be drawn"}
+    assert drawn == [13, 13]
+
+
+async def test_of_large_ones_few_are_kept(drawn: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "KEPT_CHARACTERS_MAX", 180)
+    shared = Pictures()
+    for number in (1, 2, 3, 1, 3):
+        await shared.graph(stored(number))
+    assert drawn == [1, 2, 3, 1]
+
+
+async def test_who_has_drawn_the_same_shape_gets_no_more_than_the_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = {"id": "a/1", "service": "a", "role": "core", "victim": False, "since": "2026-11-20T14:02:11Z", "parties": ["a/1"]}
+
+    def draw(answer: pb.GetSnapshotResponse, _predicate: str) -> dict[str, Any]:
+        number = answer.summary.ref.id
+        return {"snapshot": number, "nodes": [{**node, "victim": number == 3, "waits": [f"{number} s for b"]}], "edges": []}
+
+    monkeypatch.setattr(pictures, "graph_of", draw)
+    shared = Pictures()
+    first = json.loads((await shared.graph(stored(1))).body)
+    same = json.loads((await shared.graph(stored(2), shape=first["shape"])).body)
+    assert same == {"snapshot": 2, "shape": first["shape"]}
+    other = json.loads((await shared.graph(stored(3), shape=first["shape"])).body)
+    assert other["nodes"][0]["victim"]
+    assert other["shape"] != first["shape"]
