@@ -32,6 +32,7 @@ from detector.service.grpc_api.agent_stream import (
     Pace,
     ReplacedError,
 )
+from detector.service.grpc_api.reading import PATIENCE_SECONDS, Reading
 from detector.service.grpc_api.relay import RelayedContext
 from detector.service.grpc_api.report_checks import (
     RefusedError,
@@ -63,6 +64,7 @@ HELLO_BYTES_MAX = 64 * 1024
 APART_BYTES_MIN = 128 * 1024
 """A message of this size is decoded on a thread: it takes tens of milliseconds, and one of many waits half a second."""
 _HELLO_SECONDS_MAX = 10.0
+_HELLOS_READ_MAX = 64
 _BLIND_MAX = 10
 _BLIND_CHARACTERS_MAX = 200
 
@@ -93,6 +95,7 @@ class AgentServicer:
         self._log = log
         self._news, self._writes = LoopThrottle(NEWS_PER_TURN), LoopThrottle(MARKERS_PER_TURN)
         self._decoding = asyncio.Lock()
+        self._reading = Reading(_HELLOS_READ_MAX)
         driver.unread = lambda: self._news.crowded() or self._writes.crowded() or self._decoding.locked()
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -139,9 +142,9 @@ class AgentServicer:
     async def _admit(self, stream: AgentStream, context: Context) -> Member:
         """Take the hello and admit the member, before it is welcomed."""
         try:
-            data = await asyncio.wait_for(context.read(), _HELLO_SECONDS_MAX)
+            data = await self._reading.first(context.peer(), context.read, _HELLO_SECONDS_MAX)
         except TimeoutError:
-            text = f"no hello within {_HELLO_SECONDS_MAX:g} s"
+            text = f"no hello within {_HELLO_SECONDS_MAX:g} s, or {PATIENCE_SECONDS:g} s while others wait"
             raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, text, "no_hello") from None
         if isinstance(data, bytes) and len(data) > HELLO_BYTES_MAX:
             size = len(data)

@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from detector.ops.logs import Log
 from detector.ops.watched_files import Signature, WatchedFiles
 from detector.service.grpc_api.access_log import AccessLog
+from detector.service.grpc_api.reading import PATIENCE_SECONDS, Reading
 from detector.service.grpc_api.roles import Role, Roles, SecurityError, describe_client, roles_for
 from stilltrue.runtime.membership.secret_file import writable_by_all
 
@@ -132,7 +133,7 @@ class Guard(grpc.aio.ServerInterceptor):
         self._roles = roles
         self._refused = refused
         self._log = log
-        self._reading = asyncio.Semaphore(REQUESTS_READ_MAX)
+        self._reading = Reading(REQUESTS_READ_MAX)
 
     def close(self) -> None:
         """Have the access log write what waits."""
@@ -214,12 +215,15 @@ class Guard(grpc.aio.ServerInterceptor):
     async def _single(self, given: AsyncIterator[bytes], deserialize: Callable[[bytes], Any], context: Any) -> Any:
         """The one request of a call, read within bounds of size, time and number."""
         status, text = grpc.StatusCode.INVALID_ARGUMENT, "the call has no request"
-        async with self._reading:
-            try:
-                data = await asyncio.wait_for(anext(aiter(given), None), REQUEST_SECONDS_MAX)
-            except TimeoutError:
-                status, data = grpc.StatusCode.DEADLINE_EXCEEDED, None
-                text = f"no request within {REQUEST_SECONDS_MAX:g} s"
+
+        async def read() -> bytes | None:
+            return await anext(aiter(given), None)
+
+        try:
+            data = await self._reading.first(context.peer(), read, REQUEST_SECONDS_MAX)
+        except TimeoutError:
+            status, data = grpc.StatusCode.DEADLINE_EXCEEDED, None
+            text = f"no request within {REQUEST_SECONDS_MAX:g} s, or {PATIENCE_SECONDS:g} s while others wait"
         if data is not None and len(data) > REQUEST_BYTES_MAX:
             status, data = grpc.StatusCode.RESOURCE_EXHAUSTED, None
             text = f"a request is at most {REQUEST_BYTES_MAX} bytes"

@@ -1,0 +1,115 @@
+"""First messages are read in turns: calls that send nothing keep nobody else waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+import pytest
+
+from detector.service.grpc_api.reading import Reading
+from stilltrue.v1 import detector_pb2, detector_pb2_grpc, snapshot_pb2
+
+ALONE = [("grpc.use_local_subchannel_pool", 1)]
+CONNECTIONS = 4
+HUNG_PER_CONNECTION = 40
+ANSWER_SECONDS_MAX = 6.0
+"""Before, 160 calls that hang took a place each for five seconds, eight at a time: minutes."""
+
+
+async def silence() -> bytes:
+    await asyncio.sleep(60)
+    return b""
+
+
+async def at_once() -> bytes:
+    return b"x"
+
+
+async def ended(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_who_sends_nothing_is_waited_for_while_nobody_else_waits() -> None:
+    reading = Reading(1, patience_seconds=0.01)
+
+    async def late() -> bytes:
+        await asyncio.sleep(0.1)
+        return b"late"
+
+    assert await reading.first("a", late, 10.0) == b"late"
+    with pytest.raises(TimeoutError):
+        await reading.first("a", silence, 0.02)
+
+
+async def test_a_read_that_takes_long_ends_when_somebody_waits() -> None:
+    reading = Reading(1, patience_seconds=0.01)
+    hung = asyncio.create_task(reading.first("a", silence, 60.0))
+    await asyncio.sleep(0)
+    assert await reading.first("b", at_once, 60.0) == b"x"
+    with pytest.raises(TimeoutError):
+        await hung
+
+
+async def test_connections_take_turns_and_slow_ones_come_last() -> None:
+    reading = Reading(1, patience_seconds=0.01)
+    hung = [asyncio.create_task(reading.first("a", silence, 60.0)) for _ in range(100)]
+    await asyncio.sleep(0)
+    begun = time.monotonic()
+    for _ in range(5):
+        assert await reading.first("b", at_once, 60.0) == b"x"
+    assert time.monotonic() - begun < 0.5, "a hundred of them would take a second each time"
+    await ended(*hung)
+
+
+async def test_a_call_that_ends_while_it_waits_gives_its_turn_to_the_next() -> None:
+    reading = Reading(1, patience_seconds=60.0)
+    go = asyncio.Event()
+
+    async def held() -> bytes:
+        await go.wait()
+        return b"held"
+
+    first = asyncio.create_task(reading.first("a", held, 60.0))
+    await asyncio.sleep(0)
+    waiting = [asyncio.create_task(reading.first("b", at_once, 60.0)) for _ in range(3)]
+    await asyncio.sleep(0)
+    await ended(waiting[0])
+    go.set()
+    await asyncio.sleep(0)
+    await ended(waiting[1])
+    assert await asyncio.wait_for(waiting[2], 5.0) == b"x"
+    assert await first == b"held"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["/stilltrue.v1.DetectorService/Ask", "/stilltrue.v1.AgentService/Connect"])
+async def test_calls_that_send_nothing_keep_no_question_and_no_agent_waiting(
+    method: str, start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    honest = process("honest")
+
+    async def hang(channel: grpc.aio.Channel) -> None:
+        call: Any = channel.stream_stream(method)
+        while True:
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await call().read()
+
+    async with start_detector(tmp_path) as detector, contextlib.AsyncExitStack() as stack:
+        channels = [grpc.aio.insecure_channel(detector.address, options=ALONE) for _ in range(CONNECTIONS)]
+        for channel in channels:
+            stack.push_async_callback(channel.close)
+        hung = [asyncio.create_task(hang(channel)) for channel in channels for _ in range(HUNG_PER_CONNECTION)]
+        stack.push_async_callback(ended, *hung)
+        await asyncio.sleep(0.5)
+        await asyncio.wait_for(detector.join(honest), ANSWER_SECONDS_MAX)
+        assert honest.welcomed.is_set()
+        stub: Any = detector_pb2_grpc.DetectorServiceStub(detector.channel)  # type: ignore[no-untyped-call]
+        answer = await stub.Ask(detector_pb2.AskRequest(predicate="deadlock"), timeout=ANSWER_SECONDS_MAX)
+        assert answer.verdict.holds == snapshot_pb2.HOLDS_FALSE
