@@ -32,7 +32,7 @@ from detector.service.grpc_api.access_log import AccessLog
 from detector.service.grpc_api.agent_service import AGENT_SERVICE, AgentServicer
 from detector.service.grpc_api.archive_service import ArchiveService
 from detector.service.grpc_api.detector_service import DETECTOR_SERVICE, DetectorServicer
-from detector.service.grpc_api.port import AddressInUseError, bind, files_of, new_server
+from detector.service.grpc_api.port import CALLS_PER_CONNECTION, AddressInUseError, bind, files_of, new_server
 from detector.service.grpc_api.relay import COLLECTOR_SERVICE, CollectorServicer
 from detector.service.grpc_api.roles import Roles
 from detector.service.grpc_api.security import Guard
@@ -274,7 +274,8 @@ def _server(
     questions: DetectorServicer,
     guards: list[grpc.aio.ServerInterceptor],
 ) -> tuple[grpc.aio.Server, health.aio.HealthServicer]:
-    server = new_server(settings.report_bytes_max + _MESSAGE_BYTES_BEYOND, guards)
+    most = settings.asks_per_connection_max + settings.watchers_per_connection_max + CALLS_PER_CONNECTION
+    server = new_server(settings.report_bytes_max + _MESSAGE_BYTES_BEYOND, guards, calls_per_connection_max=most)
     healthy = health.aio.HealthServicer()
     collectors = CollectorServicer(agents.serve, settings.pending_snapshots_max, Log("stilltrue"))
     server.add_generic_rpc_handlers((collectors.handler() if settings.kafka else agents.handler(),))

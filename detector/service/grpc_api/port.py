@@ -13,18 +13,33 @@ from detector.ops.logs import Log
 from detector.service.grpc_api.security import Certificates, Files
 
 _INT32_MAX = 2**31 - 1
+CALLS_PER_CONNECTION = 100
+"""Lists, looks at one thing, and agents behind one proxy; what is reset counts until it is out of the way."""
+_PENDING_CALLS = 4000
+"""Calls that wait for the event loop, as when a fleet connects at once. By itself gRPC cancels some at random beyond 1,000."""
 
 
 class AddressInUseError(Exception):
     """The address is in use, or may not be used; the text says what to change."""
 
 
-def new_server(message_bytes_max: int, interceptors: Sequence[grpc.aio.ServerInterceptor] = ()) -> grpc.aio.Server:
-    """A server that shares its port with nobody and tolerates the pings of idle agents."""
+def new_server(
+    message_bytes_max: int,
+    interceptors: Sequence[grpc.aio.ServerInterceptor] = (),
+    *,
+    calls_per_connection_max: int = CALLS_PER_CONNECTION,
+) -> grpc.aio.Server:
+    """A server that shares its port with nobody and tolerates the pings of idle agents.
+
+    Calls that one connection opens and resets without end would fill the queue, of which gRPC then drops others' calls.
+    """
     options: list[tuple[str, Any]] = [
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", min(_INT32_MAX, message_bytes_max)),
         ("grpc.max_send_message_length", -1),
+        ("grpc.max_concurrent_streams", calls_per_connection_max),
+        ("grpc.server.max_pending_requests", _PENDING_CALLS),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * _PENDING_CALLS),
         ("grpc.http2.min_recv_ping_interval_without_data_ms", 1000),
         ("grpc.keepalive_permit_without_calls", 1),
     ]
