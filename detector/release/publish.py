@@ -46,13 +46,14 @@ def publish(out: Path) -> list[Path]:
         checkout = Path(folder)
         with tarfile.open(fileobj=io.BytesIO(_git_bytes("archive", "HEAD"))) as committed:
             committed.extractall(checkout, filter="data")
+        version = (checkout / "clients/python/stilltrue/VERSION").read_text().strip()
+        context, chart = _image_context(checkout), _chart(checkout)  # before a build leaves its own files there
         for package in PACKAGES:
             _build(checkout / package, out, epoch)
         for source in out.glob("*.tar.gz"):
             _write_tar(source, _files_in_tar(source), epoch)
-        version = (checkout / "clients/python/stilltrue/VERSION").read_text().strip()
-        _write_tar(out / f"stilltrue-image-{version}.tar.gz", _image_context(checkout), epoch)
-        _write_tar(out / f"stilltrue-chart-{version}.tgz", _chart(checkout), epoch)
+        _write_tar(out / f"stilltrue-image-{version}.tar.gz", context, epoch)
+        _write_tar(out / f"stilltrue-chart-{version}.tgz", chart, epoch)
         names = {"stilltrue": version, "stilltrue-detector": version}
         write_materials(out, names, checkout / "constraints.txt", epoch)
     made = sorted(path for path in out.iterdir() if path.is_file())

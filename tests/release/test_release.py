@@ -68,6 +68,12 @@ def test_the_image_context_has_what_the_dockerfile_copies(published: Path) -> No
     } <= set(names)
 
 
+def test_the_image_context_has_nothing_that_is_not_committed(published: Path) -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    with tarfile.open(published / f"stilltrue-image-{stilltrue.__version__}.tar.gz") as context:
+        assert {member.name for member in context} - {*listed} == set()
+
+
 def test_the_chart_is_packed_without_what_only_a_checkout_needs(published: Path) -> None:
     with tarfile.open(published / f"stilltrue-chart-{stilltrue.__version__}.tgz") as chart:
         names = chart.getnames()
