@@ -227,6 +227,45 @@ def test_a_caller_without_an_agent_may_hang_up_where_the_context_passes_that_on(
     assert holders(seen) == (["-"] if passes_on else [])
 
 
+def give_up(go: threading.Event, contexts: list[Any]) -> None:
+    """Cancel the calls that are served, later."""
+    go.wait(FAR_SECONDS)
+    for context in contexts:
+        context.cancel()
+
+
+def report_on(go: threading.Event, contexts: list[Any]) -> None:
+    """Count them."""
+    go.wait(FAR_SECONDS)
+    assert sum(context.is_active() for context in contexts) < len(contexts) + 1
+
+
+@pytest.mark.parametrize(("reap", "expected"), [(give_up, ["-"]), (report_on, [])])
+def test_who_cancels_the_call_that_a_thread_serves_is_a_way_out(
+    alone: Callable[..., Agent], stuck: Stuck, reap: Callable[..., None], expected: list[str]
+) -> None:
+    front, back, client = alone("front"), alone("back"), alone("client")
+    served: list[Any] = []
+    with serving(back, Get=stuck) as behind, grpc.insecure_channel(behind) as to_back:
+        get: Any = front.channel(to_back).unary_unary("/s/Get")
+
+        def place(request: bytes, context: Any) -> bytes:
+            served.append(context)
+            return bytes(get(request))
+
+        reaper = threading.Thread(target=reap, args=(stuck.go, served))
+        reaper.start()
+        with serving(front, Place=place) as address, grpc.insecure_channel(address) as to_front:
+            stub: Any = client.channel(to_front).unary_unary("/s/Place")
+            outer = stub.future(b"")
+            stuck.wait_for_callers()
+            seen = of(look_at(front, report_when(front, lambda report: bool(report.waits))), "front/Place#")
+            stuck.go.set()
+            reaper.join()
+            assert outer.code() is not None  # it has ended, one way or the other
+    assert holders(seen) == expected
+
+
 def test_a_server_of_threads_that_is_being_stopped(alone: Callable[..., Agent], stuck: Stuck) -> None:
     front, back, client = alone("front"), alone("back"), alone("client")
     with serving(back, Get=stuck) as behind, grpc.insecure_channel(behind) as to_back:

@@ -44,12 +44,14 @@ WAYS_OUT_MAX = 64
 class Found:
     """What was found for one suspect: ``until`` (epoch) a timer ends its wait; ``doubt``: why this is unknown.
 
-    ``handles`` are the objects that end its wait when they are cancelled or set; ``kin`` are the tasks that await its own.
+    ``handles`` are the objects that end its wait when they are cancelled or set; ``kin`` are the tasks that await its own;
+    ``contexts`` are those of the call it serves: who cancels that frees its caller.
     """
 
     place: Place
     handles: list[Any]
     kin: list[Task] = field(default_factory=list)
+    contexts: list[Any] = field(default_factory=list)
     ways_out: dict[object, WayOut] = field(default_factory=dict)
     until: float | None = None
     doubt: str = ""
@@ -105,14 +107,18 @@ class Search:
         found = {place.party: self._to_find(place) for place in suspects if place.party is not None}
         owners: dict[int, list[Found]] = {}
         below: dict[int, list[Found]] = {}
+        served: dict[int, list[Found]] = {}
         for one in found.values():
             for handle in one.handles:
                 owners.setdefault(id(handle), []).append(one)
             for task in one.kin:
                 below.setdefault(id(task), []).append(one)
-        reach = Reach([handle for one in found.values() for handle in (*one.handles, *one.kin)], self._budget, ended_by)
+            for context in one.contexts:
+                served.setdefault(id(context), []).append(one)
+        targets = [handle for one in found.values() for handle in (*one.handles, *one.kin, *one.contexts)]
+        reach = Reach(targets, self._budget, ended_by)
         forget()
-        self._look_for_actors(found, owners, below, reach)
+        self._look_for_actors(found, owners, below, served, reach)
         forget()
         self._look_for_closers(found.values())
         for one in found.values():
@@ -137,7 +143,12 @@ class Search:
         one.doubt = one.doubt or self._sessions.doubt_of(one.place.party)
 
     def _look_for_actors(
-        self, found: dict[PartyName, Found], owners: dict[int, list[Found]], below: dict[int, list[Found]], reach: Reach
+        self,
+        found: dict[PartyName, Found],
+        owners: dict[int, list[Found]],
+        below: dict[int, list[Found]],
+        served: dict[int, list[Found]],
+        reach: Reach,
     ) -> None:
         """Finds who holds what ends the waits, or can undo what stands in their way."""
         waits = {party: wait for party, wait in self._of_shares.items() if wait is not None}
@@ -153,6 +164,7 @@ class Search:
             for held in ended:
                 self._add(actor, owners.get(held, []))
                 self._add_below(actor, below.get(held, []))
+                self._add_served(actor, served.get(held, []))
             if actor.calls:
                 continue
             self._add_keeper(actor, kept, found)
@@ -167,10 +179,12 @@ class Search:
     def _to_find(self, place: Place) -> Found:
         handles = handles_of(place) + ([] if place.party is None else list(self._seen(place.party)))
         writes = place.task is not None and place.serves is not None  # who has its context may send its caller an item
-        handles += contexts_of(place) if place.party in self._carried or writes else []
+        acts = place.party in self._carried or writes
+        handles += contexts_of(place) if acts else []
         lost = any(party == place.party and wait is None for party, wait in self._of_shares.items())
         doubt = "who holds what it waits for could not be read again" if lost else _doubt_beneath(place)
-        return Found(place, handles, [] if place.task is None else kin_of(place.task), doubt=doubt)
+        kin = [] if place.task is None else kin_of(place.task)
+        return Found(place, handles, kin, [] if acts else contexts_of(place), doubt=doubt)
 
     # -- who acts ------------------------------------------------------------------------------------------------------
 
@@ -296,6 +310,14 @@ class Search:
             if not _is(actor, one.place):
                 self._add(actor, [one])
 
+    def _add_served(self, actor: Actor, found: list[Found]) -> None:
+        """``actor`` holds the context of the call that each of ``found`` serves, and may cancel it if it speaks of that."""
+        if not found or actor.context or not (actor.calls or _cancels(actor)):
+            return
+        for one in found:
+            if not _is(actor, one.place):
+                self._add(actor, [one])
+
     def _own(self, actor: Actor, owners: list[Found]) -> None:
         """What is called at the end of the call that a party serves ends the party's own wait.
 
@@ -361,6 +383,14 @@ def _reads(called: Any, arguments: Iterable[Any], kept: KeptShares) -> bool:
         return False
     told = [*compat.bound_to(called), *(held for one in arguments for held in (one, *(named_by(one) or ())))]
     return not any(map(kept.is_share, told))
+
+
+def _cancels(actor: Actor) -> bool:
+    """Whether an actor's code cancels something, and not only stops or closes others; one that cannot be read may."""
+    if not actor.ends:
+        return False
+    said = actor.names_reached(True)
+    return actor.names_reached is actors.nothing or said.anything or said.unread or "cancel" in said.names
 
 
 def _is(actor: Actor, place: Place) -> bool:
