@@ -55,7 +55,7 @@ NOBODY = "127.0.0.1:1"
 CALLS_PER_ROUND = 200
 WORKERS = 4
 AGENT = str(Path(stilltrue.__file__).parent)
-FUNCTIONS_SYNC_MAX = 42
+FUNCTIONS_SYNC_MAX = 33
 FUNCTIONS_AIO_MAX = 50
 Call = Callable[[bytes], Any]
 

@@ -32,7 +32,7 @@ from stilltrue.model import Fact, ProcessId
 from stilltrue.protocol.cure import Cured, CureRequest
 from stilltrue.protocol.look import Look, LookRequest
 from stilltrue.protocol.names import as_process_name, check_process_name
-from stilltrue.protocol.recorder import Recorder
+from stilltrue.protocol.recorder import Bounds, Recorder
 from stilltrue.protocol.report import Target
 from stilltrue.protocol.stamp import INCARNATION_MAX
 from stilltrue.protocol.stamp_tag import StampKeyError
@@ -365,6 +365,7 @@ class Agent:
             process=self._process,
             reactive=settings.reactive,
             labels=settings.labels,
+            bounds=Bounds(story_max=0),  # nobody reads it here, and it keeps each call from being freed while it is warm
             observe=self._observer,
         )
 

@@ -84,7 +84,7 @@ class Bounds:
     colours_per_second: int = 1000
     """How fast they may raise it after the first marker: as fast as no detector counts, however many stamps are forged."""
     story_max: int = 64
-    """Few, since an entry keeps its call: records that are used again while they are warm cost a call a tenth less."""
+    """Events that the log keeps; 0: there is no log. An entry keeps its call, whose memory is cold when it is used again."""
 
 
 class Recorder:
@@ -139,7 +139,7 @@ class Recorder:
         self._facts: dict[str, Fact] = {}
         self._activities = Activities(reactive=reactive)
         self._log = HappeningLog(bounds.story_max)
-        self._tell = self._log.tell
+        self._tell = self._log.tell if bounds.story_max else None
 
     # -- markers -------------------------------------------------------------------------------------------------------
 
@@ -188,9 +188,10 @@ class Recorder:
             made.state = AWAITED
             made.wait = self._next_wait
             self._next_wait += 1
-        self.happenings = count = self.happenings + 1
+        self.happenings += 1
         colour = self.colour
-        self._tell((count, colour, "sent", made))
+        if self._tell is not None:
+            self._tell((self.happenings, colour, "sent", made))
         floor = self._lowest
         if floor not in calls:
             while floor not in calls:  # not the first key: finding that skips all that were deleted
@@ -214,8 +215,9 @@ class Recorder:
             self._next_wait += 1
             made.wait_since = now
             made.wait_until = made.deadline if until is None else min(until, made.deadline or until)
-            self.happenings = count = self.happenings + 1
-            self._tell((count, self.colour, "awaits", made))
+            self.happenings += 1
+            if self._tell is not None:
+                self._tell((self.happenings, self.colour, "awaits", made))
 
     def goes_on(self, made: ClientCall) -> None:
         """The party that made the call no longer waits for its outcome (the call itself may be outstanding still)."""
@@ -253,8 +255,9 @@ class Recorder:
             made.state = SETTLE[made.state]
             if stamp is None and not channel.known:  # else it may be from a server that is known
                 channel.strangers = True
-        self.happenings = count = self.happenings + 1
-        self._tell((count, self.colour, "in doubt" if in_doubt else "settled", made))
+        self.happenings += 1
+        if self._tell is not None:
+            self._tell((self.happenings, self.colour, "in doubt" if in_doubt else "settled", made))
         return report
 
     # -- steps of the application --------------------------------------------------------------------------------------
@@ -313,8 +316,9 @@ class Recorder:
         if stamp is not None and known and self._mark in known:
             served.heard = colour
         self._served[serial] = served
-        self.happenings = count = self.happenings + 1
-        self._tell((count, self.colour, "arrived", served))
+        self.happenings += 1
+        if self._tell is not None:
+            self._tell((self.happenings, self.colour, "arrived", served))
         return served, report
 
     def queued(self, served: ServerCall, pool: str, deadline: float | None = None, dated: bool = False) -> None:
@@ -344,8 +348,9 @@ class Recorder:
             served.deadline = deadline
         if interruptible is not None:
             served.interruptible = interruptible
-        self.happenings = count = self.happenings + 1
-        self._tell((count, self.colour, "started", served))
+        self.happenings += 1
+        if self._tell is not None:
+            self._tell((self.happenings, self.colour, "started", served))
 
     def ask_for_callers(self) -> None:
         """Record which callers are gone, of the calls whose shells are not told of it but know it when they are asked."""
@@ -380,8 +385,9 @@ class Recorder:
                 memory.answered(served.number, served.sent, served.received, facts, served.taken or not failed)
             if changes:
                 self._facts.update(changes)
-            self.happenings = count = self.happenings + 1
-            self._tell((count, self.colour, "failed" if failed else "replied", served))
+            self.happenings += 1
+            if self._tell is not None:
+                self._tell((self.happenings, self.colour, "failed" if failed else "replied", served))
         else:
             served.context = None
             self._inherited.discard(served)
@@ -394,16 +400,18 @@ class Recorder:
     def item_sent(self, call: ClientCall | ServerCall) -> None:
         """One item of the call's stream was sent, or its end if that is known to be awaited."""
         call.sent += 1
-        self.happenings = count = self.happenings + 1
-        self._tell((count, self.colour, "an item sent of", call))
+        self.happenings += 1
+        if self._tell is not None:
+            self._tell((self.happenings, self.colour, "an item sent of", call))
 
     def item_received(self, call: ClientCall | ServerCall, wait: WaitNumber | None = None) -> None:
         """One item of the call's stream was received; the wait for it ends in the same step."""
         call.received += 1
         if wait is not None:
             self._waits.pop(wait, None)
-        self.happenings = count = self.happenings + 1
-        self._tell((count, self.colour, "an item received of", call))
+        self.happenings += 1
+        if self._tell is not None:
+            self._tell((self.happenings, self.colour, "an item received of", call))
 
     # -- waits, resources, pools, facts --------------------------------------------------------------------------------
 
@@ -423,8 +431,9 @@ class Recorder:
             deadline = now + timeout if deadline is None else min(deadline, now + timeout)
         number = self._number_wait()
         self._waits[number] = OpenWait(waiter, number, tuple(among), needs, deadline, now, uncoloured, what)
-        self.happenings = count = self.happenings + 1
-        self._tell((count, self.colour, "waits", waiter))
+        self.happenings += 1
+        if self._tell is not None:
+            self._tell((self.happenings, self.colour, "waits", waiter))
         return number
 
     def resumes(self, number: WaitNumber) -> None:
@@ -539,7 +548,8 @@ class Recorder:
         after, self.colour = self.colour, snapshot
         self._doubts.expire(now)
         self.ask_for_callers()
-        self._tell((self.happenings, snapshot, "cut", None))
+        if self._tell is not None:
+            self._tell((self.happenings, snapshot, "cut", None))
         waits = self._all_waits(now)
         served = tuple(self._served.values())
         queued: dict[str, int] = {}
@@ -596,7 +606,8 @@ class Recorder:
 
     def _happened(self, what: str, subject: object = None) -> None:
         self.happenings += 1
-        self._tell((self.happenings, self.colour, what, subject))
+        if self._tell is not None:
+            self._tell((self.happenings, self.colour, what, subject))
 
     def _spend(self, step: Step) -> Facts:
         """The step's message is sent: apply its changes and return the facts it carries."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from asyncio import _get_running_loop  # the documented way that does not raise
 from collections.abc import Callable
 from typing import Any
 
 import grpc
 
+from stilltrue.protocol.ledger import ClientCall
+from stilltrue.protocol.step import StepError
 from stilltrue.runtime import compat
 from stilltrue.runtime.calls.outgoing_call import OutgoingCall, RecordedMethod, RecordedMethods
 from stilltrue.runtime.calls.service_config import NO_CONFIG, ServiceConfig
+from stilltrue.runtime.calls.stamps import with_stamp
 from stilltrue.runtime.calls.stand_in import StandIn
 from stilltrue.runtime.compat import reply_of
 from stilltrue.runtime.session import Session
@@ -63,13 +67,15 @@ class RecordedChannel(StandIn, grpc.Channel):
 class _Callable(StandIn):
     """Common to the four kinds of multi-callable: the inner one, and how a call on it begins and ends."""
 
-    __slots__ = ("_begin", "_blocking", "_inner", "_method", "_now", "_session", "_with_call")
+    __slots__ = ("_begin", "_blocking", "_inner", "_live", "_method", "_now", "_parties", "_session", "_with_call")
 
     def __init__(self, inner: Any, method: RecordedMethod) -> None:
         self._inner = inner
         self._method = method
         self._session = method.session
+        self._live = method.session.live
         self._begin = method.begin
+        self._parties = method.session.parties
         self._now = method.session.parties.now
         self._with_call: Any = getattr(inner, "with_call", None)  # streams of replies have none
         self._blocking = compat.blocking_of(inner)
@@ -99,23 +105,37 @@ class _Callable(StandIn):
 class _UnaryUnary(_Callable, grpc.UnaryUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
     def __call__(self, request: Any, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any) -> Any:
         blocking = self._blocking
-        if blocking is None:
+        if blocking is None or self._method.timeout is not None:
             return self.with_call(request, timeout, metadata, *rest, **further)[0]
-        made, metadata = self._method.send(self._now, timeout, metadata, True)
-        call = None if made is None else OutgoingCall(self._session, made)  # it is looked for in this frame
+        made: ClientCall | None = None
+        method = self._method
         try:
-            if rest or further:
-                state, core = blocking(request, timeout, metadata, *rest, **further)
-            else:
-                state, core = blocking(request, timeout, metadata)
+            here = self._parties.here
+            party = here.own if (served := here.serving) is None else served.party
+            if party is None or _get_running_loop() is not None:
+                party = self._now()
+            made, pair = self._live.sent(method.name, method.channel, party, timeout, True)
+            metadata = with_stamp(metadata, pair) if metadata else (pair,)
+        except StepError:
+            raise
+        except Exception:  # noqa: BLE001 - fail open: the call goes on unrecorded
+            self._live.report_failure("a call begins")
+        try:
+            state, core = blocking(request, timeout, metadata, *rest, **further)
             reply = reply_of(state, core, False, None)
         except BaseException as error:
-            if call is not None:
-                call.failed(error)
+            if made is not None:
+                OutgoingCall(self._session, made).failed(error)
                 take_trailing(error)
             raise
-        if call is not None:
-            call.answered(state.trailing_metadata)
+        if made is not None:
+            if state.trailing_metadata:
+                OutgoingCall(self._session, made).answered(state.trailing_metadata)
+            else:
+                try:
+                    self._live.settled(made, None, False)
+                except Exception:  # noqa: BLE001 - fail open
+                    self._live.report_failure("a call ends")
         return reply
 
     def with_call(self, request: Any, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any) -> Any:

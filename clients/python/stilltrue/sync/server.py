@@ -42,14 +42,15 @@ class RecordedServer(grpc.ServerInterceptor):
         """As ``grpc.ServerInterceptor.intercept_service``."""
         method = handler_call_details.method
         session = self._session
-        arriving.served = None
         if session.left_out.get(method, True) and session.leaves_out(method):
+            arriving.served = None
             return continuation(handler_call_details)
         endpoint = self.endpoint
         if not self._knows_options or (endpoint.peer is None and endpoint.server is None and endpoint.wants_peer):
             self._learn_options()
         served = receive_request(session, handler_call_details.invocation_metadata, method, False, self._seconds_max)
         if served is None:
+            arriving.served = None
             return continuation(handler_call_details)
         here = session.parties.here
         here.serving = served  # what later interceptors do is part of the service
@@ -63,6 +64,7 @@ class RecordedServer(grpc.ServerInterceptor):
         finally:
             here.serving = None
             if handler is None:
+                arriving.served = None
                 session.live.withdrawn(served)
         arriving.served = served
         return handler
@@ -179,15 +181,42 @@ class _Handler(IncomingCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  
 
 class _UnaryUnary(_Handler):
     def __call__(self, request: Any, context: Any) -> Any:
-        self.begin(context)
+        served, live = self.served, self.live
+        if served.dated and type(context) is PLAIN:  # as :meth:`begin`, which is another function: cold code costs the most
+            try:
+                context.__class__ = RecordedContext
+                context.recorded_call = self
+                live.started(served, None, None, context)
+            except Exception:  # noqa: BLE001 - fail open
+                live.report_failure("a call is taken")
+        else:
+            self.begin(context)
         here = self.session.parties.here
         before = here.serving
-        here.serving = self.served
+        here.serving = served
         try:
-            return self.behaviour(request, context)
-        finally:
+            reply = self.behaviour(request, context)
+        except BaseException:
             here.serving = before
             self.finish(context)
+            raise
+        here.serving = before
+        if self.callbacks is None and not self.over and type(context) is RecordedContext:  # as :meth:`finish`, likewise
+            state = context._state  # noqa: SLF001
+            if state.code is None and not state.trailing_metadata:
+                self.over = True
+                if roots := self.session.parties.roots:
+                    roots.pop(served.party, None)
+                try:
+                    pair = live.replied(served)
+                    if pair is not None and served.caller is not None:
+                        state.trailing_metadata = (pair,)
+                except Exception:  # noqa: BLE001 - fail open
+                    self.withdraw()
+                    live.report_failure("a call is replied to")
+                return reply
+        self.finish(context)
+        return reply
 
     @property
     def unary_unary(self) -> Any:  # type: ignore[override]

@@ -5,7 +5,7 @@ Each method fails open: errors are counted, and the application's call goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import ref
 
@@ -160,19 +160,19 @@ class OutgoingCall:
 class RecordedMethod:
     """One method of one channel; begins its calls."""
 
-    __slots__ = ("_channel", "_name", "_sent", "_timeout", "session")
+    __slots__ = ("_sent", "channel", "name", "session", "timeout")
 
     def __init__(self, session: Session, name: str, channel: ChannelRecord, timeout: float | None) -> None:
         """``timeout`` (seconds) is that of the channel's service config."""
         self.session = session
-        self._name = name
-        self._channel = channel
-        self._timeout = timeout
+        self.name = name
+        self.channel = channel
+        self.timeout = timeout
         self._sent = session.live.sent
 
     def dialled(self) -> object:
         """gRPC's own channel on which it is called; None when that has gone."""
-        return None if self._channel.dialled is None else self._channel.dialled()
+        return None if self.channel.dialled is None else self.channel.dialled()
 
     def begin(self, now: Now | None, timeout: float | None, metadata: Any) -> tuple[OutgoingCall | None, Any]:
         """Begin a call: its state, and ``metadata`` with its stamp; (None, unchanged metadata) if recording it failed.
@@ -186,15 +186,26 @@ class RecordedMethod:
     def send(self, now: Now | None, timeout: float | None, metadata: Any, waiting: bool) -> tuple[ClientCall | None, Any]:
         """As :meth:`begin`, but returns its entry in the recorder; ``waiting``: the party is blocked on it from now on."""
         try:
-            if self._timeout is not None:
-                timeout = self._timeout if timeout is None else min(timeout, self._timeout)
-            made, pair = self._sent(self._name, self._channel, None if now is None else now(), timeout, waiting)
+            if self.timeout is not None:
+                timeout = self.timeout if timeout is None else min(timeout, self.timeout)
+            made, pair = self._sent(self.name, self.channel, None if now is None else now(), timeout, waiting)
         except StepError:
             raise
         except Exception:  # noqa: BLE001 - fail open: the call goes on unrecorded
             self.session.live.report_failure("a call begins")
             return None, metadata
         return made, with_stamp(metadata, pair) if metadata else (pair,)
+
+
+def outgoing_in(variables: Mapping[str, Any]) -> OutgoingCall | None:
+    """The call that the frame of a shell with these variables is in the middle of."""
+    made, method = variables.get("made"), variables.get("method")
+    if type(made) is ClientCall and type(method) is RecordedMethod:
+        return OutgoingCall(method.session, made)
+    for call in (variables.get("call"), getattr(variables.get("self"), "_call", None)):
+        if isinstance(call, OutgoingCall):
+            return call
+    return None
 
 
 def weakly(thing: object) -> Callable[[], object] | None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Metadata = Iterable[tuple[str, str | bytes]] | None
 Pair = tuple[str, str]
-_KEYS = frozenset({METADATA_KEY, METADATA_KEY.encode()})  # gRPC takes keys as bytes, too
+STAMP_KEYS = frozenset({METADATA_KEY, METADATA_KEY.encode()})  # gRPC takes keys as bytes, too
 _LEGAL_KEY = re.compile(r"[0-9a-z_.-]+")
 
 
@@ -24,7 +24,7 @@ def read_stamp(live: LockedRecorder, metadata: Any, method: str | bytes, reply: 
     """
     text: Any = None
     for entry in metadata or ():
-        if entry[0] in _KEYS:
+        if entry[0] in STAMP_KEYS:
             if text is not None:
                 live.several_stamps()
                 return None
@@ -64,7 +64,7 @@ def _is_legal(key: str | bytes, value: str | bytes) -> bool:
 
 def without_stamp(metadata: Any) -> tuple[Any, ...]:
     """``metadata`` without any stamp."""
-    return tuple([entry for entry in metadata if entry[0] not in _KEYS])
+    return tuple([entry for entry in metadata if entry[0] not in STAMP_KEYS])
 
 
 def hide_stamp(metadata: Any) -> Any:

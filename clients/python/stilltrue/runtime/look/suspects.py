@@ -10,7 +10,7 @@ import grpc
 import grpc.aio
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.calls.outgoing_call import OutgoingCall
+from stilltrue.runtime.calls.outgoing_call import outgoing_in
 from stilltrue.runtime.calls.stand_in import StandIn
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.intercepted import beneath
@@ -49,12 +49,9 @@ def owners_of(place: Place, places: Places) -> list[Any]:
     """
     found: list[Any] = []
     for frame in place.frames:
-        names = variables_of(frame) if is_ours(frame.f_code) else {}
-        for name in ("call", "self"):
-            call = names.get(name)
-            call = call if isinstance(call, OutgoingCall) else getattr(call, "_call", None)
-            if isinstance(call, OutgoingCall) and call.made.channel.dialled is not None:
-                found += _with_beneath(call.made.channel.dialled())
+        call = outgoing_in(variables_of(frame)) if is_ours(frame.f_code) else None
+        if call is not None and call.made.channel.dialled is not None:
+            found += _with_beneath(call.made.channel.dialled())
     return found + places.servers_of(place)
 
 

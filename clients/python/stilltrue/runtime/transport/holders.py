@@ -24,7 +24,7 @@ from typing import Any
 
 from stilltrue.model import PartyName, WaitNumber
 from stilltrue.runtime import compat
-from stilltrue.runtime.calls.outgoing_call import OutgoingCall
+from stilltrue.runtime.calls.outgoing_call import outgoing_in
 from stilltrue.runtime.declared.resources import ResourceRecord
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.session import Session
@@ -69,8 +69,8 @@ def _wait_in(frame: FrameType, session: Session) -> WaitNumber | None:
     record = names.get("record")
     if isinstance(record, ResourceRecord):
         return wait if record.is_of(session) else None
-    call = names.get("call") or getattr(names.get("self"), "_call", None)
-    if not isinstance(call, OutgoingCall) or call.session is not session:
+    call = outgoing_in(names)
+    if call is None or call.session is not session:
         return None
     return wait or call.made.wait or None
 
@@ -79,9 +79,8 @@ def caller_at(frames: Iterable[FrameType]) -> PartyName | None:
     """The party that a thread with these frames is in a recorded call as, of whichever agent of this process."""
     for frame in frames:
         if frame.f_code.co_filename.startswith(_SHELLS):
-            names = variables_of(frame)
-            call = names.get("call") or getattr(names.get("self"), "_call", None)
-            if not isinstance(call, OutgoingCall):
+            call = outgoing_in(variables_of(frame))
+            if call is None:
                 continue
             wait = _wait_in(frame, call.session)
             party = None if wait is None else _waiter(call.session, wait)
