@@ -44,6 +44,7 @@ from stilltrue.runtime.cure.aborter import Aborter
 from stilltrue.runtime.declared.answering import Answering, Answers
 from stilltrue.runtime.declared.atomic import atomic
 from stilltrue.runtime.declared.declared_waits import holding, waiting_for
+from stilltrue.runtime.greenlets import would_be_held_up
 from stilltrue.runtime.introspection.observation import Observer
 from stilltrue.runtime.introspection.sight import Sight
 from stilltrue.runtime.membership import hooks
@@ -97,7 +98,7 @@ class Agent:
             "block_seconds_max": block_seconds_max,
             **further,
         }
-        self.settings, keys = _with_keys(read_settings(given), given)
+        self.settings, keys = _with_keys(_without_greenlets(read_settings(given)), given)
         self._connect = _loaded("stilltrue.runtime.membership.connection").Connection
         self._make_looker = _loaded("stilltrue.runtime.look.looker").Looker
         self._make_stacks = _loaded("stilltrue.runtime.look.stacks").Stacks
@@ -138,6 +139,7 @@ class Agent:
     def start(self) -> Agent:
         """Start connecting to the detector; the first channel, pool or server does it too. Idempotent."""
         with self._lifecycle:
+            self._closed = self._closed or (self.settings.enabled and would_be_held_up())  # since the agent was made
             if self._connection is None and not self._closed and self.settings.enabled:
                 look, sight = self._look or self.looker().look, None if self._look else self.sight.counts
                 cure, live, settings = self._curer(), self.live, self.settings
@@ -416,6 +418,11 @@ def _loaded(module: str) -> Any:
     They are loaded when an agent is made, and not later: if that fails, it fails before anything is recorded.
     """
     return importlib.import_module(module)
+
+
+def _without_greenlets(settings: Settings) -> Settings:
+    """The settings; where the agent would hold up the whole process, they disable it."""
+    return replace(settings, enabled=False) if settings.enabled and would_be_held_up() else settings
 
 
 def _with_keys(settings: Settings, given: Mapping[str, object]) -> tuple[Settings, StampKeys]:

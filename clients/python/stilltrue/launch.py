@@ -18,6 +18,7 @@ from pathlib import Path
 
 from stilltrue.http.hooks import join_when_used
 from stilltrue.runtime.deferral import attach_when_used
+from stilltrue.runtime.greenlets import would_be_held_up
 
 _LOGGER = logging.getLogger("stilltrue")
 SITE = str(Path(__file__).with_name("site"))
@@ -138,6 +139,8 @@ def _check_runtime() -> None:
 
 def _attach() -> None:
     """Join this process. Whatever goes wrong, the program goes on without the agent."""
+    if would_be_held_up():
+        return
     try:
         _check_runtime()
         from stilltrue.instrumentation import instrument  # noqa: PLC0415 - loads gRPC and protobuf, which few processes need
