@@ -11,6 +11,7 @@ import os
 import statistics
 import tempfile
 import time
+from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ MEMBERS = int(os.environ.get("STILLTRUE_BENCH_MEMBERS", "1000"))
 PARTIES_EACH = 5
 ROUNDS = 5
 SHOWN = "document.querySelector('#graph').dataset.shown"
+CHANGES = """new Promise((done) => new MutationObserver(() => done(1)).observe(document.querySelector('#graph'),
+  {attributeFilter: ['data-shown']}))"""
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 
 
@@ -107,13 +110,22 @@ async def following(page: Page, url: str, detector: Any) -> tuple[float, float]:
         await page.look_at(url)
         await page.until(f"!!({SHOWN})")
         drawn.append(float(await page.run("performance.now()")))
-        number = await page.run(SHOWN)
-        await counts(page)
-        before = await metrics(page)
-        await detector.stub.Ask(detector_pb2.AskRequest(predicate="deadlock"), timeout=120)
-        await page.until(f"{SHOWN} !== {number!r}")
-        scripts.append(1000 * ((await metrics(page))["ScriptDuration"] - before["ScriptDuration"]))
+        await asyncio.sleep(1)  # its first frames
+        idle = await script_until(page, asyncio.sleep(2))
+        await page.run(f"window.next = {CHANGES}, 0")
+        ask = detector.stub.Ask(detector_pb2.AskRequest(predicate="deadlock"), timeout=120)
+        busy = await script_until(page, asyncio.gather(ask, page.run("window.next")))
+        scripts.append(busy[0] - idle[0] / idle[1] * busy[1])
     return statistics.median(drawn), statistics.median(scripts)
+
+
+async def script_until(page: Page, event: Awaitable[Any]) -> tuple[float, float]:
+    """Milliseconds of script until something has happened, and in all."""
+    await counts(page)
+    before, begun = await metrics(page), time.perf_counter()
+    await event
+    took = 1000 * (time.perf_counter() - begun)
+    return 1000 * ((await metrics(page))["ScriptDuration"] - before["ScriptDuration"]), took
 
 
 async def counts(page: Page) -> None:

@@ -54,18 +54,28 @@ async function drawPicture(place) {
 
 function dress() { localTimes(); tick(); applyFilter(); }
 
+// The graph looks for newer snapshots by itself; it is not taken out of the page, or it would be painted anew.
+function replaceAround(drawn, found) {
+  const place = drawn && found.querySelector("#graph");
+  if (!place || drawn.parentNode !== main || place.parentNode !== found) { main.replaceChildren(...found.childNodes); return; }
+  for (const each of [...main.childNodes]) if (each !== drawn) each.remove();
+  let after = null;
+  for (const each of [...found.childNodes].reverse()) {
+    if (each === place) after = drawn;
+    else { main.insertBefore(each, after); after = each; }
+  }
+}
+
 async function fresh() {
   const answer = await fetch(location.href, { cache: "no-store", headers: { "Stilltrue-Live": "yes" } });
   if (!answer.ok) throw new Error(answer.statusText);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const opened = new Set([...main.querySelectorAll("details[open]")].map((each) => each.id));
   const held = document.activeElement?.id ? document.activeElement : null; // what somebody types stays
-  const drawn = main.querySelector("#graph");
-  if (drawn) page.querySelector("#graph")?.replaceWith(drawn); // it looks for newer snapshots by itself
   offset = Number(page.body.dataset.now) - Date.now() / 1000;
   document.title = page.title;
   document.querySelector("link[rel=icon]").href = page.querySelector("link[rel=icon]").href;
-  main.replaceChildren(...page.querySelector("main").childNodes);
+  replaceAround(main.querySelector("#graph"), page.querySelector("main"));
   for (const each of main.querySelectorAll("details")) if (opened.has(each.id)) each.open = true;
   dress();
   const after = held && document.getElementById(held.id);
