@@ -13,8 +13,12 @@ REPORTS, RESULTS = "reports", "results"
 _RECORD_BYTES_SPARE = 2**20
 
 
-class KafkaUnavailableError(Exception):
-    """Kafka cannot be used; one line that says why."""
+class RecordsUnavailableError(Exception):
+    """Kafka, or the store in its place, cannot be used; one line that says why."""
+
+
+class RecordsLostError(RuntimeError):
+    """Records were removed before they were read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,24 +55,24 @@ class Cluster:
 
 
 def client(cluster: Cluster) -> ModuleType:
-    """The module that reads and writes a cluster's records; it needs an extra. Raises :class:`KafkaUnavailableError`."""
+    """The module that reads and writes a cluster's records; it needs an extra. Raises :class:`RecordsUnavailableError`."""
     module, extra = ("objects", "archive") if cluster.in_objects else ("kafka", "kafka")
     try:
         return import_module(f"detector.assembly.{module}")
     except ImportError as error:
-        raise KafkaUnavailableError(f"{error}; install it with: pip install 'stilltrue-detector[{extra}]'") from None
+        raise RecordsUnavailableError(f"{error}; install it with: pip install 'stilltrue-detector[{extra}]'") from None
 
 
 def read_properties(path: Path | None) -> dict[str, str]:
-    """``key=value`` lines of a file; those that begin with ``#`` are comments. Raises :class:`KafkaUnavailableError`."""
+    """``key=value`` lines of a file; those that begin with ``#`` are comments. Raises :class:`RecordsUnavailableError`."""
     if path is None:
         return {}
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]
     except OSError as error:
-        raise KafkaUnavailableError(f"{path}: {error.strerror}") from None
+        raise RecordsUnavailableError(f"{path}: {error.strerror}") from None
     pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
     for key, equals, _ in pairs:
         if not equals:
-            raise KafkaUnavailableError(f"{path}: {key!r} is not KEY=VALUE")
+            raise RecordsUnavailableError(f"{path}: {key!r} is not KEY=VALUE")
     return {key.strip(): value.strip() for key, _, value in pairs}

@@ -20,7 +20,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from detector.assembly.cluster import REPORTS, RESULTS, Cluster, KafkaUnavailableError
+from detector.assembly.cluster import REPORTS, RESULTS, Cluster, RecordsUnavailableError
 
 PARTITIONS = 8
 _POLL_SECONDS = 0.1
@@ -30,7 +30,7 @@ _DELIVERY_SECONDS_MAX = 3.0
 
 
 def make_topics(cluster: Cluster) -> None:
-    """Create the topics that are not there yet. Raises :class:`KafkaUnavailableError`."""
+    """Create the topics that are not there yet. Raises :class:`RecordsUnavailableError`."""
     admin = AdminClient(cluster.settings())
     config = {"max.message.bytes": str(cluster.message_bytes_max), "message.timestamp.type": "LogAppendTime"}
     try:
@@ -42,7 +42,7 @@ def make_topics(cluster: Cluster) -> None:
     except KafkaException as error:
         reason = error.args[0]
         if reason.code() != KafkaError.TOPIC_ALREADY_EXISTS:
-            raise KafkaUnavailableError(f"Kafka at {cluster.servers}: {reason.str()}") from None
+            raise RecordsUnavailableError(f"Kafka at {cluster.servers}: {reason.str()}") from None
 
 
 def partitions(consumer: Consumer, topic: str) -> list[int]:
@@ -73,7 +73,7 @@ class RecordProducer:
     """Writes records. Call it on the event loop; a thread of its own waits for Kafka."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """Raises :class:`KafkaUnavailableError` for properties that cannot be used."""
+        """Raises :class:`RecordsUnavailableError` for properties that cannot be used."""
         try:
             self._producer = Producer(
                 cluster.settings(
@@ -87,14 +87,14 @@ class RecordProducer:
                 )
             )
         except (KafkaException, ValueError) as error:
-            raise KafkaUnavailableError(f"Kafka at {cluster.servers}: {error}") from None
+            raise RecordsUnavailableError(f"Kafka at {cluster.servers}: {error}") from None
         self._cluster = cluster
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="stilltrue-kafka", daemon=True)
         self._thread.start()
 
     async def put(self, topic: str, key: str, value: bytes) -> None:
-        """Write a record, and wait until Kafka has it. Raises :class:`KafkaUnavailableError`."""
+        """Write a record, and wait until Kafka has it. Raises :class:`RecordsUnavailableError`."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
 
@@ -104,7 +104,7 @@ class RecordProducer:
             if error is None:
                 future.set_result(None)
             else:
-                future.set_exception(KafkaUnavailableError(f"Kafka at {self._cluster.servers}: {error.str()}"))
+                future.set_exception(RecordsUnavailableError(f"Kafka at {self._cluster.servers}: {error.str()}"))
 
         def delivered(error: KafkaError | None, _: Message) -> None:
             with suppress(RuntimeError):  # the loop is closed: nobody waits
@@ -113,7 +113,7 @@ class RecordProducer:
         try:
             self._producer.produce(self._cluster.topic(topic), key=key, value=value, on_delivery=delivered)
         except (BufferError, KafkaException) as error:
-            raise KafkaUnavailableError(f"Kafka at {self._cluster.servers}: {error}") from None
+            raise RecordsUnavailableError(f"Kafka at {self._cluster.servers}: {error}") from None
         await future
 
     def _poll(self) -> None:
@@ -131,7 +131,7 @@ class RecordConsumer:
     """Reads a topic from its present end on, all partitions, on a thread of its own."""
 
     def __init__(self, cluster: Cluster, topic: str, take: Callable[[bytes], None]) -> None:
-        """``take`` is called on the event loop with each record's value. Raises :class:`KafkaUnavailableError`."""
+        """``take`` is called on the event loop with each record's value. Raises :class:`RecordsUnavailableError`."""
         self._loop = asyncio.get_running_loop()
         self._take = take
         self._over = threading.Event()
@@ -151,7 +151,7 @@ class RecordConsumer:
             numbers = partitions(self._consumer, name)
             self._consumer.assign([TopicPartition(name, each, bounds(self._consumer, name, each)[1]) for each in numbers])
         except (KafkaException, ValueError) as error:
-            raise KafkaUnavailableError(f"Kafka at {cluster.servers}: {error}") from None
+            raise RecordsUnavailableError(f"Kafka at {cluster.servers}: {error}") from None
         self._thread = threading.Thread(target=self._read, name="stilltrue-results", daemon=True)
         self._thread.start()
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from detector.archive.files import ArchiveError, ArchiveFiles
-from detector.assembly.cluster import Cluster, KafkaUnavailableError
+from detector.assembly.cluster import Cluster, RecordsLostError, RecordsUnavailableError
 from detector.ops.atomic_file import write_atomically
 
 SCHEMA = pa.schema([("key", pa.string()), ("value", pa.binary())])
@@ -40,10 +40,6 @@ LOST_SECONDS = 60.0
 """How old objects behind a gap are when it counts as a loss: a listing may show an object before an earlier one."""
 _HOUR = "%Y%m%d%H"
 _HOUR_SECONDS = 3600
-
-
-class RecordsLostError(RuntimeError):
-    """Rule 3."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -82,14 +78,14 @@ class Topic:
     name: str
 
     def listed(self, since: str = "") -> list[Written]:
-        """All objects from an hour on, in order. Raises :class:`KafkaUnavailableError`."""
+        """All objects from an hour on, in order. Raises :class:`RecordsUnavailableError`."""
         try:
             store = ArchiveFiles(self.cluster.servers)
             root = f"{store.root}/{self.cluster.topic(self.name)}"
             hours = _entries(store, root, fs.FileType.Directory)
             found = [each for hour in sorted(hours) if hour >= since for each in self._hour(store, f"{root}/{hour}")]
         except (OSError, ArchiveError) as error:
-            raise KafkaUnavailableError(f"{self.cluster.servers}: {_one_line(error)}") from None
+            raise RecordsUnavailableError(f"{self.cluster.servers}: {_one_line(error)}") from None
         return sorted(found)
 
     def _hour(self, store: ArchiveFiles, folder: str) -> Iterable[Written]:
@@ -162,12 +158,12 @@ def advanced(position: Position, taken: Iterable[Written]) -> Position:
 
 
 def make_topics(cluster: Cluster) -> None:
-    """See whether the store is there. Raises :class:`KafkaUnavailableError`."""
+    """See whether the store is there. Raises :class:`RecordsUnavailableError`."""
     try:
         store = ArchiveFiles(cluster.servers)
         store.filesystem.create_dir(store.root, recursive=True)
     except (OSError, ArchiveError) as error:
-        raise KafkaUnavailableError(f"{cluster.servers}: {_one_line(error)}") from None
+        raise RecordsUnavailableError(f"{cluster.servers}: {_one_line(error)}") from None
 
 
 class RecordProducer:
@@ -185,7 +181,7 @@ class RecordProducer:
         self._thread.start()
 
     async def put(self, topic: str, key: str, value: bytes) -> None:
-        """Write a record, and wait until its object is there. Raises :class:`KafkaUnavailableError`."""
+        """Write a record, and wait until its object is there. Raises :class:`RecordsUnavailableError`."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
 
@@ -193,7 +189,7 @@ class RecordProducer:
             if future.done():
                 return
             if error:
-                future.set_exception(KafkaUnavailableError(f"{self._cluster.servers}: {error}"))
+                future.set_exception(RecordsUnavailableError(f"{self._cluster.servers}: {error}"))
             else:
                 future.set_result(None)
 
@@ -208,7 +204,7 @@ class RecordProducer:
             await asyncio.wait_for(future, DELIVERY_SECONDS_MAX)
         except TimeoutError:
             text = f"{self._cluster.servers}: nothing was written within {DELIVERY_SECONDS_MAX:g} s"
-            raise KafkaUnavailableError(text) from None
+            raise RecordsUnavailableError(text) from None
 
     def _run(self) -> None:
         while not self._over.is_set():
@@ -253,7 +249,7 @@ class RecordConsumer:
     """As :class:`detector.assembly.kafka.RecordConsumer`: a topic from its present end on, on a thread of its own."""
 
     def __init__(self, cluster: Cluster, topic: str, take: Callable[[bytes], None]) -> None:
-        """``take`` is called on the event loop with each record's value. Raises :class:`KafkaUnavailableError`."""
+        """``take`` is called on the event loop with each record's value. Raises :class:`RecordsUnavailableError`."""
         self._loop = asyncio.get_running_loop()
         self._take = take
         self._topic = Topic(cluster, topic)
@@ -272,7 +268,7 @@ class RecordConsumer:
                         with suppress(RuntimeError):
                             self._loop.call_soon_threadsafe(partial(self._take, value))
                     self._position = advanced(self._position, [each])
-            except (KafkaUnavailableError, OSError):
+            except (RecordsUnavailableError, OSError):
                 continue  # it is read when the store is back
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from time import monotonic
 import grpc
 import grpc.aio
 
-from detector.assembly.cluster import KafkaUnavailableError
+from detector.assembly.cluster import RecordsUnavailableError
 from detector.collector.intake import Intake
 from detector.collector.metrics import Counts
 from detector.collector.relay import Relay
@@ -25,7 +25,7 @@ _UNWRITTEN_MAX = 256
 """Messages that wait for an agent that reads nothing; beyond it the oldest is dropped, as a detector does."""
 
 Keep = Callable[[int, bytes], Awaitable[None]]
-"""Writes an agent's report for a snapshot. Raises :class:`KafkaUnavailableError`."""
+"""Writes an agent's report for a snapshot. Raises :class:`RecordsUnavailableError`."""
 
 
 class _ClosedError(Exception):
@@ -135,7 +135,7 @@ class CollectedStream:
         """Whether Kafka has the report now. One that it cannot take is missing from its snapshots."""
         try:
             await asyncio.gather(*(self._keep(snapshot, data) for snapshot in snapshots))
-        except KafkaUnavailableError as error:
+        except RecordsUnavailableError as error:
             self._log.warning("report not kept", peer=self._context.peer(), reason=str(error))
             self._counts.unkept += 1
             return False

@@ -82,7 +82,7 @@ async def running(settings: Collecting) -> AsyncIterator[Listening]:
     """The collector while the block runs.
 
     Raises :class:`CollectorRefusedError`, :class:`~detector.service.grpc_api.port.AddressInUseError` or
-    :class:`~detector.assembly.cluster.KafkaUnavailableError`.
+    :class:`~detector.assembly.cluster.RecordsUnavailableError`.
     """
     log = Log("stilltrue")
     producer: RecordProducer = client(settings.cluster).RecordProducer(settings.cluster)

@@ -18,7 +18,7 @@ class AssemblyBus:
     """Writes to one topic and reads the other; does nothing without Kafka."""
 
     def __init__(self, settings: Settings) -> None:
-        """Makes the topics. Raises :class:`~detector.assembly.cluster.KafkaUnavailableError`."""
+        """Makes the topics. Raises :class:`~detector.assembly.cluster.RecordsUnavailableError`."""
         self._producer: RecordProducer | None = None
         self._consumer: RecordConsumer | None = None
         if settings.kafka:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from detector.core.times import write_time
+from detector.service.deprecated_names import with_earlier_keys
 from stilltrue.v1 import detector_pb2 as pb
 from stilltrue.v1 import snapshot_pb2
 
@@ -73,24 +74,24 @@ def time_to_detection(incident: pb.Incident) -> float | None:
 
 def written_summary(summary: pb.SnapshotSummary) -> dict[str, Any]:
     """A summary as JSON."""
-    return {
+    document = {
         "id": summary.ref.id,
         "begun": write_time(summary.ref.begun),
         "ended": write_time(summary.ref.ended),
         "members": summary.ref.members,
         "outcome": summary.outcome,
         "trigger": summary.begun_by,
-        "begun_by": summary.begun_by,  # deprecated: the name before trigger
         "missing": list(summary.missing),
         "verdicts": {name: ANSWERS.get(answer) for name, answer in sorted(summary.verdicts.items())},
         "kept": summary.kept,
     }
+    return with_earlier_keys(document)
 
 
 def written_agent(agent: pb.Agent) -> dict[str, Any]:
     """A member as JSON."""
     last_seen = write_time(agent.heard_at) if agent.HasField("heard_at") else None
-    return {
+    document = {
         "process": agent.process.instance,
         "service": agent.process.service,
         "incarnation": agent.process.incarnation,
@@ -98,7 +99,6 @@ def written_agent(agent: pb.Agent) -> dict[str, Any]:
         "labels": dict(sorted(agent.labels.items())),
         "connected_at": write_time(agent.connected_at),
         "last_seen_at": last_seen,
-        "heard_at": last_seen,  # deprecated: the name before last_seen_at
         "colour": agent.colour,
         "agent": agent.agent,
         "reports_dropped": agent.reports_dropped,
@@ -110,3 +110,4 @@ def written_agent(agent: pb.Agent) -> dict[str, Any]:
         "unexplained": agent.sight.unexplained if agent.sight.HasField("unexplained") else None,
         "blind": list(agent.blind),
     }
+    return with_earlier_keys(document)

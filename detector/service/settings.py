@@ -40,9 +40,8 @@ class SettingError(ValueError):
         self.name = name
 
 
-def _bounded(default: Any, low: float, high: float, help: str, *, was: str = "") -> Any:
-    """``was``: the setting's name in earlier versions, accepted still."""
-    return field(default=default, metadata={"low": low, "high": high, "help": help, "was": was})
+def _bounded(default: Any, low: float, high: float, help: str) -> Any:
+    return field(default=default, metadata={"low": low, "high": high, "help": help})
 
 
 def _text(default: Any, help: str) -> Any:
@@ -149,10 +148,8 @@ class Settings:
     predicate_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
 
     period_seconds: float = _bounded(1.0, 0, 86400, "time between snapshots; 0: only on request")
-    trigger_seconds_min: float = _bounded(
-        0.5, 0.001, 3600, "minimum average time between snapshots requested by processes", was="wish_seconds_min"
-    )
-    triggers_burst_max: int = _bounded(5, 1, 1000, "burst size for snapshots requested by processes", was="wishes_burst_max")
+    trigger_seconds_min: float = _bounded(0.5, 0.001, 3600, "minimum average time between snapshots requested by processes")
+    triggers_burst_max: int = _bounded(5, 1, 1000, "burst size for snapshots requested by processes")
     give_up_seconds: float = _bounded(1.5, 0.01, 600, "how long a snapshot waits for a silent member")
     suspect_seconds: float = _bounded(0.25, 0.001, 600, "how long it waits for members that missed the previous one")
     pending_snapshots_max: int = _bounded(4, 1, 1000, "snapshots in progress at once")
@@ -177,22 +174,18 @@ class Settings:
     heartbeat_seconds: float = _bounded(5.0, 0.1, 600, "heartbeat interval of a watch without news")
     evaluation_seconds_max: float = _bounded(10.0, 0.01, 3600, "how long one predicate may take over one snapshot")
 
-    store_summaries_max: int = _bounded(100_000, 1, 10**9, "snapshots whose summary is kept", was="summaries_max")
-    store_documents_max: int = _bounded(500, 1, 10**7, "newest snapshots kept in full", was="documents_max")
+    store_summaries_max: int = _bounded(100_000, 1, 10**9, "snapshots whose summary is kept")
+    store_documents_max: int = _bounded(500, 1, 10**7, "newest snapshots kept in full")
     store_documents_pinned_max: int = _bounded(
         10_000,
         1,
         10**7,
         "snapshots kept in full because an incident or a changed verdict refers to them",
-        was="documents_pinned_max",
     )
     store_bytes_max: int = _bounded(2**30, 2**20, 2**50, "size of the snapshots kept in full; the oldest are deleted beyond it")
-    store_queue_max: int = _bounded(
-        64, 1, 10_000, "snapshots waiting to be stored; beyond it documents are dropped", was="archive_queue_max"
-    )
+    store_queue_max: int = _bounded(64, 1, 10_000, "snapshots waiting to be stored; beyond it documents are dropped")
     archive_bytes_max: int = _bounded(
         2**30, 0, 2**50, "size of the Parquet archive; the oldest files are deleted beyond it; 0: no archive",
-        was="history_bytes_max",
     )  # fmt: skip
     store_incidents_max: int = _bounded(100_000, 1, 10**8, "closed incidents kept; the oldest are deleted beyond it")
     retention_seconds_max: float = _bounded(
@@ -302,7 +295,7 @@ class Settings:
         )
 
     def cluster(self) -> Cluster:
-        """Kafka. Raises :class:`~detector.assembly.cluster.KafkaUnavailableError`."""
+        """Kafka. Raises :class:`~detector.assembly.cluster.RecordsUnavailableError`."""
         properties = read_properties(self.kafka_config)
         return Cluster(self.kafka, topics=self.kafka_topics, properties=properties, record_bytes_max=self.report_bytes_max)
 

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 
 from detector.assembly import objects
-from detector.assembly.cluster import REPORTS, RESULTS, Cluster, KafkaUnavailableError, client
+from detector.assembly.cluster import REPORTS, RESULTS, Cluster, RecordsLostError, RecordsUnavailableError, client
 from detector.assembly.objects import (
     Position,
     RecordConsumer,
     RecordProducer,
-    RecordsLostError,
     Topic,
     Written,
     advanced,
@@ -99,7 +98,7 @@ async def test_a_store_that_takes_nothing_is_said_and_another_name_is_taken(
 
     with monkeypatch.context() as broken:
         broken.setattr(objects, "write_atomically", full)
-        with pytest.raises(KafkaUnavailableError, match="no space left on device"):
+        with pytest.raises(RecordsUnavailableError, match="no space left on device"):
             await producer.put(REPORTS, "shop/2", b"second")
     await producer.put(REPORTS, "shop/3", b"third")
     await asyncio.to_thread(producer.close)
@@ -110,7 +109,7 @@ async def test_a_store_that_takes_nothing_is_said_and_another_name_is_taken(
 
 
 def test_a_bucket_that_is_not_there_is_one_line() -> None:
-    with object_storage(), pytest.raises(KafkaUnavailableError, match="stilltrue-nowhere") as caught:
+    with object_storage(), pytest.raises(RecordsUnavailableError, match="stilltrue-nowhere") as caught:
         make_topics(Cluster("s3://stilltrue-nowhere/records"))
     assert "\n" not in str(caught.value)
 

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from detector.assembly.cluster import REPORTS, RESULTS, Cluster, KafkaUnavailableError
+from detector.assembly.cluster import REPORTS, RESULTS, Cluster, RecordsUnavailableError
 from detector.assembly.records import REPORT, report_of
 from detector.assembly.step import step
 
@@ -33,7 +33,7 @@ class KafkaInMemory:
                 assert topic == REPORTS
                 await asyncio.sleep(0)
                 if outer.refuses and value[:1] == REPORT and outer.refuses == _instance(value):
-                    raise KafkaUnavailableError("Kafka is down")
+                    raise RecordsUnavailableError("Kafka is down")
                 outer.records[key] += [value] * outer.doubled
                 outer.assemble(key)
 

@@ -10,7 +10,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.registry import Collector
 
-from detector.assembly.cluster import KafkaUnavailableError
+from detector.assembly.cluster import RecordsUnavailableError
 from detector.collector.metrics import CollectorMetrics, Counts
 from detector.ops.exposition import exposed
 from detector.spark.assembly.metrics import AssemblyMetrics, read_up_to
@@ -69,7 +69,7 @@ def test_the_assembly_says_what_its_tally_and_kafka_say(tmp_path: Path) -> None:
 
 def test_an_assembly_that_has_read_nothing_or_has_no_kafka_says_no_lag(tmp_path: Path) -> None:
     def gone(read: object) -> int:
-        raise KafkaUnavailableError("it is gone")
+        raise RecordsUnavailableError("it is gone")
 
     assert read_up_to({"sources": [{"endOffset": None}]}) is None
     assert "stilltrue_assembly_lag_records" not in told(AssemblyMetrics(TallyFile(tmp_path), lambda: None, gone))

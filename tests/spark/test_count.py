@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from detector.analysis.engine import LocalEngine
-from detector.analysis.findings.coverage import read_headers
+from detector.analysis.findings.coverage import Headers, read_units
 from detector.analysis.kernels import LEFT_OUT, Count
 from detector.analysis.tables import totals
 from detector.archive.units import Archive, open_archive
@@ -26,6 +26,15 @@ KEY = ("snapshot", "process", "incarnation")
 @pytest.fixture(scope="module")
 def archive(spark: SparkSession, location: Path) -> Archive:
     return open_archive(str(location))
+
+
+def read_headers(archive: Archive) -> Headers:
+    """The headers of an archive's snapshots; a file that proves unreadable is named."""
+    headers = Headers()
+    rows, failed = read_units(archive, archive.units("snapshots"))
+    headers.left_out += failed
+    headers.count(rows)
+    return headers
 
 
 def _rows(frame: DataFrame) -> list[dict[str, Any]]:

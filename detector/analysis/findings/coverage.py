@@ -19,7 +19,7 @@ from detector.archive.files import READERS, LeftOut
 from detector.archive.rows.list_columns import flattened, whole
 from detector.archive.rows.local_state_rows import Row
 from detector.archive.rows.schema import SNAPSHOTS
-from detector.archive.units import Archive, Unit, by_day
+from detector.archive.units import Archive, Unit
 
 HEADERS = pa.schema(
     [SNAPSHOTS.field(name) for name in ("archive", "snapshot", "begun", "ended", "outcome", "members", "missing")]
@@ -77,16 +77,6 @@ class Headers:
         for process, service, at in names:
             count, first, last = self.silent.get((process, service), (0, at, at))
             self.silent[process, service] = [count + 1, min(first, at), max(last, at)]
-
-
-def read_headers(archive: Archive) -> Headers:
-    """The headers of an archive's snapshots; a file that proves unreadable is named."""
-    headers = Headers()
-    for units in by_day(archive.units("snapshots")).values():  # a day at a time bounds the memory
-        rows, failed = read_units(archive, units)
-        headers.left_out += failed
-        headers.count(rows)
-    return headers
 
 
 def read_units(archive: Archive, units: Sequence[Unit]) -> tuple[pa.Table, list[LeftOut]]:

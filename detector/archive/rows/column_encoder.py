@@ -23,8 +23,6 @@ from detector.graph.columns import NO_NUMBER, WaitColumns
 from stilltrue.model import Facts, Message, ProcessId, ProcessName, process_of
 from stilltrue.protocol.report import CallerTarget, CallTarget, PartyTarget, Report, ResourceTarget, Target
 
-HEADING = ("snapshot", "begun", "members", "cut_for", "after", "cut_at", "before", "archive")
-"""The columns of ``reports`` that differ in each snapshot, or are the same in all rows."""
 _LOCAL = (
     "service", "process", "incarnation", "next_number", "activity", "made", "served", "seen", "pools", "waits", "holds",
     "facts", "labels", "lost",

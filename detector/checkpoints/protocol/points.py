@@ -37,7 +37,6 @@ class PointKind(Enum):
 class Refusal(Enum):
     """Why no point was triggered."""
 
-    TOO_MANY_PENDING = "too many points are pending"
     NAME_TAKEN = "a savepoint of that name exists or is being taken"
     RECOVERING = "the pipeline is being restarted"
     OVER = "the pipeline has finished"

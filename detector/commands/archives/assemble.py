@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from detector.assembly.cluster import Cluster, KafkaUnavailableError, read_properties
+from detector.assembly.cluster import Cluster, RecordsUnavailableError, read_properties
 from detector.commands.shared.run import CommandError
 from detector.ops.address import AddressError, parse_address
 
@@ -96,5 +96,5 @@ def assemble(
             once=once,
         )
         run(plan, master, lambda text: click.echo(text, err=True), listen)
-    except (KafkaUnavailableError, StreamFailedError) as error:
+    except (RecordsUnavailableError, StreamFailedError) as error:
         raise CommandError(str(error)) from None

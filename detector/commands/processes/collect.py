@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from detector.assembly.cluster import Cluster, KafkaUnavailableError, read_properties
+from detector.assembly.cluster import Cluster, RecordsUnavailableError, read_properties
 from detector.collector.app import Collecting, CollectorRefusedError
 from detector.collector.app import collect as run_collector
 from detector.collector.relay import Coordinator
@@ -110,7 +110,7 @@ def collect(
         asyncio.run(run_collector(settings, lambda listening: click.echo(f"collecting {listening} coordinator={coordinator}")))
     except AddressError as error:
         raise CommandError(f"--coordinator: {error}") from None
-    except (AddressInUseError, CollectorRefusedError, KafkaUnavailableError, SecurityError) as error:
+    except (AddressInUseError, CollectorRefusedError, RecordsUnavailableError, SecurityError) as error:
         raise CommandError(str(error)) from None
 
 

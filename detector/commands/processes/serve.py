@@ -10,13 +10,14 @@ from typing import Any
 
 import click
 
-from detector.assembly.cluster import KafkaUnavailableError
+from detector.assembly.cluster import RecordsUnavailableError
 from detector.commands.shared.run import CommandError
 from detector.core.registry import RefusedSettingError, UnknownPredicateError, check_settings
 from detector.ops.descriptors import raise_limit
 from detector.ops.logs import Log, configure
 from detector.service.app import Listening
 from detector.service.app import serve as run_service
+from detector.service.deprecated_names import earlier_names, renamed_settings
 from detector.service.grpc_api.port import AddressInUseError
 from detector.service.grpc_api.roles import SecurityError
 from detector.service.kubernetes.api import NoClusterError
@@ -51,17 +52,9 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
             flag(each.name), each.name, type=kind, is_flag=kind is None, default=each.default,
             help=_sentence(each.metadata["help"]), show_default=each.default not in (None, "", False), show_envvar=True,
         )(command)  # fmt: skip
-        if was := each.metadata.get("was"):
+        for was in earlier_names(each.name):
             command = click.option(flag(was), was, type=kind, hidden=True)(command)
     return command
-
-
-def _renamed(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values by the settings' names of today, and the old names that were used with the new ones."""
-    old = {each.metadata["was"]: each.name for each in dataclasses.fields(Settings) if each.metadata.get("was")}
-    used = {was: name for was, name in old.items() if values[was] is not None}
-    today = {name: value for name, value in values.items() if name not in old}
-    return today | {name: values[was] for was, name in used.items()}, used
 
 
 def _sentence(text: str) -> str:
@@ -94,7 +87,7 @@ def serve(scopes: tuple[str, ...], sets: tuple[str, ...], expects: tuple[str, ..
     Example:
       stilltrue serve --period-seconds 0.5 --scope shop=team=shop
     """
-    values, deprecated = _renamed(values)
+    values, deprecated = renamed_settings(values)
     try:
         settings = Settings(
             scopes=tuple(map(scope_from_text, scopes)),
@@ -121,7 +114,7 @@ def serve(scopes: tuple[str, ...], sets: tuple[str, ...], expects: tuple[str, ..
     except (
         AddressInUseError,
         DirectoryInUseError,
-        KafkaUnavailableError,
+        RecordsUnavailableError,
         NewerStateError,
         NoClusterError,
         NotificationRefusedError,

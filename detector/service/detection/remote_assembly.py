@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from detector.assembly.cluster import KafkaUnavailableError
+from detector.assembly.cluster import RecordsUnavailableError
 from detector.assembly.records import (
     Answers,
     Asked,
@@ -37,7 +37,7 @@ from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.look import Look
 
 Put = Callable[[str, bytes], Awaitable[None]]
-"""Writes a record with this key; returns once it is kept. Raises :class:`KafkaUnavailableError`."""
+"""Writes a record with this key; returns once it is kept. Raises :class:`RecordsUnavailableError`."""
 
 
 class NoResultError(Exception):
@@ -85,7 +85,7 @@ class RemoteAssembly:
             return await asyncio.wait_for(future, seconds_max)
         except TimeoutError:
             raise NoResultError(f"the assembly gave no result of snapshot {snapshot} within {seconds_max:g} s") from None
-        except KafkaUnavailableError as error:
+        except RecordsUnavailableError as error:
             raise NoResultError(f"snapshot {snapshot} could not be handed to the assembly: {error}") from None
         finally:
             del self._waiting[snapshot]
@@ -180,7 +180,7 @@ class RemoteAssembly:
         answers = Answers(round=number, at=self._clock.now(), looks=one.looks, unable=one.unable)
         try:
             await self._put(key_of(self._settings.fleet, snapshot), answers_record(answers))
-        except KafkaUnavailableError as error:
+        except RecordsUnavailableError as error:
             self._log.warning("looks not handed over", snapshot=snapshot, reason=str(error))
         finally:
             future = self._waiting.get(snapshot)

@@ -9,11 +9,11 @@ from typing import Any
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from detector.assembly.cluster import KafkaUnavailableError
+from detector.assembly.cluster import RecordsUnavailableError
 from detector.spark.assembly.tally import TallyFile
 
 Unread = Callable[[Mapping[str, Any]], int]
-"""How many records there are behind the offset of a source. Raises :class:`KafkaUnavailableError`."""
+"""How many records there are behind the offset of a source. Raises :class:`RecordsUnavailableError`."""
 
 
 class AssemblyMetrics(Collector):
@@ -56,7 +56,7 @@ class AssemblyMetrics(Collector):
             return
         try:
             unread = self._unread(read)
-        except KafkaUnavailableError:
+        except RecordsUnavailableError:
             self._kafka_errors += 1
             return
         yield _gauge("lag_records", "Records that are kept and not read yet.", unread)

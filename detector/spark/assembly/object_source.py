@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
-from detector.assembly.cluster import REPORTS, Cluster
-from detector.assembly.objects import RecordsLostError, Topic, Written, advanced, beginning, fresh, position_of
+from detector.assembly.cluster import REPORTS, Cluster, RecordsLostError
+from detector.assembly.objects import Topic, Written, advanced, beginning, fresh, position_of
 from detector.spark.assembly.options import RECORDS, RECORDS_SPARK, cluster_of
 
 NAME = "stilltrue-objects"
@@ -113,7 +113,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def unread_objects(cluster: Cluster, read: Mapping[str, Any]) -> int:
-    """How many records there are behind an offset. Raises :class:`~detector.assembly.cluster.KafkaUnavailableError`."""
+    """How many records there are behind an offset. Raises :class:`~detector.assembly.cluster.RecordsUnavailableError`."""
     position = position_of(read)
     listed = Topic(cluster, REPORTS).listed(position.hour)
     return sum(each.count for each in listed if each.number >= position.following.get(each.producer, 0))

@@ -26,7 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from detector.analysis.results import CountsError, check_rows
 from detector.archive.files import ArchiveError
-from detector.assembly.cluster import Cluster, KafkaUnavailableError, client
+from detector.assembly.cluster import Cluster, RecordsUnavailableError, client
 from detector.ops.address import Address
 from detector.ops.exposition import exposed
 from detector.spark.assembly.metrics import AssemblyMetrics, Unread
@@ -158,7 +158,7 @@ def run(plan: AssemblyPlan, master: str | None, progress: Callable[[str], None],
                     follow(query, progress)
         finally:
             spark.stop()
-    except (JavaError, KafkaUnavailableError, SparkFailedError, CountsError, ArchiveError) as error:
+    except (JavaError, RecordsUnavailableError, SparkFailedError, CountsError, ArchiveError) as error:
         raise StreamFailedError(str(error.args[0] if error.args else error)) from None
     except OSError as error:
         raise StreamFailedError(f"{error.filename or plan.state}: {error.strerror or error}") from None

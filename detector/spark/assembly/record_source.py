@@ -21,7 +21,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 
-from detector.assembly.cluster import REPORTS, Cluster, KafkaUnavailableError
+from detector.assembly.cluster import REPORTS, Cluster, RecordsLostError, RecordsUnavailableError
 from detector.assembly.kafka import bounds, partitions
 from detector.spark.assembly.options import RECORDS, RECORDS_SPARK, cluster_of
 
@@ -32,10 +32,6 @@ ASKED_SECONDS_MAX = 2.0
 BATCH_BYTES = 16 * 2**20
 _AT_ONCE = 500
 _MILLISECONDS_MAX = 10_000
-
-
-class RecordsLostError(RuntimeError):
-    """Rule 2."""
 
 
 @dataclass
@@ -203,7 +199,7 @@ class UnreadRecords:
             try:
                 found = self._consumer.get_watermark_offsets(at, timeout=ASKED_SECONDS_MAX)
             except KafkaException as error:
-                raise KafkaUnavailableError(f"Kafka at {self._cluster.servers}: {error}") from None
+                raise RecordsUnavailableError(f"Kafka at {self._cluster.servers}: {error}") from None
             if found is not None:
                 unread += max(0, int(found[1]) - offset)
         return unread

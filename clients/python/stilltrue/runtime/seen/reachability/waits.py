@@ -74,14 +74,6 @@ class Reported:
     enders: frozenset[PartyName]
 
 
-@dataclass(frozen=True, slots=True)
-class Reachers:
-    """What the second look found: the tasks that can end a wait, or why that is in doubt."""
-
-    tasks: tuple[Task, ...] = ()
-    doubt: str = ""
-
-
 class ReachedWaits:
     """Those of one process."""
 
