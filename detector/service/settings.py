@@ -74,7 +74,7 @@ class Settings:
     """The service's settings. Construction checks every bound and raises :class:`SettingError`."""
 
     host: str = _text("127.0.0.1", "address to listen on for gRPC; a non-local address needs TLS or --allow-plaintext")
-    port: int = _bounded(7600, 0, 65535, "gRPC port; 0 picks a free one and prints it")
+    port: int = _bounded(7600, 0, 65535, "port for gRPC; 0 picks a free one and prints it")
     http_host: str = _text(
         "127.0.0.1",
         "address to listen on for HTTP, which has no TLS, and a login only with --roles-file: any other address exposes it",

@@ -19,7 +19,7 @@ Examples:
   stilltrue stream --detector 127.0.0.1:7600 --out verdicts
   stilltrue stream s3://bucket/archive --out s3://bucket/verdicts --master spark://host:7077 --predicate termination
 
-Stop it at any time, in any way, and start it again with the same --out: it goes on where it was, and no verdict is lost or
+Stop it at any time, in any way, and start it again with the same --out: it continues where it was, and no verdict is lost or
 doubled. Needs Java 17 or newer, and: pip install 'stilltrue-detector[spark]'. Exit code: 0; 2 for wrong usage, nothing to read
 or no Java.
 """

@@ -28,8 +28,8 @@ COLUMNS = ("party", "blocked in", "held by", "at")
 def stacks(process: str, endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
     """Show what the threads and tasks of PROCESS that have not moved for long are blocked in, and who can end that.
 
-    Without PROCESS, of every connected process. What nobody known can end is unexplained: for verdicts such a party counts as
-    active. With -o wide each party has its whole stack.
+    Without PROCESS, it asks every connected process. A party is unexplained if nobody is known who can end its wait: verdicts
+    count it as active. -o wide prints whole stacks.
 
     Exit code: 0; 2 if there is no such process, or no process answered.
 

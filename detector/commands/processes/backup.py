@@ -27,7 +27,7 @@ Exit code: 0; 2 when there is no state, or TARGET is not empty.
     envvar="STILLTRUE_SERVE_DATA", show_envvar=True, help="Directory of the detector's state (serve --data).",
 )  # fmt: skip
 def backup(target: Path, *, data: Path) -> None:
-    """Copy the detector's state to the directory TARGET: incidents, snapshots and archive. It may run meanwhile."""
+    """Copy the detector's state to the directory TARGET: incidents, snapshots and archive. The detector may be running."""
     try:
         files = back_up(data, target)
     except (BackupError, DamagedError, OSError) as error:

@@ -87,7 +87,10 @@ def collect(
     log_format: str,
     security: Security,
 ) -> None:
-    """Run a collector until SIGINT or SIGTERM. The TLS files without "agents" are our own, for the coordinator."""
+    """Run a collector until SIGINT or SIGTERM.
+
+    The --agents-* files secure its port for agents, the --tls-* files its connection to the coordinator.
+    """
     configure(log_format)
     try:
         for each in coordinator.split(","):

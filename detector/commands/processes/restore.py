@@ -16,7 +16,7 @@ EPILOG = """\b
 Example:
   stilltrue restore /backups/2026-11-22 --data stilltrue-data
 
-Snapshot numbers still only rise: agents report the newest they have seen. Exit code: 0; 2 when SOURCE is no backup, was made
+Snapshot numbers still only rise: agents report the newest they have seen. Exit code: 0; 2 when SOURCE is not a backup, was made
 by a later version, or the directory is in use or holds state.
 """
 
