@@ -435,7 +435,7 @@ MUTANTS = (
     ),
     Mutant(
         "more ways out than are told do not count",
-        "stilltrue.runtime.look.enders.ways_out",
+        "stilltrue.runtime.look.enders.found",
         'self.doubt = self.doubt or f"more than {WAYS_OUT_MAX} parties may end its wait"',
         "pass",
         "tests/client/look/test_ways_out_of_tasks.py::test_more_ways_out_than_are_told_are_doubt",

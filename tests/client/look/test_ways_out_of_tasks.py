@@ -11,7 +11,7 @@ import pytest
 
 from stilltrue.model import PartyName
 from stilltrue.runtime.introspection.places import Place
-from stilltrue.runtime.look.enders.ways_out import WAYS_OUT_MAX, Found
+from stilltrue.runtime.look.enders.found import WAYS_OUT_MAX, Found
 from tests.client.look.worlds import (
     LoopWorld,
     free_of_ways_out,

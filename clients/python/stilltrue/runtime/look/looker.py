@@ -18,8 +18,9 @@ from stilltrue.runtime.introspection.observation import Observer
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.look.activity import unaccounted
 from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.look.enders.found import Found
 from stilltrue.runtime.look.enders.reached import add_reachers
-from stilltrue.runtime.look.enders.ways_out import Found, Search
+from stilltrue.runtime.look.enders.ways_out import Search
 from stilltrue.runtime.look.trace import trace_of
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder

@@ -1,4 +1,4 @@
-"""Whose end is passed on to a suspect: the tasks that await its task, however indirectly.
+"""Whose end is passed on to a suspect: the tasks that await its task, however indirectly; and who is bound to wait for it.
 
 Rules:
 
@@ -12,8 +12,11 @@ Rules:
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
-from stilltrue.runtime.introspection.tasks import Task, awaiters
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.places import Place, Places
+from stilltrue.runtime.introspection.tasks import Task, awaiters, blocking_future, read
 
 KIN_MAX = 200
 """Tasks above one suspect that are looked at; there are rarely more than three."""
@@ -29,3 +32,30 @@ def kin_of(task: Task) -> list[Task]:
                 found[other] = None
                 todo.append(other)
     return list(found)
+
+
+def is_bound(waiter: object, place: Place, places: Places) -> bool:
+    """Whether ``waiter`` is a task that goes on only once the task at ``place`` has ended."""
+    if place.task is None or not compat.is_task(waiter):
+        return False
+    todo, seen = [waiter], {waiter}
+    while todo:
+        bound = _bound_to(todo.pop(), places)
+        if place.task in bound:
+            return True
+        more = [task for task in bound if compat.is_task(task) and task not in seen]
+        seen.update(more)
+        todo += more
+    return False
+
+
+def _bound_to(task: Any, places: Places) -> tuple[Any, ...]:
+    future = blocking_future(task)
+    if future is None:
+        return ()
+    awaited = read(task, future, places.coroutine_of(task))
+    if awaited is None or awaited.until is not None or not (awaited.needs_all or len(awaited.futures) == 1):
+        return ()
+    if awaited.shielded:  # once it is cancelled it goes on before these do
+        return ()
+    return awaited.futures

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stilltrue.model import PartyName
-from stilltrue.runtime.look.enders.ways_out import Found
+from stilltrue.runtime.look.enders.found import Found
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.seen.reachability.waits import Reachable
 

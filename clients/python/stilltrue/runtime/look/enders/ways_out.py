@@ -10,24 +10,24 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from stilltrue.model import PartyName
-from stilltrue.protocol.look import WayOut
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.intercepted import beneath
 from stilltrue.runtime.introspection.origins import is_application, position_of
 from stilltrue.runtime.introspection.places import Place, Places
-from stilltrue.runtime.introspection.tasks import Task, blocking_future, read, siblings_of
+from stilltrue.runtime.introspection.tasks import blocking_future, siblings_of
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.reachable_names import ended_by, forget
 from stilltrue.runtime.look.enders import actors
 from stilltrue.runtime.look.enders.actors import Actor
 from stilltrue.runtime.look.enders.closers import ANYTHING, Closer, closers, of_alarm, of_calls
+from stilltrue.runtime.look.enders.found import Found
 from stilltrue.runtime.look.enders.kept_shares import KeptShares
-from stilltrue.runtime.look.enders.kin import kin_of
+from stilltrue.runtime.look.enders.kin import is_bound, kin_of
 from stilltrue.runtime.look.enders.reach import Reach, named_by
 from stilltrue.runtime.look.enders.undoing import Undoers, interrupts
 from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
@@ -35,39 +35,6 @@ from stilltrue.runtime.look.progress.progress import BY_ITSELF, NEVER, Progress
 from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of
 from stilltrue.runtime.seen.databases.sessions import Sessions
 from stilltrue.runtime.seen.wait import SeenWait
-
-WAYS_OUT_MAX = 64
-"""Ways out that are reported for one suspect; if there are more, it is in doubt."""
-
-
-@dataclass(slots=True)
-class Found:
-    """What was found for one suspect: ``until`` (epoch) a timer ends its wait; ``doubt``: why this is unknown.
-
-    ``handles`` are the objects that end its wait when they are cancelled or set; ``kin`` are the tasks that await its own;
-    ``contexts`` are those of the call it serves: who cancels that frees its caller.
-    """
-
-    place: Place
-    handles: list[Any]
-    kin: list[Task] = field(default_factory=list)
-    contexts: list[Any] = field(default_factory=list)
-    ways_out: dict[object, WayOut] = field(default_factory=dict)
-    until: float | None = None
-    doubt: str = ""
-    interruptible: bool = False
-
-    def add(self, text: str, party: PartyName | None = None, by: object = None) -> None:
-        """One way out more, ``by`` somebody, once; beyond the bound there is doubt, and only open ones are kept."""
-        key = party or by or text
-        if key in self.ways_out or len(self.ways_out) < WAYS_OUT_MAX or party is None:
-            self.ways_out.setdefault(key, WayOut(text=text, party=party))
-        else:
-            self.doubt = self.doubt or f"more than {WAYS_OUT_MAX} parties may end its wait"
-
-    def end_at(self, when: float) -> None:
-        """The wait ends at ``when`` at the latest."""
-        self.until = when if self.until is None else min(self.until, when)
 
 
 class Search:
@@ -271,7 +238,7 @@ class Search:
                 one.end_at(self._now + actor.when - compat.time_of(actor.loop))
             elif actor.party is not None and actor.party == one.place.party:
                 continue  # what its own wait holds up
-            elif not (any(handle is actor.of for handle in one.handles) or _is_bound(actor, one.place, self._places)):
+            elif not (any(handle is actor.of for handle in one.handles) or is_bound(actor.of, one.place, self._places)):
                 self._add_going(actor, one)
 
     def _add_going(self, actor: Actor, one: Found) -> None:
@@ -397,33 +364,6 @@ def _is(actor: Actor, place: Place) -> bool:
     if place.task is None:
         return actor.of is not None and actor.of == place.ident
     return actor.of is place.task or (place.ident != 0 and actor.of == place.ident)
-
-
-def _is_bound(actor: Actor, place: Place, places: Places) -> bool:
-    """Whether a task goes on only once the task at ``place`` has ended."""
-    if place.task is None or not compat.is_task(actor.of):
-        return False
-    todo, seen = [actor.of], {actor.of}
-    while todo:
-        bound = _bound_to(todo.pop(), places)
-        if place.task in bound:
-            return True
-        more = [task for task in bound if compat.is_task(task) and task not in seen]
-        seen.update(more)
-        todo += more
-    return False
-
-
-def _bound_to(task: Task, places: Places) -> tuple[Any, ...]:
-    future = blocking_future(task)
-    if future is None:
-        return ()
-    awaited = read(task, future, places.coroutine_of(task))
-    if awaited is None or awaited.until is not None or not (awaited.needs_all or len(awaited.futures) == 1):
-        return ()
-    if awaited.shielded:  # once it is cancelled it goes on before these do
-        return ()
-    return awaited.futures
 
 
 def _alarm() -> str:
