@@ -14,6 +14,7 @@ from detector.commands.shared.connection import Endpoint, detector_option, detec
 from detector.commands.shared.output import FORMS, Output, print_data, print_names
 from detector.commands.shared.render import console, escape, holds_text, listed, print_verdict, styled, table
 from detector.commands.shared.run import CommandError
+from detector.core.counting import counted
 from detector.core.document.reader import parse_document
 from detector.core.snapshot import Snapshot
 from detector.core.times import duration, local_time
@@ -83,7 +84,7 @@ def _print_snapshot(answer: pb.GetSnapshotResponse, snapshot: Snapshot) -> None:
     summary, ref = answer.summary, answer.summary.ref
     out.print(
         f"snapshot {ref.id}: {escape(summary.outcome)}, began {local_time(ref.begun)}, trigger: {escape(summary.begun_by)}, "
-        f"took {duration(ref.ended - ref.begun)}, {ref.members} members"
+        f"took {duration(ref.ended - ref.begun)}, {counted(ref.members, 'member')}"
     )
     if summary.missing:
         out.print(f"  [yellow]missing: {escape(listed(summary.missing))}[/]")

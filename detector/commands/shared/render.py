@@ -12,6 +12,7 @@ from rich import markup
 from rich.console import Console
 from rich.table import Table
 
+from detector.core.counting import counted
 from detector.core.times import duration, local_time
 from detector.ops.text import printable, printable_json
 from stilltrue.model import Holds, Verdict
@@ -96,7 +97,7 @@ def _remaining_parts(verdict: Verdict) -> list[tuple[str, Sequence[str]]]:
 
 def _snapshot_line(verdict: Verdict) -> str:
     ref = verdict.snapshot
-    parts = [f"snapshot {ref.id}", f"scope {ref.scope}", f"{ref.members} members"]
+    parts = [f"snapshot {ref.id}", f"scope {ref.scope}", counted(ref.members, "member")]
     if ref.begun is not None and ref.ended is not None:
         parts.append(f"began {local_time(ref.begun)}, took {duration(ref.ended - ref.begun)}")
     return ", ".join(parts)
