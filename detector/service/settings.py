@@ -167,6 +167,8 @@ class Settings:
     members_max: int = _bounded(10_000, 1, 1_000_000, "processes connected at once")
     report_bytes_max: int = _bounded(16 * 2**20, 1024, 2**30, "size of one report")
     report_entries_max: int = _bounded(50_000, 1, 10**7, "waits and calls in one report")
+    reports_bytes_max: int = _bounded(2**27, 1024, 2**40, "size of all members' newest reports together")
+    reports_entries_max: int = _bounded(1_000_000, 1, 10**9, "waits and calls in all members' newest reports together")
     asks_max: int = _bounded(1000, 1, 100_000, "questions waiting for an answer at once")
     asks_per_connection_max: int = _bounded(200, 1, 100_000, "questions of one connection waiting for an answer at once")
     watchers_per_connection_max: int = _bounded(20, 1, 100_000, "watches of one connection at once")

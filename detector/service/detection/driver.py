@@ -62,7 +62,11 @@ class Driver:
     ) -> None:
         """``snapshot_store`` says which snapshot id is the first that was never given; ``put``: see ``RemoteAssembly``."""
         self.roster = Roster(
-            lease_seconds=settings.lease_seconds, members_max=settings.members_max, forget_seconds=settings.forget_seconds
+            lease_seconds=settings.lease_seconds,
+            members_max=settings.members_max,
+            forget_seconds=settings.forget_seconds,
+            reports_bytes_max=settings.reports_bytes_max,
+            reports_entries_max=settings.reports_entries_max,
         )
         self._membership = Membership(self.roster, settings)
         self.expected = self._membership.expected

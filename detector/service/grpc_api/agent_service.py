@@ -39,7 +39,9 @@ from detector.service.grpc_api.report_checks import (
     check_bytes,
     check_entries,
     check_owner,
+    check_share,
     check_weight,
+    entries_of,
     not_a_request,
 )
 from detector.service.grpc_api.report_reader import ReportBytes, ReportReader, check_moments, check_times, split
@@ -234,9 +236,12 @@ class AgentServicer:
         report = reader.again(found)
         if report is not None:
             check_moments("cut_at", (report.cut_at,))
+            fits = self._driver.roster.accepts_again(member.name)
+            check_share(fits, self._settings.reports_entries_max, "entries (--reports-entries-max; see --reports-bytes-max)")
             self._driver.reported(member, report)
             return
         self._driver.heard(member)
+        self._check_bytes(member, size)
         await self._news.turn()
         if (message := await self._apart(size, partial(self._message, found))) is not None:
             await self._take_report(member, message, reader, found, size)
@@ -292,9 +297,16 @@ class AgentServicer:
         self, member: Member, message: snapshot_pb.Report, reader: ReportReader, found: ReportBytes | None, size: int
     ) -> None:
         check_entries(message, self._settings.report_entries_max)
+        self._check_bytes(member, size)
+        fits = self._driver.roster.accepts_entries(member.name, entries_of(message))
+        check_share(fits, self._settings.reports_entries_max, "entries (--reports-entries-max)")
         report = await self._apart(size, partial(_decoded, message, reader, found))
         check_owner(report, member.process)
         self._driver.reported(member, report)
+
+    def _check_bytes(self, member: Member, size: int) -> None:
+        fits = self._driver.roster.accepts_bytes(member.name, size)
+        check_share(fits, self._settings.reports_bytes_max, "bytes (--reports-bytes-max)")
 
     def _is_useless(self, member: Member, report: snapshot_pb.Report | ReportBytes) -> bool:
         process = report.process_id() if isinstance(report, ReportBytes) else report.process

@@ -40,6 +40,19 @@ def check_weight(data: bytes, message: type[Message], entries_max: int) -> None:
         raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{text} (--report-entries-max)", "oversized")
 
 
+def check_share(fits: bool, most: int, what: str) -> None:
+    """Refuse a report that leaves the others too little; ``what``: of which bound, with its flag."""
+    if not fits:
+        text = f"the reports of all members may have {most} {what}, and this one has more than its share of it"
+        raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, text, "oversized_together")
+
+
+def entries_of(report: pb.Report) -> int:
+    """How much a report says."""
+    lists = (report.waits, report.made, report.served, report.pools, report.holds, report.sent_over, report.held_up)
+    return sum(map(len, lists))
+
+
 def check_entries(report: pb.Report, most: int) -> None:
     """Refuse a report that says too much."""
     calls = len(report.waits) + len(report.made) + len(report.served)

@@ -17,6 +17,7 @@ from detector.service.detection.membership.colour_budget import AHEAD_MAX, Colou
 from detector.service.grpc_api import report_reader
 from detector.service.grpc_api.agent_service import HELLO_BYTES_MAX
 from detector.service.grpc_api.agent_stream import MESSAGES_BURST, MESSAGES_PER_SECOND, Pace
+from detector.service.settings import flag
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import Pool, Report, ServedCall
 from stilltrue.protocol.wire.report import report_from_wire, report_to_wire
@@ -82,6 +83,32 @@ async def test_a_report_has_a_bounded_number_of_entries(start_detector: Any, pro
         async with asyncio.timeout(5):
             await big.ended.wait()
         assert (big.status, "--report-entries-max" in big.details) == (grpc.StatusCode.RESOURCE_EXHAUSTED, True)
+
+
+@pytest.mark.parametrize("bound", [{"reports_entries_max": 40}, {"reports_bytes_max": 4000}])
+async def test_many_agents_at_their_own_bounds_leave_the_others_theirs(
+    bound: dict[str, int], start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    """Each of them says as much as one may; beyond a bound on all, those with more than their share are refused."""
+    a, b, hogs = process("a"), process("b"), [process(f"hog{number}") for number in range(4)]
+    deadlock(a, b)
+    for hog in hogs:
+        many = tuple(ServedCall(party=PartyName(f"{hog.id.instance}/{'x' * 100}{n}"), method="/m") for n in range(20))
+        hog.change = lambda report, many=many: replace(report, served=many)
+    async with start_detector(tmp_path, report_entries_max=20, **bound) as detector:
+        await detector.join(*hogs)
+        await detector.join(a, b)
+        async with asyncio.timeout(10):
+            while sum(hog.ended.is_set() for hog in hogs) < 2:
+                await detector.ask()
+        refused = [hog for hog in hogs if hog.ended.is_set()]
+        assert {hog.status for hog in refused} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+        assert all(flag(next(iter(bound))) in hog.details for hog in refused)
+        async with asyncio.timeout(10):
+            while (await detector.ask()).holds != TRUE:
+                await asyncio.sleep(0.05)
+        assert not a.ended.is_set()
+        assert not b.ended.is_set()
 
 
 async def test_a_report_that_is_refused_is_not_decoded(

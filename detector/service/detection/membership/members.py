@@ -11,21 +11,27 @@ Rules:
 5. A name is bound to the first certificate that used it: while it is a member, an agent whose certificate has none of
    those names is refused, whatever its incarnation. Without certificates nothing is bound.
 6. Beyond ``members_max`` the member that was lost first is forgotten; while none is lost, no new process is admitted.
+7. The newest reports of all members are bounded together. Beyond it those of lost members are dropped; then who says more than
+   an equal share is refused.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
 from detector.core.look.verification import AskLook
+from detector.service.detection.membership.shares import Shares
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.cure import CureRequest
 from stilltrue.protocol.look import LookRequest
 from stilltrue.protocol.report import Report
+
+NO_BOUND = sys.maxsize
 
 
 class Stream(Protocol):
@@ -200,12 +206,22 @@ class Member:
 class Roster:
     """The members by name."""
 
-    def __init__(self, *, lease_seconds: float, members_max: int, forget_seconds: float = math.inf) -> None:
-        """``members_max``: the bound of rule 6."""
+    def __init__(
+        self,
+        *,
+        lease_seconds: float,
+        members_max: int,
+        forget_seconds: float = math.inf,
+        reports_bytes_max: int = NO_BOUND,
+        reports_entries_max: int = NO_BOUND,
+    ) -> None:
+        """``members_max``: the bound of rule 6; ``reports_...``: those of rule 7."""
         self._lease_seconds = lease_seconds
         self._forget_seconds = forget_seconds
         self._members_max = members_max
         self._members: dict[ProcessName, Member] = {}
+        self._report_bytes = Shares(reports_bytes_max)
+        self._report_entries = Shares(reports_entries_max)
 
     def __len__(self) -> int:
         return len(self._members)
@@ -262,7 +278,32 @@ class Roster:
         if not self.is_member(member):
             return False
         del self._members[member.name]
+        self._give_back(member.name)
         return True
+
+    def accepts_bytes(self, name: ProcessName, amount: int) -> bool:
+        """Rule 7: whether a member's next report may have so many bytes; then they are its share."""
+        return self._takes(self._report_bytes, name, amount)
+
+    def accepts_entries(self, name: ProcessName, amount: int) -> bool:
+        """The same for its waits, calls and all else that it lists."""
+        return self._takes(self._report_entries, name, amount)
+
+    def accepts_again(self, name: ProcessName) -> bool:
+        """The same for a report that says what the last one said."""
+        return self._report_bytes.keep(name) and self._report_entries.keep(name)
+
+    def _takes(self, shares: Shares, name: ProcessName, amount: int) -> bool:
+        if shares.take(name, amount):
+            return True
+        for member in self._lost():
+            member.report = None
+            self._give_back(member.name)
+        return shares.take(name, amount)
+
+    def _give_back(self, name: ProcessName) -> None:
+        self._report_bytes.give_back(name)
+        self._report_entries.give_back(name)
 
     def lapsed(self, now: float) -> list[Member]:
         """The members whose lease has expired and that are not lost yet, by name."""

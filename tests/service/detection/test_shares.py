@@ -1,0 +1,56 @@
+"""A bound on all members together: who has no more than an equal share is always taken."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from detector.service.detection.membership.members import Member, Roster
+from detector.service.detection.membership.shares import Shares
+from stilltrue.model import ProcessId, ProcessName, SnapshotId
+
+NAMES = [ProcessName(f"p{number}") for number in range(5)]
+
+
+def member(name: ProcessName) -> Member:
+    return Member(
+        process=ProcessId(service="s", instance=name, incarnation=1), labels={}, agent="", reactive=False, connected_at=0.0,
+        heard_at=0.0, colour=SnapshotId(0), stream=None,
+    )  # fmt: skip
+
+
+@given(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 150))))
+def test_who_has_its_share_is_taken_and_all_together_come_back_to_the_bound(steps: list[tuple[ProcessName, int]]) -> None:
+    shares, has = Shares(100), dict[ProcessName, int]()
+    for name, amount in steps:
+        taken = shares.take(name, amount)
+        assert taken or amount > 100 // len({*has, name})
+        if taken:
+            has[name] = amount
+        assert taken or sum(has.values()) - has.get(name, 0) + amount > 100
+    for name in list(has):
+        if not shares.keep(name):
+            shares.give_back(name)
+            del has[name]
+    assert sum(has.values()) <= 100
+
+
+def test_what_a_member_had_is_free_once_it_has_left() -> None:
+    roster = Roster(lease_seconds=1.0, members_max=10, reports_entries_max=100)
+    first, second = (member(name) for name in NAMES[:2])
+    roster.admit(first)
+    roster.admit(second)
+    assert roster.accepts_entries(first.name, 90)
+    assert not roster.accepts_entries(second.name, 60)
+    roster.remove(first)
+    assert roster.accepts_entries(second.name, 60)
+
+
+def test_what_lost_members_said_is_dropped_before_anybody_is_refused() -> None:
+    roster = Roster(lease_seconds=1.0, members_max=10, reports_bytes_max=100)
+    first, second = (member(name) for name in NAMES[:2])
+    roster.admit(first)
+    roster.admit(second)
+    assert roster.accepts_bytes(first.name, 90)
+    first.lost_at = 5.0
+    assert roster.accepts_bytes(second.name, 60)
