@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from detector.service.detection.membership.members import Member, Roster
@@ -19,6 +19,7 @@ def member(name: ProcessName) -> Member:
     )  # fmt: skip
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 150))))
 def test_who_has_its_share_is_taken_and_all_together_come_back_to_the_bound(steps: list[tuple[ProcessName, int]]) -> None:
     shares, has = Shares(100), dict[ProcessName, int]()
