@@ -396,11 +396,12 @@ def test_the_pure_modules_load_without_grpc() -> None:
     subprocess.run([sys.executable, "-c", script], check=True, timeout=30)
 
 
-def test_protobuf_and_the_second_look_are_loaded_when_an_agent_is_made_and_not_with_its_name() -> None:
+def test_protobuf_and_what_observes_are_loaded_when_an_agent_is_made_and_not_with_its_name() -> None:
     script = """
 import sys, grpc
 within = "stilltrue.runtime"
 without = {"google.protobuf", "stilltrue.v1.agent_pb2", f"{within}.membership.connection", f"{within}.look.looker"}
+without |= {f"{within}.introspection.observation", f"{within}.seen.registry", f"{within}.cure.aborter"}
 from stilltrue import Agent
 assert not without & set(sys.modules), without & set(sys.modules)
 Agent("a", instance="a", detector="127.0.0.1:1")

@@ -40,12 +40,10 @@ from stilltrue.protocol.step import Step, checked
 from stilltrue.runtime.calls.pool import record_pool
 from stilltrue.runtime.calls.service_config import Options, service_config_of
 from stilltrue.runtime.compat import options_of
-from stilltrue.runtime.cure.aborter import Aborter
 from stilltrue.runtime.declared.answering import Answering, Answers
 from stilltrue.runtime.declared.atomic import atomic
 from stilltrue.runtime.declared.declared_waits import holding, waiting_for
 from stilltrue.runtime.greenlets import would_be_held_up
-from stilltrue.runtime.introspection.observation import Observer
 from stilltrue.runtime.introspection.sight import Sight
 from stilltrue.runtime.membership import hooks
 from stilltrue.runtime.membership.goodbye import say_goodbye_in_children
@@ -54,7 +52,6 @@ from stilltrue.runtime.owned_shares import OwnedShares
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.session import Session
-from stilltrue.runtime.transport.transport import Transport
 from stilltrue.settings import SettingRefusedError, Settings, read_settings
 from stilltrue.sync import locks
 from stilltrue.sync.channel import RecordedChannel
@@ -62,8 +59,10 @@ from stilltrue.sync.server import RecordedServer
 
 if TYPE_CHECKING:
     from stilltrue.protocol.stacks import StacksFound
+    from stilltrue.runtime.introspection.observation import Observer
     from stilltrue.runtime.look.looker import Looker
     from stilltrue.runtime.membership.connection import Connection
+    from stilltrue.runtime.transport.transport import Transport
 
 _LOGGER = logging.getLogger("stilltrue")
 FORK_SECONDS_MAX = 0.5
@@ -102,6 +101,8 @@ class Agent:
         self._connect = _loaded("stilltrue.runtime.membership.connection").Connection
         self._make_looker = _loaded("stilltrue.runtime.look.looker").Looker
         self._make_stacks = _loaded("stilltrue.runtime.look.stacks").Stacks
+        self._make_aborter = _loaded("stilltrue.runtime.cure.aborter").Aborter
+        self._make_observer = _loaded("stilltrue.runtime.introspection.observation").Observer
         self._lifecycle = threading.Lock()
         self._pid = os.getpid()
         self._connection: Connection | None = None
@@ -116,7 +117,7 @@ class Agent:
         excluded = self.settings.excluded_methods
         self._session = Session(self.live, self.parties, self.settings.enabled, excluded, self._owned)
         self.sight = Sight(self.live)
-        self.transport = Transport(self._session, self.sight)
+        self.transport: Transport = _loaded("stilltrue.runtime.transport.transport").Transport(self._session, self.sight)
         self._pools = 0
         self._look: Callable[[LookRequest], Look] | None = None
         self._for_threads = ForThreads(self._session)
@@ -350,7 +351,8 @@ class Agent:
         """Aborts calls when an operator asks for it; None where the process does not allow that."""
         if not self.settings.allow_cure or self._look is not None:
             return None
-        return Aborter(self.live, self.parties, self.looker().in_force).cure
+        cure: Callable[[CureRequest], Cured] = self._make_aborter(self.live, self.parties, self.looker().in_force).cure
+        return cure
 
     def _identify(self, instance: str) -> ProcessId:
         return ProcessId(
@@ -362,7 +364,7 @@ class Agent:
     def _begin(self) -> Recorder:
         settings = self.settings
         is_stopping = lambda: any(server.is_stopping() for server in list(self.sight.servers))  # noqa: E731 - read at each cut
-        self._observer = Observer(self.parties, is_stopping, self._answers.holds, self._owned)
+        self._observer: Observer = self._make_observer(self.parties, is_stopping, self._answers.holds, self._owned)
         return Recorder(
             process=self._process,
             reactive=settings.reactive,
