@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
+import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from multiprocessing import get_context
 from typing import Any
 
 import grpc
@@ -66,7 +69,7 @@ def leaves(gate: Gate) -> Iterator[Leaves]:
 
 
 def to_come(agent: Agent) -> tuple[str, ...]:
-    words = ("executor", "SIGVTALRM", "child process")
+    words = ("executor", "SIGVTALRM", "child process", "scheduled on an event loop")
     found = agent.looker().look(LookRequest(snapshot=SnapshotId(1), activity=True)).unaccounted
     return tuple(text for text in found if any(word in text for word in words))
 
@@ -106,6 +109,93 @@ def test_an_alarm_that_was_set_before_the_first_call_is_covered(alone: Callable[
         stub: Any = channel.unary_unary("/s/Place")
         stub(b"")
         assert to_come(front) == ()
+
+
+@pytest.mark.parametrize(("callback", "says"), [(echoes, ["echoes"]), (None, [])])
+@pytest.mark.parametrize("kind", ["pool", "executor"])
+def test_what_is_called_with_the_results_of_processes_is_work_to_come(
+    alone: Callable[..., Agent], kind: str, callback: Any, says: list[str]
+) -> None:
+    front = alone("front")
+    spawn = get_context("spawn")
+    pool: Any = spawn.Pool(1) if kind == "pool" else ProcessPoolExecutor(1, mp_context=spawn)
+    reading, writing = spawn.Pipe()  # the item reads, until the test writes
+
+    def place(request: bytes, context: Any) -> bytes:
+        if request and kind == "pool":
+            pool.apply_async(reading.recv, callback=callback)
+        elif request:
+            item = pool.submit(reading.recv)
+            if callback is not None:
+                item.add_done_callback(callback)
+        return request
+
+    with serving(front, Place=place) as address, grpc.insecure_channel(address) as channel:
+        stub: Any = channel.unary_unary("/s/Place")
+        stub(b"")
+        assert to_come(front) == ()
+        stub(b"x")
+        assert [text.partition(",")[0] for text in to_come(front)] == says
+    writing.send(b"")
+    if kind == "pool":
+        pool.close()
+        pool.join()
+    else:
+        pool.shutdown()
+
+
+class Ticking:
+    """Something of the application's on a loop in a thread: it calls itself anew."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+
+    def tick(self) -> None:
+        self.loop.call_later(0.01, self.tick)
+
+    def later(self) -> None:
+        self.loop.call_later(PATIENCE_SECONDS, echo, b"", None)
+
+    def do(self, what: Callable[[], None]) -> None:
+        done = threading.Event()
+
+        def run() -> None:
+            what()
+            done.set()
+
+        self.loop.call_soon_threadsafe(run)
+        assert done.wait(PATIENCE_SECONDS)
+
+    def close(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+
+def test_a_timer_that_a_handler_has_had_set_on_a_loop_is_work_to_come(alone: Callable[..., Agent]) -> None:
+    front, ticking = alone("front"), Ticking()
+    ticking.do(ticking.tick)
+
+    def place(request: bytes, context: Any) -> bytes:
+        if request:
+            ticking.do(ticking.later)
+        return request
+
+    def said() -> list[str]:
+        return [text for text in to_come(front) if "run" not in text.partition(",")[0]]
+
+    try:
+        with serving(front, Place=place) as address, grpc.insecure_channel(address) as channel:
+            stub: Any = channel.unary_unary("/s/Place")
+            stub(b"")
+            time.sleep(0.05)
+            assert said() == []
+            stub(b"x")
+            assert [text.partition(",")[0] for text in said()] == ["echo"]
+    finally:
+        ticking.close()
 
 
 class Child(asyncio.SubprocessProtocol):

@@ -164,6 +164,13 @@ def tasks_of_all_loops() -> list[Task]:
     return [task for loop in loops for task in tasks_of(loop) or ()]
 
 
+def codes_scheduled() -> frozenset[CodeType]:
+    """The code of what all loops that run have scheduled."""
+    loops = {loop for frames in frames_of_threads().values() for one in frames if (loop := loop_in(one)) is not None}
+    codes = (called_in(called_by(handle)[0])[0] for loop in loops for handle in handles_of(loop) or ())
+    return frozenset(code for code in codes if code is not None)
+
+
 _BY_LOOP = getattr(asyncio.tasks, "_current_tasks", None)
 current_task_of: Callable[[asyncio.AbstractEventLoop], Task | None] = (
     _BY_LOOP.get if isinstance(asyncio.current_task, FunctionType) and isinstance(_BY_LOOP, dict) else asyncio.current_task

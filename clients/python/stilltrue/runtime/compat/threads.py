@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import _base, thread
+from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
@@ -27,7 +28,12 @@ _RESULTS = frozenset({_base.Future.result.__code__, _base.Future.exception.__cod
 _EVENT_WAIT: CodeType = threading.Event.wait.__code__
 _SEVERAL = frozenset({_base.wait.__code__, _base.as_completed.__code__})
 _ITEM_RUN: CodeType = thread._WorkItem.run.__code__  # noqa: SLF001 - what an executor's worker runs
-_EXECUTOR_FILE = thread.__file__
+_STDLIB = Path(threading.__file__).parent
+_PROCESSES = (_STDLIB / "concurrent" / "futures" / "process.py", _STDLIB / "multiprocessing" / "pool.py")
+_EXECUTOR_FILES = frozenset({thread.__file__, *map(str, _PROCESSES)})
+"""Where items are run or received; that of processes need not be loaded."""
+_POOL_RECEIVES = "Pool._handle_results"
+_EXECUTOR_RECEIVES = "_ExecutorManagerThread.run"
 _OF_THREAD = 6
 """In the system's number of a clock: the processor time of one thread (CPUCLOCK_SCHED, CPUCLOCK_PERTHREAD)."""
 SCHED_FILE = sched.__file__
@@ -61,8 +67,8 @@ def is_future_code(code: CodeType) -> bool:
 
 
 def is_executor_code(code: CodeType) -> bool:
-    """Whether this is the code of an executor's worker."""
-    return code.co_filename == _EXECUTOR_FILE
+    """Whether this is the code of an executor's or pool's worker, or of the thread that receives what its processes send."""
+    return code.co_filename in _EXECUTOR_FILES
 
 
 def alarms() -> dict[int, float]:
@@ -201,6 +207,19 @@ def callbacks_of_item(future: Any) -> tuple[Any, ...]:
     """What is called at the end of an executor's item, but for asyncio's own callbacks."""
     found = list(getattr(future, "_done_callbacks", None) or ())
     return tuple(one for one in found if getattr(one, "__qualname__", "") != "_chain_future.<locals>._call_set_state")
+
+
+def called_with_results(frame: FrameType) -> tuple[Any, ...]:
+    """What will be called here when a pool's items are done, of multiprocessing or of ``ProcessPoolExecutor``."""
+    code, names = frame.f_code, variables_of(frame) if frame.f_code.co_filename in _EXECUTOR_FILES else {}
+    if code.co_qualname == _POOL_RECEIVES:
+        items = list((names.get("cache") or {}).values())
+        found = (getattr(one, name, None) for one in items for name in ("_callback", "_error_callback"))
+        return tuple(one for one in found if one is not None)
+    if code.co_qualname == _EXECUTOR_RECEIVES:
+        work = list((getattr(names.get("self"), "pending_work_items", None) or {}).values())
+        return tuple(callback for one in work for callback in callbacks_of_item(one.future))
+    return ()
 
 
 def source_of(future: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from types import CodeType
 from weakref import ref
 
 from stilltrue.runtime import compat
@@ -13,6 +14,7 @@ from stilltrue.runtime import compat
 class Word:
     """It covers the ``threads`` (native ids) and ``tasks`` that existed at ``since`` (epoch), and the ``alarms`` that were set.
 
+    ``scheduled``: the code of what event loops had scheduled, which may schedule itself anew.
     ``waiting``: the threads (identities) and tasks that were waiting then, and where. One woken since acts on what came.
     """
 
@@ -20,6 +22,7 @@ class Word:
     threads: frozenset[int]
     tasks: frozenset[ref[compat.Task]] = frozenset()
     alarms: frozenset[int] = frozenset()
+    scheduled: frozenset[CodeType] = frozenset()
     waiting: Mapping[int, compat.Where] = field(default_factory=dict)
     waiting_tasks: Mapping[ref[compat.Task], compat.Where] = field(default_factory=dict)
 
@@ -33,4 +36,5 @@ def word_of_first_call(now: float) -> Word:
 def word_of_idle(now: float) -> Word:
     """The declaration that ``idle()`` makes."""
     tasks = frozenset(map(ref, compat.tasks_of_all_loops()))
-    return Word(since=now, threads=compat.native_ids(), tasks=tasks, alarms=frozenset(compat.alarms()))
+    alarms = frozenset(compat.alarms())
+    return Word(since=now, threads=compat.native_ids(), tasks=tasks, alarms=alarms, scheduled=compat.codes_scheduled())

@@ -9,7 +9,8 @@ Rules:
 3. A thread that was started since is at work unless it waits with no timeout of its own; so is one that waited for others
    at the first call, and has been woken, and a task likewise: on a queue, say, that handlers feed.
 4. A task or timer whose context comes from a handler that has ended was left behind by it. A task of the application's that
-   was started since, by nobody known, is at work unless it waits until somebody else acts.
+   was started since, by nobody known, is at work unless it waits until somebody else acts; and a timer or callback counts whose
+   code was not scheduled before (one that was may schedule itself anew). A library of HTTP closes idle connections so.
 5. What executors, child processes and alarms will call later counts as well (:mod:`~stilltrue.runtime.look.to_come`).
 """
 
@@ -25,10 +26,10 @@ from stilltrue.protocol.ledger import ServerCall
 from stilltrue.runtime import compat
 from stilltrue.runtime.declared.word import Word
 from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
-from stilltrue.runtime.introspection.origins import is_application, is_ours, position_of
+from stilltrue.runtime.introspection.origins import is_application, is_of_http, is_ours, position_of
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import Task
-from stilltrue.runtime.look.to_come import of_alarms, of_children, of_items
+from stilltrue.runtime.look.to_come import of_alarms, of_children, of_items, of_results
 from stilltrue.runtime.parties import Root
 from stilltrue.runtime.session import LEFT_OUT
 
@@ -69,6 +70,7 @@ def _threads(places: Places, served: set[int], covered: Word | None) -> Iterator
             if compat.is_timer_thread(thread, place.frames) and _is_young(thread, covered):
                 yield f"thread {name}, a timer that was set since it said that it is idle, or since the first call"
             yield from of_items(place)
+            yield from of_results(place)
             yield from of_children(place) if _is_young(thread, covered) else ()
             continue
         how = _how_it_acts(place, served)
@@ -88,7 +90,7 @@ def _how_it_acts(place: Place, served: set[int]) -> str | None:
             return ""
         if compat.is_grpc(frame.f_code.co_filename):
             return "a callback of gRPC's"
-        if compat.is_executor_code(frame.f_code):
+        if compat.is_executor_code(frame.f_code) and place.ident != threading.main_thread().ident:  # that of a worker process
             return "at work for an executor"
     return None
 
@@ -134,7 +136,7 @@ def _on_loops(places: Places, served: set[int], covered: Word | None) -> Iterato
             yield "an event loop whose timers and tasks cannot be read"
             continue
         yield from _tasks(places, tasks, served, covered)
-        yield from _handles(places, handles, served)
+        yield from _handles(places, handles, served, covered)
         frame = None if compat.current_task_of(loop) is not None else _called_by_loop(frames_of_threads().get(ident, []))
         if frame is not None and compat.current_task_of(loop) is None:
             yield f"a callback of an event loop: {position_of(frame)}"
@@ -176,13 +178,26 @@ def _is_at_work_since(places: Places, task: Task, covered: Word | None) -> bool:
     return by_nobody and code is not None and _is_of_application(code)
 
 
-def _handles(places: Places, handles: list[asyncio.Handle], served: set[int]) -> Iterator[str]:
+def _handles(places: Places, handles: list[asyncio.Handle], served: set[int], covered: Word | None) -> Iterator[str]:
     for handle in handles:
         callback, _ = compat.called_by(handle)
-        root = None if compat.is_of_a_task(callback) else _left_behind(places, handle, served)
         code, _, _ = compat.called_in(callback)
-        if root is not None and not (code is not None and is_ours(code)):
+        if compat.is_of_a_task(callback) or (code is not None and is_ours(code)):
+            continue
+        root = _left_behind(places, handle, served)
+        if root is not None:
             yield f"{compat.name_of(callback)}, scheduled by {root.party}"
+        elif code is not None and _is_new_on_loop(places, handle, code, covered):
+            yield f"{compat.name_of(callback)}, scheduled on an event loop since the first call"
+
+
+def _is_new_on_loop(places: Places, handle: asyncio.Handle, code: CodeType, covered: Word | None) -> bool:
+    """Whether the application has scheduled something since that was not scheduled before, by nobody known (rule 4)."""
+    context = compat.context_of(handle)
+    by_nobody = context is None or context.get(places.root) is None
+    if covered is None or not by_nobody:
+        return False
+    return _is_of_application(code) and not is_of_http(code) and code not in covered.scheduled
 
 
 def _left_behind(places: Places, thing: object, served: set[int]) -> Root | None:

@@ -4,7 +4,8 @@ Rules:
 
 1. At the end of an executor's item its callbacks are called, and the items that are queued behind it run.
 2. When a child process ends or writes, its protocol is told; asyncio's thread that waits for it was started since.
-3. When an alarm goes off that was set since, its signal's handler is called, or the event loop's.
+3. When a pool's processes have done an item, its callbacks are called.
+4. When an alarm goes off that was set since, its signal's handler is called, or the event loop's.
 """
 
 from __future__ import annotations
@@ -46,8 +47,15 @@ def of_children(place: Place) -> Iterator[str]:
                 yield from (f"{method.__qualname__}, which is told of a child process" for method in told)
 
 
+def of_results(place: Place) -> Iterator[str]:
+    """Rule 3, of the thread that receives what the processes send."""
+    for frame in place.frames:
+        for callback in filter(_is_own, compat.called_with_results(frame)):
+            yield f"{compat.name_of(callback)}, which is called at the end of an item of an executor's processes"
+
+
 def of_alarms(places: Places, covered: Word | None) -> Iterator[str]:
-    """Rule 3."""
+    """Rule 4."""
     handlers = [compat.signal_handlers_of(loop) for loop in places.loop_threads.values()]
     for timer, seconds in compat.alarms().items():
         if covered is not None and timer in covered.alarms:
