@@ -40,14 +40,7 @@ class TokenLost:
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """TRUE when the sum is too small, with who holds how much."""
-        amount = amount_of(snapshot, self._fact)
-        if not amount.declared or amount.odd:
-            return _no_answer(self.name, snapshot, self._fact, amount)
-        short = amount.total < self._expected and not math.isclose(amount.total, self._expected)
-        if short and snapshot.missing:
-            return depends_on_missing(self.name, snapshot, _sum(amount, self._fact, self._expected))
-        holds = Holds.TRUE if short else Holds.FALSE
-        return process_verdict(self.name, snapshot, holds, "sum", _sum(amount, self._fact, self._expected), amount.holders)
+        return _judged(self.name, snapshot, self._fact, self._expected, too_much=False)
 
 
 class TokenDuplicated:
@@ -74,14 +67,20 @@ class TokenDuplicated:
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """TRUE when the sum is too large, with who holds how much."""
-        amount = amount_of(snapshot, self._fact)
-        if not amount.declared or amount.odd:
-            return _no_answer(self.name, snapshot, self._fact, amount)
-        over = amount.total > self._expected and not math.isclose(amount.total, self._expected)
-        if not over and snapshot.missing:
-            return depends_on_missing(self.name, snapshot, _sum(amount, self._fact, self._expected))
-        holds = Holds.TRUE if over else Holds.FALSE
-        return process_verdict(self.name, snapshot, holds, "sum", _sum(amount, self._fact, self._expected), amount.holders)
+        return _judged(self.name, snapshot, self._fact, self._expected, too_much=True)
+
+
+def _judged(name: str, snapshot: Snapshot, fact: str, expected: float, *, too_much: bool) -> Verdict:
+    """Whether there is ``too_much``, or else too little. Missing members can only add to the total."""
+    amount = amount_of(snapshot, fact)
+    if not amount.declared or amount.odd:
+        return _no_answer(name, snapshot, fact, amount)
+    beyond = amount.total > expected if too_much else amount.total < expected
+    wrong = beyond and not math.isclose(amount.total, expected)
+    if snapshot.missing and wrong is not too_much:
+        return depends_on_missing(name, snapshot, _sum(amount, fact, expected))
+    holds = Holds.TRUE if wrong else Holds.FALSE
+    return process_verdict(name, snapshot, holds, "sum", _sum(amount, fact, expected), amount.holders)
 
 
 def _checked(expected: float) -> float:

@@ -13,28 +13,17 @@ import statistics
 import sys
 import time
 from collections.abc import AsyncIterator
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from types import ModuleType
 
 import grpc
 import grpc.aio
 import pytest
 
 from stilltrue.v1 import detector_pb2, detector_pb2_grpc, snapshot_pb2
+from tests.service import conftest as fakes
 
 AGENTS = int(os.environ.get("STILLTRUE_BENCH_AGENTS", "100"))
 ROUNDS = 15
-
-
-def fakes() -> ModuleType:
-    path = Path(__file__).parents[1] / "service" / "conftest.py"
-    spec = spec_from_file_location("stilltrue_service_fakes", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @contextlib.asynccontextmanager
@@ -56,7 +45,7 @@ async def detector(data: Path) -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("how", ["ask", "wish"])
 async def test_last_event_to_true(tmp_path: Path, how: str) -> None:
-    played = fakes()
+    played = fakes
     processes = [played.FakeProcess(f"p{index:04}", service="s") for index in range(AGENTS)]
     times = []
     async with detector(tmp_path) as address, grpc.aio.insecure_channel(address) as channel:

@@ -9,7 +9,6 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ import pytest
 
 from detector.cli import cli
 from detector.commands.shared.run import quietly
+from tests.service import conftest as fakes
 
 
 class Ended(NamedTuple):
@@ -104,20 +104,10 @@ async def serving(data: Path, *arguments: str, **values: str) -> AsyncIterator[S
             await process.communicate()
 
 
-def fakes() -> ModuleType:
-    path = Path(__file__).parents[1] / "service" / "conftest.py"
-    spec = spec_from_file_location("stilltrue_service_fakes", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 @pytest.fixture(scope="session")
 def played() -> ModuleType:
     """``FakeProcess`` and ``Deadlock``."""
-    return fakes()
+    return fakes
 
 
 @pytest.fixture
