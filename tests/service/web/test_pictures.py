@@ -7,11 +7,12 @@ import gzip
 import json
 import threading
 import time
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from detector.service.web.api import pictures
+from detector.service.web.api.api import Api
 from detector.service.web.api.pictures import Pictures
 from stilltrue.v1 import detector_pb2 as pb
 
@@ -90,3 +91,21 @@ async def test_who_has_drawn_the_same_shape_gets_no_more_than_the_news(monkeypat
     other = json.loads((await shared.graph(stored(3), shape=first["shape"])).body)
     assert other["nodes"][0]["victim"]
     assert other["shape"] != first["shape"]
+
+
+async def test_the_latest_snapshot_is_shown_with_its_verdicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    unjudged, judged, rejected = stored(7), stored(7), stored(8)
+    judged.verdicts.add(predicate="deadlock")
+    rejected.summary.outcome = "rejected"
+
+    answers = [unjudged, unjudged, judged, rejected]
+
+    class Store:
+        async def snapshot(self, id: int) -> pb.GetSnapshotResponse:
+            assert id == 0
+            return answers.pop(0)
+
+    monkeypatch.setattr(pictures, "graph_of", lambda answer, _: {"verdicts": len(answer.verdicts), "nodes": [], "edges": []})
+    api = Api(driver=cast("Any", None), snapshot_store=cast("Any", Store()), find=cast("Any", None))
+    assert json.loads((await api.document("snapshots/latest/graph")).body)["verdicts"] == 1
+    assert (await api.document("snapshots/latest/graph")) is not None, "a rejected one never has verdicts"

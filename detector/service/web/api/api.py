@@ -45,6 +45,9 @@ EARLIER_MAX = 5
 """Incidents of the same kind that an incident's document lists with their times."""
 PROCESSES_MAX = 50
 """Members of its core that an incident's document describes."""
+JUDGED_STEPS_MAX = 60
+JUDGED_STEP_SECONDS = 0.05
+"""How often, and how many times, it is asked whether the newest snapshot has its verdicts."""
 _KNOWN_MAX = 100_000
 _JSON = "application/json"
 Query = Mapping[str, str]
@@ -224,10 +227,19 @@ class Api:
 
     async def _kept(self, id: str) -> pb.GetSnapshotResponse | None:
         if id == "latest":
-            return await self._snapshot_store.snapshot(0)
+            return await self._latest()
         if not (id.isascii() and id.isdigit() and len(id) < 17):
             raise BadRequestError(f"a snapshot is a number or 'latest', not {id[:40]!r}")
         return await self._find(int(id)) if int(id) else None
+
+    async def _latest(self) -> pb.GetSnapshotResponse | None:
+        """The newest, with its verdicts: right after its end they are still to come, and without them it shows no deadlock."""
+        for _ in range(JUDGED_STEPS_MAX):
+            answer = await self._snapshot_store.snapshot(0)
+            if answer is None or answer.verdicts or answer.summary.outcome == Outcome.REJECTED.value:
+                break
+            await asyncio.sleep(JUDGED_STEP_SECONDS)
+        return answer
 
     async def _all_incidents(self, limit: int = LIMIT_MAX, *, open_only: bool = False) -> list[Incident]:
         return await self._snapshot_store.incidents(limit, self._driver.incidents.open_ones(), open_only=open_only)
