@@ -225,7 +225,7 @@ class Initiator:
     def reported(self, report: Report, now: float) -> list[Effect]:
         """A report came: it serves every pending snapshot in (after, snapshot] (rule 2 of the recorder)."""
         name = report.process.instance
-        self.late(name, report.snapshot, now)
+        self.has_cut(name, report.snapshot, now)
         meant = [pending for pending in self._pending.values() if report.after < pending.id <= report.snapshot]
         if not meant:
             return [Refuse(process=name, reason=Refusal.LATE)]
@@ -247,8 +247,8 @@ class Initiator:
         refusals = [pending.refusal(process) for pending in meant]
         return None if None in refusals else next(iter(refusals), Refusal.LATE)
 
-    def late(self, process: ProcessName, snapshot: SnapshotId, now: float) -> None:
-        """A report came, too late perhaps, but its process has cut for ``snapshot``.
+    def has_cut(self, process: ProcessName, snapshot: SnapshotId, now: float) -> None:
+        """A process has cut for ``snapshot``, though its report may be too late.
 
         It is waited for as the others are from now on (rule 3), if this is the newest snapshot, or not older than one may get.
         """
