@@ -37,13 +37,14 @@ def whole_groups(data: pa.Table, bytes_max: int) -> list[tuple[int, int]]:
 
 
 def spans_of(footer: pq.FileMetaData) -> tuple[Span, ...]:
-    """Joins neighbouring row groups that share a snapshot, or may share one. The first column is the snapshot."""
+    """Joins neighbouring row groups that share a snapshot, or may share one. Other tools write columns in other orders."""
     spans: list[Span] = []
+    column = _column_of(footer, "snapshot")
     last: int | None = None
     for group in range(footer.num_row_groups):
-        numbers = footer.row_group(group).column(0).statistics
-        known = numbers is not None and numbers.has_min_max
-        low, high = (numbers.min, numbers.max) if known else (0, SNAPSHOT_MAX)
+        numbers = None if column is None else footer.row_group(group).column(column).statistics
+        known = numbers is not None and bool(numbers.has_min_max)
+        low, high = (numbers.min, numbers.max) if numbers is not None and known else (0, SNAPSHOT_MAX)
         if spans and (last is None or not known or low == last):
             before = spans.pop()
             groups, rows = (*before.groups, group), before.rows + footer.row_group(group).num_rows
@@ -56,13 +57,16 @@ def spans_of(footer: pq.FileMetaData) -> tuple[Span, ...]:
 
 def archive_of(footer: pq.FileMetaData) -> str:
     """The id of the detector that wrote a file: the single value of its column ``archive``; empty in older files."""
-    for group in range(min(1, footer.num_row_groups)):
-        columns = footer.row_group(group)
-        for at in range(columns.num_columns - 1, -1, -1):
-            if columns.column(at).path_in_schema == "archive":
-                statistics = columns.column(at).statistics
-                return str(statistics.min) if statistics is not None and statistics.has_min_max else ""
-    return ""
+    column = _column_of(footer, "archive")
+    if column is None or not footer.num_row_groups:
+        return ""
+    statistics = footer.row_group(0).column(column).statistics
+    return str(statistics.min) if statistics is not None and statistics.has_min_max else ""
+
+
+def _column_of(footer: pq.FileMetaData, name: str) -> int | None:
+    """Where a column stands that holds plain values; None: there is none of this name."""
+    return next((at for at in range(footer.num_columns) if footer.schema.column(at).path == name), None)
 
 
 def paths_for(file: pq.ParquetFile, schema: pa.Schema) -> list[str]:

@@ -23,6 +23,7 @@ from detector.archive.units import Archive, open_archive
 from detector.core.registry import find_predicates
 from stilltrue.model import Holds, Verdict
 from tests.synthetic.hostile_archives import (
+    FOREIGN,
     HARMLESS,
     LOSSY,
     NAMES,
@@ -67,6 +68,17 @@ def test_nothing_that_keeps_every_row_changes_a_verdict(name: str, truth: Mappin
     found, analysis = _local(folder, tmp_path / "out")
     assert found == truth
     assert (analysis.snapshots, analysis.lost()) == (len(truth) // len(NAMES), ())
+    assert _any_order(folder) == truth
+
+
+@pytest.mark.parametrize("name", sorted(FOREIGN))
+def test_what_is_no_file_of_ours_is_named_and_changes_no_verdict(
+    name: str, truth: Mapping[Key, Verdict], tmp_path: Path
+) -> None:
+    folder = harmed(tmp_path / "archive", name)
+    found, analysis = _local(folder, tmp_path / "out")
+    assert found == truth
+    assert {Path(path).name for path, _ in analysis.left_out} == {"prices.parquet", "empty.parquet", "notes.parquet"}
     assert _any_order(folder) == truth
 
 

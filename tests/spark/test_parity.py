@@ -21,6 +21,7 @@ from detector.spark.streaming.progress import Progress
 from stilltrue.model import Holds, Verdict
 from tests.spark.streaming.local_workers import streamed_here
 from tests.synthetic.hostile_archives import (
+    FOREIGN,
     HARMLESS,
     LOSSY,
     NAMES,
@@ -47,7 +48,7 @@ def _streamed(folder: Path, out: Path) -> tuple[dict[Key, Verdict], Progress]:
     return verdict_rows(out / "verdicts"), progress
 
 
-@pytest.mark.parametrize("name", sorted(HARMLESS))
+@pytest.mark.parametrize("name", sorted(HARMLESS | FOREIGN))
 def test_nothing_that_keeps_every_row_changes_a_verdict(name: str, truth: Mapping[Key, Verdict], tmp_path: Path) -> None:
     folder = harmed(tmp_path / "archive", name)
     found, progress = _streamed(folder, tmp_path / "out")
@@ -88,7 +89,8 @@ def _left_out(out: Path) -> list[str]:
 
 def test_spark_over_all_of_it_at_once(spark: SparkSession, truth: Mapping[Key, Verdict], tmp_path: Path) -> None:
     folder = written(tmp_path / "archive")
-    for name in ("shuffled times", "reordered", "mixed versions", "other days", "compacted twice", "doubled"):
+    ours = ("shuffled times", "reordered", "mixed versions", "other days", "compacted twice", "doubled")
+    for name in (*ours, "copy under way", "linked", "one row a group", "put together", "other names"):
         HARMLESS[name](folder)
     archive = open_archive(str(folder))
     analyze(SparkEngine(spark), archive, str(tmp_path / "out"), NAMES, progress=lambda _: None)

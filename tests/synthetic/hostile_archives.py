@@ -150,6 +150,79 @@ def _restored_after_compaction(folder: Path) -> None:
     compact(ArchiveFiles(str(folder)))
 
 
+def _under_way(folder: Path) -> None:
+    """A copy that is not finished: rsync's temporary names, a browser's, and those of our own writer."""
+    for table in ("reports", "snapshots"):
+        for path in _files(folder, table)[::3]:
+            half = path.read_bytes()[: path.stat().st_size // 2]
+            for name in (f".{path.name}.Xk3f9Q", f"{path.name}.crdownload", f"_{path.name}.part", f"{path.name}.tmp"):
+                path.with_name(name).write_bytes(half)
+
+
+def _other_names(folder: Path) -> None:
+    """Files that somebody has renamed."""
+    for table in ("reports", "snapshots"):
+        for number, path in enumerate(_files(folder, table)[::2]):
+            path.rename(path.with_name(f"Kopie von {number} (März) 000000000001.parquet"))
+
+
+def _linked(folder: Path) -> None:
+    """Some files, and a day's folder, lie elsewhere and are linked from here."""
+    elsewhere = folder.with_name("elsewhere")
+    elsewhere.mkdir()
+    for path in _files(folder, "reports")[::2]:
+        shutil.move(path, elsewhere / path.name)
+        path.symlink_to(elsewhere / path.name)
+    day = min((folder / "snapshots").iterdir())
+    shutil.move(day, elsewhere / "day")
+    day.symlink_to(elsewhere / "day", target_is_directory=True)
+
+
+def _without_rows(folder: Path) -> None:
+    """Files of our schema without a row, and folders of days without a file."""
+    for table in ("reports", "snapshots"):
+        path = _files(folder, table)[0]
+        shutil.copy(path, path.with_name("none.parquet"))
+        _rewritten(path.with_name("none.parquet"), lambda rows: rows.slice(0, 0))
+        (folder / table / "day=2020-02-30").mkdir()
+
+
+def _one_row_a_group(folder: Path) -> None:
+    """As another tool writes them: small row groups, other compression, columns in another order."""
+    for path in _files(folder, "reports")[::2]:
+        rows = pq.ParquetFile(path).read()
+        rows = rows.select(rows.column_names[::-1])
+        pq.write_table(rows, path, row_group_size=1, compression="gzip")
+
+
+def _put_together(folder: Path) -> None:
+    """Another tool has made one file of several, of both detectors."""
+    for table in ("reports", "snapshots"):
+        paths = _files(folder, table)
+        some = sorted([*paths[:3], *paths[-3:]])
+        rows = [pq.ParquetFile(path).read() for path in some]
+        schema = max((each.schema for each in rows), key=len)
+        for path in some:
+            path.unlink()
+        together = pa.concat_tables(rows, promote_options="default").replace_schema_metadata(schema.metadata)
+        pq.write_table(together.sort_by("snapshot"), some[0], row_group_size=7)
+
+
+def _foreign(folder: Path) -> None:
+    """Somebody's own tables, text and empty files among ours."""
+    for table in ("reports", "snapshots"):
+        day = _files(folder, table)[0].parent
+        pq.write_table(pa.table({"snapshot": [1, 2], "price": [1.5, 2.5]}), day / "prices.parquet")
+        (day / "empty.parquet").write_bytes(b"")
+        (day / "notes.parquet").write_text("not a table")
+
+
+def _dangling(folder: Path) -> None:
+    path = _files(folder, "reports")[1]
+    path.unlink()
+    path.symlink_to(folder / "nowhere.parquet")
+
+
 def _deleted(table: str) -> Callable[[Path], None]:
     return lambda folder: _files(folder, table)[1].unlink()
 
@@ -183,6 +256,12 @@ HARMLESS: dict[str, Callable[[Path], None]] = {
     "mixed versions": _mixed_versions,
     "compacted twice": _compacted_twice,
     "restored after compaction": _restored_after_compaction,
+    "copy under way": _under_way,
+    "other names": _other_names,
+    "linked": _linked,
+    "without rows": _without_rows,
+    "one row a group": _one_row_a_group,
+    "put together": _put_together,
 }
 """What keeps every row."""
 LOSSY: dict[str, Callable[[Path], None]] = {
@@ -191,10 +270,13 @@ LOSSY: dict[str, Callable[[Path], None]] = {
     "rows of reports lost": _rows_lost,
     "snapshots deleted": _deleted("snapshots"),
     "snapshots torn": _torn("snapshots"),
+    "reports linked to nowhere": _dangling,
 }
+FOREIGN = {"foreign files": _foreign}
+"""What keeps every row, and leaves files here that cannot be read."""
 
 
 def harmed(folder: Path, name: str) -> Path:
-    """The archive of :func:`written` after one of :data:`HARMLESS` or :data:`LOSSY`."""
-    (HARMLESS | LOSSY)[name](written(folder))
+    """The archive of :func:`written` after one of these."""
+    (HARMLESS | LOSSY | FOREIGN)[name](written(folder))
     return folder
