@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from detector.assembly.columnar import assembled_as_columns
 from detector.assembly.recent import Recent
 from detector.assembly.records import Answers, Asked, Header, first_by_process
 from detector.core.look.memory import NOTHING, Memory
@@ -52,6 +53,18 @@ def judged(
     return _Judging(header, answers, first).run(made)
 
 
+def judged_as_columns(header: Header, records: Sequence[bytes], *, late: bool = False) -> Judged | None:
+    """The same from the records of reports, where no look is needed; None: objects are needed, or further records.
+
+    ``late``: no further records are waited for.
+    """
+    made = assembled_as_columns(header, records)
+    if made is None or (not late and len(made.absent) > len(header.absent)):
+        return None
+    found = _Judging(header, (), None).run(made)
+    return found if isinstance(found, Judged) else None
+
+
 def assembled(header: Header, reports: Iterable[Report], earlier: Resolved | None = None) -> Assembled:
     """The snapshot that a header and its reports make. ``earlier``: what one before came to, so that less is resolved."""
     members = {process.instance: process for process in (*header.reported, *(member.process for member in header.absent))}
@@ -74,9 +87,11 @@ class _NeedsLooksError(Exception):
 class _Judging:
     """One evaluation of a snapshot, from the beginning."""
 
-    def __init__(self, header: Header, answers: Sequence[Answers], reports: Mapping[ProcessId, Report]) -> None:
+    def __init__(self, header: Header, answers: Sequence[Answers], reports: Mapping[ProcessId, Report] | None) -> None:
+        """``reports`` None: there are none as objects, so that no look can be taken account of."""
         self._header = header
-        self._labels = {process.instance: (process.service, report.labels) for process, report in reports.items()}
+        self._has_objects = reports is not None
+        self._labels = {process.instance: (process.service, report.labels) for process, report in (reports or {}).items()}
         """Of those who reported: a report may be set aside, but its process is known."""
         self._labels |= {
             member.process.instance: (member.process.service, member.labels)
@@ -132,6 +147,8 @@ class _Judging:
                         ended.append(found)
 
         self._rounds += 1
+        if not self._has_objects:
+            raise _NeedsLooksError(Asked(round=self._rounds, asks=()))
         note(self._verifier.suspected(before, suspicion, self._header.ended))
         if not ended:
             answers = self._answers.get(self._rounds)

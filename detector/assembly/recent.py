@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from detector.core.waits.resolved import Resolved
@@ -10,6 +11,9 @@ from stilltrue.protocol.report import Report
 
 class Recent(Protocol):
     """Reports that say what they said before, and what they came to."""
+
+    def quiet(self, fleet: str, records: Sequence[bytes]) -> bool:
+        """Whether most of these reports say what the fleet's last ones said."""
 
     def report(self, record: bytes) -> Report:
         """The report of a record. Raises as :func:`~detector.assembly.records.report_of`."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from google.protobuf.message import DecodeError
 
-from detector.assembly.judging import is_complete, judged
+from detector.assembly.judging import Judged, is_complete, judged, judged_as_columns
 from detector.assembly.recent import Recent
 from detector.assembly.records import (
     HEADER,
@@ -53,10 +53,14 @@ def step(records: Sequence[bytes], *, asked: int = 0, late: bool = False, recent
     came = [record for record in records if record[:1] == REPORT]
     if len(came) < len(header.reported) and not late:
         return None
+    answers = [answers_of(record) for record in records if record[:1] == LOOKS]
+    if not answers and (recent is None or not recent.quiet(header.fleet, came)):
+        found = judged_as_columns(header, came, late=late)
+        if found is not None:
+            return _ended(header, found, asked)
     reports = list(_decoded(came, report_of if recent is None else recent.report))
     if not late and not is_complete(header, (report.process for report in reports)):
         return None
-    answers = [answers_of(record) for record in records if record[:1] == LOOKS]
     return _further(header, reports, answers, asked, recent, late=late)
 
 
@@ -67,6 +71,10 @@ def _further(
         if not late:
             return None if found.round <= asked else Step(record=asked_record(header.fleet, found), asked=found.round)
         answers.append(Answers(round=found.round, at=header.ended))
+    return _ended(header, found, asked)
+
+
+def _ended(header: Header, found: Judged, asked: int) -> Step:
     result = result_of(header, found)
     return Step(record=result_record(header.fleet, result), asked=asked, result=result)
 

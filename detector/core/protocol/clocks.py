@@ -41,9 +41,14 @@ class Shifted:
 
 def ahead_seconds(report: Report, begun: float, ended: float) -> float:
     """How far the clock of a report's process is ahead of the detector's, rounded up; 0 while nothing proves it wrong."""
-    if begun <= report.cut_at <= ended:
+    return ahead_at(report.cut_at, begun, ended)
+
+
+def ahead_at(cut_at: float, begun: float, ended: float) -> float:
+    """The same of a process that cut at this moment, as it says."""
+    if begun <= cut_at <= ended:
         return 0.0
-    return math.ceil((report.cut_at - begun) / STEP_SECONDS) * STEP_SECONDS
+    return math.ceil((cut_at - begun) / STEP_SECONDS) * STEP_SECONDS
 
 
 def shifted(

@@ -44,7 +44,7 @@ class _Links:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Part:
     """What comes of one process's report, and what it depends on."""
 
     report: Report
@@ -64,7 +64,7 @@ class Resolved:
 
     missing: tuple[ProcessId, ...]
     facts: frozenset[str]
-    parts: Mapping[ProcessName, _Part]
+    parts: Mapping[ProcessName, Part]
     states: Mapping[ProcessName, ProcessState]
     waits: WaitColumns
     in_transit: tuple[Message, ...]
@@ -86,7 +86,7 @@ def resolved(reports: Mapping[ProcessName, Report], missing: Sequence[ProcessId]
     absent = tuple(missing)
     facts = frozenset(fact for report in reports.values() for fact in report.facts)
     if before is None or not _comparable(before, reports, absent, facts):
-        parts = _parts(reports, reports, absent, facts)
+        parts = parts_of(reports, reports, absent, facts)
         return _joined(absent, facts, parts)
     known = before.parts
     changed = {name for name, report in reports.items() if name not in known or not _same(known[name].report, report)}
@@ -94,7 +94,7 @@ def resolved(reports: Mapping[ProcessName, Report], missing: Sequence[ProcessId]
     if not changed:
         return before
     anew, among = _affected(reports, changed, before)
-    fresh = _parts({name: reports[name] for name in sorted(among)}, anew, absent, facts)
+    fresh = parts_of({name: reports[name] for name in sorted(among)}, anew, absent, facts)
     return _joined(absent, facts, {name: fresh[name] if name in fresh else known[name] for name in sorted(reports)})
 
 
@@ -166,13 +166,13 @@ def _closed(first: Iterable[ProcessName], further: _Further, known: Mapping[Proc
     return found
 
 
-def _parts(
+def parts_of(
     reports: Mapping[ProcessName, Report],
     wanted: Iterable[ProcessName],
     absent: tuple[ProcessId, ...],
     facts: frozenset[str],
-) -> dict[ProcessName, _Part]:
-    """The parts of ``wanted``, resolved among ``reports``."""
+) -> dict[ProcessName, Part]:
+    """The parts of ``wanted``, resolved among ``reports`` (rule 4). ``facts``: the names of all that there are."""
     resolution = Resolution(reports, absent)
     settled = resolution.settled_doubts()
     orphans: dict[ProcessName, list[Orphan]] = {}
@@ -184,7 +184,7 @@ def _parts(
     found = {}
     for name in sorted(wanted):
         report = reports[name]
-        found[name] = _Part(
+        found[name] = Part(
             report=report,
             links=_links(report),
             state=ProcessState(
@@ -200,7 +200,7 @@ def _parts(
     return found
 
 
-def _joined(absent: tuple[ProcessId, ...], facts: frozenset[str], parts: Mapping[ProcessName, _Part]) -> Resolved:
+def _joined(absent: tuple[ProcessId, ...], facts: frozenset[str], parts: Mapping[ProcessName, Part]) -> Resolved:
     every = parts.values()
     messages = chain(chain.from_iterable(part.sent for part in every), chain.from_iterable(part.given_up for part in every))
     return Resolved(

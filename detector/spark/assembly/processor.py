@@ -11,6 +11,7 @@ Rules:
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
@@ -24,6 +25,8 @@ from detector.spark.assembly.recent import RecentReports
 
 _RECENT = RecentReports()
 """Of this worker, which lives for as long as Spark uses it again."""
+COLLECTED_AFTER = (10_000, 20, 1000)
+"""Python's cyclic collector: reports hold no cycles, and each full collection walks over all of a fleet's."""
 SAID = "key string, value binary, what string, number long"
 """What the processor gives: records for the coordinator, where ``value`` is one; and ``what`` has happened so many times."""
 BEGUN, ASKED, JUDGED, GIVEN_UP, UNASKED, LATE = "begun", "asked", "judged", "given_up", "unasked", "late"
@@ -39,6 +42,7 @@ class Assembly(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """As Spark asks."""
+        gc.set_threshold(*COLLECTED_AFTER)
         self._handle = handle
         self._records = handle.getListState("records", "value binary")
         self._said = handle.getValueState("said", "asked int, done boolean, timer long")

@@ -1,9 +1,12 @@
 """What one worker remembers of the snapshots before: a report that says the same is not decoded again, nor resolved.
 
+While most of a fleet's reports change, none of it is of use: then they are read as columns (:mod:`detector.assembly.columnar`).
 It makes a result faster and no different: what is remembered is looked at as :mod:`detector.core.waits.resolved` says.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from detector.assembly.records import report_of
 from detector.core.waits.resolved import Resolved
@@ -12,6 +15,7 @@ from stilltrue.protocol.report import Report
 
 MEMBERS_MAX = 20_000
 """Of all fleets together; with more, everything is forgotten and learnt again."""
+QUIET_SHARE_MIN = 0.9
 
 
 class RecentReports:
@@ -22,6 +26,16 @@ class RecentReports:
         self._members_max = members_max
         self._readers: dict[bytes, ReportReader] = {}
         self._resolved: dict[str, Resolved] = {}
+        self._said: dict[str, frozenset[int]] = {}
+        """By fleet, hashes of what its last reports said."""
+
+    def quiet(self, fleet: str, records: Sequence[bytes]) -> bool:
+        """Whether most of these reports say what the fleet's last ones said."""
+        found = map(split, (record[1:] for record in records))
+        said = frozenset(hash((each.process, each.rest)) for each in found if each is not None)
+        known = self._said.get(fleet, frozenset())
+        self._said[fleet] = said if len(said) <= self._members_max else frozenset()
+        return len(said & known) >= QUIET_SHARE_MIN * max(len(records), 1)
 
     def report(self, record: bytes) -> Report:
         """The report of a record. Raises as :func:`~detector.assembly.records.report_of`."""

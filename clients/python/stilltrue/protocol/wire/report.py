@@ -83,7 +83,7 @@ def report_from_wire(message: pb.Report) -> Report:
         after=SnapshotId(message.after),
         cut_at=checked_time("cut_at", message.cut_at),
         next_number=CallNumber(checked_number("next_number", message.next_number)),
-        activity=_ACTIVITY_FROM_WIRE.get(message.activity, Activity.ACTIVE),
+        activity=activity_from_wire(message.activity),
         made=tuple(_made_from_wire(own, made) for made in message.made),
         served=tuple(_served_from_wire(own, served) for served in message.served),
         seen=tuple(map(_seen_from_wire, message.seen)),
@@ -100,6 +100,11 @@ def report_from_wire(message: pb.Report) -> Report:
         sent_over=tuple(map(_sent_over_from_wire, message.sent_over)),
         held_up=tuple(_held_up_from_wire(own, one) for one in message.held_up),
     )
+
+
+def activity_from_wire(number: pb.Activity) -> Activity:
+    """Unknown is active."""
+    return _ACTIVITY_FROM_WIRE.get(number, Activity.ACTIVE)
 
 
 def _made_to_wire(made: OutstandingCall) -> pb.CallMade:
