@@ -35,6 +35,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 SECONDS_MAX = 60.0
 GUNICORN = ("gunicorn", "-b", "127.0.0.1:{port}", "--log-level", "error", "--chdir", str(PROGRAMS))
 FLASK = "site_of_wsgi:make_flask()"
+UVICORNS = "uvicorn.workers.UvicornWorker"
 
 
 @contextmanager
@@ -72,6 +73,10 @@ def get(url: str) -> dict[str, Any]:
         pytest.param((*GUNICORN, FLASK), 30, id="gunicorn"),
         pytest.param((*GUNICORN, "--timeout", "0", FLASK), None, id="gunicorn without a timeout"),
         pytest.param((*GUNICORN, "--worker-class", "gthread", "--threads", "2", FLASK), None, id="threads of gunicorn"),
+        pytest.param((*GUNICORN, "--worker-class", UVICORNS, "asgi_site:app"), None, id="uvicorn's worker of gunicorn"),
+        pytest.param(
+            (*GUNICORN, "--worker-class", UVICORNS, "--max-requests", "9", "asgi_site:app"), 30, id="which stops after some"
+        ),
         pytest.param(("uvicorn", "--port", "{port}", "--log-level", "error", "asgi_site:app"), None, id="uvicorn"),
     ],
 )

@@ -18,15 +18,13 @@ from typing import Any
 
 from stilltrue.http.headers import named
 from stilltrue.protocol.ledger import NO_REPLY
+from stilltrue.runtime import compat
 from stilltrue.runtime.calls.incoming_call import IncomingCall
-from stilltrue.runtime.introspection.frames import frames_of_this_thread, variables_of
+from stilltrue.runtime.introspection.frames import frames_of_this_thread
 from stilltrue.runtime.recorder import Pair
 from stilltrue.runtime.session import Session
 
 STATUS_FAILED_MIN = 400
-_GUNICORN = "gunicorn.workers.base"
-_THREADED = "gunicorn.workers.gthread"
-_WORKER = re.compile(r"gunicorn|worker")
 _TRACES = re.compile(r"traceparent|b3|x-b3-traceid")
 
 
@@ -93,20 +91,8 @@ def seconds_max() -> float | None:
     uwsgi: Any = sys.modules.get("uwsgi")
     if uwsgi is not None:
         return _number(getattr(uwsgi, "opt", {}).get("harakiri"))
-    kind = getattr(sys.modules.get(_GUNICORN), "Worker", None)
-    if kind is None:
-        return None
-    for frame in frames_of_this_thread():
-        worker = variables_of(frame).get("self") if _WORKER.search(frame.f_code.co_filename) else None
-        if isinstance(worker, kind):
-            return None if _is_threaded(worker) else _number(worker.cfg.timeout)
-    return None
-
-
-def _is_threaded(worker: Any) -> bool:
-    """Whether the worker's own thread, which gunicorn watches, only hands requests to others."""
-    threaded = getattr(sys.modules.get(_THREADED), "ThreadWorker", None)
-    return threaded is not None and isinstance(worker, threaded)
+    worker = compat.gunicorns_worker(frames_of_this_thread)
+    return None if worker is None or compat.stays_alive(worker) else _number(worker.cfg.timeout)
 
 
 def _number(value: Any) -> float | None:

@@ -63,7 +63,15 @@ from stilltrue.runtime.compat.grpc_objects import (
     stopping_of,
     target_of,
 )
-from stilltrue.runtime.compat.http_servers import accepted_from, acceptor_in, uvicorn_in, waits_for_requests
+from stilltrue.runtime.compat.http_servers import (
+    accepted_from,
+    acceptor_in,
+    gunicorns_worker,
+    is_killed_when_blocked,
+    stays_alive,
+    uvicorn_in,
+    waits_for_requests,
+)
 from stilltrue.runtime.compat.keepers import executors_queues, finalizers, modules_of_application
 from stilltrue.runtime.compat.references import (
     Task,
@@ -204,4 +212,7 @@ __all__ = [
     "waits_at",
     "uvicorn_in",
     "waits_for_requests",
+    "gunicorns_worker",
+    "is_killed_when_blocked",
+    "stays_alive",
 ]

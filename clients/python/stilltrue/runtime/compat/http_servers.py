@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
+import sys
+from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
@@ -13,6 +16,9 @@ from stilltrue.runtime.introspection.frames import variables_of
 _SERVING = frozenset({"serve_forever", "handle_request"})
 _SERVERS_FILE = f"{os.sep}socketserver.py"
 _ACCEPT = socket.socket.accept.__code__
+_GUNICORN = "gunicorn.workers.base"
+_THREADED = "gunicorn.workers.gthread"
+_WORKER = re.compile(r"gunicorn|worker")
 
 
 def waits_for_requests(thing: Any) -> bool:
@@ -50,3 +56,31 @@ def uvicorn_in(frame: FrameType) -> list[int]:
         return []
     listening = getattr(server, "__dict__", {}).get("servers") or []
     return [one.fileno() for each in listening for one in getattr(each, "sockets", ())]
+
+
+def gunicorns_worker(frames: Callable[[], Iterable[FrameType]]) -> Any:
+    """The worker of gunicorn, one of whose methods runs in these frames (read only under gunicorn); None: none does."""
+    kind: Any = getattr(sys.modules.get(_GUNICORN), "Worker", None)
+    for frame in () if kind is None else frames():
+        worker = variables_of(frame).get("self") if _WORKER.search(frame.f_code.co_filename) else None
+        if isinstance(worker, kind):
+            return worker
+    return None
+
+
+def stays_alive(worker: Any) -> bool:
+    """Whether a worker tells gunicorn that it is alive whatever its requests wait for, and is not killed for them.
+
+    Its own thread only hands them to others, or runs uvicorn's loop. After ``max_requests`` that one tells nothing any more.
+    """
+    threaded = getattr(sys.modules.get(_THREADED), "ThreadWorker", None)
+    if threaded is not None and isinstance(worker, threaded):
+        return True
+    of_uvicorn = module_of(type(getattr(worker, "__dict__", {}).get("config"))) == "uvicorn.config"
+    return of_uvicorn and not worker.cfg.max_requests
+
+
+def is_killed_when_blocked(frames: Iterable[FrameType]) -> bool:
+    """Whether gunicorn kills the worker whose loop runs in these frames when that is blocked for long."""
+    worker = gunicorns_worker(lambda: frames)
+    return worker is not None and bool(worker.cfg.timeout)

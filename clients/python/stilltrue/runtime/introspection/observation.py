@@ -150,6 +150,7 @@ class Observer:
         held = {one.party for one in seen.values() if one.holder is not None} | {
             party for _, party, _ in workers.loops().values()
         }
+        deadlines |= _killed(workers, now)
         return Observation(waits=waits, deadlines=deadlines, ways_out=ways_out, held=frozenset(held))
 
     def _hold(self, seen: dict[Task, _Seen], workers: LiveScene) -> None:
@@ -371,6 +372,12 @@ class Observer:
         self._numbers[key] = before
         self._seen[before[1]] = same
         return before[1], before[2]
+
+
+def _killed(workers: LiveScene, now: float) -> dict[PartyName, float]:
+    """Those who block a loop for which their process is killed in the end."""
+    frames = {party: workers.stacks()[ident].frames for ident, (_, party, _) in workers.loops().items()}
+    return {party: now for party, those in frames.items() if compat.is_killed_when_blocked(those)}
 
 
 def _text(wait: SeenWait, among: Iterable[EndingTarget]) -> str:
