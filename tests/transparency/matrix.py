@@ -35,7 +35,7 @@ from tests.transparency.stories import OUTCOMES, WAYS, aio_story, make_callable,
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "transparency.md"
-TRIES = 4
+TRIES = 8
 """A story that varies by itself (who is first, at a deadline) is told plain so many times; attached it must be one of them."""
 
 
