@@ -18,6 +18,7 @@ from tests.chaos.link import Link
 STAMP_KEY = "the-stamp-key-of-the-chaos-fleet"
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS_MAX = 60.0
+PORTS_TRIED = 3
 
 
 def free_port() -> int:
@@ -81,7 +82,15 @@ class Fleet:
         self._ports: dict[str, int] = {}
 
     async def open(self) -> None:
-        await self.start_detector()
+        for tries_left in reversed(range(PORTS_TRIED)):
+            try:
+                await self.start_detector()
+            except AssertionError:  # another program has taken the port meanwhile
+                if not tries_left:
+                    raise
+                self.port, self.http_port = free_port(), free_port()
+            else:
+                break
         for name in self.names:
             self.links[name] = await Link(self.port).start()
             self._ports[name] = 0

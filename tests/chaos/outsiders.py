@@ -39,6 +39,18 @@ async def asks_flood(nemesis: Nemesis) -> None:
 
 
 @act
+async def calls_hang(nemesis: Nemesis) -> None:
+    """Calls that send nothing, more than are read at once, on a connection of their own."""
+    address = f"127.0.0.1:{nemesis.fleet.port}"
+    async with grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
+        methods = ("/stilltrue.v1.DetectorService/Ask", "/stilltrue.v1.AgentService/Connect")
+        calls: list[Any] = [channel.stream_stream(method)() for method in methods for _ in range(100)]
+        await nemesis.pause(1.0, 3.0)
+        for call in calls:
+            call.cancel()
+
+
+@act
 async def garbage_comes(nemesis: Nemesis) -> None:
     """Bytes that are no HTTP/2, headers that never end."""
     junk = bytes(nemesis.random.randrange(256) for _ in range(4096))

@@ -191,7 +191,7 @@ class Verifier:
     def _to_look_at(self, assembled: Assembled, keys: Mapping[PartyName, Key], now: float) -> list[PartyName]:
         """All parties still suspected given the known ways out, except those already verified."""
         known = {party: one for party, key in keys.items() if (one := self._known.get(key)) is not None and not one.due(now)}
-        barred = {party: replace(one.look, doubt="", unchanged=False) for party, one in known.items() if one.bars}
+        barred = {party: one.gone_on for party, one in known.items() if one.bars}
         others = {party: one.look for party, one in known.items() if one.look.ways_out and not one.bars}
         view = assembled.snapshot
         if barred or others:
