@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import queue
 import sched
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -94,6 +96,68 @@ def test_what_a_handler_has_left_behind_in_a_thread_is_at_work(alone: Callable[.
         assert ("executor" if how == "executor" else "started since") in text
         gate.go.set()
     executor.shutdown()
+
+
+class Reader:
+    """A thread of before the first call that reads, and works on what came; ``turn`` makes it do so."""
+
+    def __init__(self, kind: str, gate: Gate) -> None:
+        self.gate = gate
+        self.items: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self.near, self.far = socket.socketpair()
+        self.scheduler = sched.scheduler()
+        self.thread = threading.Thread(target=getattr(self, kind), name=kind, daemon=True)
+        self.thread.start()
+
+    def of_queue(self) -> None:
+        while self.items.get():
+            self.gate.work()
+
+    def of_socket(self) -> None:
+        while self.near.recv(1):
+            self.gate.work()
+
+    def of_schedule(self) -> None:
+        while not self.gate.go.wait(0.01):
+            self.scheduler.run()
+
+    def turn(self) -> None:
+        self.items.put(b"x")
+        self.far.send(b"x")
+        self.scheduler.enter(1.0, 1, echo, (b"", None))
+        if self.thread.name == "of_schedule":
+            self.gate.reached.release()
+
+    def close(self) -> None:
+        self.gate.go.set()
+        self.items.put(b"")
+        self.far.close()
+        self.thread.join()
+        self.near.close()
+
+
+@pytest.mark.parametrize("kind", ["of_queue", "of_socket", "of_schedule"])
+def test_a_reader_of_before_the_first_call_that_was_given_something_is_at_work(
+    alone: Callable[..., Agent], gate: Gate, kind: str
+) -> None:
+    front, reader = alone("front"), Reader(kind, gate)
+    time.sleep(0.1)
+
+    def place(request: bytes, context: Any) -> bytes:
+        if request:
+            reader.turn()
+        return request
+
+    with serving(front, Place=place) as address, grpc.insecure_channel(address) as channel:
+        stub: Any = channel.unary_unary("/s/Place")
+        stub(b"")
+        assert acting(front) == ()
+        stub(b"x")
+        gate.is_reached()
+        time.sleep(0.1)
+        (text,) = acting(front)
+        reader.close()
+        assert f"thread {kind}, " in text
 
 
 def test_a_thread_of_before_the_first_call_is_the_applications_word(alone: Callable[..., Agent], gate: Gate) -> None:

@@ -106,9 +106,11 @@ from stilltrue.runtime.compat.threads import (
     native_ids,
     processor_time,
     source_of,
+    standing_threads,
     threads,
     waiting_threads,
     waits_at,
+    where_of,
 )
 from stilltrue.runtime.compat.uvloop_frames import is_run_for
 from stilltrue.runtime.compat.uvloops import time_of
@@ -207,9 +209,11 @@ __all__ = [
     "tasks_of_all_loops",
     "processor_time",
     "source_of",
+    "standing_threads",
     "threads",
     "waiting_threads",
     "waits_at",
+    "where_of",
     "uvicorn_in",
     "waits_for_requests",
     "gunicorns_worker",

@@ -100,12 +100,20 @@ def waiting_threads() -> dict[int, Where]:
     return {ident: where for ident, where in places.items() if where is not None}
 
 
+def standing_threads() -> dict[int, Where]:
+    """All threads (identities), and where each stands."""
+    return {ident: where_of(frame) for ident, frame in innermost_frames().items()}
+
+
 def waits_at(frame: FrameType) -> Where | None:
     """Where a thread waits for others: with no timeout of its own, or for what comes on a queue; None: it does not."""
     outer = caller_of(frame)
     polls = frame.f_code is _CONDITION_WAIT and outer is not None and outer.f_code is _QUEUE_GET
-    if not (polls or is_endless_wait(frame)):
-        return None
+    return where_of(frame) if polls or is_endless_wait(frame) else None
+
+
+def where_of(frame: FrameType) -> Where:
+    """Where a thread stands, by its innermost frames."""
     found: list[tuple[CodeType, int]] = []
     here: FrameType | None = frame
     while here is not None and len(found) < _WHERE_MAX:

@@ -16,6 +16,7 @@ class Word:
 
     ``scheduled``: the code of what event loops had scheduled, which may schedule itself anew.
     ``waiting``: the threads (identities) and tasks that were waiting then, and where. One woken since acts on what came.
+    ``standing``: where all threads stood.
     """
 
     since: float
@@ -24,13 +25,15 @@ class Word:
     alarms: frozenset[int] = frozenset()
     scheduled: frozenset[CodeType] = frozenset()
     waiting: Mapping[int, compat.Where] = field(default_factory=dict)
+    standing: Mapping[int, compat.Where] = field(default_factory=dict)
     waiting_tasks: Mapping[ref[compat.Task], compat.Where] = field(default_factory=dict)
 
 
 def word_of_first_call(now: float) -> Word:
     """The declaration of a reactive process: it covers the threads and tasks that existed before its first call."""
     tasks = {ref(task): where for task, where in compat.waiting_tasks().items()}
-    return replace(word_of_idle(now), waiting=compat.waiting_threads(), waiting_tasks=tasks)
+    standing = compat.standing_threads()
+    return replace(word_of_idle(now), waiting=compat.waiting_threads(), standing=standing, waiting_tasks=tasks)
 
 
 def word_of_idle(now: float) -> Word:

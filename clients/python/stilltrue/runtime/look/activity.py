@@ -7,7 +7,8 @@ Rules:
 2. A thread of gRPC's, or of an executor, that is inside the application's code is at work, but for one that serves a call which
    the record has (it is known), and one that feeds a request stream (its call is outstanding).
 3. A thread that was started since is at work unless it waits with no timeout of its own; so is one that waited for others
-   at the first call, and has been woken, and a task likewise: on a queue, say, that handlers feed.
+   at the first call, or read something, and has been woken, and a task likewise: on a queue, say, that handlers feed; and one
+   that is in a scheduler, and was in none.
 4. A task or timer whose context comes from a handler that has ended was left behind by it. A task of the application's that
    was started since, by nobody known, is at work unless it waits until somebody else acts; and a timer or callback counts whose
    code was not scheduled before (one that was may schedule itself anew). A library of HTTP closes idle connections so.
@@ -29,11 +30,16 @@ from stilltrue.runtime.introspection.frames import frames_of_threads, variables_
 from stilltrue.runtime.introspection.origins import is_application, is_of_http, is_ours, position_of
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import Task
+from stilltrue.runtime.look.code.ahead import names_at
 from stilltrue.runtime.look.to_come import of_alarms, of_children, of_items, of_results
 from stilltrue.runtime.parties import Root
 from stilltrue.runtime.session import LEFT_OUT
 
 UNACCOUNTED_MAX = 20
+_READING = frozenset(
+    {"read", "readinto", "readline", "recv", "recv_into", "recvfrom", "recvmsg", "accept", "select", "poll", "get"}
+)
+"""What a thread calls that is not Python, and returns when something has come: of files, sockets, ``SimpleQueue``."""
 _WATCHERS = tuple(
     f"/{name}/"
     for name in (
@@ -110,8 +116,16 @@ def _since(thread: threading.Thread | None, place: Place, covered: Word | None) 
     """What happened to a thread since the declaration, as text (rule 3); empty if nothing is known."""
     if _is_young(thread, covered):
         return "started"
-    before = None if covered is None or thread is threading.main_thread() else covered.waiting.get(place.ident)
-    return "woken" if before is not None and compat.waits_at(place.frames[0]) != before else ""
+    if covered is None or thread is threading.main_thread():
+        return ""
+    before, stood = covered.waiting.get(place.ident), covered.standing.get(place.ident)
+    if before is not None:
+        return "woken" if compat.waits_at(place.frames[0]) != before else ""
+    if not stood or stood == compat.where_of(place.frames[0]):
+        return ""
+    if compat.is_timer_thread(None, place.frames) and not any(code.co_filename == compat.SCHED_FILE for code, _ in stood):
+        return "given something to do later,"
+    return "woken" if not _READING.isdisjoint(names_at(*stood[0])) else ""
 
 
 def _is_young(thread: threading.Thread | None, covered: Word | None) -> bool:
