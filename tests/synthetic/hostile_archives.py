@@ -199,7 +199,7 @@ def _put_together(folder: Path) -> None:
     """Another tool has made one file of several, of both detectors."""
     for table in ("reports", "snapshots"):
         paths = _files(folder, table)
-        some = sorted([*paths[:3], *paths[-3:]])
+        some = sorted({*paths[:3], *paths[-3:]})
         rows = [pq.ParquetFile(path).read() for path in some]
         schema = max((each.schema for each in rows), key=len)
         for path in some:
