@@ -132,6 +132,15 @@ def test_the_application_may_vouch_that_owners_release(agent: Agent, report: Sna
 
 
 @pytest.mark.parametrize("kind", ["Lock", "RLock"])
+def test_a_lock_says_whether_it_is_locked_which_conditions_ask_from_python_3_14_on(agent: Agent, kind: str) -> None:
+    lock = getattr(agent, kind)()
+    assert not lock.locked()
+    with lock:
+        assert lock.locked()
+    assert not lock.locked()
+
+
+@pytest.mark.parametrize("kind", ["Lock", "RLock"])
 def test_a_condition_gives_its_lock_back_while_it_waits_and_has_it_again_after(
     agent: Agent, report: Snapshots, kind: str
 ) -> None:

@@ -82,6 +82,10 @@ class RLock:
         if not self._depth:
             self._free()
 
+    def locked(self) -> bool:
+        """As ``threading.RLock.locked`` of Python 3.14, whose conditions ask for it."""
+        return self._inner.locked()
+
     def __enter__(self) -> bool:
         return self.acquire()
 
