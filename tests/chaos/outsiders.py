@@ -70,18 +70,18 @@ async def agent_is_hostile(nemesis: Nemesis) -> None:
     async with grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
         stub: Any = agent_pb2_grpc.AgentServiceStub(channel)  # type: ignore[no-untyped-call]
         process = snapshot_pb2.ProcessId(service="chaos", instance="liar", incarnation=nemesis.random.randrange(1, 2**40))
-        call = stub.Connect(timeout=10)
+        call = stub.Connect(timeout=120)  # it says goodbye, however slow all else is: else it is missing, and rightly so
         with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
             await call.write(agent_pb2.ConnectRequest(hello=agent_pb2.Hello(process=process, colour=10**6)))
             for _ in range(8):
-                answer = await asyncio.wait_for(call.read(), 5)
+                answer = await asyncio.wait_for(call.read(), 30)
                 if answer is grpc.aio.EOF:
                     return
                 if answer.WhichOneof("message") == "mark":
                     await call.write(agent_pb2.ConnectRequest(report=_lies(process, answer.mark.snapshot)))
             await call.write(agent_pb2.ConnectRequest(goodbye=agent_pb2.Goodbye()))
             await call.done_writing()
-            await asyncio.wait_for(call.read(), 5)
+            await asyncio.wait_for(call.read(), 30)
 
 
 def _lies(process: snapshot_pb2.ProcessId, snapshot: int) -> snapshot_pb2.Report:
