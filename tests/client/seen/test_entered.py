@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stilltrue.runtime.seen.locks import lock_inside
+from stilltrue.runtime.seen.held import lock_inside
 from tests.client.look.worlds import look_at, of, report_when
 from tests.client.seen.conftest import Front, is_unseen, targets
 from tests.client.seen.test_locks_of_tasks import waits_of

@@ -1,4 +1,4 @@
-"""Thread pools whose items wait for items of the same pool, and threads that wait for imports."""
+"""Thread pools whose items wait for items of the same pool, threads that wait for imports, and for each other's locks."""
 
 from __future__ import annotations
 
@@ -48,6 +48,17 @@ ENTRIES = (
         near={
             "time_out": "`join` has a timeout",
             "by_argument": "the thread does not import, but is slow",
+        },
+    ),
+    Entry(
+        program="keyed_locks",
+        source="told everywhere",
+        library="threading, contextlib",
+        what="Two threads lock two accounts in two orders, each by its key, by a function under `contextmanager`.",
+        near={
+            "time_out": "`acquire` has a timeout",
+            "one_order": "all lock the accounts in one order",
+            "watched": "a watchdog releases the locks later",
         },
     ),
 )

@@ -73,6 +73,7 @@ from stilltrue.runtime.compat.http_servers import (
     waits_for_requests,
 )
 from stilltrue.runtime.compat.keepers import executors_queues, finalizers, modules_of_application
+from stilltrue.runtime.compat.kept_values import kept_at
 from stilltrue.runtime.compat.references import (
     Task,
     Where,
@@ -145,6 +146,7 @@ __all__ = [
     "is_running_loop",
     "is_step",
     "is_task",
+    "kept_at",
     "loop_in",
     "main_task_in",
     "run_by_asyncio",

@@ -1,7 +1,11 @@
-"""Which objects a frame's ``with`` blocks are for, and which lock a frame is about to take: read from its bytecode.
+"""Which objects a frame's ``with`` blocks are for, and which lock a frame is about to take.
 
-An expression is understood where it reads names, attributes and items only (``lock``, ``self._lock``, ``locks[key]``);
-of any other (``self.lock_for(key)``) nothing is said.
+Rules:
+
+1. A frame keeps on its stack how each of its blocks is left, and of a method it is known whose it is. Python shows that of
+   suspended frames; of others it is read where that can be done (:mod:`~stilltrue.runtime.compat.kept_values`).
+2. Elsewhere it is read from the bytecode: an expression is understood where it reads names, attributes and items only
+   (``lock``, ``self._lock``, ``locks[key]``); of any other (``self.lock_for(key)``) nothing is said.
 """
 
 from __future__ import annotations
@@ -9,14 +13,18 @@ from __future__ import annotations
 import dis
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from types import CodeType, FrameType
+from dataclasses import dataclass
+from types import BuiltinMethodType, CodeType, FrameType, MethodType
 from typing import Any
 
+from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.by_code import kept_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.look.code.names import ATTRIBUTES, STORES, VARIABLES
 
+METHODS = frozenset({MethodType, BuiltinMethodType})
+EXITS = frozenset({"__exit__", "__aexit__"})
 _ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL"})
 SHUFFLES = frozenset({"LOAD_SPECIAL", "SWAP", "COPY", "PUSH_NULL", "CACHE", "NOP", "PRECALL"})
 _CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT", "LOAD_CONST_IMMORTAL"})
@@ -35,14 +43,31 @@ Expression = tuple[tuple[str, Any], ...]
 
 
 def blocks_of(frame: FrameType) -> Iterator[Any]:
-    """What the ``with`` blocks are for that a frame stands in, as far as that is understood."""
-    within = [one for one in _blocks_at(frame.f_code, frame.f_lasti) if one]
-    if within:
-        names = variables_of(frame)
-        for expression in within:
-            value = value_of(expression, names, frame.f_globals)
-            if value is not UNKNOWN:
-                yield value
+    """What the ``with`` blocks are for that a frame stands in, as far as that is known."""
+    exits = exits_of(frame)
+    yield from (one.__self__ for one in exits if one is not None)
+    yield from named_blocks_of(frame, exits)
+
+
+def exits_of(frame: FrameType) -> list[Any]:
+    """How the ``with`` blocks are left that a frame stands in: methods, and None where that is unknown (rule 1)."""
+    at = frame.f_lasti
+    kept = [compat.kept_at(frame, at, one.depth) for one in _blocks_at(frame.f_code, at)]
+    return [_exit(one) for one in kept]
+
+
+def _exit(kept: Any) -> Any:
+    """A method by which a block is left, or None."""
+    return kept if type(kept) in METHODS and kept.__name__ in EXITS else None
+
+
+def named_blocks_of(frame: FrameType, exits: Sequence[Any]) -> Iterator[Any]:
+    """What those blocks are for of which it is not known how they are left, as far as the code says so (rule 2)."""
+    blocks = zip(_blocks_at(frame.f_code, frame.f_lasti), exits, strict=False)
+    within = [block.expression for block, left in blocks if left is None and block.expression]
+    names = variables_of(frame) if within else {}
+    values = (value_of(one, names, frame.f_globals) for one in within)
+    yield from (one for one in values if one is not UNKNOWN)
 
 
 def depth_of(frame: FrameType) -> int:
@@ -52,11 +77,15 @@ def depth_of(frame: FrameType) -> int:
 
 def taken_at(frame: FrameType) -> Any:
     """On what a frame enters a ``with`` block, or calls ``acquire()`` without arguments, just now; None if it does not."""
-    expression = _taken_at(frame.f_code, frame.f_lasti)
-    if not expression:
-        return None
-    value = value_of(expression, variables_of(frame), frame.f_globals)
-    return None if value is UNKNOWN else value
+    at = frame.f_lasti
+    expression = _taken_at(frame.f_code, at)
+    value = value_of(expression, variables_of(frame), frame.f_globals) if expression else UNKNOWN
+    if value is not UNKNOWN:
+        return value
+    depth = _entered_by(frame.f_code, at)
+    kept = None if depth is None else compat.kept_at(frame, at, depth)
+    left = _exit(kept)
+    return kept if left is None else left.__self__
 
 
 @kept_by_code
@@ -69,6 +98,15 @@ def exception_entries_of(code: CodeType) -> Sequence[Any]:
     """Which instructions of a code have which handler."""
     found: Sequence[Any] = getattr(dis.Bytecode(code), "exception_entries", ())
     return found
+
+
+@kept_by_code
+def _entered_by(code: CodeType, at: int) -> int | None:
+    """Where on the stack it is kept what is entered by the instruction of a ``with`` at which a frame stands."""
+    if not 0 <= at < len(code.co_code) or dis.opname[code.co_code[at]] != "BEFORE_WITH":
+        return None
+    begins = next((one.offset for one in instructions_of(code) if one.offset > at), None)
+    return next((one.depth - 1 for one in exception_entries_of(code) if one.start == begins), None)
 
 
 @kept_by_code
@@ -95,7 +133,8 @@ def made_at(frame: FrameType) -> tuple[Expression, ...]:
 
     Empty where that is not understood either.
     """
-    return _made_at(frame.f_code, frame.f_lasti)
+    every = zip(_made_at(frame.f_code, frame.f_lasti), exits_of(frame), strict=False)
+    return tuple(made for made, left in every if made is not None and left is None)
 
 
 def is_entering(frame: FrameType) -> bool:
@@ -119,32 +158,43 @@ def entered_in(code: CodeType) -> frozenset[Expression]:
     return frozenset(one for one in found if one)
 
 
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """A block in which a frame stands: the instruction that enters it (0: there may be several), and what it is for.
+
+    ``expression`` is empty if it is not understood; ``depth``: where on the stack it is kept how the block is left.
+    """
+
+    entered: int
+    expression: Expression
+    depth: int
+
+
 @kept_by_code
-def _blocks_at(code: CodeType, at: int) -> tuple[Expression, ...]:
+def _blocks_at(code: CodeType, at: int) -> tuple[_Block, ...]:
     every = instructions_of(code)
     found = []
-    for entered, several, inner in _entered_at(code, at):
-        expression = () if several else expression_before(every, entered)
-        found.append(() if is_changed(expression, inner) else expression)
+    for entered, inner, depth in _entered_at(code, at):
+        expression = expression_before(every, entered) if entered else ()
+        found.append(_Block(entered, () if is_changed(expression, inner) else expression, depth))
     return tuple(found)
 
 
 @kept_by_code
-def _made_at(code: CodeType, at: int) -> tuple[Expression, ...]:
+def _made_at(code: CodeType, at: int) -> tuple[Expression | None, ...]:
+    """For each block what is called to make its object; None if it is understood without that."""
     every = instructions_of(code)
-    blocks = zip(_blocks_at(code, at), _entered_at(code, at), strict=True)
-    return tuple(() if several else _called_before(every, entered) for known, (entered, several, _) in blocks if not known)
+    blocks = _blocks_at(code, at)
+    return tuple(None if one.expression else _called_before(every, one.entered) if one.entered else () for one in blocks)
 
 
-@kept_by_code
-def _entered_at(code: CodeType, at: int) -> tuple[tuple[int, bool, list[dis.Instruction]], ...]:
-    """For each block, the instruction that enters it, whether there may be several such, and the instructions within."""
+def _entered_at(code: CodeType, at: int) -> Iterator[tuple[int, list[dis.Instruction], int]]:
+    """For each block, the instruction that enters it (0: there may be several), those within, and its place on the stack."""
     entries = exception_entries_of(code)
     if not entries:
-        return ()
+        return
     every = instructions_of(code)
     index_of = {one.offset: index for index, one in enumerate(every)}
-    found = []
     for target in handlers_of(entries, at):
         handler = index_of.get(target, 0)
         if "WITH_EXCEPT_START" not in [one.opname for one in every[handler : handler + 3]]:
@@ -155,8 +205,7 @@ def _entered_at(code: CodeType, at: int) -> tuple[tuple[int, bool, list[dis.Inst
         begins = [index_of[entry.start] for entry in covered]
         several = sum(index > 0 and every[index - 1].opname in _ENTERS for index in begins) > 1
         inner = [one for one in every[first:] if any(entry.start <= one.offset < entry.end for entry in covered)]
-        found.append((entered, several, inner))
-    return tuple(found)
+        yield 0 if several else entered, inner, covered[0].depth - 1
 
 
 def _called_before(every: Sequence[dis.Instruction], end: int) -> Expression:

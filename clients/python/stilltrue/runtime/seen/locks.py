@@ -2,18 +2,13 @@
 
 Rules:
 
-1. A lock is held by the thread or task that stands inside its ``with`` block (or that of a condition made of it, or of an
-   object whose class takes it at the entry: :mod:`~stilltrue.runtime.seen.entered`), or between its ``acquire()`` and the
-   ``finally`` that releases it (:mod:`~stilltrue.runtime.seen.brackets`). An ``RLock`` knows its owner. Any other is held by
-   nobody known, so a wait for it counts as none. In a suspended coroutine, what it holds says which blocks it is in.
-2. Whoever stands in a block has given the lock back meanwhile if it waits for the condition; and may have, if somebody waits
-   for it who does not stand in a block (``wait_for(condition.wait(), t)`` is a task of its own), or if its code, or that of
-   the functions it has called there, speaks of releasing anything that this code has not taken itself, or of ``__exit__``.
-3. Of a bounded semaphore as many holders must be known as there are shares. The size of any other is unknown.
-4. With a timeout it is no wait here.
-5. Anybody may release a lock or semaphore that another has, and who releases it elsewhere may have it there, so that it is not
+1. Who has a lock is read from where he stands (:mod:`~stilltrue.runtime.seen.held`). An ``RLock`` knows its owner. Any other is
+   held by nobody known, so a wait for it counts as none.
+2. Of a bounded semaphore as many holders must be known as there are shares. The size of any other is unknown.
+3. With a timeout it is no wait here.
+4. Anybody may release a lock or semaphore that another has, and who releases it elsewhere may have it there, so that it is not
    with whom it seems to be. The second look searches for those who come by it and speak of that.
-6. An ``RLock`` whose thread has ended is given back by nobody. Of any other lock or semaphore whose holder is not found that
+5. An ``RLock`` whose thread has ended is given back by nobody. Of any other lock or semaphore whose holder is not found that
    must be proved (:mod:`~stilltrue.runtime.seen.left`).
 """
 
@@ -22,19 +17,15 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Iterable, Sequence
-from types import BuiltinMethodType, FrameType, MethodType
+from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import innermost_frames, variables_of
-from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
-from stilltrue.runtime.look.code.names import mentioned_in
 from stilltrue.runtime.own_ref import OwnRef
-from stilltrue.runtime.seen.blocks import blocks_of, depth_of, taken_at
-from stilltrue.runtime.seen.brackets import gives_back_only_its_own, may_take_bare, taken_bare
-from stilltrue.runtime.seen.entered import entered_lock
+from stilltrue.runtime.seen.blocks import EXITS, taken_at
 from stilltrue.runtime.seen.wait import CallStack, EndedHolder, Ender, Resolver, Scene, SeenWait
 
 _LOCK = type(threading.Lock())
@@ -43,16 +34,15 @@ LOCKS = (_LOCK, _RLOCK, asyncio.Lock, threading.Lock, threading.RLock)
 _CONDITIONS = (threading.Condition, asyncio.Condition)
 _SEMAPHORES = (threading.Semaphore, asyncio.Semaphore, threading.BoundedSemaphore, asyncio.BoundedSemaphore)
 _BOUNDED = {threading.BoundedSemaphore: "_initial_value", asyncio.BoundedSemaphore: "_bound_value"}
-_AWAITED = (asyncio.Lock, asyncio.BoundedSemaphore, asyncio.Semaphore)
-_GIVES_BACK = frozenset({"release", "release_lock"})
-_EXITS = frozenset({"__exit__", "__aexit__"})
-_RELEASING = frozenset({"_release_save", "_at_fork_reinit", "enter_context", "unlock"}) | _GIVES_BACK | _EXITS
+AWAITED = (asyncio.Lock, asyncio.BoundedSemaphore, asyncio.Semaphore)
+GIVES_BACK = frozenset({"release", "release_lock"})
+_RELEASING = frozenset({"_release_save", "_at_fork_reinit", "enter_context", "unlock"}) | GIVES_BACK | EXITS
 _OWNER = re.compile(r"owner=(\d+)")
 _LEFT = "what {} and has not given back"
 _ENDED_MAX = 1_000
 _ended_owners: dict[int, tuple[OwnRef, int]] = {}
 """The owners of locks that have ended, by identity of the lock."""
-_WAITS = frozenset({id(threading.Condition.wait.__code__), id(asyncio.Condition.wait.__code__)})
+WAITS = frozenset({id(threading.Condition.wait.__code__), id(asyncio.Condition.wait.__code__)})
 
 
 def _read_taken(stack: CallStack, _: int, scene: Scene) -> SeenWait | None:
@@ -62,7 +52,7 @@ def _read_taken(stack: CallStack, _: int, scene: Scene) -> SeenWait | None:
 
 def lock_taken(frames: Sequence[FrameType]) -> Any:
     """The lock that a thread with these frames is about to take, or blocked in taking; None if there is none."""
-    if id(frames[0].f_code) in _WAITS or any(one.f_code is compat.THREAD_START for one in frames[:4]):
+    if id(frames[0].f_code) in WAITS or any(one.f_code is compat.THREAD_START for one in frames[:4]):
         return None  # what it waits for there is to be woken
     lock = lock_of(taken_at(frames[0]))
     return lock if type(lock) in (_LOCK, _RLOCK) else None
@@ -87,7 +77,7 @@ def _read_task(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
 def _read_semaphore(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
     """A thread that waits for a share of a semaphore."""
     names = variables_of(stack.frames[at])
-    if at != 1 or id(stack.frames[0].f_code) not in _WAITS or names.get("timeout", 0) is not None:
+    if at != 1 or id(stack.frames[0].f_code) not in WAITS or names.get("timeout", 0) is not None:
         return None
     return _of_semaphore(names.get("self"), stack, scene)
 
@@ -126,7 +116,7 @@ def _of_semaphore(semaphore: Any, stack: CallStack, scene: Scene) -> SeenWait | 
 
 
 def _left(thing: Any) -> SeenWait:
-    """Rule 6."""
+    """Rule 5."""
     return SeenWait(on=thing, enders=(EndedHolder(f"who took {_named(thing)}"),), what=_LEFT, shares=(thing,))
 
 
@@ -167,60 +157,6 @@ def is_left_by(lock: Any, owner: int) -> bool:
 
 def _lives(ident: int) -> bool:
     return ident in innermost_frames() or ident in compat.threads()
-
-
-def held_by(stack: CallStack) -> tuple[list[Any], list[Any]]:
-    """The locks and semaphores in whose blocks somebody stands who still has them, and those given back elsewhere (rule 2)."""
-    held: list[Any] = []
-    entered: list[Any] = []
-    waited = [lock_of(variables_of(frame).get("self")) for frame in stack.frames if id(frame.f_code) in _WAITS]
-    gives_back = False
-    for index, frame in enumerate(stack.frames):
-        gives_back = gives_back or _gives_back(frame)
-        inside = map(
-            lock_inside, left_by(stack.coroutines[index], stack.frames[index]) if stack.coroutines else blocks_of(frame)
-        )
-        bare = _taken_bare(frame) if may_take_bare(frame.f_code) else ()
-        known = [lock for lock in (*inside, *bare) if lock is not None]
-        entered += known
-        held += [] if gives_back else [lock for lock in known if not any(lock is other for other in waited)]
-    return held, [lock for lock in waited if lock is not None and not any(lock is other for other in entered)]
-
-
-def left_by(coroutine: Any, frame: FrameType) -> Iterable[Any]:
-    """What the blocks are for in which a suspended coroutine or generator stands: it holds how they are left."""
-    depth = depth_of(frame)
-    held = compat.names_in(coroutine) if depth else ()
-    ends = [one.__self__ for one in held if type(one) in (MethodType, BuiltinMethodType) and one.__name__ in _EXITS]
-    return ends[:depth]  # the outermost first; the last may be one that it is about to enter
-
-
-def _gives_back(frame: FrameType) -> bool:
-    """Whether a function may have given a lock back that it has, or that its callers have; it may leave a block by hand."""
-    code = frame.f_code
-    if not is_application(code):
-        return False
-    spoken = mentioned_in(code)
-    by_hand = not _EXITS.isdisjoint(spoken) and is_own_code(code)  # libraries pass on how their own blocks are left
-    return by_hand or (not _GIVES_BACK.isdisjoint(spoken) and not gives_back_only_its_own(code))
-
-
-def _taken_bare(frame: FrameType) -> Iterable[Any]:
-    """The locks that a frame has taken without a block, and is bound to give back."""
-    for value, awaited in taken_bare(frame):
-        lock = lock_of(value)
-        if awaited == (type(lock) in _AWAITED):
-            yield lock
-
-
-def lock_inside(thing: Any) -> Any:
-    """The lock that somebody has who stands in a block of this: itself, or what a class of the application takes with it."""
-    lock = lock_of(thing)
-    if lock is None and thing is not None:
-        taken, awaited = entered_lock(thing)
-        lock = lock_of(taken)
-        return lock if awaited == (type(lock) in _AWAITED) else None
-    return lock
 
 
 def lock_of(thing: Any) -> Any:

@@ -34,7 +34,7 @@ from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.seen.call_stack import stack_of_task, where_is
 from stilltrue.runtime.seen.circles import in_circles
 from stilltrue.runtime.seen.executors import queued_items
-from stilltrue.runtime.seen.locks import held_by
+from stilltrue.runtime.seen.held import held_by
 from stilltrue.runtime.seen.registry import resolve
 from stilltrue.runtime.seen.wait import CallStack, EndedHolder, Ender, Queued, SeenWait, T, Task
 

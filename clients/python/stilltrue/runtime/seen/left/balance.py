@@ -13,19 +13,30 @@ Rules:
 from __future__ import annotations
 
 import dis
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 from stilltrue.runtime.introspection.by_code import kept_by_code
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.look.code.attributes import UNKNOWN
 from stilltrue.runtime.look.code.names import ATTRIBUTES
-from stilltrue.runtime.seen.blocks import Expression, exception_entries_of, expression_before, instructions_of, is_changed
+from stilltrue.runtime.seen.blocks import (
+    Expression,
+    exception_entries_of,
+    expression_before,
+    instructions_of,
+    is_changed,
+    value_of,
+)
 from stilltrue.runtime.seen.brackets import called_and_dropped
+from stilltrue.runtime.seen.left.census import codes_within
 
 GIVING_BACK = frozenset({"release", "__exit__", "__aexit__", "_release_save"})
 _JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE"})
-_LEAVES = frozenset({"RETURN_VALUE", "RETURN_CONST", "RERAISE", "RAISE_VARARGS"})
+_RETURNS = frozenset({"RETURN_VALUE", "RETURN_CONST"})
+_LEAVES = _RETURNS | {"RERAISE", "RAISE_VARARGS"}
 _FREE, _HELD = 1, 2
 _TAKES, _MAY_TAKE, _GIVES_BACK = "takes", "may take", "gives back"
 
@@ -35,12 +46,14 @@ class Uses:
     """How one code uses locks.
 
     ``of_others``: what it may give back without having taken it (rule 3); an empty expression is not understood. ``own``: what
-    it gives back only after it has taken it. ``held``: by what it takes, the offsets at which it may have it.
+    it gives back only after it has taken it. ``held``: by what it takes, the offsets at which it may have it; ``sure``: by
+    what is its own and never left behind but by an exception, those at which it has it in any case.
     """
 
     of_others: frozenset[Expression] = frozenset()
     own: frozenset[Expression] = frozenset()
     held: Mapping[Expression, frozenset[int]] | None = None
+    sure: Mapping[Expression, frozenset[int]] | None = None
 
 
 @kept_by_code
@@ -59,15 +72,49 @@ def uses_of(code: CodeType) -> Uses:
         else:
             of_others.add(expression)
     held: dict[Expression, frozenset[int]] = {}
+    sure: dict[Expression, frozenset[int]] = {}
     for expression, those in effects.items():
         states = _states(code, every, those)
         inner = [one for one, state in zip(every, states, strict=True) if state & _HELD]
         another = is_changed(expression, inner)
         if another or any(effect == _GIVES_BACK and states[index] & _FREE for index, effect in those.items()):
             of_others.add(expression)
-        held[expression] = frozenset(offset for index in _held(states) for offset in _offsets(code, every, index))
+        held[expression] = _where(code, every, _held(states))
+        if not any(one.opname in _RETURNS and state & _HELD for one, state in zip(every, states, strict=True)):
+            sure[expression] = _where(code, every, (index for index, state in enumerate(states) if state == _HELD))
     own = frozenset(one for one, those in effects.items() if _GIVES_BACK in those.values()) - of_others
-    return Uses(frozenset(of_others), own, held)
+    return Uses(frozenset(of_others), own, held, {one: sure[one] for one in own if one in sure})
+
+
+def taken_for_sure(frame: FrameType) -> Iterator[tuple[Any, bool]]:
+    """What a frame has taken on every way that leads to where it stands, and gives back itself; and whether it awaited that."""
+    sure = uses_of(frame.f_code).sure if _may_take(frame.f_code) else None
+    here = [one for one, offsets in (sure or {}).items() if frame.f_lasti in offsets]
+    names = variables_of(frame) if here else {}
+    for expression in here:
+        value = value_of(expression, names, frame.f_globals)
+        if value is not UNKNOWN:
+            yield value, expression in _awaited_in(frame.f_code)
+
+
+@kept_by_code
+def releases_only_its_own(code: CodeType) -> bool:
+    """Whether a code, and the functions within it, give back only what each has taken itself."""
+    return not any(uses_of(one).of_others for one in codes_within(code))
+
+
+@kept_by_code
+def _may_take(code: CodeType) -> bool:
+    return "acquire" in code.co_names and "release" in code.co_names and releases_only_its_own(code)
+
+
+@kept_by_code
+def _awaited_in(code: CodeType) -> frozenset[Expression]:
+    """What a code takes by ``await``."""
+    every = instructions_of(code)
+    taken = ((index, one) for index, one in enumerate(every) if one.opname in ATTRIBUTES and one.argval == "acquire")
+    done = ((expression_before(every, index), called_and_dropped(every, index)) for index, _ in taken)
+    return frozenset(expression for expression, dropped in done if dropped is not None and dropped[1])
 
 
 @kept_by_code
@@ -90,6 +137,10 @@ def codes_ahead(code: CodeType, at: int) -> tuple[CodeType, ...]:
 
 def _held(states: Sequence[int]) -> Iterator[int]:
     return (index for index, state in enumerate(states) if state & _HELD)
+
+
+def _where(code: CodeType, every: Sequence[dis.Instruction], indices: Iterable[int]) -> frozenset[int]:
+    return frozenset(offset for index in indices for offset in _offsets(code, every, index))
 
 
 def _offsets(code: CodeType, every: Sequence[dis.Instruction], index: int) -> range:

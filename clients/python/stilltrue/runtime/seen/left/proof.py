@@ -29,9 +29,10 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_ours
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_dictionary, attribute_of
 from stilltrue.runtime.seen.blocks import Expression, blocks_of, entered_in, is_entering, made_at, value_of
+from stilltrue.runtime.seen.held import left_by
 from stilltrue.runtime.seen.left.balance import GIVING_BACK, codes_ahead, uses_of
 from stilltrue.runtime.seen.left.census import Census, codes_within, is_of, root_of
-from stilltrue.runtime.seen.locks import LOCKS, left_by, lock_of
+from stilltrue.runtime.seen.locks import LOCKS, lock_of
 from stilltrue.runtime.seen.wait import CallStack
 
 _CONTEXT_MANAGERS = frozenset({"contextmanager.<locals>.helper", "asynccontextmanager.<locals>.helper"})
