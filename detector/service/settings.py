@@ -154,7 +154,7 @@ class Settings:
     suspect_seconds: float = _bounded(0.25, 0.001, 600, "how long it waits for members that missed the previous one")
     pending_snapshots_max: int = _bounded(4, 1, 1000, "snapshots in progress at once")
     look_give_up_seconds: float = _bounded(
-        1.0, 0.01, 60, "how long a verification round waits for a member's second look; without one there is no TRUE"
+        3.0, 0.01, 60, "how long a verification round waits for a member's second look; without one there is no TRUE"
     )
     look_again_seconds_min: float = _bounded(
         0.5, 0, 3600, "pause before the same party is looked at again; it doubles with each look"

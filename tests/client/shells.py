@@ -12,7 +12,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -145,7 +144,6 @@ class World(ABC):
         self.snapshot = 0
         self.onward: Callable[[bytes, Any], Any] = lambda request, context: request
         self.askers = ThreadPoolExecutor(4, "asker")
-        self.strangers = {thread.name for thread in threading.enumerate() if thread.name.startswith("ThreadPoolExecutor-")}
 
     @abstractmethod
     def start(self, method: str, request: Any, *, agent: Agent | None = None, **options: Any) -> Call:
@@ -156,13 +154,11 @@ class World(ABC):
         """A multi-callable of the shell's own kind, as ``agent`` records it, of the server."""
 
     def report(self, agent: Agent) -> Report:
-        """A cut, without the waits of threads that grpc.aio has left behind in earlier worlds of this process."""
         self.snapshot += 1
         agent.live.catch_up()
         report = agent.live.marked(SnapshotId(self.snapshot))
         assert report is not None
-        ours = [wait for wait in report.waits if wait.waiter.rpartition("/thread:")[2] not in self.strangers]
-        return replace(report, waits=tuple(ours))
+        return report
 
     def until(self, found: Callable[[], Any]) -> Any:
         """What ``found`` returns once it is something. What is looked at tells nobody of its changes: it is looked at often."""
@@ -334,6 +330,10 @@ class AioWorld(World):
                 await closing
         for server in self.servers:
             await server.stop(None)
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:  # grpc.aio leaves a thread of its pool waiting for the task of a stream that was cancelled
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
 
 
 def make_world(shell: str, alone: Alone, **options: Any) -> World:

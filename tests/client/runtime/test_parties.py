@@ -85,9 +85,21 @@ def test_the_tasks_of_a_loop_that_has_ended_are_known_no_more() -> None:
 def test_a_thread_or_task_that_a_look_has_named_is_not_anothers_before_it_acts() -> None:
     """Two agents of a process: what the one's look comes across stays a stranger, whose waits the other sees too."""
     front, back = Parties(ProcessName("front")), Parties(ProcessName("back"))
-    thread = threading.current_thread()
-    back.of_thread(thread)
-    assert not front.is_anothers(thread)
+    found = []
+
+    def seen_by_back() -> None:
+        thread = threading.current_thread()
+        back.of_thread(thread)
+        found.append(front.is_anothers(thread))
+        back.now()
+        found.append(front.is_anothers(thread))
+        front.now()
+        found.append(front.is_anothers(thread))
+
+    thread = threading.Thread(target=seen_by_back)
+    thread.start()
+    thread.join()
+    assert found == [False, True, False]
 
     async def main() -> None:
         task = asyncio.current_task()
@@ -98,7 +110,3 @@ def test_a_thread_or_task_that_a_look_has_named_is_not_anothers_before_it_acts()
         assert front.is_anothers(task)
 
     asyncio.run(main())
-    back.now()
-    assert front.is_anothers(thread)
-    front.now()
-    assert not front.is_anothers(thread)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-SECONDS_MAX = 0.4
+SECONDS_MAX = 2.0
 SLICE_SECONDS = 0.004
 _STEPS_UNSEEN = 32
 

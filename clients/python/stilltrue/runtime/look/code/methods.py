@@ -40,16 +40,20 @@ _IMPLIED = frozenset(
 _BEHIND_MAX = 50
 """What is looked at behind one function that decorates others."""
 Methods = dict[str, list[FunctionType]]
+Named = tuple[tuple[str, tuple[FunctionType, ...]], ...]
 _methods: dict[tuple[type, ...], Methods] = {}
 """In this look: the methods of some classes and their bases, by name."""
 _own: dict[int, tuple[type, bool]] = {}
 """In this look: whether a class is the application's own."""
 _classes: dict[tuple[CodeType, int], tuple[type, ...]] = {}
 """In this look: the classes that a code with these globals names."""
+_functions: dict[tuple[int, int], tuple[CodeType, Mapping[str, Any], Named]] = {}
+"""In this look, by the identities of a code and of its globals: the functions of modules that each of its words names."""
 
 
 def forget() -> None:
-    """Forget the classes of a look."""
+    """Forget the classes and functions of a look."""
+    _functions.clear()
     _methods.clear()
     _own.clear()
     _classes.clear()
@@ -125,21 +129,37 @@ def implied(methods: Mapping[str, list[FunctionType]], *, blocks: bool) -> Itera
         yield from (one for one in methods.get(name, ()) if is_own_code(one.__code__))
 
 
-def functions_named_by(
-    every: Iterable[str], names: Mapping[str, Any], methods: Mapping[str, list[FunctionType]]
-) -> Iterator[FunctionType]:
-    """The functions of the module ``names``, and the ``methods``, that these words name."""
+def functions_named_by(named: Named, methods: Mapping[str, list[FunctionType]]) -> Iterator[FunctionType]:
+    """The functions of modules that some words have ``named``, and the ``methods`` of these names."""
+    for name, functions in named:
+        yield from functions
+        own = methods.get(name, ())  # a method may have the name of a global
+        yield from own
+        for method in own:
+            yield from (one for one in functions_of(method) if one is not method)
+
+
+def functions_of_modules(every: Iterable[str], names: Mapping[str, Any]) -> Named:
+    """By each of these words, the functions that it names in the module ``names``, and in the modules that these words name."""
     every = tuple(every)
     modules = [one for name in every if type(one := names.get(name)) is ModuleType]
     modules += [one for one in imported(every, names) if one is not None]
-    for name in every:
+    spaces = [ModuleType.__getattribute__(module, "__dict__") for module in modules]
+
+    def named(name: str) -> Iterator[FunctionType]:
         yield from functions_of(names.get(name))
-        for module in modules:
-            own = (one for one in functions_of(ModuleType.__getattribute__(module, "__dict__").get(name)))
-            yield from (one for one in own if is_application(one.__code__))
-        yield from methods.get(name, ())  # a method may have the name of a global
-        for method in methods.get(name, ()):
-            yield from (one for one in functions_of(method) if one is not method)
+        for space in spaces:
+            yield from (one for one in functions_of(space.get(name)) if is_application(one.__code__))
+
+    return tuple((name, tuple(named(name))) for name in every)
+
+
+def functions_in(code: CodeType, words: Iterable[str], names: Mapping[str, Any]) -> Named:
+    """The same, for all the ``words`` of a code: once in a look."""
+    key = id(code), id(names)
+    if key not in _functions:
+        _functions[key] = code, names, functions_of_modules(words, names)
+    return _functions[key][2]
 
 
 def classes_named_by(every: Iterable[str], names: Mapping[str, Any]) -> tuple[type, ...]:

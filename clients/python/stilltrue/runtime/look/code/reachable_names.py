@@ -44,7 +44,9 @@ from stilltrue.runtime.look.code.lookups import (
 from stilltrue.runtime.look.code.methods import (
     classes_named_by,
     classes_of,
+    functions_in,
     functions_named_by,
+    functions_of_modules,
     implied,
     imported,
     made_by,
@@ -82,6 +84,8 @@ _by_near: dict[_Key, tuple[int, bool]] = {}
 """In this look: how often objects near a code were walked, and whether the methods that it names speak of ending things."""
 _reached: dict[tuple[Any, ...], tuple[int, ReachableNames]] = {}
 """In this look: the same, and what it speaks of."""
+_of_called: dict[int, tuple[Any, ReachableNames]] = {}
+"""In this look, by the identity of what may be called: the same."""
 _named: dict[tuple[CodeType, int, tuple[type, ...]], tuple[tuple[CodeType, dict[str, Any]], ...]] = {}
 """In this look: the code that a function names, and what that names in turn, with its globals."""
 
@@ -90,6 +94,7 @@ def forget() -> None:
     """Forget what was near the actors of a look."""
     _by_near.clear()
     _reached.clear()
+    _of_called.clear()
     _named.clear()
     methods.forget()
 
@@ -145,10 +150,19 @@ def _ended_by_call(called: Any, by: frozenset[str], *, named: bool) -> tuple[Any
     if code is None or not is_application(code):
         name = compat.name_of(called).rsplit(".", 1)[-1]
         return carried if name in by or (not by and is_ending(name)) else ()
-    if named:
-        speaks = _speaks_so(code, names, owner, carried, by)
-        return (*carried, *reachable_names(code, names, (owner, *carried)).named) if speaks else ()
-    return carried if carried and _speaks_so(code, names, owner, carried, by) else ()
+    if not by:
+        return carried if carried and speaks_of_ending(code, names, owner, carried) else ()
+    if not carried and not named:
+        return ()
+    said = _said_by(called, code, names, (owner, *carried))
+    return () if by.isdisjoint(said.names) else (*carried, *(said.named if named else ()))
+
+
+def _said_by(called: Any, code: CodeType, names: dict[str, Any], near: Iterable[Any]) -> ReachableNames:
+    known = _of_called.get(id(called))
+    if known is None:
+        known = _of_called[id(called)] = called, reachable_names(code, names, near)
+    return known[1]
 
 
 def _speaks_so(code: CodeType, names: dict[str, Any], owner: Any, held: Iterable[Any], by: frozenset[str]) -> bool:
@@ -309,9 +323,10 @@ def called(
             classes.update(made)
             known, near = merged(known, methods_of(made)), merged(near, methods_of(made))
         every = (*(words - {WITH}), *texts, *(known if COMPUTED in texts and is_own_code(code) else ()))
+        named = functions_of_modules(every, names) if words is begin or texts else functions_in(code, every, names)
         if unnamed is not None and words and (made or not depth or WITH in words):
             last.extend(implied(near, blocks=WITH in words))
-        for one in (*functions_named_by(every, names, known), *made_by(made)):
+        for one in (*functions_named_by(named, known), *made_by(made)):
             if one.__code__ not in seen:
                 seen.add(one.__code__)
                 todo.append((one.__code__, one.__globals__, depth + 1))

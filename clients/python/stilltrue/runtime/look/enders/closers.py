@@ -36,7 +36,7 @@ from stilltrue.runtime.look.code.reachable_names import codes_named
 from stilltrue.runtime.look.enders.wakers import roots_of
 from stilltrue.runtime.look.progress.analysis import ProgressAnalysis, frames_of_task
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, Progress
-from stilltrue.runtime.look.progress.stretches import Stretch, returns, stretches
+from stilltrue.runtime.look.progress.stretches import Stretch, stretches
 
 _ALL_TASKS = "all_tasks"
 _SHELLS = ("stilltrue.sync.channel", "stilltrue.aio.channel")
@@ -99,20 +99,7 @@ def _of_thread(place: Place, analysis: ProgressAnalysis, places: Places) -> Iter
     main: Any = None if loop is None else compat.run_by_asyncio(place.frames)
     if main is not None:
         text = f"the end of what asyncio.run() runs: {_position_of(main)}"
-        yield Closer(text=text, of=main, tasks=loop, progress=_end(main, analysis))
-
-
-def _end(task: Task, analysis: ProgressAnalysis) -> Callable[[], Progress]:
-    """Whether ``asyncio.run(task)`` returns: when the task does, or when its loop is stopped."""
-
-    def progress() -> Progress:
-        at_once, after = returns(frames_of_task(task))
-        stopped = analysis.stopped_by_its_stop(task.get_loop())
-        if at_once:
-            return analysis.of_task(task) | stopped
-        return analysis.of_task(task) & analysis.after(after) | stopped if after else stopped
-
-    return progress
+        yield Closer(text=text, of=main, tasks=loop, progress=functools.partial(analysis.end_of, main))
 
 
 def _of_task(task: Task, analysis: ProgressAnalysis) -> Iterator[Closer]:

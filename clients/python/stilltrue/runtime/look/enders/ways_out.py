@@ -269,7 +269,7 @@ class Search:
             if own or _is(actor, one.place) or not self._places.is_on_main_thread(one.place):
                 continue
             if interrupts(actor.names_reached(False).names):
-                one.add(f"{actor.text}; it may interrupt the main thread", actor.party, actor.of)
+                self._add_going(replace(actor, text=f"{actor.text}; it may interrupt the main thread"), one)
 
     def _add_below(self, actor: Actor, found: list[Found]) -> None:
         """``actor`` holds a task that awaits each of ``found``."""

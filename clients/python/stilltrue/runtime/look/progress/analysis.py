@@ -50,7 +50,7 @@ from stilltrue.runtime.look.enders.wakers import (
 )
 from stilltrue.runtime.look.progress.flags import Flag, Kind, flags_of
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, NEVER, Progress, any_of
-from stilltrue.runtime.look.progress.stretches import Stretch, stretches
+from stilltrue.runtime.look.progress.stretches import Stretch, returns, stretches
 from stilltrue.runtime.transport.holders import caller_at
 
 _STOPPING = frozenset({"stop"})
@@ -83,6 +83,14 @@ class ProgressAnalysis:
     def of_task(self, task: Task) -> Progress:
         """Whether this task goes on."""
         return self._once(task, lambda: self._of_task(task))
+
+    def end_of(self, task: Task) -> Progress:
+        """Whether ``run_until_complete(task)`` returns: when the task does, or when its loop is stopped."""
+        at_once, after = returns(frames_of_task(task))
+        stopped = self.stopped_by_its_stop(task.get_loop())
+        if at_once:
+            return self.of_task(task) | stopped
+        return self.of_task(task) & self.after(after) | stopped if after else stopped
 
     def of_loop(self, loop: asyncio.AbstractEventLoop) -> Progress:
         """Whether what is scheduled on a loop gets its turn."""
@@ -140,7 +148,7 @@ class ProgressAnalysis:
             return NEVER
         task: Any = compat.main_task_in(frame)
         if compat.is_task(task):
-            return self.of_task(task) | self.stopped_by_its_stop(task.get_loop())
+            return self.end_of(task)
         if compat.is_loop_code(code) and code.co_name == "run_until_complete":
             return BY_ITSELF
         loop = compat.loop_in(frame)
