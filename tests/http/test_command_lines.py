@@ -1,0 +1,103 @@
+"""A circle between applications that their servers' own commands run, attached by `stilltrue run` alone."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from detector.demo.harness import Harness
+from tests.http.circles import PROGRAMS, SECONDS_MAX, ask, chain, get, kinds, until, until_true
+
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.longer]
+
+_UVICORN = ("uvicorn", "--port", "{port}", "--log-level", "error")
+_GUNICORN = ("gunicorn", "-b", "127.0.0.1:{port}", "--log-level", "error", "--chdir", str(PROGRAMS))
+COMMANDS = [
+    pytest.param((*_UVICORN, "circle_asgi:app"), id="uvicorn"),
+    pytest.param((*_UVICORN, "--workers", "2", "circle_asgi:app"), id="workers of uvicorn"),
+    pytest.param((*_GUNICORN, "-k", "uvicorn.workers.UvicornWorker", "circle_asgi:app"), id="uvicorn's worker of gunicorn"),
+    pytest.param((*_GUNICORN, "-k", "gthread", "--threads", "4", "circle_wsgi:app"), id="threads of gunicorn"),
+]
+
+
+class Services:
+    """Services that servers' own commands run."""
+
+    def __init__(self, detector: str) -> None:
+        self.names: list[str] = []
+        self._detector = detector
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, name: str, command: tuple[str, ...]) -> str:
+        """Start a server as a service whose name begins so; its URL."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        self.names.append(f"{name}-{os.urandom(3).hex()}")
+        arguments = [one.format(port=port) for one in command]
+        run = ["run", "--service", self.names[-1], "--detector", self._detector, "--", sys.executable, "-m", *arguments]
+        environment = {**os.environ, "PYTHONPATH": str(PROGRAMS)}
+        self._processes.append(subprocess.Popen([sys.executable, "-m", "stilltrue", *run], env=environment))
+        url = f"http://127.0.0.1:{port}"
+        until(f"{name} to serve", lambda: _is_up(url))
+        return url
+
+    def stop(self) -> None:
+        """End them, their workers too."""
+        for one in self._processes:
+            one.terminate()
+        for one in self._processes:
+            with suppress(subprocess.TimeoutExpired):
+                one.wait(5)
+            one.kill()
+            one.wait()
+
+
+@pytest.fixture
+def services(harness: Harness) -> Iterator[Services]:
+    services = Services(harness.detector)
+    yield services
+    services.stop()
+
+
+def _is_up(url: str) -> bool:
+    try:
+        urllib.request.urlopen(url, timeout=SECONDS_MAX)
+    except urllib.error.HTTPError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_circle_of_two_services(harness: Harness, services: Services, command: tuple[str, ...]) -> None:
+    a, b = services.start("a", command), services.start("b", command)
+    asked = get(chain(f"{a}/hold", f"{b}/pass", f"{a}/take"))
+    while True:  # with two workers it is one of them that asks the other now and then, and they do not share the lock
+        asked.join(3.0)
+        if asked.is_alive():
+            break
+        asked = get(chain(f"{a}/hold", f"{b}/pass", f"{a}/take"))
+    verdict = until_true(harness, "deadlock")
+    own = [party for party in verdict["core"] if party.startswith(tuple(services.names))]
+    assert kinds(own) == {"a/GET:hold", "b/GET:pass", "a/GET:take"}
+
+
+@pytest.mark.not_in_ci
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_timeout_keeps_it_silent(harness: Harness, services: Services, command: tuple[str, ...]) -> None:
+    a, b = services.start("a", command), services.start("b", command)
+    asked = get(chain(f"{a}/hold", f"{b}/pass", f"{a}/take", limit="&seconds=8"))
+    while asked.is_alive():
+        verdict = ask(harness, "deadlock")
+        assert not [party for party in verdict["remainder"] if party.startswith(tuple(services.names))]
+        asked.join(0.5)
