@@ -62,8 +62,7 @@ def _taken_in(code: CodeType) -> tuple[Expression, bool]:
         return nothing
     every = instructions_of(code)
     awaited = any(one.opname == "GET_AWAITABLE" for one in every)
-    jumps = [one for one in every if one.opcode in dis.hasjrel or one.opcode in dis.hasjabs]
-    if sum(one.opname in _CALLS for one in every) != 1 or any(one.opname not in _BACK_TO_WAIT for one in jumps):
+    if sum(one.opname in _CALLS for one in every) != 1 or any(map(_branches, every, (None, *every))):
         return nothing
     index = next((number for number, one in enumerate(every) if one.opname in ATTRIBUTES and one.argval in _TAKES), 0)
     call = index + 1
@@ -74,6 +73,13 @@ def _taken_in(code: CodeType) -> tuple[Expression, bool]:
     called = every[call].opname == "CALL" and not every[call].arg
     changed = any(one.opname in _WRITES and ("attribute", one.argval) in expression for one in every)
     return (expression, awaited) if called and of_self and not changed else nothing
+
+
+def _branches(one: dis.Instruction, before: dis.Instruction | None) -> bool:
+    """Whether an instruction jumps elsewhere than within an ``await`` or its clean-up."""
+    if one.opcode not in dis.hasjrel and one.opcode not in dis.hasjabs:
+        return False
+    return one.opname not in _BACK_TO_WAIT and (before is None or before.opname != "CLEANUP_THROW")
 
 
 def _is_let_go_by_others(kind: type, expression: Expression) -> bool:
