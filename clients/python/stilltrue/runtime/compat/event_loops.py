@@ -107,7 +107,9 @@ def protocols_of(loop: asyncio.AbstractEventLoop) -> list[Any]:
     if uvloops.is_uvloop(loop):
         protocols = uvloops.protocols_of(loop)
     else:
-        transports = [getattr(called_by(one)[0], "__self__", None) for one in watched_by(loop)]
+        watching = [called_by(one) for one in watched_by(loop)]
+        transports = [getattr(called, "__self__", None) for called, _ in watching]
+        transports += [one for _, given in watching for held in given if type(held) is tuple for one in held]  # of children
         transports += list(getattr(loop, "_transports", {}).copy().values())
         protocols = [getattr(one, "_protocol", None) for one in transports if issubclass(type(one), asyncio.BaseTransport)]
         protocols += [getattr(one, "_app_protocol", None) for one in protocols]
