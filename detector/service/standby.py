@@ -39,9 +39,7 @@ class Leadership:
         """Wait until it may serve, or for ``stop``. Meanwhile probes are answered: alive, and not ready."""
         if self.waits:
             async with _probes(self._settings, self._log):
-                self._log.info(
-                    "standing by", archive=self._settings.data, lease="" if self._lease is None else self._lease.name
-                )
+                self._log.info("standing by", data=self._settings.data, lease="" if self._lease is None else self._lease.name)
                 await first_of(stop.wait(), self._is_free())
 
     async def lost(self) -> None:

@@ -80,6 +80,7 @@ async def test_ask_says_by_its_exit_code_what_holds(played: Any, here: Any, tmp_
         (("ask", "deadlock", "--detector", "http://127.0.0.1:7600/"), "is a URL, not HOST:PORT: write 127.0.0.1:7600"),
         (("ask", "deadlock", "--detector", "127.0.0.1:70000"), "the port must be between 1 and 65535"),
         (("incident",), "did you mean incidents?"),
+        (("run", "--serivce", "shop", "--", "true"), "No such option '--serivce'. Did you mean '--service'?"),
         (("serve", "--period-seconds", "-1"), "--period-seconds: must be between 0 and 86400, not -1"),
         (("serve", "--scope", "shop"), "--scope: 'shop'"),
         (("serve", "--set", "fact=3"), "--set: 'fact=3'"),

@@ -10,7 +10,7 @@ from stilltrue.launch import is_address
 from stilltrue.launch import run as become
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--service", help="The service that the program belongs to. Default: the program's name.")
 @click.option("--detector", metavar="HOST:PORT", help="The detector's address. Default: 127.0.0.1:7600.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)

@@ -107,7 +107,7 @@ def serve(scopes: tuple[str, ...], sets: tuple[str, ...], expects: tuple[str, ..
 
     def started(listening: Listening) -> None:
         http = f"http://{listening.http}"
-        click.echo(f"listening grpc={listening.grpc} metrics={http}/metrics pages={http}/ archive={settings.data}")
+        click.echo(f"listening grpc={listening.grpc} metrics={http}/metrics pages={http}/ data={settings.data}")
 
     try:
         asyncio.run(run_service(settings, started))
