@@ -12,6 +12,9 @@ SLOW_ROOMS := apps archive bench checkpoints cluster collector commands helm liv
 PROTOS := protos/stilltrue/v1
 PROTO_OUT := clients/python
 CPUS ?= 2
+# The tests that start processes wait half of the time.
+WORKERS ?= 4
+IN_GROUPS := --dist loadgroup --no-loadscope-reorder --max-worker-restart 2
 SOAK_SECONDS ?= 600
 PROVE_SEEDS ?= 0..100000
 CHAOS_SECONDS ?= 600
@@ -30,19 +33,19 @@ demo: $(if $(wildcard $(READY)),$(READY),$(LIGHT)) ## real gRPC processes that g
 	@$(BIN)/stilltrue demo
 
 test: setup ## set up and pass the tests, on all cores
-	$(BIN)/pytest tests -m "not soak and not longer and not field and not cluster and not apps and not truth and not mutants" -n $(CPUS) --dist loadgroup --max-worker-restart 0 --benchmark-disable
+	$(BIN)/pytest tests -m "not soak and not longer and not field and not cluster and not apps and not truth and not mutants" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
 
 longer: setup ## the tests that take ten seconds and more each
-	$(BIN)/pytest tests -m longer -n $(CPUS) --max-worker-restart 0 --benchmark-disable
+	$(BIN)/pytest tests -m longer -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
 
 longer-ci: setup ## those of the longer tests that CI runs
-	$(BIN)/pytest tests -m "longer and not not_in_ci" -n $(CPUS) --max-worker-restart 0 --benchmark-disable
+	$(BIN)/pytest tests -m "longer and not not_in_ci" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
 
 field: setup ## published deadlocks, with the real libraries and servers: the table in docs/field.md (about two minutes)
-	$(BIN)/pytest tests/field -m field -n $(CPUS) --max-worker-restart 0 --benchmark-disable
+	$(BIN)/pytest tests/field -m field -n $(WORKERS) --max-worker-restart 2 --benchmark-disable
 
 check: lint types floors ## the inner loop: lint, types, floors, and the tests that start no process
-	$(BIN)/pytest tests $(SLOW_ROOMS:%=--ignore tests/%) -q -m "not slow and not soak and not longer and not field and not cluster and not apps and not truth and not mutants" -n $(CPUS) --dist loadgroup --max-worker-restart 0 --benchmark-disable
+	$(BIN)/pytest tests $(SLOW_ROOMS:%=--ignore tests/%) -q -m "not slow and not soak and not longer and not field and not cluster and not apps and not truth and not mutants" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
 
 setup: $(READY) ## make .venv with both packages and the tools
 
@@ -97,8 +100,8 @@ BUF_VERSION := 1.75.0
 truth: setup ## ordinary programs with known truth against a real detector (../shared/cases/truth), about ten minutes; CI runs truth-ci
 	$(BIN)/pytest tests/truth -m truth -n $(CPUS) --benchmark-disable
 
-truth-ci: setup ## the same but the slowest, four at a time: they mostly wait
-	$(BIN)/pytest tests/truth -m "truth and not not_in_ci" -n 4 --dist load --benchmark-disable
+truth-ci: setup ## the same but the slowest
+	$(BIN)/pytest tests/truth -m "truth and not not_in_ci" -n $(WORKERS) --dist load --benchmark-disable
 
 mutants: setup ## change the shipped code in one place after the other: the named test must notice each (the quick ones are in make test)
 	$(BIN)/pytest tests/mutants -v -n $(CPUS) --dist load --benchmark-disable

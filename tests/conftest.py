@@ -5,11 +5,13 @@ A worker thread of gRPC's own can be stuck for ever (a cancelled stream, a sync 
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import sys
 import threading
 from concurrent.futures.thread import _threads_queues
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,13 +36,50 @@ ONE_WORKER = ("spark", "live", "sidecar")
 """Folders whose tests run on one worker each: they share a Spark session, or must not crowd each other out."""
 
 
+def _folder(item: pytest.Item) -> str:
+    return item.path.relative_to(HERE).parts[0]
+
+
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `make check` leaves out, and keep a file's tests, or a folder's, on one worker."""
+    """Mark what `make check` leaves out, and keep a file's tests, or a folder's, on one worker.
+
+    The folders that have one worker come first, for they take longest, and Java starts in a process that has no threads of
+    gRPC's yet; then the agent's, for a look takes longer in a large process.
+    """
+    first = [*ONE_WORKER, "client"]
+    items.sort(key=lambda item: first.index(_folder(item)) if _folder(item) in first else len(first))
     for item in items:
-        folder = item.path.relative_to(HERE).parts[0]
+        folder = _folder(item)
         if folder in SLOW:
             item.add_marker(pytest.mark.slow)
-        item.add_marker(pytest.mark.xdist_group(folder if folder in ONE_WORKER else str(item.path)))
+        item.add_marker(pytest.mark.xdist_group(folder if folder in ONE_WORKER else str(item.path.relative_to(HERE))))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_STDERR] = os.dup(2)  # output is not captured yet
+
+
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:
+    """A test whose time is up ends its process, and says where it stood: `.ci/run` runs it once more.
+
+    What pytest-timeout writes is lost in a worker, and its thread that may end the process is a way out, which looks find.
+    """
+    faulthandler.dump_traceback_later(settings.timeout, exit=True, file=item.config.stash[_STDERR])
+    return True
+
+
+def pytest_timeout_cancel_timer() -> bool:
+    faulthandler.cancel_dump_traceback_later()
+    return True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """xdist puts the group behind the name of each test; `--last-failed` would not find it again."""
+    name, at, _ = report.nodeid.rpartition("@")
+    if at and report.nodeid.rfind("]") < len(name) and "PYTEST_XDIST_WORKER" not in os.environ:
+        report.nodeid = name
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,6 +91,7 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
 
 
 _STATUS = pytest.StashKey[int]()
+_STDERR = pytest.StashKey[int]()
 
 
 @pytest.hookimpl(trylast=True)
