@@ -20,7 +20,7 @@ from urllib.parse import quote
 from detector.demo.harness import Harness
 
 PROGRAMS = Path(__file__).parent / "programs"
-SECONDS_MAX = 60.0
+SECONDS_MAX = 120.0
 Start = Callable[..., "Shop"]
 """Starts a program of ``PROGRAMS`` by its name, as the service of another name."""
 

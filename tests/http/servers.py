@@ -1,7 +1,8 @@
-"""The same application for WSGI (Flask, werkzeug's threads) and for ASGI (FastAPI, uvicorn), in this process."""
+"""The same application for WSGI (Flask, werkzeug's threads), ASGI (FastAPI, uvicorn) and ``aiohttp.web``, in this process."""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 import fastapi
 import flask
 import uvicorn
+from aiohttp import web
 from fastapi.responses import RedirectResponse, StreamingResponse
 from werkzeug.serving import make_server
 
@@ -102,6 +104,42 @@ def fastapi_app(gate: Gate) -> fastapi.FastAPI:
     return app
 
 
+def aiohttp_app(gate: Gate) -> web.Application:
+    async def echo(request: web.Request) -> web.Response:
+        raw = sorted(name.decode() for name, _ in request.raw_headers)
+        return web.json_response({"headers": sorted(request.headers), "raw": raw, "body": await request.text()})
+
+    async def error(_: web.Request) -> web.Response:
+        return web.Response(status=500, text="no", headers={"X-Of": "the application"})
+
+    async def missing(_: web.Request) -> web.Response:
+        raise web.HTTPNotFound
+
+    async def raises(_: web.Request) -> web.Response:
+        raise ValueError("on purpose")
+
+    async def moved(_: web.Request) -> web.Response:
+        raise web.HTTPTemporaryRedirect("/echo")
+
+    async def parts(request: web.Request) -> web.StreamResponse:
+        reply = web.StreamResponse(headers={"Content-Type": "text/plain"})
+        await reply.prepare(request)
+        for part in PARTS:
+            await reply.write(part)
+        return reply
+
+    async def slow(_: web.Request) -> web.Response:
+        gate.arrived.release()
+        await asyncio.to_thread(gate.open.wait, WAIT_SECONDS)
+        return web.Response(text="late")
+
+    app = web.Application()
+    app.router.add_route("*", "/echo", echo)
+    for handler in (error, missing, raises, moved, parts, slow):
+        app.router.add_get(f"/{handler.__name__}", handler)
+    return app
+
+
 @contextmanager
 def wsgi(gate: Gate) -> Iterator[str]:
     server = make_server("127.0.0.1", 0, flask_app(gate), threaded=True)
@@ -121,5 +159,25 @@ def asgi(gate: Gate) -> Iterator[str]:
     thread.start()
     yield f"http://127.0.0.1:{listener.getsockname()[1]}"
     server.should_exit = server.force_exit = True
+    thread.join(WAIT_SECONDS)
+    listener.close()
+
+
+@contextmanager
+def aiohttp_web(gate: Gate) -> Iterator[str]:
+    listener = create_server(("127.0.0.1", 0))
+    loop, stopped = asyncio.new_event_loop(), asyncio.Event()
+
+    async def run() -> None:
+        runner = web.AppRunner(aiohttp_app(gate), access_log=None)
+        await runner.setup()
+        await web.SockSite(runner, listener).start()
+        await stopped.wait()
+        await runner.cleanup()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(run(),), daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    loop.call_soon_threadsafe(stopped.set)
     thread.join(WAIT_SECONDS)
     listener.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -20,11 +21,20 @@ pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.longer]
 
 _UVICORN = ("uvicorn", "--port", "{port}", "--log-level", "error")
 _GUNICORN = ("gunicorn", "-b", "127.0.0.1:{port}", "--log-level", "error", "--chdir", str(PROGRAMS))
+_HYPERCORN = ("hypercorn", "-b", "127.0.0.1:{port}", "--log-level", "error")
 COMMANDS = [
     pytest.param((*_UVICORN, "circle_asgi:app"), id="uvicorn"),
     pytest.param((*_UVICORN, "--workers", "2", "circle_asgi:app"), id="workers of uvicorn"),
     pytest.param((*_GUNICORN, "-k", "uvicorn.workers.UvicornWorker", "circle_asgi:app"), id="uvicorn's worker of gunicorn"),
+    pytest.param((*_UVICORN, "circle_aiohttp:app"), id="uvicorn, asked by aiohttp"),
+    pytest.param(("circle_aiohttp", "{port}"), id="uvicorn, run by the application's own module"),
+    pytest.param((*_HYPERCORN, "circle_asgi:app"), id="hypercorn"),
+    pytest.param((*_HYPERCORN, "--workers", "0", "circle_asgi:app"), id="hypercorn in one process"),
+    pytest.param(("circle_aiohttp_web", "{port}"), id="aiohttp's own server"),
     pytest.param((*_GUNICORN, "-k", "gthread", "--threads", "4", "circle_wsgi:app"), id="threads of gunicorn"),
+    pytest.param(("flask", "--app", "circle_wsgi", "run", "--port", "{port}"), id="Flask's own server"),
+    pytest.param(("waitress", "--listen=127.0.0.1:{port}", "circle_wsgi:app"), id="waitress"),
+    pytest.param(("circle_django", "runserver", "127.0.0.1:{port}"), id="Django's runserver"),
 ]
 
 
@@ -106,3 +116,19 @@ def test_a_timeout_keeps_it_silent(harness: Harness, services: Services, command
         verdict = ask(harness, "deadlock")
         assert not [party for party in verdict["remainder"] if party.startswith(tuple(services.names))]
         asked.join(0.5)
+
+
+@pytest.mark.not_in_ci
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param((*_HYPERCORN, "--max-requests", "100", "circle_asgi:app"), id="hypercorn, after some requests"),
+        pytest.param(("circle_aiohttp_web", "{port}", "3600"), id="aiohttp's own, after an hour"),
+    ],
+)
+def test_a_server_that_stops_by_itself_keeps_it_silent(harness: Harness, services: Services, command: tuple[str, ...]) -> None:
+    a, b = services.start("a", command), services.start("b", command)
+    get(chain(f"{a}/hold", f"{b}/pass", f"{a}/take"))
+    until("the verdict to name them all", lambda: "/GET:take#" in json.dumps(ask(harness, "deadlock")))
+    for _ in range(4):
+        assert ask(harness, "deadlock")["holds"] is not True

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.core.handlers.wsgi import LimitedStream
 
 from stilltrue.http.headers import address_text, named, path_of
+from stilltrue.http.wsgi import _peer
 
 
 @pytest.mark.parametrize(
@@ -43,3 +47,12 @@ def test_a_request_is_named_by_its_verb_and_path_without_keys(target: str, metho
 )
 def test_both_ends_write_an_address_in_the_same_way(address: Any, text: str) -> None:
     assert address_text(address) == text
+
+
+@pytest.mark.parametrize("around", [lambda body: body, lambda body: LimitedStream(body, 0)], ids=["plain", "Django's"])
+def test_where_a_server_tells_no_port_it_is_read_of_the_socket_beneath_the_body(around: Callable[[Any], Any]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as caller:
+        accepted, address = listening.accept()
+        with accepted, accepted.makefile("rb") as body:
+            assert _peer({"REMOTE_ADDR": "127.0.0.1", "wsgi.input": around(body)}) == address_text(address)
+        assert caller.getsockname() == address

@@ -39,7 +39,7 @@ def gate() -> servers.Gate:
     return servers.Gate()
 
 
-@pytest.fixture(scope="module", params=["wsgi", "asgi"])
+@pytest.fixture(scope="module", params=["wsgi", "asgi", "aiohttp_web"])
 def url(request: pytest.FixtureRequest, gate: servers.Gate) -> Iterator[str]:
     with getattr(servers, request.param)(gate) as url:
         until(lambda: "status" in CLIENTS["requests"](f"{url}/echo"))

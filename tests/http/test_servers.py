@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import io
 import json
 import os
@@ -28,6 +29,7 @@ from starlette.applications import Starlette
 
 import stilltrue
 from stilltrue.agent import Agent
+from stilltrue.http.incoming import seconds_max
 
 pytestmark = pytest.mark.slow
 
@@ -202,3 +204,10 @@ def test_uvicorn_takes_an_application_for_what_it_is(agent: Agent) -> None:
     config = uvicorn.Config(Starlette(), log_level="critical")
     config.load()
     assert config.interface == "asgi3"
+
+
+@pytest.mark.parametrize("seconds", [None, 5])
+def test_daphne_answers_for_an_application_after_its_timeout(seconds: int | None) -> None:
+    daphne = pytest.importorskip("daphne.server")
+    server = daphne.Server(None, endpoints=["tcp:0:interface=127.0.0.1"], http_timeout=seconds)
+    assert seconds_max(functools.partial(server.handle_reply, object())) == seconds

@@ -53,7 +53,7 @@ async def serve(session: Session, app: Callable[..., Any], scope: Scope, receive
     call = _receive(session, scope)
     if call is None:
         return await app(scope, receive, send)
-    limit = seconds_max()
+    limit = seconds_max(send)
     context = HttpContext(_headers(scope), limit)
     call.begin(context, interruptible=True if limit is not None else None)
     root = call.enter_task()

@@ -6,7 +6,8 @@ Rules:
    The colour of another one counts all the same, so that cuts stay consistent.
 2. The head of a reply has its stamp; the call is served until the body has been handed over. Facts that a step gives away
    with its reply leave with the head.
-3. A server that ends its workers' requests (gunicorn's timeout, uWSGI's harakiri) gives them a deadline.
+3. A server that ends its workers' requests (gunicorn's timeout, uWSGI's harakiri), or answers for them (daphne's), gives them
+   a deadline.
 """
 
 from __future__ import annotations
@@ -86,11 +87,13 @@ def begin_reply(call: IncomingCall, status: int) -> Pair | None:
         return None
 
 
-def seconds_max() -> float | None:
-    """After how many seconds the server that runs the code above ends a request (rule 3); None: never."""
+def seconds_max(send: Any = None) -> float | None:
+    """After how many seconds the server that runs the code above ends a request (rule 3); None: never. ``send`` is ASGI's."""
     uwsgi: Any = sys.modules.get("uwsgi")
     if uwsgi is not None:
         return _number(getattr(uwsgi, "opt", {}).get("harakiri"))
+    if (answered := compat.daphnes_timeout(send)) is not None:
+        return answered
     worker = compat.gunicorns_worker(frames_of_this_thread)
     return None if worker is None or compat.stays_alive(worker) else _number(worker.cfg.timeout)
 

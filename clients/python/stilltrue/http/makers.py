@@ -8,6 +8,7 @@ from typing import Any
 
 from stilltrue.http import asgi, wsgi
 from stilltrue.http.aiohttp_client import RecordedAiohttp
+from stilltrue.http.aiohttp_server import RecordedAiohttpServer
 from stilltrue.http.httpx_aio import RecordedAsyncHttpx
 from stilltrue.http.httpx_blocking import RecordedHttpx
 from stilltrue.http.outgoing import Requests
@@ -29,6 +30,7 @@ class Makers:
         self._of_async_httpx = RecordedAsyncHttpx(requests)
         self._of_requests = RecordedRequests(requests)
         self._of_aiohttp = RecordedAiohttp(requests)
+        self._by_aiohttp = RecordedAiohttpServer(session, start)
 
     def __call__(self, name: str) -> Make | None:
         """The replacement of the method ``name``; None: there is none."""
@@ -49,6 +51,8 @@ class Makers:
             "ClientResponse.start": lambda: of_aiohttp.start,
             "ClientResponse.close": lambda: of_aiohttp.close,
             "ClientResponse.release": lambda: of_aiohttp.close,
+            "RequestHandler._handle_request": lambda: self._by_aiohttp.handle,
+            "StreamResponse._write_headers": lambda: self._by_aiohttp.write_headers,
             "Flask.__call__": lambda: self._wsgi,
             "WSGIHandler.__call__": lambda: self._wsgi,
             "ASGIHandler.__call__": lambda: self._asgi,

@@ -22,7 +22,7 @@ def _key(name: str) -> str:
 _STAMP, _ADDRESS = _key(STAMP), _key(ADDRESS)
 _PROXIED = tuple(_key(name) for name in PROXIED)
 _SOCKETS = ("gunicorn.socket", "werkzeug.socket")
-_BENEATH = ("stream", "raw", "_sock")
+_BENEATH = ("stream", "raw", "_sock", "_read", "__self__")
 STREAMS_MAX = 8
 
 

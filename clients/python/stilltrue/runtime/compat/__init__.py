@@ -62,16 +62,20 @@ from stilltrue.runtime.compat.grpc_objects import (
     state_in,
     stopping_of,
     target_of,
+    told_of_connectivity,
 )
 from stilltrue.runtime.compat.http_servers import (
     accepted_from,
     acceptor_in,
+    daphnes_timeout,
     gunicorns_worker,
+    is_for_operator,
     is_killed_when_blocked,
     stays_alive,
     uvicorn_in,
     waits_for_requests,
 )
+from stilltrue.runtime.compat.hypercorn import serves_alone
 from stilltrue.runtime.compat.keepers import executors_queues, finalizers, modules_of_application
 from stilltrue.runtime.compat.kept_values import kept_at
 from stilltrue.runtime.compat.references import (
@@ -156,6 +160,7 @@ __all__ = [
     "is_run_for",
     "time_of",
     "timers_of",
+    "told_of_connectivity",
     "waiting_tasks",
     "protocols_of",
     "watched_by",
@@ -217,8 +222,11 @@ __all__ = [
     "waits_at",
     "where_of",
     "uvicorn_in",
+    "serves_alone",
     "waits_for_requests",
+    "daphnes_timeout",
     "gunicorns_worker",
+    "is_for_operator",
     "is_killed_when_blocked",
     "stays_alive",
 ]

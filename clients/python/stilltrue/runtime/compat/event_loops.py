@@ -15,6 +15,7 @@ from typing import Any
 from weakref import WeakSet, ref
 
 from stilltrue.runtime.compat import uvloops
+from stilltrue.runtime.compat.http_servers import closes_idle_connection
 from stilltrue.runtime.compat.references import WRAPPERS, Task, Where, bound_to, called_in, code_of, is_function, is_of_asyncio
 from stilltrue.runtime.compat.uvloop_frames import is_run_for, uvloop_in
 from stilltrue.runtime.introspection.frames import frame_of, frames_of_threads, variables_of
@@ -55,7 +56,15 @@ def callbacks_of(future: Any) -> list[tuple[Any, Any]]:
 
 
 def handles_of(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle] | None:
-    """What ``loop`` has scheduled, timers and callbacks that are ready; None for a loop that does not show it."""
+    """What ``loop`` has scheduled, timers and callbacks that are ready; None for a loop that does not show it.
+
+    Timers that only close idle connections are left out.
+    """
+    handles = _every_handle_of(loop)
+    return None if handles is None else [one for one in handles if not closes_idle_connection(called_by(one)[0])]
+
+
+def _every_handle_of(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle] | None:
     if uvloops.is_uvloop(loop):
         later, soon = uvloops.timers_of(loop), uvloops.ready_of(loop)
         return None if later is None or soon is None else [*later, *soon]

@@ -149,6 +149,15 @@ def is_feeding(frame: FrameType) -> bool:
     return code.co_name == "consume_request_iterator" and is_grpc(code.co_filename)
 
 
+def told_of_connectivity(frame: FrameType) -> list[Any]:
+    """What a channel calls when its connectivity changes, if gRPC's thread that waits for that stands here."""
+    code = frame.f_code
+    if code.co_name != "_poll_connectivity" or not is_grpc(code.co_filename):
+        return []
+    told = getattr(variables_of(frame).get("state"), "callbacks_and_connectivities", ())
+    return [one[0] for one in list(told)]
+
+
 def state_in(frame: FrameType) -> Any:
     """The state of a call (threads) in a frame of gRPC's that waits for it or feeds it."""
     code = frame.f_code

@@ -6,8 +6,9 @@ import os
 import re
 import socket
 import sys
-from collections.abc import Callable, Iterable
-from types import FrameType
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from types import FrameType, MethodType
 from typing import Any
 
 from stilltrue.runtime.compat.references import module_of
@@ -18,18 +19,39 @@ _SERVERS_FILE = f"{os.sep}socketserver.py"
 _ACCEPT = socket.socket.accept.__code__
 _GUNICORN = "gunicorn.workers.base"
 _THREADED = "gunicorn.workers.gthread"
+_STANDS_BY = (("asyncio/tasks.py", "sleep"), ("aiohttp/web.py", "_run_app"))
 _WORKER = re.compile(r"gunicorn|worker")
 
 
 def waits_for_requests(thing: Any) -> bool:
     """Whether an object belongs to an uvicorn server that lets every request end by itself, also when it is stopped.
 
-    It does so unless it was given ``timeout_graceful_shutdown``.
+    It does so unless it was given ``timeout_graceful_shutdown``. The group of tasks that hypercorn has for a connection is such
+    an object, too: who ends these is known from the tasks (:func:`~stilltrue.runtime.compat.hypercorn.serves_alone`).
     """
-    if not module_of(type(thing)).startswith("uvicorn."):
+    module = module_of(type(thing))
+    if module == "hypercorn.asyncio.task_group":
+        return True
+    if not module.startswith("uvicorn."):
         return False
     config = getattr(thing, "__dict__", {}).get("config")
     return config is not None and getattr(config, "timeout_graceful_shutdown", 0) is None
+
+
+def is_for_operator(frames: Sequence[FrameType]) -> bool:
+    """Whether a task with these frames (innermost first) sleeps until somebody stops the server that it runs: aiohttp's."""
+    codes = [frame.f_code for frame in frames[:2]]
+    return len(codes) == len(_STANDS_BY) and all(
+        code.co_name == name and code.co_filename.replace("\\", "/").endswith(file)
+        for code, (file, name) in zip(codes, _STANDS_BY, strict=True)
+    )
+
+
+def closes_idle_connection(callback: Any) -> bool:
+    """Whether a timer with this callback only closes a connection to aiohttp's server if that is idle."""
+    if type(callback) is not MethodType or module_of(type(callback.__self__)) != "aiohttp.web_protocol":
+        return False
+    return getattr(callback.__func__, "__name__", "") == "_process_keepalive"
 
 
 def acceptor_in(frame: FrameType) -> socket.socket | None:
@@ -78,6 +100,12 @@ def stays_alive(worker: Any) -> bool:
         return True
     of_uvicorn = module_of(type(getattr(worker, "__dict__", {}).get("config"))) == "uvicorn.config"
     return of_uvicorn and not worker.cfg.max_requests
+
+
+def daphnes_timeout(send: Any) -> float | None:
+    """After how many seconds daphne answers for an application that sends its reply by ``send``; None: never, or not daphne."""
+    server = getattr(send.func, "__self__", None) if type(send) is partial else None
+    return getattr(server, "http_timeout", None) or None if module_of(type(server)) == "daphne.server" else None
 
 
 def is_killed_when_blocked(frames: Iterable[FrameType]) -> bool:
