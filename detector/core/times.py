@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime, timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WAITED = re.compile(r"(.+? has waited )((?:\d+(?:\.\d+)? (?:ms|s|min|h|d) ?)+?)( for .*)", re.DOTALL)
 
 
 def read_time(text: str) -> float:
@@ -82,3 +84,15 @@ def seconds_of(text: str) -> float:
     if not words or len(words) % 2 or not set(words[1::2]) <= set(_UNITS):
         raise ValueError(f"{text!r} is not a length of time, such as 4 min 5 s")
     return sum(float(number) * _UNITS[unit] for number, unit in zip(words[::2], words[1::2], strict=True))
+
+
+def age_in(sentence: str) -> tuple[str, float, str] | None:
+    """The age in a sentence such as ``A has waited 3.2 s for B``, in seconds, with what stands before and after it."""
+    told = _WAITED.fullmatch(sentence)
+    return None if told is None else (told[1], seconds_of(told[2]), told[3])
+
+
+def aged(sentence: str, seconds: float) -> str:
+    """Such a sentence as it is ``seconds`` later."""
+    told = age_in(sentence)
+    return sentence if told is None else f"{told[0]}{duration(told[1] + seconds)}{told[2]}"

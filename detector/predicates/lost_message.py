@@ -53,8 +53,8 @@ class LostMessage:
         counts = f"{sent.total - sent.carried:g} sent, {received.total - received.carried:g} received, {carried:g} in transit"
         if snapshot.missing:
             return depends_on_missing(self.name, snapshot, counts)
-        if lost < 0 or sent.odd or received.odd:
-            odd = sorted({*sent.odd, *received.odd})
+        odd = sorted({*sent.odd, *sent.unknown, *received.odd, *received.unknown})
+        if lost < 0 or odd:
             return process_verdict(
                 self.name, snapshot, Holds.UNDETERMINED, "contradiction", f"{counts}: the counts contradict", odd
             )

@@ -79,6 +79,11 @@ def _judged(name: str, snapshot: Snapshot, fact: str, expected: float, *, too_mu
     wrong = beyond and not math.isclose(amount.total, expected)
     if snapshot.missing and wrong is not too_much:
         return depends_on_missing(name, snapshot, _sum(amount, fact, expected))
+    if amount.unknown and wrong is not too_much:
+        who = ", ".join(shortened(amount.unknown))
+        why = "a call that carried some has failed or was given up"
+        text = f"{_sum(amount, fact, expected)}; how much {who} has is not known: {why}"
+        return process_verdict(name, snapshot, Holds.UNDETERMINED, "sum", text, amount.unknown)
     holds = Holds.TRUE if wrong else Holds.FALSE
     return process_verdict(name, snapshot, holds, "sum", _sum(amount, fact, expected), amount.holders)
 

@@ -63,7 +63,9 @@ def echo() -> Iterator[str]:
 
 def _ends(detector: str, target: str, forks: int, gap_seconds: float) -> str:
     command = [sys.executable, "-c", FORKS, detector, target, str(forks), str(gap_seconds)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    if done.returncode:
+        return f"ended with {done.returncode}: {done.stderr[-3000:]}"
     return done.stdout.strip() or done.stderr
 
 

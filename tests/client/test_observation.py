@@ -241,7 +241,7 @@ async def test_a_task_about_to_be_cancelled_is_not_stuck(world: World) -> None:
 async def test_a_loop_whose_timers_cannot_be_read_leaves_every_wait_in_doubt(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stilltrue.runtime.introspection.observation.timers", lambda loop: None)
+    monkeypatch.setattr("stilltrue.runtime.introspection.tasks_at_cut.timers", lambda loop: None)
     report = await world.report(lambda world: world.stuck(b""), stuck=1)
     (wait,) = report.waits
     assert wait.deadline is not None
@@ -249,7 +249,7 @@ async def test_a_loop_whose_timers_cannot_be_read_leaves_every_wait_in_doubt(
 
 
 async def test_an_observer_that_fails_leaves_every_wait_in_doubt(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stilltrue.runtime.introspection.observation.read", lambda *_: 1 / 0)
+    monkeypatch.setattr("stilltrue.runtime.introspection.tasks_at_cut.read", lambda *_: 1 / 0)
     report = await world.report(lambda world: world.stuck(b""), stuck=1)
     (wait,) = report.waits
     assert wait.deadline is not None
@@ -258,13 +258,17 @@ async def test_an_observer_that_fails_leaves_every_wait_in_doubt(world: World, m
 
 @pytest.mark.parametrize(
     ("name", "broken"),
-    [("TASKS_MAX", 0), ("LiveScene", lambda *_: 1 / 0), ("siblings_of", lambda _: 1 / 0)],
+    [
+        ("observation.TASKS_MAX", 0),
+        ("observation.LiveScene", lambda *_: 1 / 0),
+        ("tasks_at_cut.siblings_of", lambda _: 1 / 0),
+    ],
     ids=["too many tasks", "threads that cannot be read", "a task that cannot be read"],
 )
 async def test_what_cannot_be_observed_leaves_every_wait_in_doubt(
     world: World, monkeypatch: pytest.MonkeyPatch, name: str, broken: Any
 ) -> None:
-    monkeypatch.setattr(f"stilltrue.runtime.introspection.observation.{name}", broken)
+    monkeypatch.setattr(f"stilltrue.runtime.introspection.{name}", broken)
     report = await world.report(lambda world: world.stuck(b""), stuck=1)
     (wait,) = report.waits
     assert wait.deadline is not None
@@ -279,7 +283,7 @@ async def test_a_task_that_moves_while_it_is_looked_at_is_in_doubt(world: World,
         seen.add(id(task))
         return blocking_future(task) if first else None
 
-    monkeypatch.setattr("stilltrue.runtime.introspection.observation.blocking_future", moving)
+    monkeypatch.setattr("stilltrue.runtime.introspection.tasks_at_cut.blocking_future", moving)
     report = await world.report(lambda world: world.stuck(b""), stuck=1)
     (wait,) = report.waits
     assert wait.deadline is not None

@@ -91,12 +91,14 @@ def test_an_answer_that_the_server_forgot_leaves_open_what_it_carried() -> None:
     assert pair.assembled().snapshot.forgetful == ("b",)
 
 
-def test_what_a_queued_call_carries_is_open_when_its_caller_s_doubt_has_passed() -> None:
+@pytest.mark.parametrize(("there", "lost"), [(0, Holds.UNDETERMINED), (1, Holds.FALSE)])
+def test_what_a_queued_call_carries_is_open_when_its_caller_s_doubt_has_passed(there: int, lost: Holds) -> None:
     pair = Pair(Bounds(doubt_seconds_max=30.0))
     stamp = pair.fails()
     pair.b.arrived(stamp, method="/s/Do", now=0.0, pool="full")
+    pair.a.fact({"token": there})
     answers = pair.answers(now=31.0)
-    assert answers["token-lost"] is Holds.UNDETERMINED
+    assert (answers["token-lost"], answers["token-duplicated"]) == (lost, Holds.UNDETERMINED)
     assert answers["termination"] is Holds.FALSE
 
 

@@ -12,15 +12,15 @@ import pytest
 from detector.core.look.amendment import amended
 from detector.core.look.reassembly import Reassembly
 from detector.core.protocol import assembler
-from detector.core.waits.resolution import UNKNOWN_FACT
 from detector.core.waits.resolved import Resolved, resolved
 from detector.simulator import run
 from detector.simulator.plans import recipes
-from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber
+from stilltrue.model import UNKNOWN_FACT, CallNumber, PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber
 from stilltrue.protocol.look import PartyLook
 from stilltrue.protocol.report import Caller, CallTarget, LocalWait, OutstandingCall, Report, ServedCall
+from tests.core.worlds import remembered
 
-WORLDS = 8
+WORLDS = 4
 PROCESSES = 9
 
 
@@ -80,15 +80,7 @@ def test_worlds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", sorted(recipes.RECIPES))
 def test_reports_of_different_times_side_by_side(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any mixture of a world's reports: what no run would show together, too. One at a time changes."""
-    taken: list[tuple[Mapping[ProcessName, Report], Sequence[ProcessId]]] = []
-
-    def remember(
-        reports: Mapping[ProcessName, Report], missing: Sequence[ProcessId], before: Resolved | None = None
-    ) -> Resolved:
-        taken.append((reports, missing))
-        return resolved(reports, missing, before)
-
-    monkeypatch.setattr(assembler, "resolved", remember)
+    taken = remembered(monkeypatch)
     compared, random = Compared(), Random(name)
     for seed in range(3):
         taken.clear()

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from detector.core.look.amendment import amend
-from detector.core.look.verification import AskLook, RoundEffect, Verified, Verifier, suspicion_of
+from detector.core.look.verification import BRIEF_SECONDS, AskLook, RoundEffect, Verified, Verifier, suspicion_of
 from detector.core.protocol.assembler import Assembled, PendingSnapshot
 from detector.core.registry import ask
 from detector.predicates.deadlock import Deadlock
@@ -375,6 +375,33 @@ def test_rule_6_work_that_no_party_accounts_for_is_doubt() -> None:
     assert (verdict.holds, "thread poller" in verdict.witness.text) == (Holds.UNDETERMINED, True)
 
 
+def test_rule_7_who_did_not_answer_is_waited_for_briefly_until_an_answer_comes() -> None:
+    fleet = ring()
+    fleet.verifier = Verifier(give_up_seconds=3.0, again_seconds_min=0.0)
+
+    def round_without_p() -> tuple[AskLook, float]:
+        """q answers at once; p's request, and for how long it is waited for then."""
+        fleet.now += 5.0
+        ask_p, ask_q = fleet.begin(fleet.taken())
+        assert fleet.verifier.due() == pytest.approx(fleet.now + 0.2 + 3.0), "q may take its time"
+        assert fleet.answer([ask_q]) == []
+        return ask_p, fleet.verifier.due() - fleet.now - 0.2
+
+    for seconds in (3.0, BRIEF_SECONDS, BRIEF_SECONDS):
+        ask_p, patience = round_without_p()
+        assert patience == pytest.approx(seconds)
+        assert fleet.verifier.ticked(fleet.now + 0.2 + seconds - 0.01) == []
+        (done,) = fleet.verifier.ticked(fleet.now + 0.2 + seconds)
+        assert isinstance(done, Verified)
+        assert done.given_up
+        assert f"p did not answer within {seconds:g} s" in str(ask(Deadlock(), done.assembled.snapshot))
+    assert fleet.answer([ask_p]) == []  # too late for its round, but it lives
+    ask_p, patience = round_without_p()
+    assert patience == pytest.approx(3.0)
+    (assembled,) = fleet.answer([ask_p])
+    assert ask(Deadlock(), assembled.snapshot).holds is Holds.TRUE
+
+
 def test_a_late_answer_to_one_request_is_no_answer_to_the_next() -> None:
     fleet = ring()
     found = fleet.verified(fleet.taken(), lambda _: None)
@@ -440,6 +467,39 @@ def test_a_handler_that_passes_its_cancellation_on_ends_with_its_call() -> None:
     (report,) = (report for report in verified.reports.values() if report.waits)
     assert (report.served[0].interruptible, report.waits[0].deadline) == (True, 9.0)
     assert ask(Deadlock(), verified.snapshot).holds is Holds.FALSE
+
+
+def queue_behind_its_own_caller() -> tuple[Fleet, PartyName]:
+    """p's only worker waits for a call of q, whose handler calls p in turn; and the worker."""
+    fleet = Fleet("p", "q")
+    p, q = fleet.recorders["p"], fleet.recorders["q"]
+    p.pool_opened("workers", 1)
+    worker, _ = p.arrived(None, method="/s/Outer", now=0.0, pool="workers")
+    p.started(worker)
+    made, stamp = p.sent(method="/s/Go", channel=ChannelRecord("q:1"), now=0.0, party=worker.party)
+    p.awaits(made, 0.0)
+    going, _ = q.arrived(stamp, method="/s/Go", now=0.0)
+    q.started(going)
+    made, stamp = q.sent(method="/s/Inner", channel=ChannelRecord("p:1"), now=0.0, party=going.party)
+    q.awaits(made, 0.0)
+    p.arrived(stamp, method="/s/Inner", now=0.0, pool="workers")
+    return fleet, worker.party
+
+
+def test_a_pool_that_somebody_may_enlarge_holds_up_nobody_who_is_queued() -> None:
+    fleet, worker = queue_behind_its_own_caller()
+    assert fleet.deadlock().holds is Holds.TRUE
+    fleet, worker = queue_behind_its_own_caller()
+    grown = seeing(worker, grown_by="a thread")
+    for _ in range(3):  # known from the first round on
+        assert fleet.deadlock(grown).holds is Holds.FALSE
+    assert fleet.looked_at() == []
+
+
+def test_a_pool_that_may_grow_frees_nobody_who_waits_for_another_worker_itself() -> None:
+    fleet, worker = queue_behind_its_own_caller()
+    fleet.recorders["p"].waits(worker, [PartyTarget(party=worker)], 0.0)
+    assert fleet.deadlock(seeing(worker, grown_by="a thread")).core == (worker,)
 
 
 def test_an_item_in_transit_is_still_no_wait_once_the_reader_was_looked_at() -> None:

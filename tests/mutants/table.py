@@ -392,7 +392,7 @@ MUTANTS = (
     ),
     Mutant(
         "the deadline of a handler is not its task's",
-        "stilltrue.runtime.introspection.observation",
+        "stilltrue.runtime.introspection.tasks_at_cut",
         "ends += [root.deadline] if root.deadline is not None else []",
         "ends += []",
         "tests/client/test_observation.py::test_the_deadline_of_the_served_call_ends_the_waits_of_the_handlers_tasks",
@@ -406,7 +406,7 @@ MUTANTS = (
     ),
     Mutant(
         "a task that moves meanwhile is where it was",
-        "stilltrue.runtime.introspection.observation",
+        "stilltrue.runtime.introspection.tasks_at_cut",
         "if one.future is not None and blocking_future(one.task) is not one.future:",
         "if False:",
         "tests/client/test_observation.py::test_a_task_that_moves_while_it_is_looked_at_is_in_doubt",

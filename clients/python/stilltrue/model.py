@@ -30,6 +30,8 @@ WaitNumber = NewType("WaitNumber", int)
 Fact = int | float | str | bool
 Facts = Mapping[str, Fact]
 NO_FACTS: Facts = MappingProxyType({})
+UNKNOWN_FACT = "unknown"
+"""The amount of a fact of which it is not known how much a process has, or a message carries: none or more."""
 
 
 class Activity(Enum):

@@ -62,7 +62,7 @@ class Settings:
     enabled: bool = True
     block_seconds_max: float = 0.2
     welcome_seconds_max: float = 5.0
-    backoff_seconds_max: float = 5.0
+    backoff_seconds_max: float = 4.0
     reports_max: int = 64
     tls_ca_file: str = ""
     tls_cert_file: str = ""

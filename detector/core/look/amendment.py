@@ -1,5 +1,7 @@
 """Amends reports by a second look: removes waits that changed, adds deadlines and ways out, and marks doubt.
 
+A pool that somebody may enlarge is of unknown size: its queue waits for nobody that is known.
+
 Amended reports are reports: the archive stores them, and evaluating them again gives the same verdict.
 """
 
@@ -53,9 +55,12 @@ def amend(
     )
     served = tuple(replace(call, interruptible=True) if call.party in heeding else call for call in report.served)
     made = tuple(_once(call) if call.number in certain else call for call in report.made)
-    if (waits, made, served) == (report.waits, report.made, report.served) and doubt in {"", report.doubt}:
+    growing = {served.pool for served in report.served if (look := looks.get(served.party)) and look.grown_by}
+    pools = tuple(replace(pool, size=None) if pool.name in growing else pool for pool in report.pools)
+    same = (waits, made, served, pools) == (report.waits, report.made, report.served, report.pools)
+    if same and doubt in {"", report.doubt}:
         return report
-    return replace(report, waits=waits, made=made, served=served, doubt=doubt or report.doubt)
+    return replace(report, waits=waits, made=made, served=served, pools=pools, doubt=doubt or report.doubt)
 
 
 def _amended(wait: LocalWait, look: PartyLook | None) -> Iterator[LocalWait]:

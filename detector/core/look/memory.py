@@ -44,7 +44,13 @@ class Known:
     def gone_on(self) -> PartyLook:
         """The look, as if the party had gone on. Made by hand: ``replace`` takes longer, and a round has thousands."""
         look = self.look
-        return PartyLook(party=look.party, unchanged=False, deadline=look.deadline, interruptible=look.interruptible)
+        return PartyLook(
+            party=look.party,
+            unchanged=False,
+            deadline=look.deadline,
+            interruptible=look.interruptible,
+            grown_by=look.grown_by,
+        )
 
     @property
     def bars(self) -> bool:

@@ -14,7 +14,7 @@ from stilltrue.model import PartyName, ProcessName
 from stilltrue.protocol.look import PartyLook
 from stilltrue.protocol.report import Report
 
-AMENDED = ("waits", "made", "served")
+AMENDED = ("waits", "made", "served", "pools")
 """What a look may change in a report."""
 
 

@@ -15,6 +15,7 @@ Rules:
 5. A call that may be repeated is at its server for certain only when its whole set was looked at in an earlier round, too: by
    then the server knows of a connection that was lost before that.
 6. An idle process is idle for certain when nothing has happened in it from its cut to the look, and nothing is unaccounted for.
+7. Who did not answer in time is waited for briefly, until an answer of it comes, however late: it delays the others once.
 
 The time is an argument, never read: the service and the simulator run the same rounds.
 """
@@ -38,6 +39,8 @@ from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
 from stilltrue.protocol.report import Report
 
 DOUBLES = 2.0
+BRIEF_SECONDS = 1.0
+"""Rule 7: how long those are waited for that did not answer the last time."""
 LATE_MAX = 16
 """Snapshots for which late members are remembered."""
 
@@ -66,9 +69,10 @@ class AskLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """The round is over: the snapshot with what was seen."""
+    """The round is over: the snapshot with what was seen. ``given_up``: somebody had not answered."""
 
     assembled: Assembled
+    given_up: bool
 
 
 RoundEffect = AskLook | Verified
@@ -76,7 +80,10 @@ RoundEffect = AskLook | Verified
 
 @dataclass(slots=True, kw_only=True)
 class _Round:
-    """One snapshot's round in progress. ``leaned`` and ``doubts``: what was known when it was decided whom to ask."""
+    """One snapshot's round in progress. ``leaned`` and ``doubts``: what was known when it was decided whom to ask.
+
+    ``patience``: how long it has waited in the end.
+    """
 
     assembled: Assembled
     suspicion: Suspicion
@@ -85,8 +92,9 @@ class _Round:
     doubts: dict[ProcessName, str]
     asked: dict[ProcessName, LookRequest]
     asked_about: frozenset[PartyName]
-    until: float
+    begun: float
     awaited: set[ProcessName]
+    patience: float = 0.0
     looks: dict[ProcessName, Look] = field(default_factory=dict)
     seen: dict[ProcessName, dict[PartyName, PartyLook]] = field(default_factory=dict)
     reasons: dict[ProcessName, str] = field(default_factory=dict)
@@ -101,6 +109,7 @@ class Verifier:
         ``memory``: what the rounds of another verifier have shown.
         """
         self._give_up_seconds = give_up_seconds
+        self._brief_seconds = min(BRIEF_SECONDS, give_up_seconds)
         self._again_seconds_min = again_seconds_min
         self._rounds: dict[SnapshotId, _Round] = {}
         self._known: dict[Key, Known] = {} if memory is None else copied(memory.parties)
@@ -108,6 +117,8 @@ class Verifier:
         self._leaned, self._seen_in, self._alone, self._sure = (Reassembly() for _ in range(4))
         self._late: dict[SnapshotId, frozenset[ProcessName]] = {}
         """By snapshot, those that did not answer in time: what they say later is no answer to a further request."""
+        self._mute: set[ProcessId] = set()
+        """Rule 7: those of which no answer has come since they were late."""
 
     @property
     def memory(self) -> Memory:
@@ -132,7 +143,7 @@ class Verifier:
         asked = self._requests(assembled, keys, suspicion, now)
         one = _Round(
             assembled=assembled, suspicion=suspicion, keys=keys, leaned=leaned, doubts=doubts, asked=asked,
-            until=now + self._give_up_seconds, awaited=asked.keys() - self._late.get(snapshot, frozenset()),
+            begun=now, awaited=asked.keys() - self._late.get(snapshot, frozenset()),
             asked_about=frozenset(suspect.party for request in asked.values() for suspect in request.suspects),
         )  # fmt: skip
         self._rounds[snapshot] = one
@@ -143,6 +154,7 @@ class Verifier:
 
     def looked(self, process: ProcessId, look: Look, now: float) -> list[RoundEffect]:
         """A process reports what it saw."""
+        self._mute.discard(process)
         one = self._rounds.get(look.snapshot)
         if one is None or process.instance not in one.awaited or one.assembled.reports[process.instance].process != process:
             return []
@@ -165,7 +177,7 @@ class Verifier:
 
     def due(self) -> float:
         """When :meth:`ticked` has something to do next (infinity: never)."""
-        return min((one.until for one in self._rounds.values()), default=math.inf)
+        return min(map(self._until, self._rounds.values()), default=math.inf)
 
     @property
     def under_way(self) -> int:
@@ -192,7 +204,7 @@ class Verifier:
         """All parties still suspected given the known ways out, except those already verified."""
         known = {party: one for party, key in keys.items() if (one := self._known.get(key)) is not None and not one.due(now)}
         barred = {party: one.gone_on for party, one in known.items() if one.bars}
-        others = {party: one.look for party, one in known.items() if one.look.ways_out and not one.bars}
+        others = {party: one.look for party, one in known.items() if (one.look.ways_out or one.look.grown_by) and not one.bars}
         view = assembled.snapshot
         if barred or others:
             view = self._leaned.of(assembled, amended(assembled.reports, barred | others), {}).snapshot
@@ -212,20 +224,33 @@ class Verifier:
             self._known = {key: known for key, known in self._known.items() if key in present}
         members = {report.process for report in assembled.reports.values()}
         self._idle = {process: idle for process, idle in self._idle.items() if process in members}
+        self._mute &= members
         while len(self._late) > LATE_MAX:
             del self._late[next(iter(self._late))]
 
     # -- the end of a round --------------------------------------------------------------------------------------------
 
+    def _until(self, one: _Round) -> float:
+        """Until when a round waits for those that are still to answer."""
+        return one.begun + self._patience(one)
+
+    def _patience(self, one: _Round) -> float:
+        """Rule 7."""
+        mute = one.awaited and all(one.assembled.reports[name].process in self._mute for name in one.awaited)
+        return self._brief_seconds if mute else self._give_up_seconds
+
     def _settle(self, now: float, *, late: bool = False) -> list[RoundEffect]:
         """End the rounds that are over. ``late``: a process that has not answered by now has not in time."""
-        over = [number for number, one in self._rounds.items() if not one.awaited or (late and now >= one.until)]
-        return [Verified(assembled=self._end(self._rounds.pop(number), now)) for number in over]
+        over = [number for number, one in self._rounds.items() if not one.awaited or (late and now >= self._until(one))]
+        ended = [self._rounds.pop(number) for number in over]
+        return [Verified(assembled=self._end(one, now), given_up=bool(one.awaited)) for one in ended]
 
     def _end(self, one: _Round, now: float) -> Assembled:
         ref, begun = one.assembled.snapshot.ref, one.assembled.snapshot.ref.begun or 0.0
+        one.patience = self._patience(one)
         if one.awaited and ref.id is not None:
             self._late[ref.id] = frozenset(one.awaited)
+            self._mute.update(one.assembled.reports[name].process for name in one.awaited)
         before = {party: known.since for party, key in one.keys.items() if (known := self._known.get(key)) is not None}
         looks = {party: self._seen(one, party, key, now) for party, key in one.keys.items()}
         if _deadline_passed(one, now):
@@ -270,7 +295,7 @@ class Verifier:
         if found is not None:
             return found
         reason = one.reasons.get(name) or (
-            f"{name} did not answer within {self._give_up_seconds:g} s" if look is None else f"{name} did not report on it"
+            f"{name} did not answer within {one.patience:g} s" if look is None else f"{name} did not report on it"
         )
         return PartyLook(party=party, unchanged=True, doubt=reason)
 
@@ -283,7 +308,7 @@ class Verifier:
             return one.doubts.get(name, "it was not looked at")
         look = one.looks.get(name)
         if look is None:
-            return one.reasons.get(name) or f"it did not answer within {self._give_up_seconds:g} s"
+            return one.reasons.get(name) or f"it did not answer within {one.patience:g} s"
         doubt = ""
         if look.unaccounted:
             doubt = f"it has work that no party accounts for: {'; '.join(look.unaccounted)}"

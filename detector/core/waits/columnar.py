@@ -32,13 +32,12 @@ Decode = Callable[[Sequence[int]], Mapping[ProcessName, Report]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Resolution:
-    """As :class:`~detector.core.waits.resolved.Resolved`, without contradictions. ``by_rows``: how many are not plain."""
+    """As :class:`~detector.core.waits.resolved.Resolved`, without contradictions."""
 
     waits: WaitColumns
     in_transit: tuple[Message, ...]
     forgetful: tuple[ProcessName, ...]
     settled: Mapping[ProcessId, tuple[CallNumber, ...]]
-    by_rows: int
 
 
 def resolved_as_columns(
@@ -138,5 +137,4 @@ def _joined(found: PlainWaits, parts: Mapping[ProcessName, Part]) -> Resolution:
         in_transit=tuple(sorted(messages, key=attrgetter("source", "what"))),
         forgetful=tuple(sorted({name for part in parts.values() for name in part.forgetful})),
         settled={part.report.process: part.settled for part in parts.values() if part.settled is not None},
-        by_rows=len(parts),
     )

@@ -10,7 +10,7 @@ from itertools import islice, product
 from detector.core.waits.budget import Budget
 from detector.core.waits.cancellation import Cancellation, with_ways_out
 from detector.core.waits.channels import CallLocation, Channels, Where
-from stilltrue.model import NO_FACTS, CallNumber, Message, PartyName, ProcessId, ProcessName, Wait, process_of
+from stilltrue.model import NO_FACTS, UNKNOWN_FACT, CallNumber, Message, PartyName, ProcessId, ProcessName, Wait, process_of
 from stilltrue.protocol.report import (
     CallerTarget,
     CallTarget,
@@ -28,9 +28,6 @@ _STAND_IN = re.compile(r"(.+)~\d+\.\d+")
 
 CHOICES_MAX = 64
 """Of a wait for calls that are each said to be in several places: how many combinations of these are looked at."""
-
-UNKNOWN_FACT = "unknown"
-"""The value of a fact that may or may not still be in transit: not an amount, so that no sum includes it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from detector.core.snapshot import Snapshot
-from stilltrue.model import Fact, Facts, ProcessName
+from stilltrue.model import UNKNOWN_FACT, Fact, Facts, ProcessName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,7 @@ class Amount:
     holders : the processes that declare more than zero, sorted.
     carried : the amount in transit.
     declared : whether any process or message declares the fact.
+    unknown : processes that may have more, or whose messages may carry more, sorted: nobody can tell (``UNKNOWN_FACT``).
     odd : processes whose fact is not an amount (a string, a negative number, NaN), sorted.
     """
 
@@ -27,6 +28,7 @@ class Amount:
     holders: tuple[ProcessName, ...]
     carried: float
     declared: bool
+    unknown: tuple[ProcessName, ...]
     odd: tuple[ProcessName, ...]
 
 
@@ -35,13 +37,14 @@ def amount_of(snapshot: Snapshot, fact: str) -> Amount:
     own = {name: state.facts for name, state in snapshot.present().items() if fact in state.facts}
     travelling = [(message.source, message.facts) for message in snapshot.in_transit if fact in message.facts]
     carried = total_of((facts[fact] for _, facts in travelling))
-    odd = {name for name, facts in (*own.items(), *travelling) if not _is_amount(facts, fact)}
+    others = [(name, facts[fact]) for name, facts in (*own.items(), *travelling) if not _is_amount(facts, fact)]
     return Amount(
         total=carried + total_of(facts[fact] for facts in own.values()),
         holders=tuple(name for name, facts in own.items() if _is_amount(facts, fact) and facts[fact]),
         carried=carried,
         declared=bool(own or travelling),
-        odd=tuple(sorted(odd)),
+        unknown=tuple(sorted({name for name, value in others if value == UNKNOWN_FACT})),
+        odd=tuple(sorted({name for name, value in others if value != UNKNOWN_FACT})),
     )
 
 

@@ -3,6 +3,9 @@
 The *taker* takes it before anybody waits, and either ends without giving it back, or stays until it is told to go on. The
 *helper* does something once it is told to. The *waiter* waits for it without a timeout. A program is text of its own, compiled
 for itself: no function of one gives back what is another's.
+
+In a *shared* program the thing is a semaphore of two shares: an *insider* stands in a block of it, and waits for the gate that
+the waiter has.
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ THING = {
     "bounded": "threading.BoundedSemaphore(1)",
     "reentrant": "threading.RLock()",
 }
+SHARED = {"semaphore": "threading.Semaphore(2)", "bounded": "threading.BoundedSemaphore(2)"}
+_INSIDER = "gated.wait()\n    with {x}:\n        inside.set()\n        with gate:\n            pass"
 NAMED = {
     "global": ("thing = {made}", "thing"),
     "attribute": ("class Owner:\n    pass\nowner = Owner()\nowner.thing = {made}", "owner.thing"),
@@ -56,6 +61,9 @@ from contextlib import ExitStack, contextmanager
 kept, later = [], []
 other = threading.Lock()
 """
+_BEGIN_SHARED = """
+gate, gated, inside = threading.Lock(), threading.Event(), threading.Event()
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +74,16 @@ class Program:
     what: str
 
 
-def program(seed: int) -> Program:
+def program(seed: int, *, shared: bool = False) -> Program:
     """The program of this seed."""
     chance = random.Random(seed)
-    thing = chance.choices(list(THING), (6, 3, 3, 2))[0]
+    made = SHARED if shared else THING
+    thing = chance.choices(list(made), (3, 3) if shared else (6, 3, 3, 2))[0]
     how = chance.choice(list(NAMED))
     begin, name = NAMED[how]
     takes, waits = chance.choice(list(TAKES)), chance.choice(list(WAITS))
     helps = "nobody" if chance.random() < 0.4 else chance.choice(list(HELPS))
-    parts = [_BEGIN, begin.format(made=THING[thing])]
+    parts = [_BEGIN, *([_BEGIN_SHARED] if shared else ()), begin.format(made=made[thing])]
     if helps == "calls what was kept":
         parts.append(f"later.append({name}.release)")
     if "generator" in takes or "context manager" in takes:
@@ -84,7 +93,11 @@ def program(seed: int) -> Program:
     if helps == "releases what it is given":
         parts.append("def unlock(one):\n    one.release()")
     parts.append(_function("taker", TAKES[takes].format(x=name), "some"))
-    parts.append(_function("waiter", WAITS[waits].format(x=name)))
+    body = WAITS[waits].format(x=name)
+    if shared:
+        body = "with gate:\n        gated.set()\n        inside.wait()\n        " + body.replace("\n", "\n    ")
+        parts.append(_function("insider", _INSIDER.format(x=name)))
+    parts.append(_function("waiter", body))
     if HELPS[helps]:
         parts.append(_function("helper", HELPS[helps].format(x=name)))
     return Program("\n".join(parts), f"{thing}, {how}: who took it {takes}; {helps}; waits {waits}")

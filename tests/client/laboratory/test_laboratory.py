@@ -22,8 +22,9 @@ def laboratory(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.longer
-def test_nobody_who_is_called_goes_on_and_some_who_never_do_are_called() -> None:
-    done = laboratory("--seeds", f"0..{SEEDS}")
+@pytest.mark.parametrize("kind", [(), ("--shared",)], ids=["left", "shared"])
+def test_nobody_who_is_called_goes_on_and_some_who_never_do_are_called(kind: tuple[str, ...]) -> None:
+    done = laboratory("--seeds", f"0..{SEEDS}", *kind)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{SEEDS} worlds, ")
 

@@ -1,7 +1,8 @@
 """Runs programs, and compares what is said with what happens: ``python -m tests.client.laboratory.worlds --seeds 0..99``.
 
 The oracle is the program itself. What is said of the waiter is read while everybody stands; then all are told to go on, and
-do so until nobody runs any more. Who was said to wait for one that has ended must still wait.
+do so until nobody runs any more. Who was said to wait for one that has ended, or (``--shared``) for the insider alone, must
+still wait.
 
 - **safe**: nobody who was called goes on;
 - **live**: of those that do not go on, some are called: each form of leaving a lock that is understood (``LIVE_SHARE_MIN``).
@@ -53,9 +54,9 @@ class Laboratory:
         self.agent = Agent("lab", instance="lab")
         left_locks.AGAIN_SECONDS = 0.0
 
-    def play(self, seed: int) -> Outcome:
+    def play(self, seed: int, *, shared: bool = False) -> Outcome:
         """The program of this seed, from its beginning until nothing more happens."""
-        played = program(seed)
+        played = program(seed, shared=shared)
         go = threading.Event()
         names: dict[str, Any] = {"go": go, "__name__": f"lab_{seed}"}
         exec(compile(played.text, f"/lab/{seed}.py", "exec"), names)
@@ -82,26 +83,28 @@ class Laboratory:
         taker.start()
         _until_nobody_runs([taker])
         threads = [taker]
-        if "helper" in names:
-            threads.append(threading.Thread(target=names["helper"], name="helper", daemon=True))
-            threads[-1].start()
-            _until_nobody_runs(threads)
+        for one in ("helper", "insider"):
+            if one in names:
+                threads.append(threading.Thread(target=names[one], name=f"{one}-of-{name}", daemon=True))
+                threads[-1].start()
+                _until_nobody_runs(threads)
         ready.set()
         _until_nobody_runs([waiter])
         return [*threads, waiter]
 
     def _is_called(self, name: str) -> bool:
-        """Whether the waiter is said to wait for one that has ended, at a cut and at the second look."""
+        """Whether the waiter is said to wait for one that has ended, or for an insider, at a cut and at the second look."""
+        insider = f"lab/thread:insider-of-{name}"
         for _ in range(ROUNDS):
             time.sleep(STILL_SECONDS)
             report = report_of(self.agent)
             self.agent._observer.left._not_before = 0.0
             self.agent._observer.search(time.time())
             for wait in report.waits:
-                ended = [one for one in wait.among if isinstance(one, PartyTarget) and has_ended(one.party)]
-                if wait.waiter == f"lab/thread:{name}" and ended:
+                parties = [one.party for one in wait.among if isinstance(one, PartyTarget)]
+                if wait.waiter == f"lab/thread:{name}" and (any(map(has_ended, parties)) or parties == [insider]):
                     seen = of(look_at(self.agent, report), wait.waiter)
-                    return seen.unchanged and not seen.doubt and not seen.ways_out
+                    return seen.unchanged and not seen.doubt and all(one.party == insider for one in seen.ways_out)
         return False
 
     def _clear(self, threads: list[threading.Thread], names: dict[str, Any]) -> None:
@@ -140,12 +143,12 @@ def _places(threads: list[threading.Thread], frames: dict[int, FrameType]) -> di
     return {ident: where_is(ident, frames.get(ident)) for ident in idents}
 
 
-def run(first: int, after: int) -> list[Outcome]:
+def run(first: int, after: int, *, shared: bool = False) -> list[Outcome]:
     """The outcomes of these seeds. Raises ``AssertionError`` at the first who was called and went on."""
     laboratory = Laboratory()
     outcomes = []
     for seed in range(first, after):
-        outcome = laboratory.play(seed)
+        outcome = laboratory.play(seed, shared=shared)
         assert not (outcome.called and outcome.went_on), f"seed {seed}: called, and went on: {outcome.what}"
         outcomes.append(outcome)
     assert laboratory.agent.live.faults == 0
@@ -157,12 +160,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="0..200")
     parser.add_argument("--mutant", choices=MUTANTS)
+    parser.add_argument("--shared", action="store_true")
     given = parser.parse_args()
     first, _, after = given.seeds.partition("..")
     with ExitStack() as stack:
         if given.mutant:
             stack.enter_context(broken(MUTANTS[given.mutant]))
-        outcomes = run(int(first), int(after))
+        outcomes = run(int(first), int(after), shared=given.shared)
     stuck = [one for one in outcomes if not one.went_on]
     called = [one for one in stuck if one.called]
     print(f"{len(outcomes)} worlds, {len(stuck)} waiters that never go on, {len(called)} of them called, nobody else")

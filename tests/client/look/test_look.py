@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import grpc
@@ -127,3 +128,25 @@ def test_a_party_that_nobody_knows_is_gone(alone: Callable[..., Agent]) -> None:
     nobody = Suspect(party=PartyName("front/thread:none"), waits=(WaitNumber(7),))
     (seen,) = agent.looker().look(LookRequest(snapshot=SnapshotId(1), suspects=(nobody,))).parties
     assert not seen.unchanged
+
+
+def test_a_call_that_has_just_arrived_does_not_end_the_look(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    front = alone("front")
+    arrived, go_on = threading.Event(), threading.Event()
+
+    def hold(frame: FrameType, event: str, _: Any) -> None:
+        if frame.f_code.co_qualname == "_Handler.__init__":  # the object is there, and knows nothing yet
+            arrived.set()
+            assert go_on.wait(PATIENCE_SECONDS)
+
+    threading.setprofile(hold)  # of the threads that the server starts
+    with serving(front, Get=stuck) as address, grpc.insecure_channel(address) as channel:
+        threading.setprofile(None)
+        get: Any = channel.unary_unary("/s/Get")
+        waiting = get.future(b"")
+        assert arrived.wait(PATIENCE_SECONDS)
+        front.looker().look(LookRequest(snapshot=SnapshotId(1), activity=True))
+        go_on.set()
+        stuck.go.set()
+        waiting.result(PATIENCE_SECONDS)
+    assert front.live.faults == 0

@@ -31,6 +31,13 @@ class Leaves:
         self._gate = gate
         self.executor = ThreadPoolExecutor(1)
         self.kept: list[Any] = []
+        self.channel = grpc.insecure_channel("127.0.0.1:1")
+
+    def subscription(self) -> None:
+        self.channel.subscribe(echoes)
+
+    def subscription_of_the_library(self) -> None:
+        self.kept.append(grpc.channel_ready_future(self.channel))
 
     def callback_of_an_item(self) -> None:
         self.executor.submit(self._gate.go.wait, PATIENCE_SECONDS).add_done_callback(echoes)
@@ -49,6 +56,7 @@ class Leaves:
         self._gate.go.set()
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         self.executor.shutdown()
+        self.channel.close()
 
 
 def echoes(_: object) -> None:
@@ -69,7 +77,7 @@ def leaves(gate: Gate) -> Iterator[Leaves]:
 
 
 def to_come(agent: Agent) -> tuple[str, ...]:
-    words = ("executor", "SIGVTALRM", "child process", "scheduled on an event loop")
+    words = ("connectivity", "executor", "SIGVTALRM", "child process", "scheduled on an event loop")
     found = agent.looker().look(LookRequest(snapshot=SnapshotId(1), activity=True)).unaccounted
     return tuple(text for text in found if any(word in text for word in words))
 
@@ -81,6 +89,8 @@ def to_come(agent: Agent) -> tuple[str, ...]:
         ("item_in_a_queue", "echo, an item that is queued for an executor"),
         ("item_of_the_library", ""),
         ("alarm", "on_alarm, which SIGVTALRM calls in "),
+        ("subscription", "echoes, which is told of a channel's connectivity"),
+        ("subscription_of_the_library", ""),
     ],
 )
 def test_what_a_handler_leaves_to_others_is_work_to_come(

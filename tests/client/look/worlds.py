@@ -61,13 +61,13 @@ def holders(seen: PartyLook) -> list[str]:
 
 
 @contextmanager
-def serving(agent: Agent, *, workers: int = 4, **behaviours: Any) -> Iterator[str]:
-    """A server of threads with these unary methods of ``/s``, or (kind, behaviour); its address."""
+def serving(agent: Agent, *, workers: int = 4, pool: ThreadPoolExecutor | None = None, **behaviours: Any) -> Iterator[str]:
+    """A server of threads with these unary methods of ``/s``, or (kind, behaviour); its address. ``pool``: the test's."""
     methods: dict[str, Any] = {}
     for name, behaviour in behaviours.items():
         kind, inner = behaviour if isinstance(behaviour, tuple) else ("unary_unary", behaviour)
         methods[name] = getattr(grpc, f"{kind}_rpc_method_handler")(inner)
-    executor = ThreadPoolExecutor(workers)
+    executor = pool or ThreadPoolExecutor(workers)
     server = grpc.server(agent.pool(executor), interceptors=[agent.server_interceptor()])
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", methods),))
     address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"

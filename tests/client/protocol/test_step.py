@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stilltrue.model import CallNumber, PartyName, SnapshotId
+from stilltrue.model import UNKNOWN_FACT, CallNumber, PartyName, SnapshotId
 from stilltrue.protocol.step import Step, StepError
 from tests.client.recorders import CHANNEL, cut, recorder, stamp
 
@@ -86,6 +86,40 @@ def test_what_a_request_brought_goes_back_with_a_refusal_and_stays_with_a_reply(
     (seen,) = cut(a, 1).seen
     answers = [seen.answer(CallNumber(number)) for number in (1, 2, 3)]
     assert [answer and answer.taken for answer in answers] == [True, False, True]
+
+
+def test_what_a_failed_request_carried_may_have_come_back_once_its_step_is_over() -> None:
+    a, step = recorder(), Step()
+    a.fact({"token": 1, "phase": "warm"})
+    step.fact(token=0)
+    step.carries(token=1)
+    made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0, step=step)
+    a.came_back(made)
+    assert cut(a, 1).facts["token"] == 0, "the step says itself what it has"
+    a.closed(step, 0.0)
+    a.came_back(made)
+    a.settled(made, None, 0.0)
+    assert cut(a, 2).facts == {"token": UNKNOWN_FACT, "phase": "warm"}
+    a.fact({"token": 1})
+    a.came_back(made)
+    assert cut(a, 3).facts["token"] == 1, "of a call that is over it is told once"
+
+
+@pytest.mark.parametrize(("within", "beside", "found"), [({}, {}, UNKNOWN_FACT), ({"token": 1}, {}, 1), ({}, {"token": 1}, 1)])
+def test_what_a_request_carried_that_fails_while_its_step_is_open_is_unknown_at_its_end_unless_it_was_said(
+    within: dict[str, int], beside: dict[str, int], found: object
+) -> None:
+    a, step = recorder(), Step()
+    a.fact({"token": 1})
+    step.fact(token=0)
+    step.carries(token=1)
+    made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0, step=step)
+    a.came_back(made)
+    a.settled(made, None, 0.0)
+    step.fact(**within)
+    a.fact(beside)
+    a.closed(step, 0.0)
+    assert cut(a, 1).facts == {"token": found}
 
 
 def test_a_step_with_the_reply_is_not_made_when_the_handler_fails() -> None:

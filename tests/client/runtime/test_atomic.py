@@ -8,9 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
+import grpc.aio
 import pytest
 
 from stilltrue import Agent, StepError
+from stilltrue.model import UNKNOWN_FACT
 from tests.client.cuts import Alone, Snapshots, started
 
 
@@ -22,7 +24,7 @@ class Passing:
         self.seen: list[tuple[Any, ...]] = []
         self.fetch_hold: threading.Event | None = None
         self.give, self.take = Snapshots(giver), Snapshots(taker)
-        handlers = {"Pass": self.receive, "Fetch": self.fetch}
+        handlers = {"Pass": self.receive, "Fetch": self.fetch, "Refuse": self.refuse}
         methods: dict[str, Any] = {name: grpc.unary_unary_rpc_method_handler(handler) for name, handler in handlers.items()}
         self.server = grpc.server(
             ThreadPoolExecutor(2),
@@ -31,7 +33,8 @@ class Passing:
         )
         port = self.server.add_insecure_port("127.0.0.1:0")
         self.server.start()
-        self.channel = giver.channel(grpc.insecure_channel(f"127.0.0.1:{port}"))
+        self.address = f"127.0.0.1:{port}"
+        self.channel = giver.channel(grpc.insecure_channel(self.address))
         self.pass_it: Any = self.channel.unary_unary("/t.T/Pass")
         self.fetch_it: Any = self.channel.unary_unary("/t.T/Fetch")
 
@@ -44,6 +47,10 @@ class Passing:
             self.seen.append(("inside", self.take().served[0].taken, dict(self.take().facts)))
         self.seen.append(("taken", self.take().served[0].taken, dict(self.take().facts)))
         return b""
+
+    def refuse(self, request: bytes, context: Any) -> bytes:
+        context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "not now")
+        return request
 
     def fetch(self, request: bytes, context: Any) -> bytes:
         assert self.fetch_hold is None or self.fetch_hold.wait(10)
@@ -92,6 +99,42 @@ def test_what_is_sent_carries_its_facts_in_the_report(passing: Passing) -> None:
         hold.set()
     future.result()
     assert made.facts == {"token": 1}
+
+
+def test_what_a_refused_future_carried_is_unknown_until_its_sender_says_what_it_has(passing: Passing) -> None:
+    passing.giver.fact(token=1)
+    with passing.giver.atomic() as step:
+        step.fact(token=0)
+        step.carries(token=1)
+        refuse: Any = passing.channel.unary_unary("/t.T/Refuse")
+        future = refuse.future(b"")
+    with pytest.raises(grpc.RpcError):
+        future.result()
+    assert passing.give().facts == {"token": UNKNOWN_FACT}
+    passing.giver.fact(token=1)
+    assert passing.give().facts == {"token": 1}
+
+
+@pytest.mark.asyncio
+async def test_what_a_refused_call_carried_is_unknown_until_its_task_says_what_there_is(
+    passing: Passing,
+) -> None:
+    async with passing.giver.channel(grpc.aio.insecure_channel(passing.address)) as channel:
+        refuse: Any = channel.unary_unary("/t.T/Refuse")
+        with passing.giver.atomic() as step:
+            step.fact(token=0)
+            step.carries(token=1)
+            call = refuse(b"")
+        with pytest.raises(grpc.RpcError):
+            await call
+        assert passing.give().facts == {"token": UNKNOWN_FACT}
+        with passing.giver.atomic() as step:
+            step.fact(token=0)
+            step.carries(token=1)
+            with pytest.raises(grpc.RpcError):
+                await refuse(b"")
+            step.fact(token=1)
+        assert passing.give().facts == {"token": 1}
 
 
 def test_a_reply_taken_in_a_step_is_received_at_its_end(passing: Passing) -> None:

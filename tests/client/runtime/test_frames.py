@@ -26,7 +26,7 @@ class Frame:
     def __init__(self) -> None:
         self.collected: list[bool] = []
         self.f_code = stuck.__code__
-        self.f_trace = None
+        self.f_trace, self.f_lasti = None, -1
 
     @property
     def f_locals(self) -> dict[str, Any]:
@@ -168,3 +168,31 @@ def test_only_one_module_reads_frames() -> None:
         if isinstance(node, ast.Attribute) and node.attr in ("f_locals", "f_back", "_current_frames", "_getframe")
     }
     assert read == {"frames.py"}
+
+
+def test_a_profiler_that_is_told_of_a_call_finds_the_arguments_there() -> None:
+    """Set for one thread, nobody else knows of it; before Python 3.13 it writes the dictionary back when it returns."""
+    called, go_on = threading.Event(), threading.Event()
+    seen: list[int] = []
+
+    def hold(frame: FrameType, event: str, _: Any) -> None:
+        if frame.f_code is add.__code__ and event == "call":
+            called.set()
+            assert go_on.wait(PATIENCE_SECONDS)
+
+    def add(number: int) -> None:
+        seen.append(number)
+
+    def profiled() -> None:
+        sys.setprofile(hold)
+        add(1)
+        sys.setprofile(None)
+
+    thread = threading.Thread(target=profiled)
+    thread.start()
+    assert called.wait(PATIENCE_SECONDS)
+    for frame in frames.frames_of_threads()[thread.ident or 0]:
+        frames.variables_of(frame)
+    go_on.set()
+    thread.join()
+    assert seen == [1]

@@ -38,6 +38,21 @@ class Front:
         """Until so many calls are stuck."""
         self._stuck.wait_for_callers(count)
 
+    def hold(self, target: Callable[..., object], *arguments: Any) -> None:
+        """Start a thread called ``holder``; returns once its call is stuck."""
+        self.start("holder", target, *arguments)
+        self.wait_for_callers()
+
+    def waits_for(self, target: Callable[..., object], *arguments: Any) -> list[str]:
+        """Start a thread called ``waiter``: for whom it is seen to wait."""
+        self.start("waiter", target, *arguments)
+        return targets(self.seen("thread:waiter"))
+
+    def waits_unseen(self, target: Callable[..., object], *arguments: Any) -> bool:
+        """Start a thread called ``waiter``: whether it stands still, and is not seen to wait for anybody."""
+        self.start("waiter", target, *arguments)
+        return is_unseen(self.report_when_still("waiter"), "thread:waiter")
+
     def let_go(self) -> None:
         """Let the stuck calls go on, and wait for the threads."""
         self._stuck.go.set()

@@ -1,6 +1,7 @@
 """Programs whose locks are left behind, and near misses: ``python -m tests.client.seen.left_programs NAME``.
 
-Each is compiled from its own text, so that no function of another program gives anything back.
+Each is compiled from its own text, so that no function of another program gives anything back. Those of semaphores whose
+shares are with others are in :mod:`tests.client.seen.shared_programs`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from stilltrue import Agent
 from tests.client.look.worlds import look_at, of, report_of, report_when
+from tests.client.seen.shared_programs import NOT_SHARED, SHARED
 
 ROUNDS, PAUSE_SECONDS = 8, 0.3
 _BEGIN = """
@@ -362,10 +364,10 @@ NEAR = {
 
 
 def main(name: str) -> None:
-    """Run a program until its waiter is seen to wait for one that has ended, or for some rounds; print what is seen."""
+    """Run a program for some rounds; print whom its waiter is seen to wait for, if that is known."""
     agent = Agent("shop", instance="shop")
     names = {"agent": agent, "cut": lambda: report_when(agent, lambda report: bool(report.waits)), "__name__": name}
-    exec(compile(_BEGIN + dedent((LEFT | NEAR)[name]), f"/program/{name}.py", "exec"), names)
+    exec(compile(_BEGIN + dedent((LEFT | NEAR | SHARED | NOT_SHARED)[name]), f"/program/{name}.py", "exec"), names)
     found: dict[str, Any] = {"among": [], "look": []}
     for _ in range(ROUNDS):
         time.sleep(PAUSE_SECONDS)
@@ -375,7 +377,7 @@ def main(name: str) -> None:
         targets = [target for wait in waits for target in wait.among]
         holders = {hold.resource: str(hold.party) for hold in report.holds}
         among = [str(getattr(one, "party", "")) or holders.get(getattr(one, "resource", ""), "") for one in targets]
-        if any(one.startswith("shop/ended:") for one in among):
+        if any(among):
             seen = of(look_at(agent, report), waits[0].waiter)
             found = {
                 "among": among,

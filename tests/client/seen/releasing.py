@@ -70,6 +70,5 @@ def hold(front: Front, lock: Any) -> None:
         with lock:
             pass
 
-    front.start("holder", holds)
-    front.wait_for_callers()
+    front.hold(holds)
     front.start("waiter", take)

@@ -23,20 +23,16 @@ from tests.client.seen.test_locks_of_tasks import Loop, waits_of
 @pytest.mark.parametrize("how", HELD)
 def test_who_gives_it_back_in_finally_has_it(front: Front, how: str) -> None:
     lock = threading.Lock()
-    front.start("holder", HELD[how], lock, lambda: front.get(b""))
-    front.wait_for_callers()
-    front.start("waiter", by_finally, lock, lambda: None)
-    assert targets(front.seen("thread:waiter")) == ["thread:holder"]
+    front.hold(HELD[how], lock, lambda: front.get(b""))
+    assert front.waits_for(by_finally, lock, lambda: None) == ["thread:holder"]
     front.let_go()
 
 
 @pytest.mark.parametrize("how", NOT_SURELY_HELD)
 def test_of_any_other_way_nobody_says_who_has_it(front: Front, how: str) -> None:
     lock = threading.Lock()
-    front.start("holder", NOT_SURELY_HELD[how], lock, lambda: front.get(b""))
-    front.wait_for_callers()
-    front.start("waiter", Account(lock).by_attribute, lambda: None)
-    assert is_unseen(front.report_when_still("waiter"), "thread:waiter")
+    front.hold(NOT_SURELY_HELD[how], lock, lambda: front.get(b""))
+    assert front.waits_unseen(Account(lock).by_attribute, lambda: None)
     if how == "given_back_when_it_fails":
         lock.release()
     front.let_go()
@@ -60,10 +56,8 @@ def test_one_name_and_two_locks(front: Front) -> None:
             owner.lock.release()
 
     second.acquire()
-    front.start("holder", holds)
-    front.wait_for_callers()
-    front.start("waiter", Account(second).by_attribute, lambda: None)
-    assert is_unseen(front.report_when_still("waiter"), "thread:waiter")
+    front.hold(holds)
+    assert front.waits_unseen(Account(second).by_attribute, lambda: None)
     owner.lock = SimpleNamespace(release=lambda: None)
     second.release()
     front.let_go()
@@ -79,11 +73,9 @@ def test_who_has_called_what_gives_back_others_locks_may_not_have_it(front: Fron
         finally:
             lock.acquire()
 
-    front.start("holder", by_finally, lock, waits_without)
-    front.wait_for_callers()
+    front.hold(by_finally, lock, waits_without)
     lock.acquire()
-    front.start("waiter", Account(lock).by_attribute, lambda: None)
-    assert is_unseen(front.report_when_still("waiter"), "thread:waiter")
+    assert front.waits_unseen(Account(lock).by_attribute, lambda: None)
     lock.release()
     front.let_go()
 
@@ -123,8 +115,7 @@ def test_who_else_takes_the_lock_and_gives_it_back_is_no_way_out(front: Front) -
         while not idle.wait(PATIENCE_SECONDS):
             lock.release()
 
-    front.start("holder", by_finally, lock, lambda: front.get(b""))
-    front.wait_for_callers()
+    front.hold(by_finally, lock, lambda: front.get(b""))
     front.start("user", uses_it_now_and_then)
     front.start("waiter", Account(lock).by_attribute, lambda: None)
     front.seen("thread:waiter")
@@ -159,15 +150,14 @@ def test_who_is_within_the_block_of_a_generator_that_gives_it_back_may_do_so_to_
     front.start("user", stays)
     assert reached.wait(PATIENCE_SECONDS)
     lock.release()
-    front.start("holder", by_finally, lock, lambda: front.get(b""))
-    front.wait_for_callers()
+    front.hold(by_finally, lock, lambda: front.get(b""))
     front.start("waiter", Account(lock).by_attribute, lambda: None)
     report = front.report_when_still("waiter", "holder")
     if not is_unseen(report, "thread:waiter"):  # where it is read in whose block a thread stands, two of them seem to have it
         ways_out = of(look_at(front.agent, report), "front/thread:waiter").ways_out
         assert any("thread user" in one.text for one in ways_out), ways_out
-    front.let_go()
     idle.set()
+    front.let_go()
 
 
 async def taken_by_task(lock: Any, inside: Callable[[], Awaitable[object]]) -> None:

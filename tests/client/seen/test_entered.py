@@ -11,7 +11,7 @@ import pytest
 
 from stilltrue.runtime.seen.held import lock_inside
 from tests.client.look.worlds import look_at, of, report_when
-from tests.client.seen.conftest import Front, is_unseen, targets
+from tests.client.seen.conftest import Front, targets
 from tests.client.seen.test_locks_of_tasks import waits_of
 
 
@@ -119,17 +119,61 @@ class NotAwaiting(Mutex):
         self._lock = asyncio.Lock()
 
 
-@pytest.mark.parametrize("kind", [Mutex, Delegating, Counting, Releasable, AsyncMutex])
+class Facade(Mutex):
+    def acquire(self) -> None:
+        self._lock.acquire()
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> Facade:
+        self.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class Locking(Mutex):
+    def lock(self) -> None:
+        self._lock.acquire()
+
+    def unlock(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> Locking:
+        self.lock()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.unlock()
+
+
+class LockingAndReset(Locking):
+    def reset(self) -> None:
+        self.unlock()
+
+
+class LockingOnce(Locking):
+    def lock(self) -> None:
+        self._lock.acquire(timeout=1)
+
+
+@pytest.mark.parametrize("kind", [Mutex, Delegating, Counting, Releasable, AsyncMutex, Facade, Locking])
 def test_who_is_inside_has_the_lock(kind: type) -> None:
     thing = kind()
-    assert lock_inside(thing) is thing._lock
+    assert lock_inside(thing)[0] is thing._lock
 
 
 @pytest.mark.parametrize(
-    "kind", [Trying, Sometimes, Briefly, Calling, Renewed, Unlocking, UnlockingByProperty, Keeping, NotAwaiting, object]
+    "kind",
+    [
+        *(Trying, Sometimes, Briefly, Calling, Renewed, Unlocking, UnlockingByProperty, Keeping, NotAwaiting, object),
+        *(LockingAndReset, LockingOnce),
+    ],
 )
 def test_of_any_other_nothing_is_said(kind: type) -> None:
-    assert lock_inside(kind()) is None
+    assert lock_inside(kind())[0] is None
 
 
 def test_two_threads_in_the_blocks_of_objects_wait_for_each_other(front: Front) -> None:
@@ -164,10 +208,8 @@ def test_who_leaves_its_block_by_hand_may_have_given_the_lock_back(front: Front,
             lock.__enter__()
             front.get(b"")
 
-    front.start("holder", hold)
-    front.wait_for_callers()
-    front.start("waiter", _enter, lock)
-    assert is_unseen(front.report_when_still("waiter"), "thread:waiter")
+    front.hold(hold)
+    assert front.waits_unseen(_enter, lock)
     front.let_go()
 
 

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import pytest
 
 from stilltrue.runtime.look.code.ahead import ahead_of
+from stilltrue.runtime.look.code.called import names_within
 from stilltrue.runtime.look.code.names import still_named
-from stilltrue.runtime.look.code.reachable_names import names_within
 from tests.client.look.worlds import look_at, of
 from tests.client.seen.conftest import Front
 

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from typing import Any
 
 import pytest
@@ -14,10 +14,11 @@ import pytest
 from stilltrue.runtime.compat import kept_values
 from stilltrue.runtime.seen.blocks import exits_of
 from tests.client.look.worlds import look_at, of
-from tests.client.seen.conftest import PATIENCE_SECONDS, Front, is_unseen, targets
+from tests.client.seen.conftest import PATIENCE_SECONDS, Front
 from tests.client.seen.test_locks_of_tasks import Loop, waits_of
 
 Inside = Callable[[], object]
+KEPT: list[ExitStack] = []
 HELD: dict[str, Callable[[Any, Inside], None]] = {}
 NOT_HELD: dict[str, Callable[[Any, Inside], None]] = {}
 reads_stacks = pytest.mark.skipif(
@@ -72,6 +73,14 @@ def on_a_condition(lock: Any, takes: bool = True) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def all_of(locks: list[Any]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for one in locks:
+            stack.enter_context(one)
+        yield
 
 
 class Shards:
@@ -145,6 +154,78 @@ def bare_with_two_ways_out(lock: Any, inside: Inside) -> None:
     lock.release()
 
 
+@held
+def bare_where_failures_are_caught(lock: Any, inside: Inside) -> None:
+    try:
+        lock.acquire()
+        inside()
+        lock.release()
+    except ValueError:
+        print("it has failed")
+
+
+@held
+def by_an_exit_stack(lock: Any, inside: Inside) -> None:
+    with ExitStack() as stack:
+        for one in (threading.Lock(), lock):
+            stack.enter_context(one)
+        inside()
+
+
+@held
+def by_an_exit_stack_that_another_function_fills(lock: Any, inside: Inside) -> None:
+    def fill(stack: ExitStack) -> None:
+        stack.enter_context(taken(lock))
+
+    with ExitStack() as stack:
+        fill(stack)
+        inside()
+
+
+@held
+def by_an_exit_stack_in_a_generator(lock: Any, inside: Inside) -> None:
+    with all_of([threading.Lock(), lock]):
+        inside()
+
+
+@held
+def by_an_exit_stack_in_an_exit_stack(lock: Any, inside: Inside) -> None:
+    with ExitStack() as outer:
+        outer.enter_context(ExitStack()).enter_context(lock)
+        inside()
+
+
+@not_held
+def by_an_exit_stack_that_was_closed(lock: Any, inside: Inside) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(lock)
+        stack.close()
+        lock.acquire(timeout=1)
+        inside()
+    lock.release()
+
+
+@not_held
+def by_an_exit_stack_that_was_emptied(lock: Any, inside: Inside) -> None:
+    with ExitStack() as stack:
+        stack.enter_context(lock)
+        others = stack.pop_all()
+        inside()
+    others.close()
+
+
+@not_held
+def by_an_exit_stack_of_another_class(lock: Any, inside: Inside) -> None:
+    class Keeping(ExitStack):
+        def __exit__(self, *_: object) -> None:
+            KEPT.append(self.pop_all())
+
+    with Keeping() as stack:
+        stack.enter_context(lock)
+        inside()
+    ExitStack.__exit__(KEPT.pop(), None, None, None)
+
+
 @not_held
 def by_a_generator_that_has_given_it_back(lock: Any, inside: Inside) -> None:
     with given_back_early(lock):
@@ -188,20 +269,16 @@ def bare_and_handed_over(lock: Any, inside: Inside) -> None:
 @reads_stacks
 def test_who_stands_there_has_it(front: Front, how: str) -> None:
     lock = threading.Lock()
-    front.start("holder", HELD[how], lock, lambda: front.get(b""))
-    front.wait_for_callers()
-    front.start("waiter", HELD[how], lock, lambda: None)
-    assert targets(front.seen("thread:waiter")) == ["thread:holder"]
+    front.hold(HELD[how], lock, lambda: front.get(b""))
+    assert front.waits_for(HELD[how], lock, lambda: None) == ["thread:holder"]
     front.let_go()
 
 
 @pytest.mark.parametrize("how", NOT_HELD)
 def test_of_who_stands_elsewhere_nobody_says_it(front: Front, how: str) -> None:
     lock = threading.Lock()
-    front.start("holder", NOT_HELD[how], lock, lambda: front.get(b""))
-    front.wait_for_callers()
-    front.start("waiter", by_a_call, lock, lambda: None)
-    assert is_unseen(front.report_when_still("waiter"), "thread:waiter")
+    front.hold(NOT_HELD[how], lock, lambda: front.get(b""))
+    assert front.waits_unseen(by_a_call, lock, lambda: None)
     if how == "bare_and_left":
         lock.release()
     front.let_go()
@@ -223,8 +300,7 @@ def test_who_else_releases_what_a_thread_has_taken_bare_is_a_way_out(front: Fron
 
     signaller = threading.Thread(target=signals, name="signaller")
     signaller.start()
-    front.start("waiter", awaits)
-    assert targets(front.seen("thread:waiter")) == ["thread:waiter"]
+    assert front.waits_for(awaits) == ["thread:waiter"]
     seen = of(look_at(front.agent, front.report_when_still("waiter")), "front/thread:waiter")
     assert any("signaller" in one.text for one in seen.ways_out), seen
     over.set()
@@ -284,3 +360,57 @@ def test_what_a_frame_keeps_is_read_in_frames_with_variables_of_all_kinds() -> N
     over.set()
     thread.join()
     assert exits_of(frame) == []
+
+
+def test_an_asynchronous_exit_stack(front: Front) -> None:
+    locks = [asyncio.Lock(), asyncio.Lock()]
+
+    async def has(loop: Loop) -> None:
+        async with AsyncExitStack() as stack:
+            for one in locks:
+                await stack.enter_async_context(one)
+            await asyncio.sleep(1_000)
+
+    async def wants(loop: Loop) -> None:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(locks[1])
+
+    loop = Loop(front)
+    loop.run(has, wants)
+    assert waits_of(loop.report("t1"), "t1") == [["task:t0"]]
+    loop.stop()
+
+
+@reads_stacks
+@pytest.mark.parametrize("how", ["thread", "timer", "module", "nobody"])
+def test_who_else_has_the_exit_stack_is_a_way_out(front: Front, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may leave the stack early, by whatever name."""
+    lock, over = threading.Lock(), threading.Event()
+
+    def leaves(stack: ExitStack) -> None:
+        over.wait(PATIENCE_SECONDS)
+        with stack:
+            pass
+
+    def holds() -> None:
+        with ExitStack() as stack:
+            stack.enter_context(lock)
+            if how == "thread":
+                front.start("leaver", leaves, stack)
+            elif how == "timer":
+                timer = threading.Timer(PATIENCE_SECONDS, leaves, [stack])
+                timer.daemon = True
+                timer.start()
+            elif how == "module":
+                monkeypatch.setattr(f"{__name__}.KEPT", [stack])
+            front.get(b"")
+
+    front.hold(holds)
+    assert front.waits_for(by_a_call, lock, lambda: None) == ["thread:holder"]
+    report = front.report_when_still("waiter")
+    seen = of(look_at(front.agent, report), "front/thread:waiter")
+    own = [one for one in seen.ways_out if one.party == "front/thread:holder"]
+    others = [one for one in seen.ways_out if one not in own]
+    assert bool(others) == (how != "nobody"), seen
+    over.set()
+    front.let_go()

@@ -49,8 +49,7 @@ WAITS: dict[str, Callable[[Account, Callable[[], object]], None]] = {
 @pytest.mark.parametrize("kind", [threading.Lock, threading.RLock, threading.Condition])
 def test_who_waits_for_a_lock_waits_for_who_stands_in_its_block(front: Front, kind: Callable[[], Any], how: str) -> None:
     account = Account(kind())
-    front.start("holder", account.by_attribute, lambda: front.get(b""))
-    front.wait_for_callers()
+    front.hold(account.by_attribute, lambda: front.get(b""))
     front.start("waiter", WAITS[how], account, lambda: None)
     wait = front.seen("thread:waiter")
     assert targets(wait) == ["thread:holder"]
@@ -69,10 +68,8 @@ def test_a_lock_that_somebody_has_taken_bare_is_held_by_nobody_known(front: Fron
         lock.acquire()  # and gives it to another thread
         front.get(b"")
 
-    front.start("holder", holds)
-    front.wait_for_callers()
-    front.start("waiter", Account(lock).by_attribute, lambda: None)
-    assert is_unseen(front.report_when_still("waiter"), "thread:waiter")
+    front.hold(holds)
+    assert front.waits_unseen(Account(lock).by_attribute, lambda: None)
     lock.release()
     front.let_go()
 
@@ -96,8 +93,7 @@ def test_a_lock_that_was_given_back_within_its_block_is_held_by_who_has_taken_it
     front.start("holder", holds)
     front.start("other", takes)
     front.wait_for_callers()
-    front.start("waiter", Account(lock).by_attribute, lambda: None)
-    assert targets(front.seen("thread:waiter")) == ["thread:other"]
+    assert front.waits_for(Account(lock).by_attribute, lambda: None) == ["thread:other"]
     taken.release()
     front.let_go()
 
@@ -114,10 +110,8 @@ def test_who_waits_for_a_condition_has_given_its_lock_back(front: Front) -> None
 
     front.start("first", waits)
     assert holding.wait(PATIENCE_SECONDS)
-    front.start("holder", Account(lock).by_attribute, lambda: front.get(b""))
-    front.wait_for_callers()
-    front.start("waiter", Account(lock).by_attribute, lambda: None)
-    assert targets(front.seen("thread:waiter")) == ["thread:holder"]
+    front.hold(Account(lock).by_attribute, lambda: front.get(b""))
+    assert front.waits_for(Account(lock).by_attribute, lambda: None) == ["thread:holder"]
     with ThreadPoolExecutor(1) as executor:
         executor.submit(front.let_go)
         with condition:
@@ -165,8 +159,7 @@ def test_a_bounded_or_futile_attempt_is_no_wait(front: Front, timed: dict[str, A
         if not lock.acquire(**timed):
             front.get(b"")
 
-    front.start("holder", Account(lock).by_attribute, lambda: front.get(b""))
-    front.wait_for_callers()
+    front.hold(Account(lock).by_attribute, lambda: front.get(b""))
     front.start("waiter", tries)
     assert is_unseen(front.report_when_still("holder"), "thread:waiter")
     front.let_go()
@@ -228,8 +221,7 @@ def test_a_share_that_somebody_has_taken_bare_may_come_back(front: Front, kind: 
     shares.acquire()  # its holder gives it back in a callback, say
     front.start("one", has, lambda: front.get(b""))
     front.wait_for_callers()
-    front.start("waiter", has, lambda: None)
-    assert is_unseen(front.report_when_still("waiter"), "thread:waiter")
+    assert front.waits_unseen(has, lambda: None)
     shares.release()
     front.let_go()
 
@@ -241,8 +233,7 @@ def test_who_stands_in_blocks_within_blocks_has_all_of_their_locks(front: Front)
         with outer, middle, suppress(ValueError), inner:
             front.get(b"")
 
-    front.start("holder", holds)
-    front.wait_for_callers()
+    front.hold(holds)
     for name, lock in (("outer", outer), ("middle", middle), ("inner", inner)):
         front.start(name, Account(lock).by_attribute, lambda: None)
         assert targets(front.seen(f"thread:{name}")) == ["thread:holder"]
@@ -259,10 +250,8 @@ def test_a_lock_that_a_name_meant_before_is_not_the_one_that_is_held(front: Fron
                 front.get(b"")
 
     second.acquire()
-    front.start("holder", holds)
-    front.wait_for_callers()
-    front.start("waiter", Account(second).by_attribute, lambda: None)
-    assert is_unseen(front.report_when_still("waiter"), "thread:waiter")
+    front.hold(holds)
+    assert front.waits_unseen(Account(second).by_attribute, lambda: None)
     second.release()
     front.let_go()
 
@@ -301,10 +290,8 @@ def by_negation(taken: Any, other: Any, inside: Callable[[], object]) -> None:
 @pytest.mark.parametrize("how", CHOICES)
 def test_of_a_lock_that_is_chosen_nobody_says_who_holds_it_wrongly(front: Front, how: str) -> None:
     taken, other = threading.Lock(), threading.Lock()
-    front.start("holder", CHOICES[how], taken, other, lambda: front.get(b""))
-    front.wait_for_callers()
+    front.hold(CHOICES[how], taken, other, lambda: front.get(b""))
     other.acquire()
-    front.start("waiter", Account(other).by_attribute, lambda: None)
-    assert is_unseen(front.report_when_still("waiter"), "thread:waiter")
+    assert front.waits_unseen(Account(other).by_attribute, lambda: None)
     other.release()
     front.let_go()

@@ -132,8 +132,7 @@ def test_a_thread_waits_for_the_task_that_keeps_its_lock_over_an_await(front: Fr
             pass
 
     loop.run(keeps)
-    front.start("waiter", takes)
-    assert targets(front.seen("thread:waiter")) == ["task:t0"]
+    assert front.waits_for(takes) == ["task:t0"]
     loop.stop()
 
 

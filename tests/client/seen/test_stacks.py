@@ -91,6 +91,37 @@ def test_who_moves_is_left_out_and_the_unexplained_come_first(front: Front) -> N
     front.let_go()
 
 
+def test_a_task_names_those_that_it_awaits(front: Front) -> None:
+    never = threading.Event()
+
+    async def main() -> None:
+        task = asyncio.create_task(works(), name="works")
+        both = [asyncio.create_task(gathers(task), name="gathers"), asyncio.create_task(in_time(task), name="in_time")]
+        await asyncio.wait(both)
+
+    async def works() -> None:
+        await asyncio.to_thread(never.wait)
+
+    async def gathers(task: asyncio.Task[None]) -> None:
+        await asyncio.gather(task)
+
+    async def in_time(task: asyncio.Task[None]) -> None:
+        await asyncio.wait([task], timeout=1_000)
+
+    front.start("loop", lambda: asyncio.run(main()))
+    names = ("works", "gathers", "in_time")
+    while not {one.party.rpartition(":")[2] for one in found(front)}.issuperset(names):
+        pass
+    seen = of(front, *names)
+    (thread,) = seen["works"].held_by
+    assert "thread:asyncio_0" in thread
+    assert seen["works"].blocked_in == f"what {thread} runs for it"
+    assert (seen["gathers"].held_by, seen["gathers"].blocked_in) == (("front/task:works",), "the end of front/task:works")
+    assert (seen["in_time"].held_by, seen["in_time"].unexplained) == ((), True)
+    never.set()
+    front.let_go()
+
+
 def found(front: Front) -> tuple[StandingParty, ...]:
     return Stacks(front.agent.live, front.agent.parties, 0.01).find(1).parties
 

@@ -67,8 +67,7 @@ def test_who_may_release_a_lock_that_another_has_is_a_way_out(
     front: Front, beside: Callable[[Locks], None], expected: bool
 ) -> None:
     locks = Locks()
-    front.start("holder", locks.hold, lambda: front.get(b""))
-    front.wait_for_callers()
+    front.hold(locks.hold, lambda: front.get(b""))
     front.start("waiter", locks.take)
     front.start("beside", beside, locks)
     report = front.report_when_still("waiter", "holder", "beside")
@@ -82,8 +81,7 @@ def test_who_may_release_a_lock_that_another_has_is_a_way_out(
 @pytest.mark.parametrize("how", ["method", "builtin"])
 def test_a_timer_that_releases_a_lock_is_a_way_out(front: Front, how: str) -> None:
     locks = Locks()
-    front.start("holder", locks.hold, lambda: front.get(b""))
-    front.wait_for_callers()
+    front.hold(locks.hold, lambda: front.get(b""))
     front.start("waiter", locks.take)
     timer = threading.Timer(600, locks.expire if how == "method" else locks.locks["a"].release)
     timer.daemon = True

@@ -1,4 +1,4 @@
-"""Thread pools whose items wait for items of the same pool, threads that wait for imports, and for each other's locks."""
+"""Thread pools whose items wait for items of the same pool, and threads that wait for imports."""
 
 from __future__ import annotations
 
@@ -51,14 +51,48 @@ ENTRIES = (
         },
     ),
     Entry(
-        program="keyed_locks",
-        source="told everywhere",
-        library="threading, contextlib",
-        what="Two threads lock two accounts in two orders, each by its key, by a function under `contextmanager`.",
+        program="cpython_141617",
+        source="python/cpython 141617",
+        library="concurrent.futures",
+        what="Two items wait for each other's future, as in the documentation of executors.",
         near={
-            "time_out": "`acquire` has a timeout",
-            "one_order": "all lock the accounts in one order",
-            "watched": "a watchdog releases the locks later",
+            "time_out": "`result` has a timeout",
+            "works": "one of the items is at work",
+            "completed": "a watchdog completes one of the futures",
+        },
+    ),
+    Entry(
+        program="xorq_2243",
+        source="xorq-labs/xorq 2243",
+        library="concurrent.futures",
+        what="Exchanges run in a pool, and each waits for its writer and its reader, which want threads of the same pool.",
+        near={
+            "time_out": "`result` has a timeout",
+            "one_more": "the pool has one thread more",
+            "another_pool": "writers and readers run in another pool",
+        },
+    ),
+    Entry(
+        program="fastapi_3205",
+        source="fastapi/fastapi 3205",
+        library="AnyIO, SQLAlchemy 2",
+        what="Requests hold connections and want a thread; all threads are with requests that want a connection.",
+        near={
+            "one_more": "there is one thread more",
+            "overflow": "the pool of connections may overflow",
+            "at_once": "each request takes, uses and closes its connection in one thread",
+        },
+        predicate="gridlock",
+    ),
+    Entry(
+        program="pika_1686",
+        source="pika/pika 1686",
+        library="threading",
+        what="A consumer's callback closes its connection: it joins the loop's thread, which joins the callback's.",
+        near={
+            "time_out": "`join` has a timeout",
+            "at_once": "`close` does not wait for the loop",
+            "from_outside": "another thread closes the connection; the callback is slow",
         },
     ),
 )

@@ -15,4 +15,16 @@ ENTRIES = (
             "in_a_thread": "the call blocks a thread of the executor, and the loop runs on",
         },
     ),
+    Entry(
+        program="multicall_93",
+        source="banteg/multicall.py 93",
+        library="asyncio",
+        what="A batch takes a place of a semaphore, and so does each of its calls; there are as many batches as places.",
+        near={
+            "time_out": "the batch waits for its calls in `asyncio.wait_for`",
+            "one_more": "the semaphore has one place more",
+            "another": "the calls have a semaphore of their own",
+            "grows": "a task of another module lets the semaphore grow later",
+        },
+    ),
 )

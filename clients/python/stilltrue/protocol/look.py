@@ -40,6 +40,7 @@ class PartyLook:
     since the epoch by the process's clock). ``doubt``: why it could not be looked at (empty: it was). ``stack``: where its
     thread or task stands, innermost frame first, as ``file:line in function``. ``trace``: the trace id of its call.
     ``interruptible``: its waits also end when the call it serves is cancelled or times out (its context passes that on).
+    ``grown_by``: who may give the pool in which it serves more workers, as text (empty: nobody that is known).
     """
 
     party: PartyName
@@ -50,6 +51,7 @@ class PartyLook:
     stack: tuple[str, ...] = ()
     trace: str = ""
     interruptible: bool = False
+    grown_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

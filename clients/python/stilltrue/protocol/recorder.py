@@ -30,6 +30,7 @@ from typing import Any
 
 from stilltrue.model import (
     NO_FACTS,
+    UNKNOWN_FACT,
     Activity,
     CallNumber,
     Fact,
@@ -68,6 +69,7 @@ AWAITED = ClientState.AWAITED  # a member of an enum is slow to look up
 NOBODY = PartyName("")
 """The process as a whole."""
 _QUEUED = (ServerState.QUEUED, ServerState.ABANDONED)
+PoolSize = int | Callable[[], int | None] | None
 _new = tuple.__new__  # makes a stamp twice as fast as by its name: one is made for each message
 
 
@@ -94,7 +96,6 @@ class Recorder:
         self,
         *,
         process: ProcessId,
-        colour: SnapshotId = SnapshotId(0),
         reactive: bool = False,
         labels: Mapping[str, str] | None = None,
         bounds: Bounds | None = None,
@@ -102,7 +103,7 @@ class Recorder:
     ) -> None:
         """``observe`` is called at each cut, with its time, for what no event reveals (what a task awaits, for example)."""
         self.process = process
-        self.colour = colour
+        self.colour = SnapshotId(0)
         self.happenings = 0
         """How many events were recorded; a cut does not count (rule 10)."""
         self.refused = 0
@@ -133,7 +134,7 @@ class Recorder:
         self._served: dict[int, ServerCall] = {}
         self._callers = Callers(callers_max=bounds.callers_max, answered_max=bounds.answered_max)
         self._memory_of = self._callers.get
-        self._pools: dict[str, int | None] = {}
+        self._pools: dict[str, PoolSize] = {}
         self._waits: dict[WaitNumber, OpenWait] = {}
         self._holds: dict[str, list[Hold]] = {}
         self._facts: dict[str, Fact] = {}
@@ -260,6 +261,14 @@ class Recorder:
             self._tell((self.happenings, self.colour, "in doubt" if in_doubt else "settled", made))
         return report
 
+    def came_back(self, made: ClientCall) -> None:
+        """A request failed (rule 7): how much of what it carried is here is unknown until told, from its step's end on."""
+        step = self._in_steps.get(made.number)
+        if step is not None and step.message is made:
+            step.came_back = dict.fromkeys(made.facts, UNKNOWN_FACT)
+        elif self._made.get(made.number) is made:
+            self._facts.update(dict.fromkeys(made.facts, UNKNOWN_FACT))
+
     # -- steps of the application --------------------------------------------------------------------------------------
 
     def closed(self, step: Step, now: float) -> None:
@@ -273,6 +282,8 @@ class Recorder:
             served.reply = ({} if step.spent else step.carried, step.changes)
         elif step.changes:
             self.fact(step.changes)
+        if step.came_back:
+            self._facts.update({name: unknown for name, unknown in step.came_back.items() if name not in step.changes})
         if message is not None and step.outcome is not None:
             stamp, in_doubt = step.outcome
             told = stamp and stamp._replace(colour=self.colour)  # it was cut for, or refused, when it came
@@ -461,13 +472,15 @@ class Recorder:
                 return True
         return False
 
-    def pool_opened(self, name: str, size: int | None) -> None:
-        """The process has a pool of ``size`` workers (None: unknown)."""
+    def pool_opened(self, name: str, size: PoolSize) -> None:
+        """The process has a pool of ``size`` workers (None: unknown), or of as many as ``size`` says at each cut."""
         self._pools[name] = size
 
     def fact(self, changes: Facts) -> None:
         """Facts of the application change."""
         self._facts.update(changes)
+        for step in self._in_steps.values():
+            step.came_back = {name: unknown for name, unknown in step.came_back.items() if name not in changes}
         self._happened("facts change")
 
     def idle(self, party: PartyName = NOBODY) -> None:
@@ -566,7 +579,7 @@ class Recorder:
             made=tuple(made.freeze() for made in (*self._made.values(), *self._in_doubt.values())),
             served=tuple(_out_of_reach(call.freeze(), self._held) for call in served),
             seen=self._callers.seen(),
-            pools=tuple(Pool(name=n, size=size, queued=queued.get(n, 0)) for n, size in self._pools.items()),
+            pools=tuple(_pool(name, size, queued.get(name, 0)) for name, size in self._pools.items()),
             waits=waits,
             holds=self._all_holds,
             facts=dict(self._facts),
@@ -646,6 +659,10 @@ class Recorder:
             floor = self._doubts.floor(floor)
         stamp: Stamp = _new(Stamp, (self._source, self._incarnation, number, self.colour, floor, ""))
         return stamp
+
+
+def _pool(name: str, size: PoolSize, queued: int) -> Pool:
+    return Pool(name=name, size=size() if callable(size) else size, queued=queued)
 
 
 def _out_of_reach(call: ServedCall, held: Container[PartyName]) -> ServedCall:

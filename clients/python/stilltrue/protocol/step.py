@@ -37,7 +37,7 @@ def checked(facts: dict[str, Any]) -> dict[str, Fact]:
 class Step:
     """One step of the application. Open in one task or thread, and not shared."""
 
-    __slots__ = ("carried", "changes", "message", "outcome", "replying", "served", "spent", "taking")
+    __slots__ = ("came_back", "carried", "changes", "message", "outcome", "replying", "served", "spent", "taking")
 
     def __init__(self, served: ServerCall | None = None) -> None:
         """``served`` is the call being served where the step is made, if any."""
@@ -51,6 +51,8 @@ class Step:
         self.message: ClientCall | None = None
         self.outcome: tuple[Stamp | None, bool] | None = None
         """How the message ended (its reply's stamp, in doubt), held back until the step closes."""
+        self.came_back: dict[str, Fact] = {}
+        """What the message carried, which has failed, as far as nobody has said since how much of it there is."""
 
     def fact(self, **changes: Fact) -> None:
         """Facts of this process change in this step."""

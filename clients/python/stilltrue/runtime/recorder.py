@@ -14,7 +14,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from math import inf
-from queue import SimpleQueue
 from time import monotonic
 from typing import Any
 
@@ -22,7 +21,7 @@ from stilltrue.model import CallNumber, Facts, PartyName, ProcessId, SnapshotId,
 from stilltrue.protocol.call_state import ServerState
 from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServedContext, ServerCall
 from stilltrue.protocol.look import Look, LookRequest
-from stilltrue.protocol.recorder import Recorder
+from stilltrue.protocol.recorder import PoolSize, Recorder
 from stilltrue.protocol.report import Report, Target
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp, decode, encode
 from stilltrue.protocol.step import Step, StepError
@@ -34,7 +33,6 @@ _LOGGER = logging.getLogger("stilltrue")
 FAULT_LOG_SECONDS = 60.0
 
 Pair = tuple[str, str]
-Put = SimpleQueue[object]
 
 
 def here() -> int:
@@ -96,7 +94,7 @@ class LockedRecorder:
         """With it, the path of a call reads the steady clock without a function of ours; None: it is to ask the clock."""
         self.reports_max = reports_max
         self.wake: Callable[[], None] = lambda: None
-        self.pools: dict[str, int | None] = {}
+        self.pools: dict[str, PoolSize] = {}
         """The worker pools opened so far, also before a fork: name and size."""
         self.restart()
 
@@ -220,6 +218,14 @@ class LockedRecorder:
             else:
                 self._settle(made, stamp, in_doubt)
 
+    def came_back(self, made: ClientCall) -> None:
+        """A request failed that carried facts. May run in a finalizer."""
+        if self.lock._is_owned():  # noqa: SLF001
+            self.deferred.append(lambda: self.recorder.came_back(made))
+            return
+        with self.lock:
+            self.recorder.came_back(made)
+
     def _settle(self, made: ClientCall, stamp: Stamp | None, in_doubt: bool) -> None:
         report = self.recorder.settled(made, stamp, self.clock(), in_doubt)
         if report is not None:
@@ -342,8 +348,8 @@ class LockedRecorder:
         with lock:
             self.recorder.resumes(number)
 
-    def pool_opened(self, name: str, size: int | None) -> None:
-        """The process has this pool of workers."""
+    def pool_opened(self, name: str, size: PoolSize) -> None:
+        """As :meth:`Recorder.pool_opened`."""
         with self._step():
             self.pools[name] = size
             self.recorder.pool_opened(name, size)

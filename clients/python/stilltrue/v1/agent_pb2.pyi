@@ -160,9 +160,10 @@ class PartyCured(_message.Message):
     def __init__(self, party: _Optional[str] = ..., aborted: bool = ..., text: _Optional[str] = ...) -> None: ...
 
 class PartyLook(_message.Message):
-    __slots__ = ["deadline", "doubt", "interruptible", "party", "stack", "trace", "unchanged", "ways_out"]
+    __slots__ = ["deadline", "doubt", "grown_by", "interruptible", "party", "stack", "trace", "unchanged", "ways_out"]
     DEADLINE_FIELD_NUMBER: _ClassVar[int]
     DOUBT_FIELD_NUMBER: _ClassVar[int]
+    GROWN_BY_FIELD_NUMBER: _ClassVar[int]
     INTERRUPTIBLE_FIELD_NUMBER: _ClassVar[int]
     PARTY_FIELD_NUMBER: _ClassVar[int]
     STACK_FIELD_NUMBER: _ClassVar[int]
@@ -171,13 +172,14 @@ class PartyLook(_message.Message):
     WAYS_OUT_FIELD_NUMBER: _ClassVar[int]
     deadline: float
     doubt: str
+    grown_by: str
     interruptible: bool
     party: str
     stack: _containers.RepeatedScalarFieldContainer[str]
     trace: str
     unchanged: bool
     ways_out: _containers.RepeatedCompositeFieldContainer[WayOut]
-    def __init__(self, party: _Optional[str] = ..., unchanged: bool = ..., deadline: _Optional[float] = ..., ways_out: _Optional[_Iterable[_Union[WayOut, _Mapping]]] = ..., doubt: _Optional[str] = ..., stack: _Optional[_Iterable[str]] = ..., trace: _Optional[str] = ..., interruptible: bool = ...) -> None: ...
+    def __init__(self, party: _Optional[str] = ..., unchanged: bool = ..., deadline: _Optional[float] = ..., ways_out: _Optional[_Iterable[_Union[WayOut, _Mapping]]] = ..., doubt: _Optional[str] = ..., stack: _Optional[_Iterable[str]] = ..., trace: _Optional[str] = ..., interruptible: bool = ..., grown_by: _Optional[str] = ...) -> None: ...
 
 class Piece(_message.Message):
     __slots__ = ["count", "fields", "first"]

@@ -58,6 +58,7 @@ def _party_to_wire(look: PartyLook) -> pb.PartyLook:
         stack=look.stack,
         trace=look.trace,
         interruptible=look.interruptible,
+        grown_by=look.grown_by,
     )
 
 
@@ -76,4 +77,5 @@ def _party_from_wire(own: ProcessName, message: pb.PartyLook) -> PartyLook:
         stack=tuple(message.stack),
         trace=message.trace,
         interruptible=message.interruptible,
+        grown_by=message.grown_by,
     )

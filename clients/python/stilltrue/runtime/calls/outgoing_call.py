@@ -128,7 +128,10 @@ class OutgoingCall:
                 self.answered(trailing)
                 return
             stamp = read_stamp(self.live, trailing, self.made.method, reply=True)
-            self._settle(stamp, in_doubt=stamp is None and code not in ANSWERS)
+            in_doubt = stamp is None and code not in ANSWERS
+            if self.made.facts and not in_doubt:
+                self.live.came_back(self.made)
+            self._settle(stamp, in_doubt=in_doubt)
         except Exception:  # noqa: BLE001 - fail open
             self.live.report_failure("a call ends")
 

@@ -21,6 +21,7 @@ class _Arriving(threading.local):
 
 
 arriving = _Arriving()
+_STARTS_THREADS: Any = ThreadPoolExecutor._adjust_thread_count  # noqa: SLF001
 
 
 class PoolTask:
@@ -39,12 +40,25 @@ _KNOWN: WeakKeyDictionary[ThreadPoolExecutor, tuple[ref[LockedRecorder], PoolRec
 class PoolRecord:
     """A pool by name."""
 
-    __slots__ = ("name", "size")
+    __slots__ = ("executor", "name")
 
-    def __init__(self, name: str, size: int | None) -> None:
-        """``size`` in workers; None is unknown."""
+    def __init__(self, name: str, executor: ThreadPoolExecutor) -> None:
+        """``executor`` is not kept alive."""
         self.name = name
-        self.size = size
+        self.executor = ref(executor)
+
+    def size(self) -> int | None:
+        """How many workers it has or may have by now; None: unknown."""
+        executor = self.executor()
+        return None if executor is None else _size_of(executor)
+
+
+def _size_of(executor: ThreadPoolExecutor) -> int | None:
+    """The size of an executor whose own class does not say how its threads are started."""
+    kind: Any = type(executor)
+    if not issubclass(kind, ThreadPoolExecutor) or kind._adjust_thread_count is not _STARTS_THREADS:  # noqa: SLF001
+        return None
+    return max(executor._max_workers, len(executor._threads))  # noqa: SLF001 - it is told nowhere else
 
 
 def record_pool(executor: ThreadPoolExecutor, live: LockedRecorder, name: str) -> PoolRecord:
@@ -52,9 +66,9 @@ def record_pool(executor: ThreadPoolExecutor, live: LockedRecorder, name: str) -
     known = _KNOWN.get(executor)
     if known is not None and known[0]() is live:
         return known[1]
-    record = PoolRecord(name, getattr(executor, "_max_workers", None))
+    record = PoolRecord(name, executor)
     _KNOWN[executor] = (ref(live), record)
-    live.pool_opened(record.name, record.size)
+    live.pool_opened(name, record.size)
     submit = executor.submit
 
     def recorded(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:

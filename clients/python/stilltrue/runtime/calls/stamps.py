@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp, decode
@@ -11,7 +11,6 @@ from stilltrue.protocol.stamp import METADATA_KEY, Stamp, decode
 if TYPE_CHECKING:
     from stilltrue.runtime.recorder import LockedRecorder
 
-Metadata = Iterable[tuple[str, str | bytes]] | None
 Pair = tuple[str, str]
 STAMP_KEYS = frozenset({METADATA_KEY, METADATA_KEY.encode()})  # gRPC takes keys as bytes, too
 _LEGAL_KEY = re.compile(r"[0-9a-z_.-]+")

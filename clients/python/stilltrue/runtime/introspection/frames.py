@@ -13,6 +13,7 @@ Rules:
 
 from __future__ import annotations
 
+import dis
 import gc
 import os
 import sys
@@ -27,6 +28,7 @@ from typing import Any
 FRAMES_MAX = 300
 _RUNTIME = str(Path(__file__).parents[1])
 _KEEPS_DICTIONARY = sys.version_info < (3, 13)
+_BEGIN = bytes([dis.opmap["RESUME"]])
 _REFERENCES_OF_OURS = 3
 """References to a frame's dictionary that only we have: the frame's, the reader's, and ``getrefcount``'s own."""
 
@@ -129,8 +131,15 @@ def _is_reading(frame: FrameType) -> bool:
 
 
 def _is_ours_to_empty(frame: FrameType) -> bool:
-    """Whether the dictionary is a copy of a function's variables, and no debugger will write it back into them."""
-    return bool(frame.f_code.co_flags & CO_OPTIMIZED) and frame.f_trace is None and threading.gettrace() is None
+    """Whether the dictionary is a copy of a function's variables, and no debugger or profiler will write it back into them.
+
+    One that is told of a call holds the frame at its first instruction.
+    """
+    code, at = frame.f_code, frame.f_lasti
+    if not code.co_flags & CO_OPTIMIZED or frame.f_trace is not None:
+        return False
+    is_traced = threading.gettrace() is not None or threading.getprofile() is not None
+    return not is_traced and (at < 0 or code.co_code[at : at + 1] != _BEGIN)  # compiled code has no instructions
 
 
 def _outwards(frame: FrameType | None) -> Iterator[FrameType]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 from weakref import ref
@@ -20,9 +20,9 @@ from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.report import OBSERVED_MIN, Hold, LocalWait, PartyTarget, ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import no_collection
-from stilltrue.runtime.introspection.intercepted import ends_beneath
 from stilltrue.runtime.introspection.places import Places
-from stilltrue.runtime.introspection.tasks import Awaited, Task, awaiters, blocking_future, read, siblings_of, timers
+from stilltrue.runtime.introspection.tasks import Task, blocking_future
+from stilltrue.runtime.introspection.tasks_at_cut import TASKS_MAX, TaskAtCut, read_tasks
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.owned_shares import OwnedShares
 from stilltrue.runtime.parties import Parties
@@ -36,25 +36,6 @@ from stilltrue.runtime.seen.wait import CallStack, SeenWait
 EndingTarget = PartyTarget | ResourceTarget
 _Same = Callable[[Mapping[int, FrameType]], bool]
 """Whether a wait is still the very same, given the innermost frame of each thread."""
-TASKS_MAX = 10_000
-"""Tasks read in one cut; when there are more, all are in doubt."""
-
-
-@dataclass(slots=True)
-class _Seen:
-    """One task at the cut."""
-
-    task: Task
-    party: PartyName
-    future: Any = None
-    awaited: Awaited | None = None
-    deadline: float | None = None
-    worker: PartyName | None = None
-    wait: SeenWait | None = None
-    holder: tuple[PartyName, Task] | None = None
-    rivals: tuple[Task, ...] = ()
-    children: list[Task] = field(default_factory=list)
-    others: list[Task] = field(default_factory=list)
 
 
 class Observer:
@@ -99,7 +80,7 @@ class Observer:
             scene = LiveScene(self._parties, now, reached=self.reached.at_cut(), left=self.left.at_cut())
             with no_collection:  # with ten thousand tasks one collection takes as long as all the rest
                 seen = self._observe(known, now, scene)
-            self.left.remember(scene.unheld)
+            self.left.remember(scene.to_be_proved())
             seen = replace(seen, holds=(*self._answers(), *self.sessions.holds(scene)))
             seen = self._with_ended(seen, now)
             return replace(seen, deadlines={**seen.deadlines, **self._stopped(now)}) if self._is_stopping() else seen
@@ -127,13 +108,7 @@ class Observer:
             return Observation()
         if len(known) > TASKS_MAX:
             return Observation(deadlines={party: now for _, party in known})
-        seen = self._look(known, now, workers)
-        self._hold(seen, workers)
-        for one in seen.values():  # the second look
-            if one.future is not None and blocking_future(one.task) is not one.future:
-                one.awaited, one.worker, one.wait, one.deadline = None, None, None, now
-        self._pass_on_deadlines(seen)
-        self._pass_on_rivals(seen)
+        seen = read_tasks(known, self._parties, now, workers)
         waits = self._waits(seen, blocked, now, workers)
         deadlines = {one.party: one.deadline for one in seen.values() if one.deadline is not None}
         ways_out: dict[PartyName, tuple[PartyName, ...]] = {}
@@ -153,16 +128,6 @@ class Observer:
         deadlines |= _killed(workers, now)
         return Observation(waits=waits, deadlines=deadlines, ways_out=ways_out, held=frozenset(held))
 
-    def _hold(self, seen: dict[Task, _Seen], workers: LiveScene) -> None:
-        """Find the tasks that can do nothing before the one that blocks their loop goes on."""
-        holders = {loop: (party, task) for loop, party, task in workers.loops().values()}
-        for one in seen.values() if holders else ():
-            holder = holders.get(one.task.get_loop())
-            if holder is not None and holder[1] is not one.task:
-                one.holder = holder
-                if one.future is None and not compat.is_being_cancelled(one.task):
-                    one.deadline = None  # its turn has come, and does not yet
-
     def lasts(self, number: WaitNumber, frames: Mapping[int, FrameType]) -> bool:
         """Whether the observed wait with this number is still the very same; ``frames``: the innermost of each thread."""
         same = self._seen.get(number)
@@ -172,93 +137,8 @@ class Observer:
         """What ends the wait of a party that was seen at the newest cut, when it is cancelled, closed or set."""
         return self._handles.get(party, ())
 
-    # -- looking -------------------------------------------------------------------------------------------------------
-
-    def _look(self, known: list[tuple[Task, PartyName]], now: float, workers: LiveScene) -> dict[Task, _Seen]:
-        """Every known task, and those it awaits, transitively."""
-        clocks: dict[asyncio.AbstractEventLoop, tuple[dict[int, float] | None, float]] = {}
-        seen: dict[Task, _Seen] = {}
-        pending = list(known)
-        while pending and len(seen) < TASKS_MAX:
-            task, party = pending.pop()
-            if task in seen:
-                continue
-            one = seen[task] = _Seen(task, party)
-            try:
-                self._look_at(one, clocks, now, workers)
-            except Exception:  # noqa: BLE001 - on any doubt the task may go on
-                one.awaited, one.worker, one.wait, one.deadline = None, None, None, now
-                one.rivals, one.children, one.others = (), [], []
-            root = self._parties.root_of(task, party)
-            pending += [(other, self._parties.of(other, root)) for other in one.others if other not in seen]
-        return seen
-
-    def _look_at(
-        self, one: _Seen, clocks: dict[Any, tuple[dict[int, float] | None, float]], now: float, workers: LiveScene
-    ) -> None:
-        task = one.task
-        one.future = future = blocking_future(task)
-        loop = task.get_loop()
-        if compat.is_being_cancelled(task) or (future is None and asyncio.current_task(loop) is not task):
-            one.deadline = now
-            return
-        if future is None:  # it runs, or is blocked, and the loop with it, in a call that knows no loop
-            return
-        if loop not in clocks:
-            clocks[loop] = (timers(loop), now - compat.time_of(loop))
-        timed, offset = clocks[loop]
-        if timed is None:
-            one.deadline = now
-            return
-        ends = [timed[id(task)] + offset] if id(task) in timed else []
-        root = self._parties.root_of(task, one.party)
-        if root is not None and root.task is not task:
-            ends += [timed[id(root.task)] + offset] if id(root.task) in timed else []
-            ends += [root.deadline] if root.deadline is not None else []
-        ends += [now if end is None else end + offset for end in ends_beneath(future, timed)]
-        one.awaited = read(task, future, root.coroutine if root is not None and root.task is task else None)
-        if one.awaited is not None:
-            tasks = [child for child in one.awaited.futures if isinstance(child, asyncio.Task)]
-            one.children = [child for child in tasks if child not in one.awaited.shielded]
-            one.others = tasks
-            one.wait = workers.wait_of_task(task) if len(tasks) < len(one.awaited.futures) else None
-            if one.awaited.until is not None:
-                ends.append(one.awaited.until + offset)
-        elif not isinstance(future, asyncio.Task):
-            source = compat.source_of(future)
-            ident = None if source is None else workers.runs_item(source)
-            one.worker = None if ident is None else workers.party_of(ident)
-            one.wait = workers.wait_of_task(task) if one.worker is None else None
-            ends += [one.wait.until] if one.wait is not None and one.wait.until is not None else []
-        one.rivals = siblings_of(task)
-        one.deadline = min(ends, default=None)
-        one.others += [*one.rivals, *awaiters(task)]
-
-    def _pass_on_deadlines(self, seen: dict[Task, _Seen]) -> None:
-        """A task that gives up at its deadline cancels what it awaits."""
-        pending = [one for one in seen.values() if one.deadline is not None]
-        while pending:
-            one = pending.pop()
-            for child in (seen[child] for child in one.children if child in seen):
-                if child.deadline is None or (one.deadline is not None and one.deadline < child.deadline):
-                    child.deadline = one.deadline
-                    pending.append(child)
-
-    def _pass_on_rivals(self, seen: dict[Task, _Seen]) -> None:
-        """A task that is cancelled for its siblings' failure cancels what it awaits."""
-        pending = [one for one in seen.values() if one.rivals and one.children]
-        while pending:
-            one = pending.pop()
-            for child in (seen[child] for child in one.children if child in seen):
-                more = tuple(rival for rival in one.rivals if rival is not child.task and rival not in child.rivals)
-                if more:
-                    child.rivals += more
-                    pending.append(child)
-
-    # -- telling -------------------------------------------------------------------------------------------------------
-
     def _waits(
-        self, seen: dict[Task, _Seen], blocked: list[tuple[PartyName, CallStack, SeenWait]], now: float, workers: LiveScene
+        self, seen: dict[Task, TaskAtCut], blocked: list[tuple[PartyName, CallStack, SeenWait]], now: float, workers: LiveScene
     ) -> tuple[LocalWait, ...]:
         read_waits = [(one, among) for one in seen.values() if (among := _among(one, seen, workers)) is not None]
         self._before, self._numbers, self._seen, self._handles = self._numbers, {}, {}, {}
@@ -290,7 +170,7 @@ class Observer:
         self.waiting |= self._ended.keys()
         return replace(seen, waits=(*seen.waits, *waits), left=left)
 
-    def _wait_for_loop(self, one: _Seen, holder: PartyName, task: Task, now: float) -> LocalWait:
+    def _wait_for_loop(self, one: TaskAtCut, holder: PartyName, task: Task, now: float) -> LocalWait:
         waiter, blocking = ref(one.task), ref(task)
 
         def same(_: Mapping[int, FrameType]) -> bool:
@@ -302,7 +182,7 @@ class Observer:
         what = f"its event loop, which {holder} blocks"
         return LocalWait(waiter=one.party, number=number, among=among, since=since, what=what)
 
-    def _wait_of_task(self, one: _Seen, among: tuple[EndingTarget, ...], now: float) -> LocalWait:
+    def _wait_of_task(self, one: TaskAtCut, among: tuple[EndingTarget, ...], now: float) -> LocalWait:
         task, future = OwnRef(one.task), OwnRef(one.future)
 
         def same(_: Mapping[int, FrameType]) -> bool:
@@ -395,7 +275,7 @@ def _party(party: PartyName | None) -> PartyTarget | None:
     return None if party is None else PartyTarget(party=party)
 
 
-def _among(one: _Seen, seen: dict[Task, _Seen], workers: LiveScene) -> tuple[EndingTarget, ...] | None:
+def _among(one: TaskAtCut, seen: dict[Task, TaskAtCut], workers: LiveScene) -> tuple[EndingTarget, ...] | None:
     """What a task waits for; None if it may go on by itself."""
     if one.wait is not None:
         return _enders(one.wait, workers) or None

@@ -243,9 +243,9 @@ def served_by(frames: list[FrameType]) -> tuple[IncomingCall | None, Any]:
 
 
 def _incoming(thing: Any) -> IncomingCall | None:
-    """The call that a shell's object is for."""
+    """The call that a shell's object is for; None while that is only being made."""
     for one in (thing, getattr(thing, "call", None), getattr(getattr(thing, "_handler", None), "call", None)):
-        if isinstance(one, IncomingCall):
+        if isinstance(one, IncomingCall) and hasattr(one, "served"):
             return one
     return None
 

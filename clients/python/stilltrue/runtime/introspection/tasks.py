@@ -191,6 +191,8 @@ def _when(handle: Any) -> float | None:
 
 def group_of(task: Task) -> Any:
     """The ``TaskGroup`` that cancels ``task`` when another of its tasks fails, or None."""
+    if compat.serves_alone(task):
+        return None
     for callback, _ in getattr(task, "_callbacks", None) or ():
         for owner in compat.bound_to(callback):
             if issubclass(type(owner), asyncio.TaskGroup):
@@ -209,6 +211,7 @@ def siblings_of(task: Task) -> tuple[Task, ...]:
 def awaiters(task: Task, *, through_shields: bool = False) -> list[Task]:
     """The tasks that await ``task``, by whatever of the known forms: their timeouts are its own, but for those of a shield."""
     found: list[Task] = []
+    alone = compat.serves_alone(task)
     for callback, _ in getattr(task, "_callbacks", None) or ():
         if not through_shields and getattr(callback, "__code__", None) in _SHIELDED:
             continue
@@ -218,7 +221,7 @@ def awaiters(task: Task, *, through_shields: bool = False) -> list[Task]:
             elif issubclass(type(thing), asyncio.Future):
                 woken = getattr(thing, "_callbacks", None) or ()
                 found += [owner for wake, _ in woken for owner in compat.bound_to(wake) if compat.is_task(owner)]
-            elif issubclass(type(thing), asyncio.TaskGroup):
+            elif issubclass(type(thing), asyncio.TaskGroup) and not alone:
                 found.append(thing._parent_task)  # noqa: SLF001
     return [other for other in dict.fromkeys(found) if other is not task and not _is_inside_grpc(other)]
 

@@ -12,7 +12,7 @@ Rules:
 4. A task or timer whose context comes from a handler that has ended was left behind by it. A task of the application's that
    was started since, by nobody known, is at work unless it waits until somebody else acts; and a timer or callback counts whose
    code was not scheduled before (one that was may schedule itself anew). A library of HTTP closes idle connections so.
-5. What executors, child processes and alarms will call later counts as well (:mod:`~stilltrue.runtime.look.to_come`).
+5. What executors, child processes, alarms and channels will call later counts as well (:mod:`~stilltrue.runtime.look.to_come`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from stilltrue.runtime.introspection.origins import is_application, is_of_http, 
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.code.ahead import names_at
-from stilltrue.runtime.look.to_come import of_alarms, of_children, of_items, of_results
+from stilltrue.runtime.look.to_come import of_alarms, of_children, of_items, of_results, of_subscribers
 from stilltrue.runtime.parties import Root
 from stilltrue.runtime.session import LEFT_OUT
 
@@ -77,7 +77,9 @@ def _threads(places: Places, served: set[int], covered: Word | None) -> Iterator
                 yield f"thread {name}, a timer that was set since it said that it is idle, or since the first call"
             yield from of_items(place)
             yield from of_results(place)
-            yield from of_children(place) if _is_young(thread, covered) else ()
+            if _is_young(thread, covered):
+                yield from of_children(place)
+                yield from of_subscribers(place)
             continue
         how = _how_it_acts(place, served)
         if how:

@@ -164,4 +164,5 @@ def _whole(party: PartyName, begun: bool, after: Mapping[PartyName, float | None
         stack=place.stack(),
         trace=trace_of(place),
         interruptible=found.interruptible,
+        grown_by=found.grown_by,
     )

@@ -4,8 +4,8 @@ Rules:
 
 1. Whoever is in the very same place at two moments is taken to have stood there: a thread in the same frame at the same
    instruction which has not run (unless its wait is recorded), a task that hangs on the same future.
-2. What it is blocked in says the record, or else a resolver. What neither knows, and a wait that nobody known can end, is
-   unexplained. No owner is ever guessed.
+2. What it is blocked in says the record, or else a resolver, or the tasks that a task awaits. What none of them knows, and a
+   wait that nobody known can end, is unexplained. No owner is ever guessed.
 3. The agent's own threads, those of gRPC and of executors without an item, and event loops that run, are left out.
 """
 
@@ -22,12 +22,13 @@ from stilltrue.protocol.stacks import StacksFound, StandingParty
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.origins import is_application, position_of
 from stilltrue.runtime.introspection.places import STACK_LENGTH_MAX
+from stilltrue.runtime.introspection.tasks import read
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.seen.call_stack import where_is
 from stilltrue.runtime.seen.scene import LiveScene
-from stilltrue.runtime.seen.wait import CallStack, SeenWait
+from stilltrue.runtime.seen.wait import CallStack, SeenWait, Task
 
 PARTIES_MAX = 500
 """Parties that are reported; the unexplained come first."""
@@ -116,7 +117,21 @@ class Stacks:
         if task is None or compat.is_grpc_task(task) or not any(is_application(frame.f_code) for frame in stack.frames):
             return None
         party = scene.party_of(task)
-        return None if party is None else _standing(party, stack, scene.wait_of_task(task), scene, recorded)
+        wait = scene.wait_of_task(task) or _awaited(task, stack, scene)
+        return None if party is None else _standing(party, stack, wait, scene, recorded)
+
+
+def _awaited(task: Task, stack: CallStack, scene: LiveScene) -> SeenWait | None:
+    """What a task awaits of tasks, or of an item that a thread runs; None if it is anything else, or ends in time."""
+    awaited = read(task, stack.future)
+    if awaited is None:
+        source = compat.source_of(stack.future)
+        ident = None if source is None else scene.runs_item(source)
+        return None if ident is None else SeenWait(on=stack.future, enders=(ident,), what="what {} runs for it")
+    if awaited.until is not None or not all(map(compat.is_task, awaited.futures)):
+        return None
+    needs = None if awaited.needs_all else 1
+    return SeenWait(on=stack.future, enders=awaited.futures, needs=needs, what="the end of {}")
 
 
 def _place(stack: CallStack) -> tuple[object, ...]:

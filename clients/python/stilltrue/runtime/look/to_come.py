@@ -5,7 +5,8 @@ Rules:
 1. At the end of an executor's item its callbacks are called, and the items that are queued behind it run.
 2. When a child process ends or writes, its protocol is told; asyncio's thread that waits for it was started since.
 3. When a pool's processes have done an item, its callbacks are called.
-4. When an alarm goes off that was set since, its signal's handler is called, or the event loop's.
+4. When a channel's connectivity changes, those are told who have subscribed since.
+5. When an alarm goes off that was set since, its signal's handler is called, or the event loop's.
 """
 
 from __future__ import annotations
@@ -54,8 +55,15 @@ def of_results(place: Place) -> Iterator[str]:
             yield f"{compat.name_of(callback)}, which is called at the end of an item of an executor's processes"
 
 
+def of_subscribers(place: Place) -> Iterator[str]:
+    """Rule 4, of gRPC's thread that was started for them since."""
+    for frame in place.frames:
+        for callback in filter(_is_own, compat.told_of_connectivity(frame)):
+            yield f"{compat.name_of(callback)}, which is told of a channel's connectivity"
+
+
 def of_alarms(places: Places, covered: Word | None) -> Iterator[str]:
-    """Rule 4."""
+    """Rule 5."""
     handlers = [compat.signal_handlers_of(loop) for loop in places.loop_threads.values()]
     for timer, seconds in compat.alarms().items():
         if covered is not None and timer in covered.alarms:

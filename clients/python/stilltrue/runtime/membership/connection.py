@@ -7,7 +7,6 @@ left after ``welcome_seconds_max``; one that reads slowly makes the outbox drop 
 from __future__ import annotations
 
 import logging
-import random
 import threading
 import time
 from collections import deque
@@ -23,6 +22,7 @@ from stilltrue.protocol.look import Look, LookRequest
 from stilltrue.protocol.stacks import StacksFound
 from stilltrue.protocol.wire.report import report_to_wire
 from stilltrue.protocol.wire.values import process_to_wire
+from stilltrue.runtime.membership.backoff import Backoff
 from stilltrue.runtime.membership.credentials import Security
 from stilltrue.runtime.membership.detector_requests import DetectorRequests
 from stilltrue.runtime.membership.differences import Differences
@@ -39,7 +39,6 @@ from stilltrue.version import __version__
 _LOGGER = logging.getLogger("stilltrue")
 TICK_SECONDS = 0.05
 QUIET_TICK_SECONDS = 0.25
-BACKOFF_SECONDS_MIN = 0.05
 FOLLOW_SECONDS = 1.0
 """Time between two checks of the file of stamp keys."""
 GOODBYE_SECONDS_MAX = 0.5
@@ -187,7 +186,7 @@ class Connection:
         return self._addresses[0]
 
     def _run(self) -> None:
-        pause = BACKOFF_SECONDS_MIN
+        backoff = Backoff(self._settings.backoff_seconds_max)
         while not self._closing.is_set():
             self._follow_keys()
             begun = time.monotonic()
@@ -196,12 +195,10 @@ class Connection:
             if self.welcomed.is_set():
                 self._absent_since = time.monotonic()
                 self.welcomed.clear()
-            if interrupted or time.monotonic() - begun > self._settings.backoff_seconds_max:
-                pause = BACKOFF_SECONDS_MIN
+            pause = backoff.pause(time.monotonic() - begun, interrupted=interrupted)
             if not interrupted:
                 self._addresses.rotate(-1)
-            self._closing.wait(pause * random.uniform(0.5, 1.0))  # jitter
-            pause = min(2 * pause, self._settings.backoff_seconds_max)
+            self._closing.wait(pause)
             self._live.catch_up()
         self._said_goodbye.set()  # nobody is left to say it to
 

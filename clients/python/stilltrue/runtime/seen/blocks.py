@@ -52,7 +52,7 @@ def blocks_of(frame: FrameType) -> Iterator[Any]:
 def exits_of(frame: FrameType) -> list[Any]:
     """How the ``with`` blocks are left that a frame stands in: methods, and None where that is unknown (rule 1)."""
     at = frame.f_lasti
-    kept = [compat.kept_at(frame, at, one.depth) for one in _blocks_at(frame.f_code, at)]
+    kept = [compat.kept_at(frame, at, one.depth) for one in blocks_at(frame.f_code, at)]
     return [_exit(one) for one in kept]
 
 
@@ -63,7 +63,7 @@ def _exit(kept: Any) -> Any:
 
 def named_blocks_of(frame: FrameType, exits: Sequence[Any]) -> Iterator[Any]:
     """What those blocks are for of which it is not known how they are left, as far as the code says so (rule 2)."""
-    blocks = zip(_blocks_at(frame.f_code, frame.f_lasti), exits, strict=False)
+    blocks = zip(blocks_at(frame.f_code, frame.f_lasti), exits, strict=False)
     within = [block.expression for block, left in blocks if left is None and block.expression]
     names = variables_of(frame) if within else {}
     values = (value_of(one, names, frame.f_globals) for one in within)
@@ -72,7 +72,7 @@ def named_blocks_of(frame: FrameType, exits: Sequence[Any]) -> Iterator[Any]:
 
 def depth_of(frame: FrameType) -> int:
     """How many ``with`` blocks a frame stands in: those that it is about to enter or to leave do not count."""
-    return len(_blocks_at(frame.f_code, frame.f_lasti))
+    return len(blocks_at(frame.f_code, frame.f_lasti))
 
 
 def taken_at(frame: FrameType) -> Any:
@@ -171,7 +171,8 @@ class _Block:
 
 
 @kept_by_code
-def _blocks_at(code: CodeType, at: int) -> tuple[_Block, ...]:
+def blocks_at(code: CodeType, at: int) -> tuple[_Block, ...]:
+    """The blocks in which a frame of this code stands at an instruction, the outermost first."""
     every = instructions_of(code)
     found = []
     for entered, inner, depth in _entered_at(code, at):
@@ -184,7 +185,7 @@ def _blocks_at(code: CodeType, at: int) -> tuple[_Block, ...]:
 def _made_at(code: CodeType, at: int) -> tuple[Expression | None, ...]:
     """For each block what is called to make its object; None if it is understood without that."""
     every = instructions_of(code)
-    blocks = _blocks_at(code, at)
+    blocks = blocks_at(code, at)
     return tuple(None if one.expression else _called_before(every, one.entered) if one.entered else () for one in blocks)
 
 
@@ -261,16 +262,22 @@ def skip_back(every: Sequence[dis.Instruction], index: int) -> int:
 
 def expression_before(every: Sequence[dis.Instruction], end: int) -> Expression:
     """The expression whose value is on top of the stack before the instruction ``end``; empty if it is not understood."""
+    found = operand_before(every, end)
+    return () if found is None else found[0]
+
+
+def operand_before(every: Sequence[dis.Instruction], end: int) -> tuple[Expression, int] | None:
+    """The same, with the instruction at which it begins; None if it is not understood."""
     found: list[tuple[str, Any]] = []
     needed = 1
     if every[end].is_jump_target:  # one of several values
-        return ()
+        return None
     for index in range(skip_back(every, end - 1), -1, -1):
         one = every[index]
         if one.opname in SHUFFLES:
             continue
         if len(found) >= _LENGTH_MAX or (one.is_jump_target and needed > 1):
-            return ()
+            return None
         if one.opname in ATTRIBUTES:
             found.append(("attribute", str(one.argval)))
         elif one.opname in VARIABLES and isinstance(one.argval, str):
@@ -283,10 +290,10 @@ def expression_before(every: Sequence[dis.Instruction], end: int) -> Expression:
             found.append(("item", None))
             needed += 1
         else:
-            return ()
+            return None
         if not needed:
-            return tuple(reversed(found))
-    return ()
+            return tuple(reversed(found)), index
+    return None
 
 
 def value_of(expression: Expression, names: Mapping[str, Any], others: Mapping[str, Any]) -> Any:

@@ -36,7 +36,6 @@ _TAKES, _GIVES_BACK = "acquire", "release"
 _AWAITS = frozenset({"GET_AWAITABLE", "LOAD_CONST", "SEND", "YIELD_VALUE", "RESUME", "JUMP_BACKWARD_NO_INTERRUPT", "END_SEND"})
 _IDLE = frozenset({"NOP", "CACHE"})
 _LEAVES = frozenset({"RETURN_VALUE", "RETURN_CONST", "RERAISE", "RAISE_VARARGS", "RETURN_GENERATOR"})
-_MATCHES = frozenset({"CHECK_EXC_MATCH", "CHECK_EG_MATCH", "WITH_EXCEPT_START"})
 _BETWEEN_MAX = 60
 """Instructions between ``acquire()`` and the beginning of the ``try``."""
 
@@ -186,8 +185,11 @@ def called_and_dropped(every: Sequence[dis.Instruction], attribute: int) -> tupl
     call = attribute + 1
     while every[call].opname in SHUFFLES:
         call += 1
-    if every[call].opname != "CALL" or every[call].arg:
-        return None
+    return dropped_after(every, call) if every[call].opname == "CALL" and not every[call].arg else None
+
+
+def dropped_after(every: Sequence[dis.Instruction], call: int) -> tuple[int, bool] | None:
+    """Where the result of a call is dropped, and whether it is awaited before; None if it is used."""
     index = call + 1
     while every[index].opname in _IDLE or every[index].opname in _AWAITS:
         index += 1

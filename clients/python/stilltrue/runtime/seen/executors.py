@@ -29,9 +29,11 @@ from stilltrue.runtime.seen.wait import CallStack, Ender, Queued, Resolver, Scen
 
 _WORKER = thread._worker.__code__  # noqa: SLF001 - what an executor's threads run
 _ITEM = thread._WorkItem  # noqa: SLF001
+_OUTERMOST = 6
 _ITEMS_MAX = 10_000
 _CANCEL = "cancel_futures"
-_GROWING = frozenset({"_max_workers", "_adjust_thread_count", "_work_queue"})
+GROWING = frozenset({"_max_workers", "_adjust_thread_count", "_work_queue"})
+"""By what names an executor is given more threads, or its items are run by others."""
 
 
 def queued_items(stacks: Iterable[CallStack]) -> dict[int, Queued]:
@@ -40,7 +42,7 @@ def queued_items(stacks: Iterable[CallStack]) -> dict[int, Queued]:
     workers: dict[int, list[int]] = {}
     idle: set[int] = set()
     for stack in stacks:
-        frame = next((one for one in stack.frames[-6:] if one.f_code is _WORKER), None)
+        frame = next((one for one in stack.frames[-_OUTERMOST:] if one.f_code is _WORKER), None)
         if frame is None:
             continue
         names = variables_of(frame)
@@ -67,6 +69,13 @@ def _has_all(executor: Any, count: int) -> bool:
 def _futures_in(queue: Any) -> list[Any]:
     """The futures of the items in a ``SimpleQueue``, which shows them to the collector alone."""
     return [one.future for one in _items_in(queue)]
+
+
+def executor_of(frames: Sequence[FrameType]) -> Any:
+    """The executor whose thread has these frames; None for any other thread, and for an executor that is gone."""
+    frame = next((one for one in frames[-_OUTERMOST:] if one.f_code is _WORKER), None)
+    reference = None if frame is None else variables_of(frame).get("executor_reference")
+    return None if reference is None else reference()
 
 
 def items_behind(frames: Iterable[FrameType]) -> list[Any]:
@@ -97,7 +106,7 @@ def behind(on: Any, things: Sequence[Any], scene: Scene) -> SeenWait | None:
     handles += _cancellable(items, scene)
     what = "an item of an executor, all of whose threads are busy: {}"
     wait = SeenWait(on=on, enders=tuple(dict.fromkeys(enders)), what=what, handles=tuple(handles), once=True)
-    return replace(wait, undone=_executors(items), by=_GROWING)
+    return replace(wait, undone=_executors(items), by=GROWING)
 
 
 def _read_task(stack: CallStack, _: int, scene: Scene) -> SeenWait | None:
@@ -126,7 +135,7 @@ def _read_several(stack: CallStack, _: int, scene: Scene) -> SeenWait | None:
     wait = SeenWait(on=stack.future, enders=tuple(dict.fromkeys(enders)), needs=None if several else 1, what=what, once=True)
     items = queued.values()
     handles = tuple(one for one in (*awaited.futures, *things) if not compat.is_task(one))
-    return replace(wait, handles=(*handles, *_cancellable(items, scene)), undone=_executors(items), by=_GROWING)
+    return replace(wait, handles=(*handles, *_cancellable(items, scene)), undone=_executors(items), by=GROWING)
 
 
 def _executors(queued: Iterable[Queued]) -> tuple[Any, ...]:

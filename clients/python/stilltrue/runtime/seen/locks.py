@@ -4,7 +4,9 @@ Rules:
 
 1. Who has a lock is read from where he stands (:mod:`~stilltrue.runtime.seen.held`). An ``RLock`` knows its owner. Any other is
    held by nobody known, so a wait for it counts as none.
-2. Of a bounded semaphore as many holders must be known as there are shares. The size of any other is unknown.
+2. Of a bounded semaphore as many holders must be known as there are shares. The size of any other is unknown: of that, and of
+   one some of whose shares are lost, it must be proved that nobody has a share besides those inside
+   (:mod:`~stilltrue.runtime.seen.left`). Then a share comes back from one of these, or from nobody.
 3. With a timeout it is no wait here.
 4. Anybody may release a lock or semaphore that another has, and who releases it elsewhere may have it there, so that it is not
    with whom it seems to be. The second look searches for those who come by it and speak of that.
@@ -17,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
+from collections import deque
 from collections.abc import Sequence
 from types import FrameType
 from typing import Any
@@ -26,6 +29,7 @@ from stilltrue.runtime.introspection.frames import innermost_frames, variables_o
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.seen.blocks import EXITS, taken_at
+from stilltrue.runtime.seen.exit_stacks import entered_through_stack
 from stilltrue.runtime.seen.wait import CallStack, EndedHolder, Ender, Resolver, Scene, SeenWait
 
 _LOCK = type(threading.Lock())
@@ -55,6 +59,7 @@ def lock_taken(frames: Sequence[FrameType]) -> Any:
     if id(frames[0].f_code) in WAITS or any(one.f_code is compat.THREAD_START for one in frames[:4]):
         return None  # what it waits for there is to be woken
     lock = lock_of(taken_at(frames[0]))
+    lock = lock_of(entered_through_stack(frames[0])) if lock is None else lock
     return lock if type(lock) in (_LOCK, _RLOCK) else None
 
 
@@ -94,25 +99,41 @@ def _of_lock(lock: Any, stack: CallStack, scene: Scene) -> SeenWait | None:
         holders = tasks if holders and tasks else holders  # it is its loop's thread that owns it
     else:
         holders = tuple(scene.inside(lock)) if lock.locked() else ()
-    if not holders and type(lock) is not _RLOCK and lock.locked() and scene.is_left(lock, stack):
+    if not holders and type(lock) is not _RLOCK and lock.locked() and scene.is_had_by_nobody_else(lock, stack):
         return _left(lock)
     known = holders if len(holders) == 1 else None
-    return SeenWait(on=lock, enders=known, what="a lock that {} holds", undone=(lock,), by=_RELEASING)
+    shares = _left_early(lock, scene)
+    return SeenWait(on=lock, enders=known, what="a lock that {} holds", undone=(lock,), by=_RELEASING, shares=shares)
 
 
 def _of_semaphore(semaphore: Any, stack: CallStack, scene: Scene) -> SeenWait | None:
     if type(semaphore) not in _SEMAPHORES or attribute_of(semaphore, "_value") != 0:
         return None
     holders = scene.inside(semaphore)
-    if not holders and scene.is_left(semaphore, stack):
-        return _left(semaphore)
     attribute = _BOUNDED.get(type(semaphore))
     shares = UNKNOWN if attribute is None else attribute_of(semaphore, attribute)
-    if not isinstance(shares, int):
+    if len(holders) != shares and (not _is_handed_over(semaphore) and scene.is_had_by_nobody_else(semaphore, stack)):
+        if not holders:
+            return _left(semaphore)
+        shares = len(holders)
+    if not holders and not isinstance(shares, int):
         return None
     known = tuple(dict.fromkeys(holders)) if len(holders) == shares else None
     what = "a share of a semaphore, all of which {} have"
-    return SeenWait(on=semaphore, enders=known, what=what, undone=(semaphore,), by=_RELEASING)
+    kept = _left_early(semaphore, scene)
+    return SeenWait(on=semaphore, enders=known, what=what, undone=(semaphore,), by=_RELEASING, shares=kept)
+
+
+def _is_handed_over(semaphore: Any) -> bool:
+    """Whether a share has been given to somebody who has yet to run."""
+    waiters = attribute_of(semaphore, "_waiters")
+    return type(waiters) is deque and any(one.done() for one in tuple(waiters))
+
+
+def _left_early(thing: Any, scene: Scene) -> tuple[Any, ...]:
+    """Rule 6."""
+    stacks = scene.exit_stacks(thing)
+    return (thing, *stacks) if stacks else ()
 
 
 def _left(thing: Any) -> SeenWait:

@@ -3,16 +3,19 @@
 They wait for the party that completes each future (the executor's thread that runs its item, the task that
 ``run_coroutine_threadsafe`` made, or the threads that must end before a queued item runs), or for the thread. Who waits for
 all of several waits for those that run: the queued ones run only once these have ended. With a timeout of its own the thread
-counts as active.
+counts as active. A future that somebody works on cannot be cancelled, but whoever has it may complete it.
 """
 
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.seen.executors import behind
 from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
+
+_COMPLETING = frozenset({"set_result", "set_exception"})
 
 
 def _read(stack: CallStack, _: int, scene: Scene) -> SeenWait | None:
@@ -26,7 +29,8 @@ def _read(stack: CallStack, _: int, scene: Scene) -> SeenWait | None:
     if found is not None:
         return found
     what = "the end of {}" if isinstance(on, threading.Thread) else "the result of a future that {} works on"
-    return SeenWait(on=on, enders=things, needs=None if needs_all else 1, what=what, once=True)
+    run = tuple(one for one in things if isinstance(one, Future) and compat.is_being_run(one))
+    return SeenWait(on=on, enders=things, needs=None if needs_all else 1, what=what, once=True, undone=run, by=_COMPLETING)
 
 
 RESOLVERS = (Resolver((), _read),)

@@ -56,17 +56,17 @@ class LiveScene:
         now: float,
         walk_seconds_max: float | None = None,
         reached: Mapping[Task, SeenWait] = MappingProxyType({}),
-        left: Container[int] = (),
+        left: Mapping[int, int] = MappingProxyType({}),
     ) -> None:
         """``parties`` names the threads and tasks; ``now`` is the time (epoch).
 
         ``walk_seconds_max``: processor time for finding what they hold, if it is not that of a cut. ``reached``: the waits of
-        tasks that no resolver explains, by who can reach what they wait for. ``left``: the locks (identities) that nobody has
-        any more.
+        tasks that no resolver explains, by who can reach what they wait for. ``left``: by identity the locks of which it is
+        proved that nobody has them besides so many known holders, mostly none.
         """
         self._left = left
         self.unheld: dict[int, tuple[Any, list[CallStack]]] = {}
-        """The locks and semaphores without a holder that was found, and who waits for each."""
+        """The locks and semaphores of which not all holders were found, and who waits for each."""
         self._reached = reached
         self._walk_seconds_max = walk_seconds_max
         self._walked_seconds = 0.0
@@ -80,6 +80,7 @@ class LiveScene:
         self._loops_held: dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]] | None = None
         self._made: dict[object, Any] = {}
         self._inside: dict[int, list[Ender]] | None = None
+        self._exit_stacks: dict[int, list[Any]] = {}
         self._queued: dict[int, Queued] | None = None
         self._frames_after: dict[int, FrameType] | None = None
         self._threads: dict[int, threading.Thread] | None = None
@@ -303,20 +304,37 @@ class LiveScene:
             given_back: dict[int, None] = {}
             for stack in (*self.stacks().values(), *self.stacks_of_tasks().values()):
                 held, elsewhere = held_by(stack)
-                for lock in held:
+                for lock, kept in held:
                     inside.setdefault(id(lock), []).append(self._as_task(stack))
+                    if kept is not None:
+                        self._exit_stacks.setdefault(id(lock), []).append(kept)
                 given_back |= dict.fromkeys(map(id, elsewhere))
             self._inside = inside
             for lock_id in given_back:
                 inside.pop(lock_id, None)
         return tuple(self._inside.get(id(wanted), ()))
 
-    def is_left(self, lock: Any, stack: CallStack) -> bool:
-        """Whether nobody has this lock or semaphore any more, for which somebody waits who stands there."""
+    def exit_stacks(self, lock: Any) -> tuple[Any, ...]:
+        """Through which ``ExitStack`` those have entered this lock or semaphore who are inside."""
+        return tuple(self._exit_stacks.get(id(lock), ())) if self.inside(lock) else ()
+
+    def is_had_by_nobody_else(self, lock: Any, stack: CallStack) -> bool:
+        """Whether nobody has this lock or semaphore but those inside, for which somebody waits who stands there."""
         stacks = self.unheld.setdefault(id(lock), (lock, []))[1]
         if not any(one is stack for one in stacks):
             stacks.append(stack)
-        return id(lock) in self._left
+        return self._left.get(id(lock)) == len(self.inside(lock))
+
+    def to_be_proved(self) -> dict[int, tuple[Any, list[CallStack]]]:
+        """Those of ``unheld`` of which all holders that were found are blocked themselves: the others go on anyway."""
+        return {key: one for key, one in self.unheld.items() if all(map(self._is_blocked, self.inside(one[0])))}
+
+    def _is_blocked(self, who: Ender) -> bool:
+        if isinstance(who, asyncio.Task):
+            future = self.stacks_of_tasks()[who].future if who in self.stacks_of_tasks() else None
+            on_tasks = future is not None and (compat.is_task(future) or compat.is_gathering(future))
+            return on_tasks or self.wait_of_task(who) is not None
+        return isinstance(who, int) and who in self.stacks() and self.wait_of(self.stacks()[who]) is not None
 
     def read_all(self) -> None:
         """Read what everybody is blocked in."""

@@ -139,8 +139,15 @@ class Scene(Protocol):
         """
         ...
 
-    def is_left(self, lock: Any, stack: CallStack) -> bool:
-        """Whether nobody has this lock or semaphore any more, for which somebody waits who stands there."""
+    def exit_stacks(self, lock: Any) -> tuple[Any, ...]:
+        """Through which ``ExitStack`` those have entered this lock or semaphore who are inside: who leaves it gives back."""
+        ...
+
+    def is_had_by_nobody_else(self, lock: Any, stack: CallStack) -> bool:
+        """Whether it is proved that nobody has this lock or semaphore but those inside.
+
+        Somebody waits for it who stands there.
+        """
         ...
 
     def queued(self, future: Any) -> Queued | None:

@@ -68,17 +68,7 @@ def condition_at(every: Sequence[dis.Instruction], index: int, after: int) -> Co
 def returned_by(code: CodeType) -> Condition | None:
     """What a function returns that does nothing but read a flag (``return self._stop.is_set()``); None for any other."""
     every = list(dis.get_instructions(code))
-    plain = (
-        ATTRIBUTES
-        | VARIABLES
-        | _PASSED
-        | _CALLS
-        | _COMPARES
-        | _CONSTANTS
-        | _RETURNS
-        | {"PRECALL", "BINARY_SUBSCR", "BINARY_OP"}
-    )
-    if not every or every[-1].opname not in _RETURNS or any(one.opname not in plain for one in every):
+    if not every or every[-1].opname not in _RETURNS or any(one.opname not in _READING for one in every):
         return None
     if sum(one.opname in _RETURNS for one in every) != 1 or sum(one.opname in _CALLS for one in every) > 1:
         return None

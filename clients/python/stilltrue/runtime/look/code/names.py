@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 from typing import Any
@@ -27,7 +28,11 @@ _STORED_ITEMS = frozenset({"STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE"})
 _MUTATORS = frozenset({"update", "clear", "pop", "popitem", "setdefault", "append", "extend", "insert", "remove"})
 _ANY_NAME = frozenset({"setattr", "delattr", "__setattr__", "__dict__", "vars", "globals"})
 _IDLE = frozenset({"CACHE", "NOP", "PRECALL"})
+_BOOKS = frozenset({"_max_workers", "_work_queue"})
+"""What an executor knows of itself, and metrics report."""
+_SIZES = frozenset({"qsize", "empty"})
 _ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL", "SETUP_WITH", "SETUP_ASYNC_WITH"})
+_CALLING = frozenset({"CALL", "CALL_FUNCTION_EX", "CALL_KW"})
 _CODES_MAX = 4_096
 
 
@@ -104,12 +109,76 @@ def mentioned_in(code: CodeType) -> frozenset[str]:
 
 
 @kept_by_code
+def only_measured_in(code: CodeType) -> frozenset[str]:
+    """What a code merely reads of an executor: how many threads that may have, how much is in its queue."""
+    measured = _BOOKS.intersection(code.co_names)
+    if not measured:
+        return measured
+    every = [one for one in dis.get_instructions(code) if one.opname not in _IDLE]
+    return measured.difference(
+        one.argval
+        for one, after in itertools.zip_longest(every, every[1:])
+        if one.argval in _BOOKS and not (one.opname in ATTRIBUTES and _is_size(one.argval, after))
+    )
+
+
+def _is_size(name: str, after: Any) -> bool:
+    """Whether what is read by this name is a size, by the instruction that follows."""
+    return name == "_max_workers" or (after is not None and after.opname in ATTRIBUTES and after.argval in _SIZES)
+
+
+@kept_by_code
 def still_named(code: CodeType, at: int) -> frozenset[str] | None:
     """What a frame that stands at the instruction ``at`` may still read, however it goes on; None where that is all.
 
     That is what follows, the whole of the statement in which it stands, and of the loops around it: a ``for`` has its iterator.
     A ``with`` block or ``try`` around it may have been entered with what stands before.
     """
+    every = _still_ahead(code, at)
+    return None if every is None else frozenset(str(one.argval) for one in every if one.opname in ATTRIBUTES | VARIABLES)
+
+
+@kept_by_code
+def still_named_beside(code: CodeType, at: int) -> tuple[Receiver, frozenset[str]] | None:
+    """What the call at the instruction ``at`` calls, and what the frame may still read besides that and its arguments.
+
+    None where that is not understood, where what it calls is no chain of names, or where it may be called again.
+    """
+    every = _still_ahead(code, at) or ()
+    last = next((one for one in reversed(every) if one.offset <= at), None)  # it may stand in the room kept behind a call
+    place = None if last is None or last.opname not in _CALLING else last.positions
+    if place is None or None in (place.lineno, place.end_lineno, place.col_offset, place.end_col_offset):
+        return None
+    if any((one.opcode in dis.hasjrel or one.opcode in dis.hasjabs) and one.argval <= at for one in every):
+        return None
+    of_call = [one for one in every if one.offset <= at and _is_part(one.positions, place)]
+    callee: list[str] = []
+    for one in (one for one in of_call if one.opname != "PUSH_NULL"):
+        if one.opname not in (ATTRIBUTES if callee else VARIABLES):
+            break
+        callee.append(str(one.argval))
+    others = [one for one in of_call if one.opname in _CALLING and one is not last]
+    if not callee or any(_begins(one.positions) == _begins(place) for one in others):  # ``f()()``
+        return None
+    own = {one.offset for one in of_call}
+    besides = (one for one in every if one.offset not in own and one.opname in ATTRIBUTES | VARIABLES)
+    return tuple(callee), frozenset(str(one.argval) for one in besides)
+
+
+def _begins(place: Any) -> tuple[Any, Any]:
+    return (None, None) if place is None else (place.lineno, place.col_offset)
+
+
+def _is_part(inner: Any, outer: Any) -> bool:
+    """Whether one place in a source is within another."""
+    if inner is None or None in (inner.lineno, inner.end_lineno, inner.col_offset, inner.end_col_offset):
+        return False
+    ends = (inner.end_lineno, inner.end_col_offset) <= (outer.end_lineno, outer.end_col_offset)
+    return bool(ends and _begins(inner) >= _begins(outer))
+
+
+def _still_ahead(code: CodeType, at: int) -> Sequence[dis.Instruction] | None:
+    """The instructions of which :func:`still_named` speaks."""
     every = [one for one in dis.get_instructions(code) if one.opname not in _IDLE]
     if any(entry.start <= at < entry.end for entry in getattr(dis.Bytecode(code), "exception_entries", ())):
         return None
@@ -118,7 +187,7 @@ def still_named(code: CodeType, at: int) -> frozenset[str] | None:
     while any(_leads_before(one, every[begun].offset) for one in every[begun:]):
         earliest = min(one.argval for one in every[begun:] if _leads_before(one, every[begun].offset))
         begun = _begin_of_statement(every, next(index for index, one in enumerate(every) if one.offset >= earliest))
-    return frozenset(str(one.argval) for one in every[begun:] if one.opname in ATTRIBUTES | VARIABLES)
+    return every[begun:]
 
 
 def _begin_of_statement(every: Sequence[dis.Instruction], index: int) -> int:

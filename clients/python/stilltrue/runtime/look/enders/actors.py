@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -16,39 +16,26 @@ from typing import Any
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of, variables_of
-from stilltrue.runtime.introspection.origins import is_application, is_library, is_of_http, is_ours, position_of
+from stilltrue.runtime.introspection.origins import is_application, is_library, is_ours, position_of
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import Task
-from stilltrue.runtime.look.code.ahead import ahead_of
 from stilltrue.runtime.look.code.attributes import attributes_of
-from stilltrue.runtime.look.code.lookups import LOOKUPS
-from stilltrue.runtime.look.code.methods import kept_by_classes
-from stilltrue.runtime.look.code.names import still_named, stored_in
-from stilltrue.runtime.look.code.reachable_names import (
-    ReachableNames,
-    is_ending,
-    makes_functions,
-    names_within,
-    reachable_names,
-    speaks_of_ending,
+from stilltrue.runtime.look.code.reachable_names import ReachableNames
+from stilltrue.runtime.look.enders.spoken import (
+    frame_speaks,
+    globals_of,
+    in_context,
+    names_ahead,
+    names_by,
+    names_by_all,
+    nothing,
+    roots_from,
+    speaks,
 )
 from stilltrue.runtime.look.enders.wakers import told_of_sockets
-from stilltrue.runtime.seen.blocks import depth_of
-from stilltrue.runtime.seen.brackets import gives_back_nothing_yet
 
 _CERTAIN = frozenset({"cancel", "_on_timeout", "_release_waiter", "_timeout", "_deliver_cancellation", "set_result"})
 """Callbacks by whose names one knows that they end what they are for."""
-
-
-_AT_EXIT = frozenset({"atexit", "finalize"})
-_DYNAMIC = LOOKUPS | {"eval", "exec", "globals", "vars", "deadline"}
-"""Code that may end things by other names than those that it reads."""
-
-
-def nothing(far: bool) -> ReachableNames:
-    """The names that those reach who do not count: none."""
-    del far
-    return ReachableNames()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -86,16 +73,16 @@ def timers(loop: asyncio.AbstractEventLoop, handles: Iterable[asyncio.Handle]) -
         text = f"{name}, scheduled on its event loop"
         if when is not None:
             text = f"{name}, which a timer of its event loop calls in {max(0.0, when - compat.time_of(loop)):.1f} s"
-        ends = _speaks(callback, arguments)
+        ends = speaks(callback, arguments)
         if ends and not compat.is_asyncio(callback):
-            yield Actor(text=text, roots=_of_context(handle), ends=True, loose=True, loop=loop)
+            yield Actor(text=text, roots=in_context(handle), ends=True, loose=True, loop=loop)
         yield Actor(
             text=text,
-            roots=_roots(callback, *arguments),
+            roots=roots_from(callback, *arguments),
             ends=ends,
             when=when if name.rsplit(".", 1)[-1] in _CERTAIN or _is_aiohttps(callback) else None,
             loop=loop,
-            names_reached=partial(_names_by_callback, callback, arguments),
+            names_reached=partial(names_by, callback, arguments),
         )
 
 
@@ -111,8 +98,8 @@ def protocols(loop: asyncio.AbstractEventLoop) -> Iterator[Actor]:
         methods = told_of_sockets(protocol)
         if methods:
             text = f"{type(protocol).__qualname__}, which its event loop tells of a socket"
-            ends = any(map(_speaks, methods))
-            yield Actor(text=text, roots=_roots(*methods), ends=ends, loop=loop, names_reached=_names_of(methods))
+            ends = any(map(speaks, methods))
+            yield Actor(text=text, roots=roots_from(*methods), ends=ends, loop=loop, names_reached=names_by_all(methods))
 
 
 def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
@@ -126,7 +113,7 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
             frame = frame_of(one)
             if frame is None or is_ours(frame.f_code) or compat.is_grpc(frame.f_code.co_filename):
                 continue
-            ends = not is_library(frame.f_code) and _frame_speaks(frame)
+            ends = not is_library(frame.f_code) and frame_speaks(frame)
             text = f"task {task.get_name()}, which holds it: {place.stack()[0]}"
             yield Actor(
                 text=text,
@@ -134,26 +121,26 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
                 party=party,
                 of=task,
                 ends=ends,
-                names_reached=nothing if is_library(frame.f_code) else partial(_names_ahead, frame),
+                names_reached=nothing if is_library(frame.f_code) else partial(names_ahead, frame),
             )
             if ends:
                 speaking = True
-                yield Actor(text=text, roots=_globals(frame), party=party, of=task, ends=True, loose=True)
+                yield Actor(text=text, roots=globals_of(frame), party=party, of=task, ends=True, loose=True)
             if is_application(frame.f_code):
-                yield Actor(text=text, roots=_names_ahead(frame, False).named, party=party, of=task, calls=True)
+                yield Actor(text=text, roots=names_ahead(frame, False).named, party=party, of=task, calls=True)
         if speaking:
             text = f"task {task.get_name()}, in whose context it is: {place.stack()[0]}"
-            yield Actor(text=text, roots=_of_context(task), party=party, of=task, ends=True, loose=True)
+            yield Actor(text=text, roots=in_context(task), party=party, of=task, ends=True, loose=True)
         called = tuple(callback for callback, _ in compat.callbacks_of(task) if not compat.is_asyncios_own(callback))
         if called:
             text = f"what is called at the end of task {task.get_name()}"
             yield Actor(
                 text=text,
-                roots=_roots(*called),
+                roots=roots_from(*called),
                 party=party,
                 of=task,
-                ends=any(map(_speaks, called)),
-                names_reached=_names_of(called),
+                ends=any(map(speaks, called)),
+                names_reached=names_by_all(called),
             )
 
 
@@ -166,12 +153,13 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
         carried = () if thread is None else compat.carried_by(thread)
         for frame in place.frames:
             code = frame.f_code
+            yield from _told_of_connectivity(frame)
             if is_ours(code) or compat.is_grpc(code.co_filename) or compat.is_loop_code(code):
                 continue
             if is_library(code) and not _is_timer(frame):
                 continue
             whole_module = code.co_name == "<module>"
-            ends = _frame_speaks(frame)
+            ends = frame_speaks(frame)
             text = f"thread {name}, which holds it: {position_of(frame)}"
             roots = tuple(variables_of(frame).values())
             if ends and issubclass(type(thread), threading.Thread) and any(one is thread for one in roots):
@@ -185,26 +173,31 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
                 loose=whole_module,
                 besides=carried,
                 shared=whole_module,
-                names_reached=partial(_names_ahead, frame),
+                names_reached=partial(names_ahead, frame),
             )
             if ends:
-                yield Actor(text=text, roots=_globals(frame), party=place.party, of=place.ident, ends=True, loose=True)
+                yield Actor(text=text, roots=globals_of(frame), party=place.party, of=place.ident, ends=True, loose=True)
             if is_application(code) and not whole_module:
-                yield Actor(text=text, roots=_names_ahead(frame, False).named, party=place.party, of=place.ident, calls=True)
+                yield Actor(text=text, roots=names_ahead(frame, False).named, party=place.party, of=place.ident, calls=True)
         if carried:
             text = f"thread {name}, which was started with it"
-            ends = any(_speaks(one, carried) for one in carried if callable(one))
+            ends = any(speaks(one, carried) for one in carried if callable(one))
             begun = any(is_application(frame.f_code) for frame in place.frames)
-            names_reached = nothing if begun else _names_of([one for one in carried if callable(one)], carried)
+            names_reached = nothing if begun else names_by_all([one for one in carried if callable(one)], carried)
             yield Actor(
-                text=text, roots=_roots(*carried), party=place.party, of=place.ident, ends=ends, names_reached=names_reached
+                text=text, roots=roots_from(*carried), party=place.party, of=place.ident, ends=ends, names_reached=names_reached
             )
 
 
-def _of_context(handle_or_task: Any) -> tuple[Any, ...]:
-    """What the context variables are for a task or callback: its code finds it there."""
-    context = compat.context_of(handle_or_task)
-    return () if context is None else tuple(context.values())
+def _told_of_connectivity(frame: FrameType) -> Iterator[Actor]:
+    for callback in compat.told_of_connectivity(frame):
+        yield Actor(
+            text=f"{compat.name_of(callback)}, which is called when a channel's connectivity changes",
+            roots=roots_from(callback),
+            of=callback,
+            ends=speaks(callback),
+            names_reached=names_by_all([callback]),
+        )
 
 
 def of_libraries(places: Iterable[Place]) -> Iterator[Actor]:
@@ -229,10 +222,10 @@ def signals(loops: Iterable[asyncio.AbstractEventLoop]) -> Iterator[Actor]:
             if callable(handler):
                 yield Actor(
                     text=f"{number.name}'s handler, which {when}",
-                    roots=_roots(handler, *arguments),
+                    roots=roots_from(handler, *arguments),
                     of=handler,
-                    ends=_speaks(handler, arguments),
-                    names_reached=_names_of([handler], arguments),
+                    ends=speaks(handler, arguments),
+                    names_reached=names_by_all([handler], arguments),
                 )
 
 
@@ -249,7 +242,7 @@ def finalizers(kept: Callable[[Any], bool]) -> Iterator[Actor]:
             continue
         text = f"what is called when a {type(thing).__name__} is let go of"
         roots = (info.func, *info.args, *(info.kwargs or {}).values())
-        yield Actor(text=text, roots=roots, ends=_speaks(info.func), names_reached=_names_of([info.func], roots))
+        yield Actor(text=text, roots=roots, ends=speaks(info.func), names_reached=names_by_all([info.func], roots))
 
 
 def hooks() -> Iterator[Actor]:
@@ -264,7 +257,7 @@ def hooks() -> Iterator[Actor]:
         code, _, _ = compat.called_in(hook)
         if code is not None and is_application(code):
             text = f"{compat.name_of(hook)}, which is called when {when}"
-            yield Actor(text=text, roots=_roots(hook), of=hook, ends=_speaks(hook), names_reached=_names_of([hook]))
+            yield Actor(text=text, roots=roots_from(hook), of=hook, ends=speaks(hook), names_reached=names_by_all([hook]))
 
 
 def calls(made: Iterable[Any]) -> Iterator[Actor]:
@@ -272,9 +265,9 @@ def calls(made: Iterable[Any]) -> Iterator[Actor]:
     for call in made:
         callbacks = compat.callbacks_of_made(call)
         if callbacks:
-            ends = any(map(_speaks, callbacks))
+            ends = any(map(speaks, callbacks))
             text = "what is called at the end of another call"
-            yield Actor(text=text, roots=_roots(*callbacks), of=call, ends=ends, names_reached=_names_of(callbacks))
+            yield Actor(text=text, roots=roots_from(*callbacks), of=call, ends=ends, names_reached=names_by_all(callbacks))
 
 
 def contexts(places: Iterable[Place]) -> Iterator[Actor]:
@@ -282,94 +275,9 @@ def contexts(places: Iterable[Place]) -> Iterator[Actor]:
     for place in places:
         callbacks = compat.callbacks_of_served(place.context) if place.context is not None else None
         if callbacks:
-            ends = any(map(_speaks, callbacks))
+            ends = any(map(speaks, callbacks))
             text = f"what is called at the end of the call that {place.party} serves"
-            yield Actor(text=text, roots=_roots(*callbacks), party=place.party, of=place.ident, ends=ends, context=True)
-
-
-def _roots(*callbacks: Any) -> tuple[Any, ...]:
-    """Callbacks and what comes with them, and the globals that the code of those that end things speaks of."""
-    roots = list(callbacks)
-    for one in callbacks:
-        code, names, _ = compat.called_in(one) if callable(one) else (None, {}, None)
-        if code is not None and is_application(code) and _speaks(one):
-            named = [names[name] for name in code.co_names if name in names]
-            roots += (*named, *kept_by_classes(named))
-    return tuple(roots)
-
-
-def _globals(frame: FrameType) -> tuple[Any, ...]:
-    """The globals that a frame's code speaks of."""
-    names = frame.f_globals
-    named = [names[name] for name in frame.f_code.co_names if name in names]
-    return (*named, *kept_by_classes(named))
-
-
-def _frame_speaks(frame: FrameType) -> bool:
-    code = frame.f_code
-    owner = variables_of(frame).get("self") if code.co_varnames[:1] == ("self",) and is_application(code) else None
-    return speaks_of_ending(code, frame.f_globals, owner, variables_of(frame).values(), _begin(frame))
-
-
-def _begin(frame: FrameType) -> frozenset[str] | None:
-    """What code that is being run may still name; None: all.
-
-    It may call a function that it has made before by any name, and what it sets may be a property.
-    """
-    code = frame.f_code
-    if not _AT_EXIT.isdisjoint(code.co_names):
-        return None
-    if code.co_name != "<module>" and (makes_functions(code) or stored_in(code)):
-        return None
-    begin = still_named(code, frame.f_lasti)
-    return None if begin is None or not _DYNAMIC.isdisjoint(begin) else begin
-
-
-def _speaks(callback: Any, arguments: Iterable[Any] = ()) -> bool:
-    """Whether a callback's code speaks of ending things, or that of the application's callback that one of ours carries."""
-    code, names, owner = compat.called_in(callback)
-    if code is None:
-        return False
-    if is_ours(code):
-        return any(_speaks(one) for one in compat.bound_to(callback) if callable(one))
-    return is_ending(code.co_name) or speaks_of_ending(code, names, owner, (*compat.bound_to(callback), *arguments))
-
-
-def _names_ahead(frame: FrameType, far: bool) -> ReachableNames:
-    """What a frame may still come to name, and the functions within it."""
-    ahead = ahead_of(frame.f_code, frame.f_lasti)
-    within = ahead.known and not depth_of(frame)  # what a block is for may be left by any name
-    begin = ahead.names | ahead.markers | ahead.stored | names_within(frame.f_code, ahead.functions) if within else None
-    if begin is not None and gives_back_nothing_yet(frame):
-        begin -= {"release"}  # rule 4 of what is spoken
-    said = reachable_names(frame.f_code, frame.f_globals, variables_of(frame).values(), begin, far=far)
-    if is_of_http(frame.f_code):  # it raises the signals anew that ended it, when somebody outside has ended it
-        return replace(said, names=said.names - {"raise_signal"})
-    return said
-
-
-def _names_by_callback(callback: Any, arguments: Iterable[Any], far: bool) -> ReachableNames:
-    """What a callback may come to name."""
-    code, names, owner = compat.called_in(callback)
-    if code is None:
-        return ReachableNames(frozenset({compat.name_of(callback).rsplit(".", 1)[-1]}))
-    if not is_application(code):
-        return ReachableNames(frozenset({code.co_name}))
-    return reachable_names(code, names, (owner, *compat.bound_to(callback), *arguments), far=far)
-
-
-def _names_of(callbacks: Iterable[Any], arguments: Iterable[Any] = ()) -> Callable[[bool], ReachableNames]:
-    def names_reached(far: bool) -> ReachableNames:
-        every = [_names_by_callback(one, arguments, far) for one in callbacks]
-        return ReachableNames(
-            names=frozenset().union(*(one.names for one in every)),
-            named=tuple(held for one in every for held in one.named),
-            anything=any(one.anything for one in every),
-            everywhere=any(one.everywhere for one in every),
-            unread=any(one.unread for one in every),
-        )
-
-    return names_reached
+            yield Actor(text=text, roots=roots_from(*callbacks), party=place.party, of=place.ident, ends=ends, context=True)
 
 
 def _is_timer(frame: FrameType) -> bool:

@@ -19,7 +19,8 @@ class Found:
     """What was found for one suspect: ``until`` (epoch) a timer ends its wait; ``doubt``: why this is unknown.
 
     ``handles`` are the objects that end its wait when they are cancelled or set; ``kin`` are the tasks that await its own;
-    ``contexts`` are those of the call it serves: who cancels that frees its caller.
+    ``contexts`` are those of the call it serves: who cancels that frees its caller. ``grown_by``: who may give the pool in
+    which it serves more workers.
     """
 
     place: Place
@@ -30,6 +31,7 @@ class Found:
     until: float | None = None
     doubt: str = ""
     interruptible: bool = False
+    grown_by: str = ""
 
     def add(self, text: str, party: PartyName | None = None, by: object = None) -> None:
         """One way out more, ``by`` somebody, once; beyond the bound there is doubt, and only open ones are kept."""

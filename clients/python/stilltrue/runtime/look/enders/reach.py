@@ -5,10 +5,11 @@ Rules:
 1. What a frame or a callback names is held: a variable, a cell, an argument, a default, the object of a bound method, and what
    lists, tuples, sets and dictionaries of these hold.
 2. What is found only inside other objects, or as a global, is held by an actor whose code speaks of ending things
-   (:mod:`~stilltrue.runtime.look.code.reachable_names`), and by whoever comes by something that ends it when it is called,
+   (:mod:`~stilltrue.runtime.look.code.ending`), and by whoever comes by something that ends it when it is called,
    left or forgotten: a handler in a registry, a ``with`` block's exit, a finalizer. Otherwise every registry would be one.
-3. The walk does not pass through tasks (each acts for itself), event loops, contexts, modules, classes, nor through what is the
-   agent's or gRPC's own, or an HTTP server's that ends no request.
+3. The walk does not pass through tasks and threads (each acts for itself), event loops, contexts, modules, classes, nor through
+   what is the agent's or gRPC's own, or an HTTP server's that ends no request. A thread of the application's own class has
+   attributes as any object; a context that is held outright is there for its variables.
 4. Of a container with many items, and where the walk ends, what is right behind is read at once.
 5. Who gives back what others have comes by whatever has attributes: threads, classes, functions. What a variable of a context
    or thread means cannot be read: it may be anything.
@@ -103,6 +104,7 @@ class Reach:
         self._barren: dict[int, Any] = {}
         self._behind_calls: dict[int, tuple[Any, frozenset[int]]] = {}
         self._among: dict[int, tuple[Any, frozenset[int]]] = {}
+        self._by_name: dict[tuple[bool, tuple[int, ...]], tuple[Any, set[int]]] = {}
 
     def held(self, roots: Iterable[Any], *, ends: bool, loose: bool = False) -> set[int]:
         """The targets (identities) held by an actor with ``roots``.
@@ -118,6 +120,14 @@ class Reach:
                 break
             found |= self._far(thing) if ends else self._behind_called(thing)
         return found
+
+    def held_by_name(self, named: Iterable[Any], *, ends: bool) -> set[int]:
+        """As :meth:`held`, of what code names. It is walked once in a search: many actors run the same code."""
+        named = tuple(named)
+        key = (ends, tuple(map(id, named)))
+        if key not in self._by_name:
+            self._by_name[key] = (named, self.held(named, ends=ends))
+        return self._by_name[key][1]
 
     def ended_by_calls(self, roots: Iterable[Any]) -> set[int]:
         """The targets (identities) that something ends which is found through one of ``roots``, and may be called (rule 2)."""
@@ -142,8 +152,8 @@ class Reach:
             if id(thing) in self._targets:
                 if self._outright or ends:
                     found.add(id(thing))
-            elif not self._is_passed_by(thing):
-                near = named_by(thing)
+            elif type(thing) is Context or not self._is_passed_by(thing):
+                near = self._named_by(thing)
                 for ended in self._ended_by(thing):
                     found |= self._far(ended)
                 if near is not None:
@@ -155,12 +165,18 @@ class Reach:
                     objects.append(thing)
         return found, objects
 
+    def _named_by(self, thing: Any) -> Iterable[Any] | None:
+        """As :func:`named_by`; a context's variables have a meaning, but for who undoes things (rule 5)."""
+        return tuple(thing.values()) if self._outright and type(thing) is Context else named_by(thing)
+
     def _is_passed_by(self, thing: Any) -> bool:
         """Whether the walk does not open it (rule 3); who undoes things comes by all that has attributes (rule 5)."""
         kind = type(thing)
+        if issubclass(kind, threading.Thread) and not _is_standard(kind):
+            return False
         if self._outright or not issubclass(kind, _HAVING):
             return issubclass(kind, PASSED_BY)
-        return issubclass(kind, type) and compat.module_of(thing).partition(".")[0] in sys.stdlib_module_names
+        return issubclass(kind, type) and _is_standard(thing)
 
     def _behind_called(self, root: Any) -> frozenset[int]:
         """Rule 2: the targets that something ends which is found through one object, and may be called."""
@@ -241,6 +257,11 @@ class Reach:
         held = gc.get_referents(*near) if near else []
         names = gc.get_referents(*(one for one in held if type(one) is dict and not dict.__contains__(one, "__builtins__")))
         return {key for one in (near, held, names) for key in map(id, one) if key in self._targets}
+
+
+def _is_standard(kind: type) -> bool:
+    """Whether a class is one of the standard library's."""
+    return compat.module_of(kind).partition(".")[0] in sys.stdlib_module_names
 
 
 def _has_many(thing: Any) -> bool:

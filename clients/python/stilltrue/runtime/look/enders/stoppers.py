@@ -20,8 +20,8 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.ahead import ahead_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of, attributes_of, value_of
+from stilltrue.runtime.look.code.called import functions_named
 from stilltrue.runtime.look.code.names import Receiver, mentioned_in
-from stilltrue.runtime.look.code.reachable_names import functions_named
 from stilltrue.runtime.look.enders.reach import Reach, named_by
 from stilltrue.runtime.look.enders.wakers import Callback
 from stilltrue.runtime.look.progress.stretches import Stretch

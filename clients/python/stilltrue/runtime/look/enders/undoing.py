@@ -15,7 +15,7 @@ from typing import Any
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.code.reachable_names import ended_by
+from stilltrue.runtime.look.code.ending import ended_by
 from stilltrue.runtime.look.enders.actors import Actor
 from stilltrue.runtime.look.enders.reach import Reach
 from stilltrue.runtime.seen.wait import SeenWait
@@ -63,9 +63,8 @@ class Undoers:
                 continue
             threads = compat.threads().values() if speaks and not _THREADS.isdisjoint(said.names) else ()
             own = () if actor.loose and not speaks else actor.roots  # what a module may still name of its own is named
-            for thing in sorted(reach.held((*own, *actor.besides, *said.named, *threads), ends=speaks)):
-                found.update(dict.fromkeys(self._waiting[thing]))
-            for thing in sorted(self._calls[by].held(said.named, ends=False)):
+            held = reach.held((*own, *actor.besides, *threads), ends=speaks) | reach.held_by_name(said.named, ends=speaks)
+            for thing in sorted(held | self._calls[by].held_by_name(said.named, ends=False)):
                 found.update(dict.fromkeys(self._waiting[thing]))
         return list(found)
 

@@ -13,8 +13,8 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_of_http
 from stilltrue.runtime.introspection.places import Place
+from stilltrue.runtime.look.code.called import codes_named
 from stilltrue.runtime.look.code.names import mentioned_in, stored_in
-from stilltrue.runtime.look.code.reachable_names import codes_named
 from stilltrue.runtime.look.progress.flags import Flag
 from stilltrue.runtime.look.progress.stretches import Stretch
 

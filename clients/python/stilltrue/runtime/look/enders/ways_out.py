@@ -21,14 +21,16 @@ from stilltrue.runtime.introspection.origins import is_application, position_of
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import blocking_future, siblings_of
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.code.reachable_names import ended_by, forget
+from stilltrue.runtime.look.code.ending import ended_by, forget
 from stilltrue.runtime.look.enders import actors
 from stilltrue.runtime.look.enders.actors import Actor
 from stilltrue.runtime.look.enders.closers import ANYTHING, Closer, closers, of_alarm, of_calls
 from stilltrue.runtime.look.enders.found import Found
+from stilltrue.runtime.look.enders.growers import Growers
 from stilltrue.runtime.look.enders.kept_shares import KeptShares
 from stilltrue.runtime.look.enders.kin import is_bound, kin_of
 from stilltrue.runtime.look.enders.reach import Reach, named_by
+from stilltrue.runtime.look.enders.spoken import nothing
 from stilltrue.runtime.look.enders.undoing import Undoers, interrupts
 from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, NEVER, Progress
@@ -67,7 +69,7 @@ class Search:
         self._made = tuple(made)
         self._now = now
         self._budget = budget
-        self._standing = ProgressAnalysis(places, waiting, budget, self._made)
+        self._analysis = ProgressAnalysis(places, waiting, budget, self._made)
 
     def find(self, suspects: Iterable[Place]) -> dict[PartyName, Found]:
         """The ways out of the parties at these places, by party."""
@@ -121,6 +123,8 @@ class Search:
         waits = {party: wait for party, wait in self._of_shares.items() if wait is not None}
         kept = KeptShares({party: self._shares_of(party) for party in found}, self._budget)
         undoers = Undoers(waits, {party: one.handles for party, one in found.items()}, self._budget)
+        growers = Growers(found, self._budget)
+        threads = self._threads()
         for actor in self._actors(found.values(), kept):
             if self._budget.spent:
                 break
@@ -137,9 +141,12 @@ class Search:
             self._add_keeper(actor, kept, found)
             for party in undoers.undone_by(actor):
                 self._add(actor, [found[party]])
+            self._add_grower(actor, growers.grown_by(actor), found)
             self._add_interrupter(actor, found.values())
-        for actor, party in undoers.undone_by_calls(actors.of_libraries(self._threads())):
+        for actor, party in undoers.undone_by_calls(actors.of_libraries(threads)):
             self._add(actor, [found[party]])
+        for actor, party in growers.grown_by_calls(actors.of_libraries(threads)):
+            self._add_grower(actor, [party], found)
         for actor in kept.keepers(self._places):
             self._add_keeper(actor, kept, found)
 
@@ -188,7 +195,7 @@ class Search:
                 one.add("what is due on its event loop", holder)
 
     def _look_for_closers(self, found: Iterable[Found]) -> None:
-        """Finds what may close the channel, stop the server or cancel all tasks that a suspect depends on."""
+        """Finds what may close a channel or stop a server that a suspect depends on, cancel all tasks or end the process."""
         owned: dict[int, list[Found]] = {}
         targets = []
         for one in found:
@@ -196,12 +203,14 @@ class Search:
                 owned.setdefault(id(owner), []).append(one)
                 targets.append(owner)
         reach = Reach(targets, self._budget)
-        for closer in (*closers(self._places, self._standing), *of_calls(self._made), *of_alarm()):
+        for closer in (*closers(self._places, self._analysis), *of_calls(self._made), *of_alarm()):
             if self._budget.spent:
                 break
             held = reach.held(closer.roots, ends=True) if targets and closer.roots else ()
             everything = any(root is ANYTHING for root in closer.roots)
             hit = [one for owner in (owned if everything else held) for one in owned[owner]]
+            if closer.process:
+                hit = list(found)
             if closer.tasks is not None:
                 hit += [one for one in found if one.place.task is not None and one.place.task.get_loop() is closer.tasks]
             self._add_closer(closer, [one for one in hit if closer.of not in self._own_and_helpers(one)])
@@ -243,24 +252,37 @@ class Search:
 
     def _add_going(self, actor: Actor, one: Found) -> None:
         """``actor`` may end the wait of ``one`` once it goes on, if ever."""
-        progress = self._goes(actor)
+        progress = self._progress_of(actor)
         if progress.by_itself:
             one.add(actor.text, actor.party, actor.of)
         else:
             for party in sorted(progress.parties):
                 one.add(actor.text, party)
 
-    def _goes(self, actor: Actor) -> Progress:
+    def _progress_of(self, actor: Actor) -> Progress:
         if actor.context or actor.shared:
             return BY_ITSELF
         if compat.is_task(actor.of):
-            return self._standing.of_task(actor.of)
-        return self._standing.of_thread(actor.of) if type(actor.of) is int else BY_ITSELF
+            return self._analysis.of_task(actor.of)
+        return self._analysis.of_thread(actor.of) if type(actor.of) is int else BY_ITSELF
 
     def _add_keeper(self, actor: Actor, kept: KeptShares, found: Mapping[PartyName, Found]) -> None:
         """``actor`` can give back a share that is waited for."""
         for party in kept.held_by(actor):
             self._add(actor, [found[party]])
+
+    def _add_grower(self, actor: Actor, parties: Iterable[PartyName], found: Mapping[PartyName, Found]) -> None:
+        """``actor`` may enlarge the pool in which these serve. If it must go on first, that ends their own waits, too."""
+        for party in parties:
+            one = found[party]
+            if _is(actor, one.place) or actor.party == party:
+                continue
+            progress = self._progress_of(actor)
+            if progress.by_itself:
+                one.grown_by = one.grown_by or actor.text
+            else:
+                for other in sorted(progress.parties):
+                    one.add(actor.text, other)
 
     def _add_interrupter(self, actor: Actor, found: Iterable[Found]) -> None:
         """``actor`` may send this very process a signal, which interrupts those on the main thread."""
@@ -357,7 +379,7 @@ def _cancels(actor: Actor) -> bool:
     if not actor.ends:
         return False
     said = actor.names_reached(True)
-    return actor.names_reached is actors.nothing or said.anything or said.unread or "cancel" in said.names
+    return actor.names_reached is nothing or said.anything or said.unread or "cancel" in said.names
 
 
 def _is(actor: Actor, place: Place) -> bool:

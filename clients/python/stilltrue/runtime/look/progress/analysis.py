@@ -7,8 +7,8 @@ Rules:
    queue, when somebody else who goes on has it and speaks of setting, feeding or giving it back.
 3. A loop that runs for ever returns when somebody who goes on has it and speaks of stopping it; one that runs until a task has
    ended, when that calls the loop's own ``stop``.
-   ``wait_for_termination()``, a wait for signals and the reading of standard input end from outside alone: by an operator,
-   or by who stops the server, who is found by himself.
+   ``wait_for_termination()``, a wait for signals, the sleep of aiohttp's ``run_app()`` and the reading of standard input end
+   from outside alone: by an operator, or by who stops the server, who is found by himself.
 4. All others go on: those that run, sleep, wait with a time-out, or wait in an unknown way.
 5. Who polls a flag in a loop goes on with the loop; beyond it only if somebody who goes on changes the flag.
 6. A task goes on when it is cancelled: by a timer of its loop, when a sibling in its task group fails, with who awaits it, by
@@ -227,6 +227,8 @@ class ProgressAnalysis:
         outer = [frame for frame in frames if not is_application(frame.f_code)]
         if any(_is_endless_service(frame) or frame.f_code.co_name == "serve_forever" for frame in outer):
             return NEVER
+        if compat.is_for_operator(frames):
+            return NEVER
         if any(compat.is_grpc(frame.f_code.co_filename) for frame in outer):
             return BY_ITSELF
         code = frames[0].f_code if frames else None
@@ -238,7 +240,7 @@ class ProgressAnalysis:
     # -- who wakes (rule 2), and who changes a flag (rule 5) -----------------------------------------------------------
 
     def beyond(self, stretch: Stretch, progress: Progress) -> Progress:
-        """Whether somebody who ``progress`` on comes to what is ahead in ``stretch``."""
+        """Whether somebody with this ``progress`` comes to what is ahead in ``stretch``."""
         if not progress or not stretch.after:
             return progress
         return progress & any_of(self._changed(condition, frame) for condition, frame in stretch.after)

@@ -33,12 +33,12 @@ from stilltrue.runtime.seen.blocks import (
 from stilltrue.runtime.seen.brackets import called_and_dropped
 from stilltrue.runtime.seen.left.census import codes_within
 
-GIVING_BACK = frozenset({"release", "__exit__", "__aexit__", "_release_save"})
+GIVING_BACK = frozenset({"release", "release_lock", "__exit__", "__aexit__", "_release_save"})
 _JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_ABSOLUTE"})
 _RETURNS = frozenset({"RETURN_VALUE", "RETURN_CONST"})
 _LEAVES = _RETURNS | {"RERAISE", "RAISE_VARARGS"}
 _FREE, _HELD = 1, 2
-_TAKES, _MAY_TAKE, _GIVES_BACK = "takes", "may take", "gives back"
+TAKES, MAY_TAKE, GIVES_BACK = "takes", "may take", "gives back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,15 @@ class Uses:
     own: frozenset[Expression] = frozenset()
     held: Mapping[Expression, frozenset[int]] | None = None
     sure: Mapping[Expression, frozenset[int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """How one code takes one thing and gives it back: the same as in :class:`Uses`; ``sure`` None: it may leave it behind."""
+
+    of_others: bool
+    held: frozenset[int]
+    sure: frozenset[int] | None
 
 
 @kept_by_code
@@ -74,16 +83,28 @@ def uses_of(code: CodeType) -> Uses:
     held: dict[Expression, frozenset[int]] = {}
     sure: dict[Expression, frozenset[int]] = {}
     for expression, those in effects.items():
-        states = _states(code, every, those)
-        inner = [one for one, state in zip(every, states, strict=True) if state & _HELD]
-        another = is_changed(expression, inner)
-        if another or any(effect == _GIVES_BACK and states[index] & _FREE for index, effect in those.items()):
+        balance = balance_of(code, those, (expression,))
+        if balance.of_others:
             of_others.add(expression)
-        held[expression] = _where(code, every, _held(states))
-        if not any(one.opname in _RETURNS and state & _HELD for one, state in zip(every, states, strict=True)):
-            sure[expression] = _where(code, every, (index for index, state in enumerate(states) if state == _HELD))
-    own = frozenset(one for one, those in effects.items() if _GIVES_BACK in those.values()) - of_others
+        held[expression] = balance.held
+        if balance.sure is not None:
+            sure[expression] = balance.sure
+    own = frozenset(one for one, those in effects.items() if GIVES_BACK in those.values()) - of_others
     return Uses(frozenset(of_others), own, held, {one: sure[one] for one in own if one in sure})
+
+
+def balance_of(code: CodeType, effects: Mapping[int, str], expressions: Iterable[Expression]) -> Balance:
+    """What follows from what some instructions do with the one thing that ``expressions`` mean while it is held."""
+    every = instructions_of(code)
+    states = _states(code, every, effects)
+    inner = [one for one, state in zip(every, states, strict=True) if state & _HELD]
+    another = any(is_changed(one, inner) for one in expressions)
+    early = any(effect == GIVES_BACK and states[index] & _FREE for index, effect in effects.items())
+    straight = _states(code, every, effects, failing=False)
+    left = any(one.opname in _RETURNS and state & _HELD for one, state in zip(every, straight, strict=True))
+    certain = (index for index, state in enumerate(states) if state == _HELD)
+    sure = None if left else _where(code, every, certain)
+    return Balance(another or early, _where(code, every, _held(states)), sure)
 
 
 def taken_for_sure(frame: FrameType) -> Iterator[tuple[Any, bool]]:
@@ -157,15 +178,18 @@ def _effects(every: Sequence[dis.Instruction]) -> Iterator[tuple[int, Expression
         expression = expression_before(every, index)
         done = called_and_dropped(every, index)
         if one.argval == "acquire":
-            yield (index, expression, _MAY_TAKE) if done is None or not expression else (done[0], expression, _TAKES)
+            yield (index, expression, MAY_TAKE) if done is None or not expression else (done[0], expression, TAKES)
         else:
-            yield index, expression, _GIVES_BACK if done is not None and expression and one.argval == "release" else ""
+            yield index, expression, GIVES_BACK if done is not None and expression and one.argval == "release" else ""
 
 
-def _states(code: CodeType, every: Sequence[dis.Instruction], effects: Mapping[int, str]) -> list[int]:
-    """For each instruction, whether what is taken may be free, held or either before it; 0: it is not reached."""
+def _states(code: CodeType, every: Sequence[dis.Instruction], effects: Mapping[int, str], *, failing: bool = True) -> list[int]:
+    """For each instruction, whether what is taken may be free, held or either before it; 0: it is not reached.
+
+    ``failing``: also by an exception.
+    """
     index_of = {one.offset: index for index, one in enumerate(every)}
-    entries = exception_entries_of(code)
+    entries = exception_entries_of(code) if failing else ()
     handlers = [[index_of[entry.target] for entry in entries if entry.start <= one.offset < entry.end] for one in every]
     states = [0] * len(every)
     states[0] = _FREE
@@ -184,11 +208,11 @@ def _states(code: CodeType, every: Sequence[dis.Instruction], effects: Mapping[i
 
 
 def _after(before: int, effect: str) -> int:
-    if effect == _TAKES:
+    if effect == TAKES:
         return _HELD
-    if effect == _GIVES_BACK:
+    if effect == GIVES_BACK:
         return _FREE
-    return before | _HELD if effect == _MAY_TAKE else before
+    return before | _HELD if effect == MAY_TAKE else before
 
 
 def _next(every: Sequence[dis.Instruction], index: int, index_of: Mapping[int, int]) -> Iterator[int]:

@@ -1,15 +1,17 @@
-"""Locks that their holders have left behind: which are asked about, when, and whether that still stands.
+"""Locks that nobody has besides the holders that are known, mostly none: which are asked about, when, and whether that stands.
 
 Rules:
 
-1. Only a lock of which no holder is found is asked about, once somebody has waited for it, without running, since the cut
-   before; in the agent's own thread, after the cut. What cannot be proved is tried again after twice the time.
+1. Only a lock of which no holder is found is asked about, or a semaphore all of whose holders that are found are blocked, once
+   somebody has waited for it, without running, since the cut before; in the agent's own thread, after the cut. What cannot be
+   proved is tried again after twice the time.
 2. What was proved stands while none of those who waited then has run, and the lock is locked (a semaphore has no share).
 3. At the second look it is proved once more.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +27,7 @@ from stilltrue.runtime.seen.left.census import take_census
 from stilltrue.runtime.seen.left.proof import Proof
 from stilltrue.runtime.seen.locks import is_taken
 from stilltrue.runtime.seen.scene import LiveScene
-from stilltrue.runtime.seen.wait import CallStack
+from stilltrue.runtime.seen.wait import CallStack, Ender
 
 CANDIDATES_MAX, SEARCHED_MAX = 100, 8
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.1, 60.0
@@ -61,7 +63,8 @@ class _Candidate:
     waiters: tuple[_Waiter, ...]
     due: float
     again: float = AGAIN_SECONDS
-    proved: bool = False
+    holders: int | None = None
+    """How many have it: nobody else, as is proved (None: it is not)."""
 
     def stands(self, frames: _Frames) -> bool:
         """Rule 2."""
@@ -78,12 +81,11 @@ class LeftLocks:
         self._candidates: dict[int, _Candidate] = {}
         self._not_before = 0.0
 
-    def at_cut(self) -> frozenset[int]:
-        """The locks (identities) of which it is proved that nobody will give them back."""
-        if not any(one.proved for one in self._candidates.copy().values()):
-            return frozenset()
-        frames = innermost_frames()
-        return frozenset(key for key, one in self._candidates.copy().items() if one.proved and one.stands(frames))
+    def at_cut(self) -> dict[int, int]:
+        """By the identity of a lock, how many have it, of those of which it is proved that nobody else will give them back."""
+        proved = {key: (one, one.holders) for key, one in self._candidates.copy().items() if one.holders is not None}
+        frames = innermost_frames() if proved else {}
+        return {key: holders for key, (one, holders) in proved.items() if one.stands(frames)}
 
     def remember(self, unheld: Mapping[int, tuple[Any, Sequence[CallStack]]]) -> None:
         """The locks that were found without a holder at this cut, and who waits for each (rule 1)."""
@@ -106,7 +108,9 @@ class LeftLocks:
         if at < self._not_before:
             return
         frames = innermost_frames()
-        due = {key for key, one in self._candidates.copy().items() if not one.proved and one.due <= at and one.stands(frames)}
+        due = {
+            key for key, one in self._candidates.copy().items() if one.holders is None and one.due <= at and one.stands(frames)
+        }
         if not due:
             return
         begun = time.thread_time()
@@ -118,18 +122,21 @@ class LeftLocks:
                 again = min(2 * one.again, AGAIN_SECONDS_MAX)
                 self._candidates[key] = proved.get(key) or replace(one, due=at + again, again=again)
 
-    def at_look(self, now: float) -> frozenset[int]:
+    def at_look(self, now: float) -> dict[int, int]:
         """Those that are proved once more (rule 3)."""
-        wanted = {key for key, one in self._candidates.copy().items() if one.proved}
-        return frozenset(self._proved(wanted, now)) if wanted else frozenset()
+        wanted = {key for key, one in self._candidates.copy().items() if one.holders is not None}
+        proved = self._proved(wanted, now) if wanted else {}
+        return {key: one.holders for key, one in proved.items() if one.holders is not None}
 
     def _proved(self, wanted: Iterable[int], now: float) -> dict[int, _Candidate]:
         """Those of the locks of these identities of which it is proved."""
         scene = LiveScene(self._parties, now)
         scene.read_all()
         asked = [(thing, tuple(stands)) for key in wanted if (one := scene.unheld.get(key)) for thing, stands in (one,)]
+        inside = [_stacks_of(scene.inside(thing), scene) for thing, _ in asked[:SEARCHED_MAX]]
         candidates = [
-            _Candidate(OwnRef(thing), tuple(map(_waiter, stands)), 0.0, proved=True) for thing, stands in asked[:SEARCHED_MAX]
+            _Candidate(OwnRef(thing), tuple(map(_waiter, stands)), 0.0, holders=len(scene.inside(thing)))
+            for thing, stands in asked[:SEARCHED_MAX]
         ]
         waiting = [stands for _, stands in asked[:SEARCHED_MAX]]
         del scene, asked
@@ -139,12 +146,23 @@ class LeftLocks:
             return {}
         running = tuple(frames_of_threads().values())
         found = {}
-        for candidate, stands in zip(candidates, waiting, strict=True):
+        for candidate, stands, holders in zip(candidates, waiting, inside, strict=True):
             thing = candidate.thing()
-            if thing is not None and Proof(thing, stands, census).holds(running) and candidate.stands(innermost_frames()):
+            proved = thing is not None and Proof(thing, stands, census, holders).holds(running)
+            if proved and candidate.stands(innermost_frames()):
                 found[id(thing)] = candidate
             del thing
         return found
+
+
+def _stacks_of(holders: Iterable[Ender], scene: LiveScene) -> list[CallStack]:
+    """Where the holders stand that are known."""
+    tasks, threads = scene.stacks_of_tasks(), scene.stacks()
+    found = (
+        tasks.get(one) if isinstance(one, asyncio.Task) else threads.get(one) if isinstance(one, int) else None
+        for one in holders
+    )
+    return [one for one in found if one is not None]
 
 
 def _waiter(stack: CallStack) -> _Waiter:

@@ -1,9 +1,9 @@
-"""The proof that nobody has a lock or a share any more, and that nobody gives it back.
+"""The proof that nobody has a lock or a share any more besides the known holders, and that nobody else gives it back.
 
 Rules:
 
-1. Nobody has it: no thread, and no suspended coroutine or generator, stands in one of its blocks, or where it may have taken it
-   otherwise. A block that is not understood may be the lock's.
+1. Nobody else has it: no other thread, and no suspended coroutine or generator, stands in one of its blocks, or where it may
+   have taken it otherwise. A block that is not understood may be the lock's.
 2. Nobody gives it back: each function that may mean it by what it releases has taken it before, in the same function; so it
    comes to that only once it gets the lock. A function means it by a global, a closure's variable or an attribute under which
    the lock is really found; by any other variable it may mean anything, unless it is a library's. A library knows the
@@ -28,7 +28,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_ours
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_dictionary, attribute_of
-from stilltrue.runtime.seen.blocks import Expression, blocks_of, entered_in, is_entering, made_at, value_of
+from stilltrue.runtime.seen.blocks import Expression, blocks_of, entered_in, exits_of, is_entering, made_at, value_of
 from stilltrue.runtime.seen.held import left_by
 from stilltrue.runtime.seen.left.balance import GIVING_BACK, codes_ahead, uses_of
 from stilltrue.runtime.seen.left.census import Census, codes_within, is_of, root_of
@@ -42,8 +42,11 @@ _ENTERING = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__", "acqu
 class Proof:
     """For one lock or semaphore, ``thing``, for which ``waiters`` wait."""
 
-    def __init__(self, thing: Any, waiters: Sequence[CallStack], census: Census) -> None:
+    def __init__(self, thing: Any, waiters: Sequence[CallStack], census: Census, holders: Sequence[CallStack] = ()) -> None:
+        """``holders`` are known to have it: where they stand."""
         self._thing = thing
+        self._holding = {id(frame): frame for one in holders for frame in one.frames}
+        self._left_later = sum(map(self._leaves, holders))
         self._waiters = waiters
         self._census = census
         self._roots = frozenset(
@@ -57,7 +60,9 @@ class Proof:
         if self._census.hidden or not any(map(self._gives_back, self._waiters)) or self._is_bound():
             return False
         threads = [frame for frames in running for frame in frames if not is_ours(frame.f_code)]
-        if any(map(self._may_have, threads)) or any(self._has_suspended(*one) for one in self._census.suspended):
+        others = (frame for frame in threads if id(frame) not in self._holding)
+        suspended = (one for one in self._census.suspended if id(one[1]) not in self._holding)
+        if any(map(self._may_have, others)) or any(self._has_suspended(*one) for one in suspended):
             return False
         frames = [*threads, *(frame for _, frame in self._census.suspended)]
         return not any(map(self._may_release, self._census.functions)) and not any(map(self._may_come_to_release, frames))
@@ -86,7 +91,16 @@ class Proof:
                     return True
                 entering += one.__name__ in ("__exit__", "__aexit__")
         frames = (next((one for one in waiter.frames if is_application(one.f_code)), None) for waiter in self._waiters)
-        return entering > sum(one is not None and is_entering(one) for one in frames)
+        return entering > self._left_later + sum(one is not None and is_entering(one) for one in frames)
+
+    def _leaves(self, holder: CallStack) -> int:
+        """In how many blocks of it somebody stands."""
+        coroutines = holder.coroutines or (None,) * len(holder.frames)
+        blocks = (
+            [one.__self__ for one in exits_of(frame) if one is not None] if coroutine is None else left_by(coroutine, frame)
+            for frame, coroutine in zip(holder.frames, coroutines, strict=False)
+        )
+        return sum(one is self._thing for those in blocks for one in those)
 
     # -- rule 1 --------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ Rules:
 4. At the second look it is proved again. A task that nothing keeps is collected sooner or later, and its blocks are left: that
    is doubt.
 5. Tasks park if only they can reach what they wait for, one alone or several: idle workers at a queue that nobody feeds. They
-   never do anything again, but that may be meant so: their waits are none.
+   never do anything again, but that may be meant so: their waits are none. Who awaits tasks (``gather``, ``wait``) does not
+   park: it goes on when they do.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
-from stilltrue.runtime.introspection.tasks import blocking_future
+from stilltrue.runtime.introspection.tasks import blocking_future, read
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.seen.reachability.closure import References, kept, reached_by, references_from
@@ -93,10 +94,10 @@ class ReachedWaits:
             self._search(due, now)
             self._not_before = now + (time.thread_time() - begun) / _SHARE_OF_TIME
         asked = {task: one for one in self._candidates.values() if (task := one.task()) is not None}
-        proved = {task: frozenset(enders) for task, one in asked.items() if (enders := one.proved())}
+        proved = {task: frozenset(found) for task, one in asked.items() if (found := one.proved())}
         parking = parked(proved)
         waits: dict[Task, SeenWait] = {}
-        for task in proved:
+        for task, enders in proved.items():
             left = tuple(one for one in enders if one is not task and one not in parking)
             if left and asked[task].depended_on:
                 waits[task] = _wait(blocking_future(task), left, "what nobody but {} can reach")
@@ -180,10 +181,15 @@ def _proved(found: References, budget: Budget) -> dict[Task, frozenset[Task]]:
 
 def parked(proved: Mapping[Task, frozenset[Task]]) -> frozenset[Task]:
     """The tasks that park (rule 5), of those for which it is proved who can reach what they wait for."""
-    found = set(proved)
+    found = {task for task in proved if not _awaits_tasks(task)}
     while gone := {task for task in found if not proved[task] <= found}:
         found -= gone
     return frozenset(found)
+
+
+def _awaits_tasks(task: Task) -> bool:
+    future = blocking_future(task)
+    return future is not None and read(task, future) is not None
 
 
 def _reachers(future: OwnRef, task: OwnRef, found: References) -> list[Task] | None:

@@ -1,0 +1,192 @@
+"""The code that code comes to run: the functions and methods that it names, and what these name in turn.
+
+Rules:
+
+1. A function is named by a variable, as an attribute of one of the application's modules, or behind what decorates it; a
+   method by its name, where an object near by has it.
+2. A name that is passed to ``getattr`` and the like counts as named (:mod:`~stilltrue.runtime.look.code.lookups`); where the
+   text is computed, so do all methods of the objects near by.
+3. Only the application's own code is followed far.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+from stilltrue.runtime.introspection.origins import is_application, is_own_code
+from stilltrue.runtime.look.code import methods
+from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.look.code.lookups import COMPUTED, LOOKUPS, looked_up
+from stilltrue.runtime.look.code.methods import (
+    classes_named_by,
+    classes_of,
+    functions_in,
+    functions_named_by,
+    functions_of_modules,
+    implied,
+    made_by,
+    merged,
+    methods_of,
+)
+from stilltrue.runtime.look.code.names import WITH, markers_in, only_measured_in
+from stilltrue.runtime.look.enders.reach import PASSED_BY, is_open, named_by
+
+KINDS_WALK_MAX = 150
+"""What is walked from one actor to learn of which classes the objects near it are, nearest first."""
+KINDS_WALKS_MAX = 4
+"""How often in one look that is done for the same code: a thousand tasks of one kind have objects of the same classes."""
+NAMED_DEPTH = 2
+"""How far from the first code a function may be for every word of it to count, and code of others to be followed (rule 3)."""
+CODES_MAX = 10_000
+"""How much code is remembered, with what was found of it."""
+_NAMED_MAX = 200
+_UNNAMED_MAX = 100
+_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
+"""Before Python 3.12 they are functions."""
+_named: dict[tuple[CodeType, int, tuple[type, ...]], tuple[tuple[CodeType, dict[str, Any]], ...]] = {}
+"""In this look: the code that a function names, and what that names in turn, with its globals."""
+
+
+def forget() -> None:
+    """Forget what was found in a look."""
+    _named.clear()
+    methods.forget()
+
+
+def called(
+    code: CodeType,
+    names: dict[str, Any],
+    kinds: Iterable[type],
+    begin: frozenset[str] | None = None,
+    *,
+    unnamed: tuple[type, ...] | None = None,
+) -> Iterator[tuple[CodeType, dict[str, Any], int]]:
+    """``code``, and that of the functions and methods (of ``kinds``) that it names, nearest first: each with its globals,
+    and how far it is. ``begin``: the names that are still ahead of ``code``.
+    ``unnamed``: of these classes, and of those that are named, also what is called without being named.
+    """
+    known = methods_of(tuple(kinds))
+    near = methods_of(unnamed or ())
+    classes: set[type] = set()
+    seen = {code}
+    todo = deque([(code, names, 0)])
+    last: deque[FunctionType] = deque()
+    while todo or last:
+        if not todo:  # what nobody names comes last, or there would be no room for what somebody does
+            function = last.popleft()
+            if function.__code__ in seen or len(seen) >= _NAMED_MAX + _UNNAMED_MAX:
+                continue
+            seen.add(function.__code__)
+            todo.append((function.__code__, function.__globals__, 1))
+        code, names, depth = todo.popleft()
+        yield code, names, depth
+        if len(seen) >= _NAMED_MAX or (depth >= NAMED_DEPTH and not is_application(code)):
+            continue
+        words = begin if begin is not None and not depth else markers_in(code).union(code.co_names)
+        texts = frozenset() if LOOKUPS.isdisjoint(words) else looked_up(code)
+        of_all = classes_named_by(words, names) if words is begin else classes_of(code, words, names)
+        made = tuple(kind for kind in of_all if kind not in classes)
+        if made:
+            classes.update(made)
+            known, near = merged(known, methods_of(made)), merged(near, methods_of(made))
+        every = (*(words - {WITH}), *texts, *(known if COMPUTED in texts and is_own_code(code) else ()))
+        named = functions_of_modules(every, names) if words is begin or texts else functions_in(code, every, names)
+        if unnamed is not None and words and (made or not depth or WITH in words):
+            last.extend(implied(near, blocks=WITH in words))
+        for one in (*functions_named_by(named, known), *made_by(made)):
+            if one.__code__ not in seen:
+                seen.add(one.__code__)
+                todo.append((one.__code__, one.__globals__, depth + 1))
+
+
+def kinds_of(near: Iterable[Any]) -> tuple[type, ...]:
+    """The application's own classes among those of ``near`` and of what is found inside, nearest first."""
+    kinds: dict[type, None] = {}
+    seen: dict[int, Any] = {}
+    todo = deque(near)
+    while todo and len(seen) < KINDS_WALK_MAX:
+        thing = todo.popleft()
+        runs = issubclass(type(thing), threading.Thread) and is_own_class(type(thing))
+        if id(thing) in seen or (issubclass(type(thing), PASSED_BY) and not runs):
+            continue
+        seen[id(thing)] = thing  # kept alive, or its identity may be given anew
+        held = named_by(thing)
+        if held is not None:
+            todo.extend(held)
+        elif is_open(thing):
+            kinds[type(thing)] = None
+            todo.extend(gc.get_referents(thing))
+    return tuple(kind for kind in kinds if is_own_class(kind))
+
+
+def kinds_named(objects: Iterable[Any], words: frozenset[str]) -> tuple[type, ...]:
+    """The application's own classes of some objects, and of their attributes that some words name."""
+    found: dict[type, None] = {}
+    for thing in objects:
+        if not is_own_class(type(thing)):
+            continue
+        found[type(thing)] = None
+        held = (attribute_of(thing, word) for word in words)
+        found.update((type(one), None) for one in held if is_own_class(type(one)))
+    return tuple(found)
+
+
+def is_own_class(kind: type) -> bool:
+    """Whether the application has written a class: some method of it is its own code."""
+    return any(type(one) is FunctionType and is_application(one.__code__) for one in kind.__dict__.values())
+
+
+def codes_named(
+    variables: Iterable[str], attributes: Iterable[str], names: dict[str, Any], near: Iterable[Any]
+) -> Iterator[CodeType]:
+    """The code of the functions that ``variables`` name among the globals ``names``, and of the application's methods that
+    ``attributes`` name of what is ``near``. And of those that these name in turn.
+    """
+    yield from (code for code, _ in functions_named(variables, attributes, names, near))
+
+
+def functions_named(
+    variables: Iterable[str], attributes: Iterable[str], names: dict[str, Any], near: Iterable[Any]
+) -> Iterator[tuple[CodeType, dict[str, Any]]]:
+    """The same, each with its globals."""
+    kinds = kinds_of(near)
+    known = methods_of(kinds)
+    functions = [one for name in variables if type(one := names.get(name)) is FunctionType]
+    for one in (*functions, *(method for name in attributes for method in known.get(name, ()))):
+        key = one.__code__, id(one.__globals__), kinds
+        if key not in _named:
+            every = called(one.__code__, one.__globals__, kinds)
+            _named[key] = tuple((code, within) for code, within, depth in every if depth < NAMED_DEPTH)
+        yield from _named[key]
+
+
+def makes_functions(code: CodeType) -> bool:
+    """Whether there are functions within a function, other than comprehensions."""
+    return any(isinstance(one, CodeType) and one.co_name not in _COMPREHENSIONS for one in code.co_consts)
+
+
+@functools.lru_cache(maxsize=CODES_MAX)
+def names_within(code: CodeType, ahead: frozenset[CodeType]) -> frozenset[str]:
+    """The names of the functions within a function; of a module none: whoever calls these names them.
+
+    A comprehension counts only if it is still ``ahead``: nobody can run it again. What it has made may be called.
+    """
+    if code.co_name == "<module>":
+        return frozenset()
+    within = [one for one in code.co_consts if isinstance(one, CodeType)]
+    passed = [one for one in within if one.co_name in _COMPREHENSIONS and one not in ahead]
+    names = (names_within(one, frozenset()) if one in passed else names_in(one) for one in within)
+    return frozenset().union(*names)
+
+
+@functools.lru_cache(maxsize=CODES_MAX)
+def names_in(code: CodeType) -> frozenset[str]:
+    """The names of a code and of the functions within it."""
+    within = (names_in(one) for one in code.co_consts if isinstance(one, CodeType))
+    return (frozenset(code.co_names) - only_measured_in(code)).union(looked_up(code), markers_in(code), *within)

@@ -1,0 +1,66 @@
+"""Jobs: functions that are kept beside what they will be given, as schedulers and queues of work keep them.
+
+Rules:
+
+1. In a tuple or a short list, what stands beside a function is what it will be given.
+2. In a dictionary, an executor's item, or an object of a class that is not the standard library's, that is what is called so:
+   ``args``, ``kwargs``, ``data``.
+3. Functions are no arguments: a table of handlers is no job.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import sys
+from collections.abc import Iterator
+from concurrent.futures import thread
+from types import FunctionType, MemberDescriptorType, MethodType
+from typing import Any
+
+from stilltrue.runtime.compat.references import module_of
+from stilltrue.runtime.look.code.attributes import attribute_dictionary, attribute_of
+
+ITEMS_MAX = 12
+"""A tuple, list or dictionary that has more is no job."""
+FUNCTIONS = (FunctionType, MethodType, functools.partial)
+_ARGUMENTS = re.compile(r"_*(kw)?(args?|arguments?|params?|parameters?|payload|data)", re.I)
+_ITEM = thread._WorkItem  # noqa: SLF001
+_NOTHING: tuple[tuple[Any, ...], tuple[Any, ...]] = ((), ())
+
+
+def job_in(thing: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """The functions of a job, and what they will be given; nothing for any other object. Runs no code."""
+    kind = type(thing)
+    if issubclass(kind, tuple | list):
+        if not 1 < kind.__len__(thing) <= ITEMS_MAX:
+            return _NOTHING
+        every = list(tuple.__iter__(thing) if issubclass(kind, tuple) else list.__iter__(thing))
+        given = [one for one in every if type(one) not in FUNCTIONS]
+    else:
+        named = dict(_named_in(thing))
+        every = list(named.values())
+        given = [one for name, one in named.items() if _ARGUMENTS.fullmatch(name) and type(one) not in FUNCTIONS]
+    functions = tuple(one for one in every if type(one) in FUNCTIONS) if given else ()
+    return (functions, tuple(given)) if functions else _NOTHING
+
+
+def _named_in(thing: Any) -> Iterator[tuple[str, Any]]:
+    """What a short dictionary, or an object with such an attribute, has by name."""
+    if issubclass(type(thing), dict):
+        if 1 < dict.__len__(thing) <= ITEMS_MAX:
+            yield from ((name, value) for name, value in list(dict.items(thing)) if type(name) is str)
+        return
+    kind = type(thing)
+    if kind is not _ITEM and module_of(kind).partition(".")[0] in sys.stdlib_module_names:
+        return
+    own = attribute_dictionary(thing) if kind.__dictoffset__ else None
+    slots: tuple[str, ...] = _slots_of(kind)  # type: ignore[arg-type]  # a class is hashable
+    names = (*(own or ()), *slots)
+    if any(map(_ARGUMENTS.fullmatch, names)):
+        yield from ((name, attribute_of(thing, name)) for name in names)
+
+
+@functools.lru_cache(maxsize=1_000)
+def _slots_of(kind: type) -> tuple[str, ...]:
+    return tuple(name for one in kind.__mro__ for name, slot in vars(one).items() if type(slot) is MemberDescriptorType)

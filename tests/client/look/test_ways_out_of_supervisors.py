@@ -1,0 +1,219 @@
+"""Who has another's thread, or a copy of its context, and cancels the call that is found there is a way out."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections.abc import Callable
+from functools import partial
+from queue import SimpleQueue
+from typing import Any
+
+import grpc
+import pytest
+
+from stilltrue import Agent
+from tests.client.look.worlds import Stuck, holders, look_at_caller
+
+FAR_SECONDS = 600.0
+CURRENT: contextvars.ContextVar[Any] = contextvars.ContextVar("CURRENT")
+
+
+class Worker(threading.Thread):
+    """A worker of a pool of one's own, which shows its call."""
+
+    def __init__(self, get: Any) -> None:
+        super().__init__(name="worker", daemon=True)
+        self.get = get
+        self.beats = 0
+        self.call: Any = None
+
+    def run(self) -> None:
+        self.beats += 1
+        self.call = self.get.future(b"")
+        self.call.result()
+
+
+class Supervisor:
+    """Has the workers, and looks after them."""
+
+    def __init__(self, workers: list[Worker]) -> None:
+        self.workers = workers
+
+    def restart(self) -> None:
+        """Give up the calls of all workers."""
+        for worker in self.workers:
+            worker.call.cancel()
+
+    def report(self) -> int:
+        """Only count."""
+        return sum(worker.beats for worker in self.workers if worker.call.done())
+
+
+def supervise(act: Callable[[], object], go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        act()
+
+
+@pytest.mark.parametrize(("act", "expected"), [(Supervisor.restart, True), (Supervisor.report, False)])
+def test_who_has_a_thread_of_ones_own_class_may_cancel_what_it_shows(
+    alone: Callable[..., Agent], stuck: Stuck, act: Callable[[Supervisor], object], expected: bool
+) -> None:
+    def caller(get: Any) -> None:
+        worker = Worker(get)
+        supervisor = Supervisor([worker])
+        threading.Thread(target=supervise, args=(partial(act, supervisor), stuck.go), name="supervisor").start()
+        worker.run()
+
+    assert ("-" in holders(look_at_caller(alone, stuck, caller))) is expected
+
+
+def give_up() -> None:
+    CURRENT.get().cancel()
+
+
+@pytest.mark.parametrize("expected", [True, False], ids=["after", "before"])
+def test_who_runs_something_in_a_copy_of_the_context_has_what_the_context_has(
+    alone: Callable[..., Agent], stuck: Stuck, expected: bool
+) -> None:
+    def caller(get: Any) -> None:
+        contexts = [contextvars.copy_context()]
+        call = get.future(b"")
+        CURRENT.set(call)
+        if expected:
+            contexts.append(contextvars.copy_context())
+        threading.Thread(target=reap, args=(contexts, stuck.go), name="reaper").start()
+        call.result()
+
+    def reap(contexts: list[contextvars.Context], go: threading.Event) -> None:
+        if not go.wait(FAR_SECONDS):
+            for context in contexts:
+                context.run(give_up)
+
+    assert ("-" in holders(look_at_caller(alone, stuck, caller))) is expected
+
+
+class Registry:
+    """Calls under way."""
+
+    def __init__(self, call: Any) -> None:
+        self.calls = [call]
+
+
+def expire(registry: Registry) -> None:
+    for call in registry.calls:
+        call.cancel()
+
+
+def survey(registry: Registry) -> int:
+    return len(registry.calls)
+
+
+class Job:
+    """What is to be done later."""
+
+    __slots__ = ("args", "fn")
+
+    def __init__(self, fn: Callable[[Registry], object], *args: Registry) -> None:
+        self.fn = fn
+        self.args = args
+
+    def run(self) -> None:
+        self.fn(*self.args)
+
+
+def run_tuple(jobs: list[Any]) -> None:
+    for function, arguments in jobs:
+        function(*arguments)
+
+
+def run_dictionary(jobs: list[Any]) -> None:
+    for job in jobs:
+        job["fn"](job["arg"])
+
+
+def run_object(jobs: list[Any]) -> None:
+    for job in jobs:
+        job.run()
+
+
+JOBS: dict[str, tuple[Callable[..., Any], Callable[[list[Any]], None]]] = {
+    "tuple": (lambda function, given: (function, (given,)), run_tuple),
+    "dictionary": (lambda function, given: {"fn": function, "arg": given}, run_dictionary),
+    "object": (Job, run_object),
+}
+
+
+@pytest.mark.parametrize(("function", "expected"), [(expire, True), (survey, False)])
+@pytest.mark.parametrize("kind", JOBS)
+def test_who_runs_jobs_ends_what_these_will_be_given(
+    alone: Callable[..., Agent], stuck: Stuck, kind: str, function: Callable[[Registry], object], expected: bool
+) -> None:
+    make, run = JOBS[kind]
+
+    def caller(get: Any) -> None:
+        call = get.future(b"")
+        jobs = [make(function, Registry(call))]
+        threading.Thread(target=later, args=(jobs, run, stuck.go), name="runner").start()
+        call.result()
+
+    def later(jobs: list[Any], run: Callable[[list[Any]], None], go: threading.Event) -> None:
+        if not go.wait(FAR_SECONDS):
+            run(jobs)
+
+    assert ("-" in holders(look_at_caller(alone, stuck, caller))) is expected
+
+
+@pytest.mark.parametrize(("function", "expected"), [(expire, True), (survey, False)])
+def test_who_has_taken_a_job_ends_what_it_will_be_given(
+    alone: Callable[..., Agent], stuck: Stuck, function: Callable[[Registry], object], expected: bool
+) -> None:
+    def caller(get: Any) -> None:
+        call = get.future(b"")
+        jobs: SimpleQueue[Any] = SimpleQueue()
+        jobs.put((function, (Registry(call),)))
+        threading.Thread(target=work, args=(jobs, stuck.go), name="worker").start()
+        call.result()
+
+    def work(jobs: SimpleQueue[Any], go: threading.Event) -> None:
+        function, arguments = jobs.get()
+        if not go.wait(FAR_SECONDS):
+            function(*arguments)
+
+    assert ("-" in holders(look_at_caller(alone, stuck, caller))) is expected
+
+
+class Inflight:
+    """Calls under way, and what is told of a dependency."""
+
+    def __init__(self) -> None:
+        self.calls: list[Any] = []
+        self.changes = 0
+
+    def fail(self, state: grpc.ChannelConnectivity) -> None:
+        """Give all up."""
+        if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+            for call in self.calls:
+                call.cancel()
+
+    def count(self, _: grpc.ChannelConnectivity) -> None:
+        """Only count."""
+        self.changes += len(self.calls)
+
+
+@pytest.mark.parametrize(("act", "expected"), [(Inflight.fail, True), (Inflight.count, False)])
+def test_who_is_told_of_a_channels_connectivity_may_cancel_the_call(
+    alone: Callable[..., Agent], stuck: Stuck, act: Callable[..., None], expected: bool
+) -> None:
+    inflight = Inflight()
+    subscriber = getattr(inflight, act.__name__)
+
+    def caller(get: Any) -> None:
+        call = get.future(b"")
+        inflight.calls.append(call)
+        call.result()
+
+    with grpc.insecure_channel("127.0.0.1:1") as other:
+        other.subscribe(subscriber, try_to_connect=False)
+        assert ("-" in holders(look_at_caller(alone, stuck, caller))) is expected
+        other.unsubscribe(subscriber)

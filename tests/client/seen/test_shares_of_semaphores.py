@@ -1,0 +1,20 @@
+"""Who has the shares of a semaphore that does not say how many there are: only those inside, if that is proved."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.client.seen.shared_programs import NOT_SHARED, SHARED
+from tests.client.seen.test_left import run
+
+
+@pytest.mark.parametrize("program", SHARED)
+def test_who_waits_for_a_share_waits_for_those_inside_if_nobody_else_has_one(program: str) -> None:
+    found = run(program)
+    assert [one.rpartition(":")[2] for one in found["among"]] == ["holder"]
+    assert found["look"] == ["True", "", ""]
+
+
+@pytest.mark.parametrize("program", NOT_SHARED)
+def test_a_share_that_somebody_else_may_have_comes_from_anywhere(program: str) -> None:
+    assert run(program)["among"] == []
