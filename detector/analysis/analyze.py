@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from detector.analysis.counters import Ends
 from detector.analysis.days import Days
 from detector.analysis.engine import Engine
+from detector.analysis.findings.drawn import Drawn, drawn
 from detector.analysis.findings.incidents import (
     INCIDENTS,
     NEAR_MISSES,
@@ -26,14 +27,14 @@ from detector.analysis.findings.incidents import (
 from detector.analysis.findings.risk import RISKS, risks
 from detector.analysis.findings.told import told_waits
 from detector.analysis.kernels import LEFT_OUT, Evaluate
-from detector.analysis.report.sections import report_page
+from detector.analysis.report.sections import EPISODES_MAX, report_page
 from detector.analysis.result import Analysis
 from detector.analysis.results import CountsError, Manifest, Results
 from detector.analysis.tables import SCHEMAS, totals
 from detector.archive.rows.local_state_rows import Row
 from detector.archive.units import Archive, open_archive
 from detector.core.protocol.assembler import Outcome
-from detector.core.registry import NO_SETTINGS, PredicateSettings
+from detector.core.registry import NO_SETTINGS, PredicateSettings, find_predicates
 
 PREDICATES = ("deadlock", "gridlock")
 SUMMARY, REPORT = "summary.json", "report.html"
@@ -68,17 +69,17 @@ def analyze(
     asked = tuple(dict.fromkeys(("deadlock", *predicates, *settings)))
     before = Results(location=out).last()
     before = replace(before, sources={}) if again else before
-    analysis, manifest = _Steps(engine, archive, Results(location=out), before, progress).run(asked, settings)
+    analysis, pictures, manifest = _Steps(engine, archive, Results(location=out), before, progress).run(asked, settings)
     for _ in range(AGAIN_MAX):
         if not _compacted(archive, analysis):
             break
         progress("files were compacted meanwhile: trying again")
         archive = open_archive(archive.store.location, since=archive.since, until=archive.until)
-        analysis, manifest = _Steps(engine, archive, Results(location=out), before, progress).run(asked, settings)
+        analysis, pictures, manifest = _Steps(engine, archive, Results(location=out), before, progress).run(asked, settings)
     results = Results(location=out)
     results.commit(manifest)
     results.write_text(SUMMARY, json.dumps(asdict(analysis), indent=1, default=str) + "\n")
-    results.write_text(REPORT, report_page(analysis))
+    results.write_text(REPORT, report_page(analysis, pictures))
     return analysis
 
 
@@ -94,7 +95,9 @@ class _Steps:
         self._engine, self._archive, self._results, self._progress = engine, archive, results, progress
         self._days = Days(engine=engine, archive=archive, results=results, before=before)
 
-    def run(self, predicates: tuple[str, ...], settings: Mapping[str, PredicateSettings]) -> tuple[Analysis, Manifest]:
+    def run(
+        self, predicates: tuple[str, ...], settings: Mapping[str, PredicateSettings]
+    ) -> tuple[Analysis, dict[str, Drawn], Manifest]:
         location, reports = self._archive.store.location, self._archive.rows("reports")
         headers = self._days.headers()
         begun, ended, period = _extent(headers.ends())
@@ -120,6 +123,8 @@ class _Steps:
         edges = [(row["service"], row["callee"], row["samples"]) for row in tables["holding"]]
         ranked = risks(edges, _fullest(tables["pools"]))
         self._table("risks", [asdict(each) for each in ranked], RISKS)
+        (deadlock,) = find_predicates(("deadlock",), settings)
+        pictures = drawn(self._archive, incidents[-EPISODES_MAX:], deadlock)
         left_out = {each.path: each.reason for each in (*headers.left_out, *self._archive.left_out)}
         analysis = Analysis(
             location=location,
@@ -132,7 +137,7 @@ class _Steps:
             period_seconds=period,
             answers=_answers(verdicts),
             incidents=incidents,
-            waits=told_waits(self._archive),
+            waits={name: each.waits for name, each in pictures.items()} | told_waits(self._archive),
             near_misses=near,
             coverage=tables["coverage"],
             blocked=tables["blocked"],
@@ -147,7 +152,7 @@ class _Steps:
             reports_absent=max(0, headers.reported - (read - sum(headless.values()))),
             headless=tuple(sorted(headless)),
         )
-        return analysis, self._days.manifest()
+        return analysis, pictures, self._days.manifest()
 
     def _check(self, outcomes: Counter[str], told: int, predicates: int, *, torn: bool) -> None:
         """Raises unless there is one verdict for each snapshot that was not rejected and each predicate."""

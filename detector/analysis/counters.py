@@ -15,11 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from detector.analysis.groups import Groups, Real, Words, times
 from detector.archive.deduplicate import by_archive
 from detector.archive.rows.list_columns import Whole, flattened, whole
 from detector.archive.rows.schema import CALLER, REAL, SMALL, TEXT, TRUTH, WHOLE, listed
 
-Real = NDArray[np.float64]
+Truths = NDArray[np.bool_]
 MICROSECONDS = 1_000_000
 
 
@@ -33,8 +34,8 @@ TALLIED = pa.schema(
         ("incarnation", WHOLE),
         ("cut_at", REAL),
         ("next_number", WHOLE),
-        ("made", listed(servers=pa.map_(TEXT, WHOLE), party=TEXT, doubtful=TRUTH)),
-        ("served", listed(party=TEXT, serving=TRUTH, pool=TEXT)),
+        ("made", listed(number=WHOLE, servers=pa.map_(TEXT, WHOLE), party=TEXT, doubtful=TRUTH)),
+        ("served", listed(party=TEXT, caller=CALLER, number=WHOLE, serving=TRUTH, pool=TEXT)),
         ("seen", listed(caller=CALLER, highest=WHOLE)),
         ("pools", listed(name=TEXT, size=SMALL, queued=SMALL)),
         ("waits", listed(among=listed(resource=TEXT))),
@@ -63,7 +64,8 @@ kind      one, two              measures
 blocked   service, method       samples of waits; the longest (``waited_max``, seconds)
 pool      service, pool         busy workers, queued calls, how often none was free (of ``sized_sum`` bounded)
 lock      resource              samples of waits for it
-holding   service, process      calls to a process made by a party that occupies a worker
+holding   service, process      calls made by a party that occupies a worker, and the process that has them by its own
+                                report; where none has, each that has answered on the channel before
 process   process, service      reports
 clock     process               the most by which its cuts lay after the end or before the beginning, seconds; their
                                 delay (``delay_sum``, microseconds)
@@ -118,8 +120,8 @@ class _Counting:
         self._reports = reports
         self._ends = ends
         self._snapshot = reports.column("snapshot").to_numpy()
-        self._services = _Words(reports.column("service"))
-        self._processes = _Words(reports.column("process"))
+        self._services = Words(reports.column("service"))
+        self._processes = Words(reports.column("process"))
         self._served, self._served_by = flattened(reports.column("served"))
         serving = pc.fill_null(self._served.field("serving"), False).to_numpy(zero_copy_only=False)
         self._busy = np.flatnonzero(serving)
@@ -140,10 +142,10 @@ class _Counting:
 
     def _blocked(self) -> pa.Table:
         waits, by = flattened(self._reports.column("resolved"))
-        methods = _Words(pc.struct_field(pc.extract_regex(waits.field("waiter"), r"/(?P<method>[^#@~]*)"), "method"), "")
+        methods = Words(pc.struct_field(pc.extract_regex(waits.field("waiter"), r"/(?P<method>[^#@~]*)"), "method"), "")
         begun = self._reports.column("begun").to_numpy()
         waited = begun[by] - waits.field("since").to_numpy(zero_copy_only=False)
-        groups = _Groups(self._services.codes[by], methods.codes)
+        groups = Groups(self._services.codes[by], methods.codes)
         return _rows(
             "blocked",
             one=self._services.words(groups.one),
@@ -154,15 +156,15 @@ class _Counting:
 
     def _pools(self) -> pa.Table:
         pools, by = flattened(self._reports.column("pools"))
-        words = _Words(pa.concat_arrays([pools.field("name"), self._served.field("pool")]))
+        words = Words(pa.concat_arrays([pools.field("name"), self._served.field("pool")]))
         named, used = words.codes[: len(pools)], words.codes[len(pools) :]
         taken = np.sort(self._served_by[self._busy] * words.count + used[self._busy])
-        busy = _times(by * words.count + named, taken)
+        busy = times(by * words.count + named, taken)
         size = pools.field("size")
         bounded = size.is_valid().to_numpy(zero_copy_only=False)
         sizes = pc.fill_null(size, 0).to_numpy(zero_copy_only=False).astype(np.int64)
         queued = pc.fill_null(pools.field("queued"), 0).to_numpy(zero_copy_only=False).astype(np.int64)
-        groups = _Groups(self._services.codes[by], named)
+        groups = Groups(self._services.codes[by], named)
         sized = groups.sums(bounded)
         return _rows(
             "pool",
@@ -181,27 +183,43 @@ class _Counting:
     def _locks(self) -> pa.Table:
         waits, _ = flattened(self._reports.column("waits"))
         among, _ = flattened(waits.field("among"))
-        resources = _Words(among.field("resource").drop_null())
-        groups = _Groups(resources.codes, np.zeros_like(resources.codes))
+        resources = Words(among.field("resource").drop_null())
+        groups = Groups(resources.codes, np.zeros_like(resources.codes))
         return _rows("lock", one=resources.words(groups.one), samples=groups.counts())
 
     def _holding(self) -> pa.Table:
         made, by = flattened(self._reports.column("made"))
         pooled = pc.fill_null(pc.not_equal(self._served.field("pool"), ""), False).to_numpy(zero_copy_only=False)
         busy = self._busy[pooled[self._busy]]
-        parties = _Words(pa.concat_arrays([made.field("party"), self._served.field("party").take(pa.array(busy))]))
+        parties = Words(pa.concat_arrays([made.field("party"), self._served.field("party").take(pa.array(busy))]))
         caller, occupying = parties.codes[: len(made)], parties.codes[len(made) :]
         doubtful = pc.fill_null(made.field("doubtful"), True).to_numpy(zero_copy_only=False)
-        holds = _times(by * parties.count + caller, np.sort(self._served_by[busy] * parties.count + occupying)) > 0
+        holds = times(by * parties.count + caller, np.sort(self._served_by[busy] * parties.count + occupying)) > 0
         holds &= ~doubtful
         calls = np.flatnonzero(holds)
-        servers, of = flattened(made.field("servers").take(pa.array(calls)))
-        callees = _Words(servers.field("key"))
-        groups = _Groups(self._services.codes[by[calls][of]], callees.codes)
+        by = by[calls]
+        owners, having = self._having(by, _numbers(made, calls))
+        elsewhere = np.setdiff1d(np.arange(len(calls)), owners)
+        servers, of = flattened(made.field("servers").take(pa.array(calls[elsewhere])))
+        callees = Words(pa.concat_arrays([whole(self._reports.column("process")).take(pa.array(having)), servers.field("key")]))
+        groups = Groups(self._services.codes[by[np.concatenate([owners, elsewhere[of]])]], callees.codes)
         return _rows("holding", one=self._services.words(groups.one), two=callees.words(groups.two), samples=groups.counts())
 
+    def _having(self, by: Whole, numbers: Whole) -> tuple[Whole, Whole]:
+        """Which of the calls of these callers (their reports) and numbers a process has by its own report, and that report."""
+        sender, known = self._senders(self._served.field("caller"), self._served_by)
+        makes = np.zeros(len(self._snapshot), np.bool_)
+        makes[by] = True
+        told = np.flatnonzero(known & makes[sender])
+        each, codes = np.unique(np.concatenate([numbers, _numbers(self._served, told)]), return_inverse=True)
+        mine, theirs = by * len(each) + codes[: len(by)], sender[told] * len(each) + codes[len(by) :]
+        order = np.argsort(mine, kind="stable")
+        place = np.minimum(np.searchsorted(mine[order], theirs), max(len(mine) - 1, 0))
+        found = np.flatnonzero(mine[order][place] == theirs) if len(mine) else place[:0]
+        return order[place[found]], self._served_by[told[found]]
+
     def _members(self) -> pa.Table:
-        groups = _Groups(self._processes.codes, self._services.codes)
+        groups = Groups(self._processes.codes, self._services.codes)
         return _rows(
             "process",
             one=self._processes.words(groups.one),
@@ -214,7 +232,7 @@ class _Counting:
         known = np.flatnonzero(self._ends.snapshot[place] == self._snapshot) if len(self._ends.snapshot) else place[:0]
         begun, ended = self._ends.begun[place[known]], self._ends.ended[place[known]]
         cut = self._reports.column("cut_at").to_numpy()[known]
-        groups = _Groups(self._processes.codes[known], np.zeros(len(known), np.int64))
+        groups = Groups(self._processes.codes[known], np.zeros(len(known), np.int64))
         delay = np.rint(np.nan_to_num(cut - begun) * MICROSECONDS).astype(np.int64)
         return _rows(
             "clock",
@@ -232,75 +250,41 @@ class _Counting:
 
     def _orphans(self) -> pa.Table:
         seen, by = flattened(self._reports.column("seen"))
-        caller = seen.field("caller")
-        words = _Words(pa.concat_arrays([caller.field("process"), whole(self._reports.column("process"))]))
-        asked, own = words.codes[: len(seen)], words.codes[len(seen) :]
-        _, at = np.unique(self._snapshot, return_inverse=True)
-        senders = at * words.count + own
-        order = np.argsort(senders, kind="stable")
-        place = np.searchsorted(senders[order], at[by] * words.count + asked)
-        sender = order[np.minimum(place, len(order) - 1)]
-        incarnations = self._reports.column("incarnation").to_numpy()
+        asked = seen.field("caller").field("process")
+        sender, same = self._senders(seen.field("caller"), by)
         highest = seen.field("highest").to_numpy(zero_copy_only=False)
         following = self._reports.column("next_number").to_numpy()[sender]
-        same = senders[sender] == at[by] * words.count + asked
-        same &= incarnations[sender] == caller.field("incarnation").to_numpy(zero_copy_only=False)
         wrong = np.flatnonzero(same & (highest >= following))
         return _rows(
             "orphan",
             one=self._processes.words(self._processes.codes[by[wrong]]),
-            two=words.words(asked[wrong]),
+            two=asked.take(pa.array(wrong)),
             snapshot=self._snapshot[by[wrong]],
             archive=pa.array([self._archive] * len(wrong), TEXT),
             samples=np.ones(len(wrong), np.int64),
-            incarnation_max=incarnations[sender][wrong],
+            incarnation_max=self._reports.column("incarnation").to_numpy()[sender][wrong],
             highest_max=highest[wrong],
             next_number_max=following[wrong],
         )
 
-
-class _Words:
-    """Texts as numbers below ``count``; a null is ``unknown``."""
-
-    def __init__(self, texts: pa.Array | pa.ChunkedArray, unknown: str = "") -> None:
-        coded = whole(texts)
-        coded = pc.fill_null(coded, unknown) if coded.null_count else coded
-        coded = coded.dictionary_encode()
-        self.codes: Whole = coded.indices.to_numpy().astype(np.int64)
-        self.count = max(len(coded.dictionary), 1)
-        self._dictionary = coded.dictionary
-
-    def words(self, codes: Whole) -> pa.Array:
-        """The texts of ``codes``."""
-        return self._dictionary.take(pa.array(codes))
+    def _senders(self, caller: pa.StructArray, by: Whole) -> tuple[Whole, Truths]:
+        """The row of each caller's own report in the snapshot of the report ``by``, and whether that incarnation has one."""
+        words = Words(pa.concat_arrays([caller.field("process"), whole(self._reports.column("process"))]))
+        asked, own = words.codes[: len(caller)], words.codes[len(caller) :]
+        _, at = np.unique(self._snapshot, return_inverse=True)
+        senders, wanted = at * words.count + own, at[by] * words.count + asked
+        order = np.argsort(senders, kind="stable")
+        sender = order[np.minimum(np.searchsorted(senders[order], wanted), len(order) - 1)]
+        incarnations = self._reports.column("incarnation").to_numpy()
+        same = senders[sender] == wanted
+        same &= incarnations[sender] == pc.fill_null(caller.field("incarnation"), -1).to_numpy()
+        return sender, same
 
 
-class _Groups:
-    """Rows grouped by two numbers; ``one`` and ``two`` are the groups'."""
-
-    def __init__(self, one: Whole, two: Whole) -> None:
-        width = int(two.max(initial=0)) + 1
-        keys, self._group = np.unique(one * width + two, return_inverse=True)
-        self.one, self.two = np.divmod(keys, width)
-
-    def counts(self) -> Whole:
-        """How many rows each has."""
-        return np.bincount(self._group, minlength=len(self.one))
-
-    def sums(self, values: NDArray[Any]) -> Whole:
-        """Sums of whole numbers, exact below 2^53."""
-        return np.bincount(self._group, weights=values, minlength=len(self.one)).astype(np.int64)
-
-    def most(self, values: Real) -> Real:
-        """The greatest of each that is a number; NaN where there is none."""
-        found = np.full(len(self.one), np.nan)
-        np.fmax.at(found, self._group, values)
-        return found
-
-
-def _times(keys: Whole, of: Whole) -> Whole:
-    """How often each key occurs in the sorted ``of``."""
-    return np.searchsorted(of, keys, side="right") - np.searchsorted(of, keys, side="left")
+def _numbers(calls: pa.StructArray, at: Whole) -> Whole:
+    """The numbers of the calls at these places; 0 without a stamp."""
+    found: Whole = pc.fill_null(calls.field("number").take(pa.array(at)), 0).to_numpy()
+    return found
 
 
 def _rows(kind: str, **columns: Any) -> pa.Table:

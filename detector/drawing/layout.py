@@ -12,6 +12,7 @@ BOX_WIDTH = 250
 BOX_HEIGHT = 46
 GAP = 26
 COLUMN_GAP = 110
+COLUMN_BOXES_MAX = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +65,8 @@ def _layers(scene: Scene, ring: list[str]) -> list[list[str]]:
     return [*layers, *_in_columns(rest)]
 
 
-def _in_columns(layer: list[str], most: int = 16) -> list[list[str]]:
-    return [layer[begin : begin + most] for begin in range(0, len(layer), most)]
+def _in_columns(layer: list[str]) -> list[list[str]]:
+    return [layer[begin : begin + COLUMN_BOXES_MAX] for begin in range(0, len(layer), COLUMN_BOXES_MAX)]
 
 
 def _column(scene: Scene, layer: list[str], x: float, places: dict[str, tuple[float, float]]) -> None:

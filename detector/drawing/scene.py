@@ -77,13 +77,14 @@ class Scene:
 
 def scene_of(snapshot: Snapshot, verdict: Verdict, boxes_max: int = BOXES_MAX) -> Scene:
     """Select at most ``boxes_max`` boxes: the witness, then the core, the parties behind it, and those they wait for."""
-    groups = _groups(snapshot, verdict)
+    rows = _Rows(snapshot.waits)
+    groups = _groups(snapshot, rows, verdict)
     marked = frozenset(verdict.witness.parties), frozenset(verdict.victims)
-    boxes = [_box(snapshot, marked, parties, role) for (_, role, _), parties in list(groups.items())[:boxes_max]]
+    boxes = [_box(snapshot, rows, marked, parties, role) for (_, role, _), parties in list(groups.items())[:boxes_max]]
     of_party = {party: box for box in boxes for party in box.parties}
     arrows: dict[tuple[str, str], Arrow] = {}
     for box in boxes:
-        for row in _rows(snapshot.waits, box.parties[0]):
+        for row in rows.waits_of(box.parties[0]):
             label = label_of(row, snapshot.ref.ended)
             for target in [of_party[party] for party in row.among if party in of_party]:
                 core = box.role is Role.CORE and target.role is Role.CORE
@@ -98,45 +99,64 @@ def scene_of(snapshot: Snapshot, verdict: Verdict, boxes_max: int = BOXES_MAX) -
     )
 
 
-def _groups(snapshot: Snapshot, verdict: Verdict) -> dict[_Kind, list[PartyName]]:
+class _Rows:
+    """Which rows of ``waits`` are whose: looked up once for all parties."""
+
+    def __init__(self, waits: WaitColumns) -> None:
+        self._waits = waits
+        self._begins: list[int] = waits.waiter.searchsorted(np.arange(len(waits.names) + 1)).tolist()
+
+    def at(self, party: int) -> range:
+        """The rows of the party at ``party``."""
+        return range(self._begins[party], self._begins[party + 1])
+
+    def of(self, party: PartyName) -> range:
+        """The rows of ``party``."""
+        return self.at(bisect_left(self._waits.names, party))
+
+    def waits_of(self, party: PartyName) -> list[Wait]:
+        """Its waits as values."""
+        return [self._waits.wait(row) for row in self.of(party)]
+
+
+def _groups(snapshot: Snapshot, rows: _Rows, verdict: Verdict) -> dict[_Kind, list[PartyName]]:
     """All parties in order of importance, grouped where they differ only in name."""
     waits = snapshot.waits
     core, behind = frozenset(verdict.core), frozenset(verdict.behind)
     waiting = frozenset(waits.waiter.tolist())
     groups: dict[_Kind, list[PartyName]] = {}
-    for at in _order(waits, verdict):
+    for at in _order(waits, rows, verdict):
         party = waits.names[at]
         role = _role(party, snapshot, core, behind, waiting=at in waiting)
-        said = tuple((int(waits.needs[row]), waits.targets_of(row).tobytes()) for row in _waits_of(waits, at))
+        said = tuple((int(waits.needs[row]), waits.targets_of(row).tobytes()) for row in rows.at(at))
         groups.setdefault((process_of(party), role, said), []).append(party)
     return groups
 
 
 def _box(
-    snapshot: Snapshot, marked: tuple[frozenset[PartyName], frozenset[PartyName]], parties: list[PartyName], role: Role
+    snapshot: Snapshot,
+    rows: _Rows,
+    marked: tuple[frozenset[PartyName], frozenset[PartyName]],
+    parties: list[PartyName],
+    role: Role,
 ) -> Box:
     witness, victims = marked
     parties = sorted(parties, key=lambda party: party not in victims)
     several = f"{parties[0]} +{len(parties) - 1}" if len(parties) > 1 else parties[0]
-    oldest = min(parties, key=lambda party: _since(snapshot.waits, party)) if len(parties) > 1 else parties[0]
+    oldest = min(parties, key=lambda party: _since(snapshot.waits, rows.of(party))) if len(parties) > 1 else parties[0]
     return Box(
         name=several,
         parties=tuple(parties),
         role=role,
         witness=not witness.isdisjoint(parties),
         victim=not victims.isdisjoint(parties),
-        waits=tuple(label_of(row, snapshot.ref.ended) for row in _rows(snapshot.waits, oldest)),
+        waits=tuple(label_of(row, snapshot.ref.ended) for row in rows.waits_of(oldest)),
     )
 
 
-def _since(waits: WaitColumns, party: PartyName) -> float:
-    """When its first wait began; 0: it has none, or it is not known."""
-    rows = _waits_of(waits, bisect_left(waits.names, party))
+def _since(waits: WaitColumns, rows: range) -> float:
+    """When the first of these waits began; 0: there is none, or it is not known."""
     return min((0.0 if math.isnan(since) else since for since in waits.since[rows.start : rows.stop].tolist()), default=0.0)
-
-
-def _rows(waits: WaitColumns, party: PartyName) -> list[Wait]:
-    return [waits.wait(row) for row in _waits_of(waits, bisect_left(waits.names, party))]
 
 
 def label_of(wait: Wait, now: float | None) -> str:
@@ -147,7 +167,7 @@ def label_of(wait: Wait, now: float | None) -> str:
     return f"{since}for {what}{count}"
 
 
-def _order(waits: WaitColumns, verdict: Verdict) -> list[int]:
+def _order(waits: WaitColumns, rows: _Rows, verdict: Verdict) -> list[int]:
     """The parties in order of importance, then breadth first along the waits.
 
     With a core: the witness, the core, those behind it from near to far, and those they wait for; no others. Without one: all,
@@ -158,11 +178,11 @@ def _order(waits: WaitColumns, verdict: Verdict) -> list[int]:
     behind = [place[name] for name in verdict.behind if name in place]
     known = dict.fromkeys((*begins, *_inward(waits, begins, behind), *behind))
     if verdict.core:
-        return list(dict.fromkeys((*known, *_outward(waits, known))))
+        return list(dict.fromkeys((*known, *_outward(waits, rows, known))))
     rest = dict.fromkeys(waits.waiter.tolist())
     if verdict.holds is Holds.FALSE:
         known |= dict.fromkeys((*_first_waiters(waits, begins), *_inward(waits, begins, list(rest))))
-    return list(dict.fromkeys((*known, *_outward(waits, known or rest), *rest, *range(len(waits.names)))))
+    return list(dict.fromkeys((*known, *_outward(waits, rows, known or rest), *rest, *range(len(waits.names)))))
 
 
 def _first_waiters(waits: WaitColumns, begins: Sequence[int]) -> list[int]:
@@ -187,22 +207,17 @@ def _inward(waits: WaitColumns, begins: Sequence[int], behind: Sequence[int]) ->
     return found
 
 
-def _outward(waits: WaitColumns, begins: Iterable[int]) -> list[int]:
+def _outward(waits: WaitColumns, rows: _Rows, begins: Iterable[int]) -> list[int]:
     """The parties in the order in which the waits reach them from ``begins``, as far as a picture can show."""
     found = dict.fromkeys(begins)
     todo = deque(found)
     while todo and len(found) < OUTWARD_PARTIES_MAX:
-        for at in _waits_of(waits, todo.popleft()):
+        for at in rows.at(todo.popleft()):
             for target in waits.targets_of(at).tolist():
                 if target not in found:
                     found[target] = None
                     todo.append(target)
     return list(found)
-
-
-def _waits_of(waits: WaitColumns, party: int) -> range:
-    """The positions of the waits of ``party``."""
-    return range(int(waits.waiter.searchsorted(party)), int(waits.waiter.searchsorted(party, side="right")))
 
 
 def _role(

@@ -240,11 +240,12 @@ def _incidents(snapshot_store: SnapshotStore, metrics: Metrics, log: Log) -> tup
         metrics.incidents_open(predicate, incidents.count(predicate))
 
     def changed(incident: Incident) -> None:
+        closed_before = snapshot_store.find_incident(incident.id) is not None
         snapshot_store.incident(incident)
         count(incident.predicate)
         for watcher in watchers:
             watcher(incident)
-        if not incident.open:
+        if not incident.open and not closed_before:  # what a cure has done is written down after the end
             log.info("incident closed", incident=incident.id, ending=incident.ending)
 
     incidents = Incidents(

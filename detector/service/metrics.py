@@ -144,9 +144,9 @@ class Metrics:
             if assembled.outcome is Outcome.COMPLETE:
                 self._last.set(ref.ended)
 
-    def verified(self, seconds: float, give_up_seconds: float) -> None:
-        """A verification round ended."""
-        self._verification.labels("given_up" if seconds >= give_up_seconds else "answered").observe(seconds)
+    def verified(self, seconds: float, *, given_up: bool) -> None:
+        """A verification round ended; ``given_up``: with somebody who had not answered."""
+        self._verification.labels("given_up" if given_up else "answered").observe(seconds)
 
     def count_members_by(self, count: Callable[[], Mapping[MemberState, int]], unexplained: Callable[[], int]) -> None:
         """How to count the members: it is done when the metrics are read, not each time that one of thousands joins.

@@ -30,6 +30,8 @@ from detector.service.detection.incident.incidents import Incident
 from stilltrue.model import ProcessName, process_of
 
 NAMED_MAX = 5
+_WAITING = {"deadlock": "", "gridlock": ", until a deadline fires"}
+"""The predicates whose parties wait for each other, and for how long if not for ever."""
 _TRIED_AGAIN = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT)
 
 
@@ -170,9 +172,21 @@ def summary(incident: Incident) -> str:
     processes: list[ProcessName] = sorted({process_of(party) for party in incident.core})
     more = f" and {len(processes) - NAMED_MAX} more" if len(processes) > NAMED_MAX else ""
     who = ", ".join(processes[:NAMED_MAX]) + more
+    kind = f"{incident.predicate.capitalize()} {incident.id}"
     if incident.open:
-        return f"{incident.predicate.capitalize()} {incident.id}: {who} wait for each other; stilltrue show {incident.id}"
-    return f"{incident.predicate.capitalize()} {incident.id} of {who} is over: {incident.ending}"
+        return f"{kind}: {_what(incident, who, len(processes))}; stilltrue show {incident.id}"
+    return f"{kind} of {who} is over: {incident.ending}"
+
+
+def _what(incident: Incident, who: str, processes: int) -> str:
+    """What has happened to ``who``."""
+    if incident.predicate not in _WAITING:
+        return f"{who}: {incident.text}"
+    if len(incident.core) == 1:
+        what = f"{who} waits for itself"
+    else:
+        what = f"{'parties of ' if processes == 1 else ''}{who} wait for each other"
+    return what + _WAITING[incident.predicate]
 
 
 def _event(incident: Incident) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from base64 import b64decode
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from click.testing import CliRunner
 
 from detector.analysis.analyze import analyze
 from detector.analysis.engine import Kernel, LocalEngine, WorkerDiedError
+from detector.analysis.findings.drawn import Drawn, drawn
 from detector.analysis.result import Analysis
 from detector.analysis.results import CountsError, Results
 from detector.archive.compact import compact
@@ -57,6 +60,20 @@ def test_the_planted_incidents_and_near_misses_are_those_it_shows(analysed: tupl
         assert 0 <= incident.detection_seconds <= PLAN.period_seconds
         assert truth["formed"] <= (incident.formed or 0) <= incident.opened
         assert incident.closed is not None
+
+
+def test_each_planted_incident_is_drawn_with_its_waits_and_victims(analysed: tuple[Path, Path, Analysis]) -> None:
+    _, out, found = analysed
+    page = (out / "report.html").read_text()
+    pictures = [b64decode(image).decode() for image in re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', page)]
+    assert len(pictures) == len(found.incidents) == PLAN.incidents
+    for incident, picture in zip(reversed(found.incidents), pictures, strict=True):
+        assert all(f">{party}\n" in picture or f"\n{party}\n" in picture for party in incident.parties), "in a box's title"
+        assert "suggested victim" in picture
+        waits = found.waits[incident.id]
+        assert any("has waited" in line or "waits for" in line for line in waits)
+        assert any(line.startswith("aborting") for line in waits)
+        assert f"Who waited for whom: {incident.id}" in page
 
 
 def _begun(snapshot: int) -> float:
@@ -131,6 +148,15 @@ def test_days_that_were_evaluated_are_not_read_again(
         return read(store, file, *more)
 
     monkeypatch.setattr(ArchiveFiles, "read_parts", counted)
+
+    def drawn_aside(*given: Any) -> dict[str, Drawn]:
+        """What the report draws is read each time."""
+        there = len(opened)
+        found = drawn(*given)
+        del opened[there:]
+        return found
+
+    monkeypatch.setattr("detector.analysis.analyze.drawn", drawn_aside)
     said: list[str] = []
     found = analyze(LocalEngine(), open_archive(str(folder)), out, progress=said.append)
     assert {Path(path).parent.name for path in opened} == {changed.name}

@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from detector.analysis.counters import TALLIED, TALLY, Ends, Real, merged, tallied
+from detector.analysis.counters import TALLIED, TALLY, Ends, merged, tallied
+from detector.analysis.findings.risk import risks
+from detector.analysis.groups import Real
 from detector.analysis.tables import totals
 from stilltrue.protocol.report import ResourceTarget
 from tests.synthetic.random_snapshots import EPOCH_SECONDS, Judged, RandomSnapshot, WorldShape, judged, random_snapshots
@@ -165,6 +167,35 @@ def test_every_measure_of_a_few_reports_by_hand() -> None:
     }
     assert clocks == {"a-0": (0.0, 0.0, 0.5), "b-0": (0.0, 1.0, -0.25), "c-0": (2.0, 0.0, 1.75)}
     assert [(row["process"], row["highest"], row["next_number"]) for row in found["orphans"]] == [("a-0", 10, 10)]
+
+
+def _worker(process: str, server: str | None, **served: object) -> dict[str, object]:
+    """What a report says of a worker, its only one, that serves one call and makes its process's first one, number 1."""
+    party = f"{process}/x#1"
+    call = {"number": 1, "servers": {server: 1} if server else {}, "party": party, "doubtful": False}
+    taken = {"party": party, "serving": True, "pool": "w", "number": 1, **served}
+    return {"made": [call], "served": [taken], "pools": [{"name": "w", "size": 1, "queued": 0}]}
+
+
+def test_first_calls_count_at_the_process_that_has_them() -> None:
+    """Two programs deadlock with the first calls they ever make: no server has answered on any channel."""
+    by_a, by_b = ({"process": name, "incarnation": 1} for name in ("a-0", "b-0"))
+    for replica in (None, "a-1"):  # nor does it matter who has answered: b's call is where a-0 says that it is
+        rows = [
+            _literal("a", 1, **_worker("a-0", None, caller=by_b)),
+            _literal("b", 1, **_worker("b-0", replica, caller=by_a)),
+        ]
+        found = totals(tallied(pa.Table.from_pylist(rows, schema=TALLIED), {}), 60.0)
+        edges = [(row["service"], row["callee"], row["samples"]) for row in found["holding"]]
+        assert edges == [("a", "b", 1), ("b", "a", 1)]
+        assert [risk.services for risk in risks(edges, dict.fromkeys("ab", (1, 1.0, 1.0)))] == [("a", "b")]
+
+
+def test_a_first_call_that_nobody_is_known_to_have_counts_nowhere() -> None:
+    others = ({"process": "a-0", "incarnation": 2}, {"process": "c-0", "incarnation": 1}, None)
+    for caller in others:  # of another run, of a process without a report, without a stamp
+        rows = [_literal("a", 1, **_worker("a-0", None)), _literal("b", 1, **_worker("b-0", None, caller=caller))]
+        assert totals(tallied(pa.Table.from_pylist(rows, schema=TALLIED), {}), 60.0)["holding"] == []
 
 
 SEEN = (("a-0", 1, 10), ("b-0", 1, 9), ("b-0", 2, 99), ("gone-0", 1, 99))

@@ -32,6 +32,18 @@ def test_cores_that_share_a_wait_are_one_incident_and_new_waits_a_recurrence() -
     assert (two.id, two.closed, two.recurrence, two.detection_seconds) == ("i-3", None, 2, 0.5)
 
 
+def test_what_was_over_in_between_is_another_incident_though_it_shares_a_wait() -> None:
+    """A cure frees the parties of a core, and some of them deadlock anew with others before their own waits have ended."""
+    definite: Definite = {None: [(number, float(number)) for number in range(1, 11)]}
+    rows = [_seen("i-1", 1, 4, ["w1", "w2"]), _seen("i-2", 6, 7, ["w2", "w3"]), _seen("i-3", 8, 10, ["w3", "w4"])]
+    one, two = past_incidents(rows, definite)
+    assert (one.id, one.last_snapshot, one.closed) == ("i-1", 4, 5.0)
+    assert (two.id, two.first_snapshot, two.closed, two.recurrence) == ("i-2", 6, None, 2)
+    unknown: Definite = {None: [(number, float(number)) for number in range(1, 11) if number != 5]}
+    (whole,) = past_incidents(rows, unknown)
+    assert (whole.id, whole.closed) == ("i-1", None), "an answer that is not known ends nothing"
+
+
 def test_near_misses_at_one_place_are_an_episode_until_a_gap() -> None:
     numbers = (1, 2, 2 + EPISODE_GAP_SNAPSHOTS, 3 + 2 * EPISODE_GAP_SNAPSHOTS)
     finding = {"kind": "near miss", "id": None, "parties": ["b/y", "a/x", "a/z"], "saved_by": "c/w"}

@@ -79,18 +79,28 @@ def test_the_example_for_alertmanager_says_who_and_links_to_the_pages(promtool: 
     assert "SUCCESS" in ran(str(amtool), "check-config", folder / "alertmanager.yaml")
     alert = {"status": "firing", "labels": {}, "annotations": {"description": "This is\nproof."}}
     common = {"summary": "Deadlock: orders, stock\nwill wait", "runbook_url": "https://docs.example/StilltrueDeadlock.md"}
-    data = {"status": "firing", "alerts": [alert], "commonLabels": {}, "commonAnnotations": common}
-    (tmp_path / "alert.json").write_text(json.dumps(data))
+    labels = {"alertname": "StilltrueDeadlock"}
     text = '{{ template "stilltrue.title" . }}|{{ template "stilltrue.text" . }}'
     flags = [
         f"--template.glob={folder / 'stilltrue.tmpl'}",
         f"--template.text={text}",
         f"--template.data={tmp_path / 'alert.json'}",
     ]
-    said = ran(str(amtool), "template", "render", *flags)
+
+    def told(status: str, common: dict[str, str]) -> str:
+        data = {"status": status, "alerts": [alert], "commonLabels": labels, "commonAnnotations": common}
+        (tmp_path / "alert.json").write_text(json.dumps(data))
+        return ran(str(amtool), "template", "render", *flags)
+
+    said = told("firing", common)
     assert said.startswith("Deadlock: orders, stock will wait|This is proof.")
     assert "https://ops.example/stilltrue/incidents" in said
     assert "https://docs.example/StilltrueDeadlock.md" in said
+    over = told("resolved", common)
+    assert over.startswith("Over: StilltrueDeadlock|It was said: Deadlock: orders, stock will wait")
+    assert "https://ops.example/stilltrue/incidents" in over
+    assert "This is proof." not in over, "it is over"
+    assert told("firing", {}).startswith("StilltrueDeadlock|"), "several alerts have no summary in common"
 
 
 def test_the_unit_tests_ask_for_every_alert_both_ways(alerts: list[dict[str, Any]], documents: Documents) -> None:

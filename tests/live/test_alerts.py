@@ -178,7 +178,7 @@ def test_a_deadlock_is_paged_with_its_core_and_resolved_after_the_cure(
     harness.processes["load"].tell({"threads": 6})
     firing = page(pages, "firing")
     assert firing["labels"]["alertname"] == "StilltrueDeadlock"
-    assert firing["annotations"]["summary"] == "Deadlock: billing, orders, stock will wait for each other for ever"
+    assert firing["annotations"]["summary"] == "Deadlock: billing, orders, stock will wait for each other forever"
     assert firing["annotations"]["runbook_url"].endswith("/docs/runbooks/StilltrueDeadlock.md")
 
     assert stat(prometheus, "Deadlock") == "HOLDS"

@@ -6,16 +6,18 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from detector.service.detection.incident.incidents import Incident
 from detector.service.settings import SettingError, Settings
+from detector.service.web.api.api import Api
 from detector.service.web.api.history import kind_of, recurrence, seen_before
 from stilltrue.model import PartyName, SnapshotId
 
 DAY = 86400.0
+ROOM = Path(__file__).parents[2] / "detector" / "service" / "web"
 
 
 async def get(detector: Any, path: str, status: int = 200) -> Any:
@@ -83,6 +85,38 @@ async def test_every_path_is_answered_as_it_is_described(
         assert {(edge["source"], edge["target"]) for edge in graph["edges"] if edge["core"]} == {
             (stuck.core[0], stuck.core[1]), (stuck.core[1], stuck.core[0]),
         }  # fmt: skip
+
+
+def test_every_endpoint_and_parameter_is_described() -> None:
+    api = Api(driver=cast("Any", None), snapshot_store=cast("Any", None), find=cast("Any", None))
+    answered = {f"/api/v1/{name}" for name in api._lists}
+    answered |= {"/".join(("/api/v1", kind, "{id}", *rest)) for kind, *rest in api._ones}
+    answered |= {"/api/v1/events", "/api/v1/incidents/{id}/cure"}  # of the server itself
+    described = json.loads((ROOM / "static" / "openapi.json").read_text())["paths"]
+    assert set(described) == answered
+    assert set(described["/api/v1/incidents/{id}/cure"]) == {"get", "post"}
+    read = set(
+        re.findall(r"""(?:query\.get\(|query\[|(?:_number|_one_of)\(query, )"([a-z]+)""", (ROOM / "api" / "api.py").read_text())
+    )
+    assert {"predicate", "since", "form", "shape", "sort", "outcome"} <= read, "the pattern finds them"
+    told = {one["name"] for methods in described.values() for method in methods.values() for one in method["parameters"]}
+    assert told - {"id", "seen"} == read
+
+
+def test_the_scripts_of_the_pages_ask_the_api_and_their_own_page_alone() -> None:
+    asked = [
+        (script.name, what)
+        for script in (ROOM / "static" / "live.js", ROOM / "static" / "graph.js")
+        for what in re.findall(r"(?:fetch|EventSource)\(([^,)]*)", script.read_text())
+    ]
+    assert sorted(asked) == [
+        ("graph.js", "`${base}/api/v1/${path}`"),
+        ("live.js", "`${document.body.dataset.base}/api/v1/events?seen=${encodeURIComponent(version"),
+        ("live.js", "location.href"),
+        ("live.js", "place.dataset.picture"),
+    ]
+    drawn = re.findall(r"set source = base ~ \"(/[^\"]*)", (ROOM / "templates" / "parts.html.jinja").read_text())
+    assert drawn == ["/api/v1/snapshots/"], "where a picture comes from"
 
 
 async def test_the_examples_of_the_documentation_are_answered(

@@ -14,7 +14,7 @@ import pytest
 
 from detector.ops.logs import Log
 from detector.service.detection.incident.incidents import Incident
-from detector.service.notify import Delivery, NotificationRefusedError, Notifier, notification
+from detector.service.notify import Delivery, NotificationRefusedError, Notifier, notification, summary
 from stilltrue.model import PartyName, SnapshotId
 
 QUICK = Delivery(attempt_seconds_max=2, attempts_max=4, pause_seconds_min=0.001, pause_seconds_max=0.002, queued_max=3)
@@ -99,6 +99,21 @@ def test_an_incident_is_told_with_its_core_and_then_its_end(webhook: Webhook) ->
     assert closed["text"] == "Deadlock a1 of orders-0, stock-0 is over: orders-0/Place#7 went on"
     told.close(5)
     assert told.dropped == 0
+
+
+@pytest.mark.parametrize(
+    ("predicate", "core", "says"),
+    [
+        ("deadlock", ("a/x", "b/y"), "a, b wait for each other"),
+        ("deadlock", ("a/x", "a/y"), "parties of a wait for each other"),
+        ("deadlock", ("a/x",), "a waits for itself"),
+        ("gridlock", ("a/x", "b/y"), "a, b wait for each other, until a deadline fires"),
+        ("orphaned-resource", ("a/x", "b/y"), "a, b: orders-0 waits for stock-0"),
+    ],
+)
+def test_what_has_happened_is_said_of_each_kind(predicate: str, core: tuple[str, ...], says: str) -> None:
+    one = replace(incident(), predicate=predicate, core=tuple(map(PartyName, core)))
+    assert summary(one) == f"{predicate.capitalize()} a1: {says}; stilltrue show a1"
 
 
 def test_every_state_may_be_reported_and_only_news_is_told(webhook: Webhook) -> None:

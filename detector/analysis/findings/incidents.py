@@ -170,26 +170,30 @@ def past_incidents(seen: Iterable[Row], definite: Definite, services: Mapping[st
 
     Notes
     -----
-    Cores that share a wait (same party, incarnation and number) are one incident, under the id of the first. ``recurrence``
-    is the occurrence number for this set of processes.
+    Cores that share a wait (same party, incarnation and number) are one incident, under the id of the first, unless it was
+    over in between: parties that a cure has freed may deadlock anew before their waits have ended. ``recurrence`` is the
+    occurrence number for this set of processes.
     """
     groups: dict[tuple[str | None, str], list[Row]] = {}
     cores = [row for row in seen if row["kind"] == "core"]
     for archive in sorted({row["archive"] for row in cores}, key=str):
         own = _grouped(
-            sorted((row for row in cores if row["archive"] == archive), key=lambda row: (row["first_snapshot"], row["id"]))
+            sorted((row for row in cores if row["archive"] == archive), key=lambda row: (row["first_snapshot"], row["id"])),
+            [snapshot for snapshot, _ in definite.get(archive, [])],
         )
         groups |= {(archive, name): rows for name, rows in own.items()}
     times: dict[tuple[str, ...], int] = {}
     return [_incident(at, rows, definite, times, services or {}) for at, rows in groups.items()]
 
 
-def _grouped(cores: Iterable[Row]) -> dict[str, list[Row]]:
-    """The cores of one archive by the incident that they are of."""
+def _grouped(cores: Iterable[Row], definite: Sequence[int]) -> dict[str, list[Row]]:
+    """The cores of one archive by the incident that they are of; ``definite``: its snapshots with a definite verdict."""
     owner: dict[str, str] = {}
     groups: dict[str, list[Row]] = {}
     for row in cores:
-        known = sorted({owner[key] for key in row["keys"] if key in owner}, key=lambda name: groups[name][0]["first_snapshot"])
+        shared = {owner[key] for key in row["keys"] if key in owner}
+        still = (name for name in shared if not _over(groups[name], row["first_snapshot"], definite))
+        known = sorted(still, key=lambda name: groups[name][0]["first_snapshot"])
         name = known[0] if known else row["id"]
         for other in known[1:]:
             groups[name] += groups.pop(other)
@@ -197,6 +201,12 @@ def _grouped(cores: Iterable[Row]) -> dict[str, list[Row]]:
         groups.setdefault(name, []).append(row)
         owner.update((key, name) for key in row["keys"])
     return groups
+
+
+def _over(rows: Sequence[Row], before: int, definite: Sequence[int]) -> bool:
+    """Whether a definite verdict before the snapshot ``before`` no longer showed any of these cores."""
+    after = bisect_right(definite, max(row["last_snapshot"] for row in rows))
+    return after < len(definite) and definite[after] < before
 
 
 def _incident(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from math import prod
@@ -16,24 +16,33 @@ if TYPE_CHECKING:
     import networkx as nx
 
 CIRCLE_SERVICES_MAX = 5
+RISKS_MAX = 50
 CIRCLES_MAX = 20_000
-RISKS = pa.schema([("services", pa.list_(TEXT)), ("score", REAL), ("full", pa.list_(REAL)), ("samples", WHOLE)])
+RISKS = pa.schema(
+    [("services", pa.list_(TEXT)), ("score", REAL), ("full", pa.list_(REAL)), ("samples", WHOLE), ("change", TEXT)]
+)
+BETTER = 0.1
+"""By what a pool's share of full time is multiplied by the growth that is advised."""
+GROWTH_MAX = 4
+"""No pool is advised to grow beyond so many times its size: then only another call helps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Risk:
-    """A circle of services and how likely all its pools are full at one instant; ``samples``: of its rarest calls."""
+    """A circle of services and how likely all its pools are full at one instant; ``samples``: of its rarest calls.
+
+    ``change`` says what would take the risk away, and what would lessen it.
+    """
 
     services: tuple[str, ...]
     score: float
     full: tuple[float, ...]
     samples: int
+    change: str = ""
 
 
-def risks(
-    edges: Iterable[tuple[str, str, int]], pools: Mapping[str, tuple[int | None, float, float]], most: int = 50
-) -> list[Risk]:
-    """Rank the circles, the likeliest first.
+def risks(edges: Iterable[tuple[str, str, int]], pools: Mapping[str, tuple[int | None, float, float]]) -> list[Risk]:
+    """Rank the circles, the likeliest first, ``RISKS_MAX`` at most.
 
     Parameters
     ----------
@@ -57,8 +66,8 @@ def risks(
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_edges_from((service, callee, {"samples": samples}) for service, callee, samples in between)
     circles = islice(nx.simple_cycles(graph, length_bound=CIRCLE_SERVICES_MAX), CIRCLES_MAX)
-    found = [_risk(_turned(circle), graph, bounded) for circle in circles]
-    return sorted(found, key=lambda risk: (-risk.score, -risk.samples, risk.services))[:most]
+    found = [_risk(_turned(circle), graph, bounded, pools) for circle in circles]
+    return sorted(found, key=lambda risk: (-risk.score, -risk.samples, risk.services))[:RISKS_MAX]
 
 
 def full_probability(size: int, busy_mean: float, full_share: float) -> float:
@@ -86,7 +95,36 @@ def _turned(circle: list[str]) -> tuple[str, ...]:
     return tuple(circle[start:] + circle[:start])
 
 
-def _risk(services: tuple[str, ...], graph: nx.DiGraph[str], bounded: Mapping[str, float]) -> Risk:
+def _risk(
+    services: tuple[str, ...],
+    graph: nx.DiGraph[str],
+    bounded: Mapping[str, float],
+    pools: Mapping[str, tuple[int | None, float, float]],
+) -> Risk:
     full = tuple(bounded[name] for name in services)
-    samples: list[Any] = [graph.edges[pair]["samples"] for pair in pairwise((*services, services[0]))]
-    return Risk(services=services, score=prod(full), full=full, samples=min(samples))
+    calls = list(pairwise((*services, services[0])))
+    samples: list[Any] = [graph.edges[pair]["samples"] for pair in calls]
+    rarest = min(range(len(calls)), key=samples.__getitem__)
+    change = "; or ".join((_without(*calls[rarest]), *_growths(services, pools)))
+    return Risk(services=services, score=prod(full), full=full, samples=samples[rarest], change=change)
+
+
+def _without(service: str, callee: str) -> str:
+    """What opens the circle for good, at its rarest call."""
+    return f"let {service} hold no worker while it calls {callee}, or give {callee} a pool of its own for these calls"
+
+
+def _growths(services: tuple[str, ...], pools: Mapping[str, tuple[int | None, float, float]]) -> Iterator[str]:
+    """The growth of one pool that lessens the risk with the fewest workers, if any does.
+
+    Of a pool that was seen full more often than its load explains, nothing is said: more workers may be as stuck as those.
+    """
+    found = []
+    for name in services:
+        size, busy, full = pools[name]
+        now = erlang_b(size, min(busy, size)) if size else 0.0
+        if size and full <= now:
+            fits = (more for more in range(size + 1, GROWTH_MAX * size + 1) if erlang_b(more, min(busy, size)) <= BETTER * now)
+            found += [(more - size, name, more, size) for more in islice(fits, 1)]
+    for _, name, more, size in sorted(found)[:1]:
+        yield f"give {name} {more} workers ({size} now): its pool is then full a tenth as often at this load"

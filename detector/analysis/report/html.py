@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -51,12 +52,26 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """An SVG document that opens under a title. It stands apart, as an image: names within one do not meet another's."""
+
+    title: str
+    svg: str
+    shown: bool = False
+
+    @property
+    def source(self) -> str:
+        """The image's address: itself."""
+        return f"data:image/svg+xml;base64,{b64encode(self.svg.encode()).decode()}"
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the page; its ``parts`` are tables, and HTML of our own (plots)."""
+    """A part of the page; its ``parts`` are tables, pictures, and HTML of our own (plots)."""
 
     title: str
     lead: str
-    parts: Sequence[Table | Markup]
+    parts: Sequence[Table | Picture | Markup]
 
 
 def page(title: str, lead: str, tiles: Sequence[Tile], sections: Sequence[Section]) -> str:

@@ -112,7 +112,7 @@ def histogram(values: Sequence[float], names: tuple[str, str], unit: str) -> Mar
 def service_map(edges: Sequence[tuple[str, str, float]], hot: Sequence[frozenset[str]]) -> Markup:
     """Services on a circle with an arrow from each waiter to its target, thicker for more; red within each set of ``hot``."""
     if not edges:
-        return _empty("no party waited for another")
+        return _empty("no service was seen holding a worker that way")
     burnt = frozenset[str]().union(*hot)
     names = sorted({name for edge in edges for name in edge[:2]})
     size, radius = 640, 225

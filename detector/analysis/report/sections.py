@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
+from types import MappingProxyType
 
 from markupsafe import Markup
 
+from detector.analysis.findings.drawn import Drawn
 from detector.analysis.findings.incidents import PastIncident
-from detector.analysis.report.html import Code, Folded, Section, Table, Tile, moment, page, paragraph
+from detector.analysis.report.html import Code, Folded, Picture, Section, Table, Tile, moment, page, paragraph
 from detector.analysis.report.plots import AMBER, BLUE, GREY, RED, bars, histogram, service_map, spans, time_bars
+from detector.analysis.report.trends import trends
 from detector.analysis.result import Analysis
 from detector.archive.rows.local_state_rows import Row
 from detector.core.times import duration, write_time
@@ -19,13 +22,14 @@ ROWS_MAX = 15
 EPISODES_MAX = 40
 MAP_EDGES_MAX = 60
 BAR_SHARE_MIN = 0.003
+NO_PICTURES: Mapping[str, Drawn] = MappingProxyType({})
 
 
-def report_page(analysis: Analysis) -> str:
-    """The report as one HTML page."""
+def report_page(analysis: Analysis, pictures: Mapping[str, Drawn] = NO_PICTURES) -> str:
+    """The report as one HTML page; ``pictures`` by incident."""
     days = f"{write_time(round(analysis.begun))} to {write_time(round(analysis.ended))}"
     lead = f"{days}, a snapshot every {round(analysis.period_seconds, 2):g} s"
-    return page(f"{analysis.location}", lead, _tiles(analysis), list(_sections(analysis)))
+    return page(f"{analysis.location}", lead, _tiles(analysis), list(_sections(analysis, pictures)))
 
 
 def _tiles(found: Analysis) -> list[Tile]:
@@ -42,13 +46,15 @@ def _tiles(found: Analysis) -> list[Tile]:
     ]
 
 
-def _sections(found: Analysis) -> Iterable[Section]:
+def _sections(found: Analysis, pictures: Mapping[str, Drawn]) -> Iterable[Section]:
     yield Section(
         "Incidents over time",
         "A deadlock that was seen, from the beginning of its last wait until it was gone."
         + _part(EPISODES_MAX, len(found.incidents), "incidents", "the newest are listed"),
-        _incidents(found),
+        [*_incidents(found), *_pictures(found, pictures)],
     )
+    if found.incidents or found.near_misses:
+        yield Section("Trends", "Whether it gets better or worse.", trends(found))
     if found.incidents:
         yield Section("Deadlocked services", "In how many incidents each service had a process.", [_deadlocked(found)])
     yield Section(
@@ -142,6 +148,14 @@ def _incidents(found: Analysis) -> list[Table | Markup]:
     return [spans(rows, min([found.begun, *(row[1] for row in rows)]), found.ended, "processes"), listed]
 
 
+def _pictures(found: Analysis, pictures: Mapping[str, Drawn]) -> Iterable[Picture]:
+    """The newest first, and only that one open."""
+    known = [each for each in reversed(found.incidents) if each.id in pictures]
+    for each in known:
+        title = f"Who waited for whom: {each.id}, {', '.join(each.processes)}, in snapshot {each.last_snapshot}"
+        yield Picture(title, pictures[each.id].svg, shown=each is known[0])
+
+
 def _lasted(incident: PastIncident, end: float) -> list[str]:
     lasted = duration((incident.closed or end) - (incident.formed or incident.opened))
     return [lasted] if incident.closed else [lasted, "still there"]
@@ -173,13 +187,14 @@ def _risk(found: Analysis) -> list[Table | Markup]:
     seen = [each for each in shown if each.score >= BAR_SHARE_MIN * shown[0].score]
     chart = bars([(" > ".join(each.services), each.score, f"{each.score:.2g}") for each in seen], ("circle", "score"), AMBER)
     listed = Table(
-        ["circle", "score", "full, each", "samples"],
+        ["circle", "score", "full, each", "samples", "what to change"],
         [
             [
                 " > ".join((*each.services, each.services[0])),
                 f"{each.score:.2g}",
                 ", ".join(f"{share:.1%}" for share in each.full),
                 str(each.samples),
+                each.change,
             ]
             for each in shown
         ],

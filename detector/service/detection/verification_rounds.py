@@ -40,12 +40,11 @@ class Rounds:
         self._patience = patience or Patience()
         self._roster = roster
         self._clock = clock
-        self._give_up_seconds = settings.look_give_up_seconds
         self._metrics = metrics
         self._verifier = Verifier(
             give_up_seconds=settings.look_give_up_seconds, again_seconds_min=settings.look_again_seconds_min
         )
-        self._waiting: dict[SnapshotId, asyncio.Future[Assembled]] = {}
+        self._waiting: dict[SnapshotId, asyncio.Future[Verified]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._untold: deque[Step] = deque()
         self._telling: asyncio.Task[None] | None = None
@@ -85,15 +84,15 @@ class Rounds:
         snapshot = assembled.snapshot.ref.id
         if snapshot is None:
             return assembled
-        future: asyncio.Future[Assembled] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Verified] = asyncio.get_running_loop().create_future()
         self._waiting[snapshot] = future
         if _weight(assembled.snapshot) >= APART_MIN:
             self._large.add(snapshot)
         begun = time.monotonic()
         self._step(lambda now: self._verifier.suspected(assembled, suspicion, now))
         verified = await future
-        self._metrics.verified(time.monotonic() - begun, self._give_up_seconds)
-        return verified
+        self._metrics.verified(time.monotonic() - begun, given_up=verified.given_up)
+        return verified.assembled
 
     async def _suspicion(self, snapshot: Snapshot, *, leaning: bool) -> Suspicion:
         if _weight(snapshot) < APART_MIN:
@@ -130,10 +129,10 @@ class Rounds:
             match effect:
                 case AskLook() as ask:
                     self._ask(ask)
-                case Verified(assembled=assembled):
+                case Verified(assembled=assembled) as verified:
                     if assembled.snapshot.ref.id is not None:
                         self._large.discard(assembled.snapshot.ref.id)
-                        self._waiting.pop(assembled.snapshot.ref.id).set_result(assembled)
+                        self._waiting.pop(assembled.snapshot.ref.id).set_result(verified)
 
     def _fail(self, error: Exception) -> None:
         self._large.clear()

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator
+from difflib import get_close_matches
 from typing import Any
 
 import grpc
@@ -15,7 +16,7 @@ from detector.service.answers import agent_to_wire, incident_to_wire, plan_to_wi
 from detector.service.cure.cures import CureRefusedError, Cures, Refusal
 from detector.service.detection.current_verdicts import Key, TooManyWatchersError
 from detector.service.detection.driver import Driver
-from detector.service.detection.incident.standing_waits import now_waiting
+from detector.service.detection.incident.standing_waits import now_told
 from detector.service.detection.stacks import StacksRequests
 from detector.service.grpc_api.archive_service import ArchiveService
 from detector.service.grpc_api.roles import Role, Roles
@@ -154,7 +155,7 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         )
         now = self._driver.current.all()
         return pb.ListIncidentsResponse(
-            incidents=[incident_to_wire(each, self._driver.lost_of(each), now_waiting(each, now)) for each in incidents]
+            incidents=[incident_to_wire(each, self._driver.lost_of(each), now_told(each, now)) for each in incidents]
         )
 
     async def GetSnapshot(self, request: pb.GetSnapshotRequest, context: Context) -> pb.GetSnapshotResponse:  # noqa: N802
@@ -214,7 +215,8 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
 
     async def _check(self, predicate: str, scope: str, context: Context) -> None:
         if predicate not in self._predicates:
-            text = f"no predicate {predicate!r}; there are {', '.join(self._predicates)}"
+            near = "".join(f", did you mean {one}?" for one in get_close_matches(predicate, self._predicates, n=1))
+            text = f"no predicate {predicate!r}{near}; there are {', '.join(self._predicates)}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         if scope and scope not in self._scopes:
             text = f"no scope {scope!r}; there are {', '.join(self._scopes)} (define one with serve --scope NAME=LABEL=VALUE)"

@@ -161,7 +161,7 @@ def _kind(name: str) -> str:
 def describe_client(names: frozenset[str], token: str, address: str) -> str:
     """A client as the audit log names it: by its certificate, by its token's checksum, and by its address."""
     shown = sorted(names) + ([f"token {hashlib.sha256(token.encode()).hexdigest()[:12]}"] if token else [])
-    return f"{', '.join(shown) or 'anybody'} from {address}"
+    return f"{', '.join(shown) or 'an anonymous client'} from {address}"
 
 
 def roles_for(method: str) -> frozenset[Role]:

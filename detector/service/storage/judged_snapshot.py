@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 
 from detector.core.protocol.assembler import Assembled
@@ -35,6 +36,11 @@ class JudgedSnapshot:
             if isinstance(self._document, Snapshot):
                 self._document = self._documents.pack(self._document)
             return self._document
+
+    def prepare(self) -> None:
+        """Make the document, so that it is there when the store is locked; what cannot be packed is refused there."""
+        with contextlib.suppress(ValueError, OverflowError):
+            self.document()
 
     def answer(self) -> pb.GetSnapshotResponse:
         """The answer to a request for this snapshot."""

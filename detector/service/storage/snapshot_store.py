@@ -195,16 +195,22 @@ class SnapshotStore:
             return await asyncio.to_thread(recent.answer)
         return await asyncio.to_thread(self._attempt, lambda database: database.snapshot(wanted))
 
-    async def incidents(self, limit: int, open_ones: list[Incident], *, open_only: bool) -> list[Incident]:
-        """The newest first; ``open_ones``: as they are now. What is shown would survive a kill, while the disk works."""
+    async def incidents(
+        self, limit: int, open_ones: list[Incident], *, open_only: bool, opened_min: float = 0.0
+    ) -> list[Incident]:
+        """The newest first; ``open_ones``: as they are now. What is shown would survive a kill, while the disk works.
+
+        ``opened_min``: only those that were opened then or later.
+        """
         if self._unwritten and not self._failing:
             await asyncio.to_thread(self._wait_until_written)
         found = {} if open_only else dict(self._closed)
         if not open_only and limit > len(found):
-            older = await asyncio.to_thread(self._attempt, lambda database: database.incidents(limit)) or []
+            older = await asyncio.to_thread(self._attempt, lambda database: database.incidents(limit, opened_min)) or []
             found = {incident.id: incident for incident in older} | found
         found |= {incident.id: incident for incident in open_ones}
-        return sorted(found.values(), key=lambda incident: (-incident.opened, incident.id))[:limit]
+        since = [incident for incident in found.values() if incident.opened >= opened_min]
+        return sorted(since, key=lambda incident: (-incident.opened, incident.id))[:limit]
 
     def _wait_until_written(self) -> None:
         waiting = dict(self._unwritten)
@@ -214,6 +220,19 @@ class SnapshotStore:
         """Until ``written``, or the disk fails, or too long."""
         with self._written:
             self._written.wait_for(lambda: self._failing or written(), WRITTEN_SECONDS_MAX)
+
+    async def known_incident(self, id: str, open_ones: list[Incident]) -> Incident | None:
+        """The incident ``id``, open or ended, as :meth:`incidents` has it."""
+        if self._unwritten and not self._failing:
+            await asyncio.to_thread(self._wait_until_written)
+        found = next((each for each in open_ones if each.id == id), None) or self.find_incident(id)
+        return found or await asyncio.to_thread(self._attempt, lambda database: database.incident(id))
+
+    async def kept_between(self, first: int, last: int) -> list[int]:
+        """The ids of the snapshots from ``first`` to ``last`` that are kept whole, in order, those being written as well."""
+        newest = {number for number, one in list(self._recent.items()) if one.on_disk or not one.done}
+        older = await asyncio.to_thread(self._attempt, lambda database: database.kept_between(first, last))
+        return sorted({number for number in newest if first <= number <= last}.union(older or ()))
 
     # -- writing (its own thread) --------------------------------------------------------------------------------------
 
@@ -227,6 +246,7 @@ class SnapshotStore:
             if self._unwritten or self._members or self._lost or self._wanted_below > self._reserved:
                 self._attempt(self._write_urgent, writes=True)
             if isinstance(work, JudgedSnapshot):
+                work.prepare()
                 written = self._attempt(partial(self._write_snapshot, work), writes=True)
                 if written is None:
                     self._write_later([work])

@@ -317,14 +317,24 @@ class Database:
         rows = self._db.execute("SELECT body FROM members ORDER BY name")
         return [_known_fields(MemberRecord, json.loads(body)) for (body,) in rows]
 
-    def incidents(self, limit: int, *, open_only: bool = False) -> list[Incident]:
-        """The newest first."""
-        where = "closed IS NULL" if open_only else "1"
+    def kept_between(self, first: int, last: int) -> list[int]:
+        """The ids from ``first`` to ``last`` whose documents are still there."""
+        rows = self._db.execute("SELECT id FROM documents WHERE id BETWEEN ? AND ? ORDER BY id", (first, last))
+        return [number for (number,) in rows]
+
+    def incidents(self, limit: int, opened_min: float = 0.0, *, open_only: bool = False) -> list[Incident]:
+        """The newest first, of those that were opened at ``opened_min`` or later."""
+        where = "opened >= ? AND closed IS NULL" if open_only else "opened >= ?"
         rows = self._db.execute(
             f"SELECT body FROM incidents WHERE {where} ORDER BY opened DESC, id LIMIT ?",
-            (limit,),
+            (opened_min, limit),
         )
         return [_incident(json.loads(body)) for (body,) in rows]
+
+    def incident(self, id: str) -> Incident | None:
+        """The one with this id."""
+        row = self._db.execute("SELECT body FROM incidents WHERE id = ?", (id,)).fetchone()
+        return None if row is None else _incident(json.loads(row[0]))
 
 
 def _incident(raw: dict[str, Any]) -> Incident:

@@ -5,17 +5,20 @@ Rules:
 1. The cookie is a random number; the token stays here. Its role is looked up on each request, so that a token that is revoked
    ends its sessions. They end with the detector, too.
 2. At most ``SESSIONS_MAX`` sessions; the oldest makes room.
-3. Scripts cannot read the cookie, and other sites' requests do not carry it.
+3. Scripts cannot read the cookie. Of other sites' requests only links that a person follows carry it (those in alerts), which
+   change nothing.
+4. Who followed a link gets there after the login; of what is asked for only a path of our own is believed.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from aiohttp import web
 
@@ -24,6 +27,7 @@ from detector.ops.http import Answer
 COOKIE = "stilltrue-session"
 BODY_BYTES_MAX = 8192
 SESSIONS_MAX = 1000
+_OWN = re.compile(r"/[A-Za-z0-9][A-Za-z0-9_./?=&%+-]{0,500}")
 
 
 class Login:
@@ -62,7 +66,8 @@ class Login:
         self._sessions[session] = token
         while len(self._sessions) > SESSIONS_MAX:
             self._sessions.popitem(last=False)
-        return self._sent_to(self._path, f"{COOKIE}={session}; Path={self._path}; HttpOnly; SameSite=Strict{self._secure}")
+        cookie = f"{COOKIE}={session}; Path={self._path}; HttpOnly; SameSite=Lax{self._secure}"
+        return self._sent_to(self._path + wanted(request)[1:], cookie)
 
     def logout(self, request: web.BaseRequest) -> Answer:
         """End the session."""
@@ -72,14 +77,24 @@ class Login:
     def refuse(self, request: web.BaseRequest) -> Answer:
         """A browser is sent to the form; whoever else is told what to show."""
         if "text/html" in request.headers.get("Accept", ""):
-            return self._sent_to(f"{self._path}login")
-        text = "show a bearer token of a reader or operator (--roles-file), or log in at /login\n"
+            asked = request.rel_url.raw_path_qs
+            asked = asked.removeprefix(self._path[:-1]) if f"{asked}/".startswith(self._path) else asked
+            return self._sent_to(f"{self._path}login" + (f"?next={quote(asked, safe='/')}" if _OWN.fullmatch(asked) else ""))
+        user = self._user_of(request)
+        refused = f"{user} is not a reader or operator (--roles-file): " if user else ""
+        text = f"{refused}show a bearer token of a reader or operator (--roles-file), or log in at {self._path}login\n"
         return Answer(status=HTTPStatus.UNAUTHORIZED, body=text, headers={"WWW-Authenticate": "Bearer"})
 
     @staticmethod
     def _sent_to(where: str, cookie: str = "") -> Answer:
         headers = {"Location": where} | ({"Set-Cookie": cookie} if cookie else {})
         return Answer(status=HTTPStatus.SEE_OTHER, body="", headers=headers)
+
+
+def wanted(request: web.BaseRequest) -> str:
+    """Where a login leads (rule 4): a path below the pages' own."""
+    path = request.rel_url.query.get("next", "")
+    return path if _OWN.fullmatch(path) else "/"
 
 
 def bearer_of(request: web.BaseRequest) -> str:

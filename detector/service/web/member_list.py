@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 from detector.service.web.api.members import ORDERS
 
-PER_PAGE = 200
+PER_PAGE = 100
 SEARCH_MAX = 200
 STATES = ("live", "missing", "lost")
 USUAL_ORDER = "lost first"

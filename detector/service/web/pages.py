@@ -25,7 +25,7 @@ from detector.service.web.static_files import digest, static_answer, static_file
 _HTML = "text/html; charset=utf-8"
 _SHOWN_MAX = 20
 _OPEN_SHOWN_MAX = 3
-_MEMBERS_SHOWN_MAX = 100
+_MEMBERS_SHOWN_MAX = 20
 _LISTED_MAX = 1000
 _SNAPSHOTS_SHOWN_MAX = 100
 _SHARED_SECONDS = 1.0
@@ -111,9 +111,9 @@ class Pages:
         """What a browser gets instead of a page that does not exist, or exists no more."""
         return replace(self.html("missing", "No such page - Stilltrue"), status=HTTPStatus.NOT_FOUND)
 
-    def login(self, *, refused: bool) -> Answer:
-        """The form for a token; ``refused``: after one that is not a reader's."""
-        answer = self.html("login", "Log in - Stilltrue", refused=refused)
+    def login(self, *, refused: bool, wanted: str = "/") -> Answer:
+        """The form for a token, and then for the page ``wanted``; ``refused``: after a token that is not a reader's."""
+        answer = self.html("login", "Log in - Stilltrue", refused=refused, wanted=wanted)
         return replace(answer, status=HTTPStatus.UNAUTHORIZED) if refused else answer
 
     async def _overview(self) -> Answer:

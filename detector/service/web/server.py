@@ -24,7 +24,7 @@ from detector.service.web.api.api import Api, FindSnapshot
 from detector.service.web.api.live import LiveVersions
 from detector.service.web.api.version import StateVersion
 from detector.service.web.cure import CurePages
-from detector.service.web.login import Login, bearer_of
+from detector.service.web.login import Login, bearer_of, wanted
 from detector.service.web.pages import Pages
 from detector.service.web.proxy_user import ProxyUser
 from stilltrue.v1 import detector_pb2 as pb
@@ -114,7 +114,9 @@ class Web:
         roles = frozenset[Role]() if self._roles is None else self._roles.of(frozenset(), token, user)
         names = frozenset({f"user {user}"}) if user else frozenset[str]()
         who = describe_client(names, token, request.remote or "an unknown address")
-        refused = answer.status >= HTTPStatus.BAD_REQUEST or answer.headers.get("Location", "").endswith("/login")
+        refused = answer.status >= HTTPStatus.BAD_REQUEST or answer.headers.get("Location", "").partition("?")[0].endswith(
+            "/login"
+        )
         outcome = "refused" if refused and path != "/logout" else "accepted"
         self._access_log.note(request.method, who, roles, outcome, path=path, status=int(answer.status))
 
@@ -156,8 +158,8 @@ class Web:
         if path == "/logout":
             return login.logout(request)
         if request.method != "POST":
-            return self._pages.login(refused=False)
-        return await login.submit(request) or self._pages.login(refused=True)
+            return self._pages.login(refused=False, wanted=wanted(request))
+        return await login.submit(request) or self._pages.login(refused=True, wanted=wanted(request))
 
 
 def _login(roles: Roles | None, users: ProxyUser, base_path: str, external_url: str) -> Login | None:

@@ -7,11 +7,10 @@ import time
 
 from markupsafe import Markup
 
-from detector.core.times import duration, read_time, seconds_of, write_time
+from detector.core.times import age_in, duration, read_time, write_time
 from detector.ops.text import printable
 
 _CLOCK = re.compile(r"(?<=as of )((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)\b")
-_WAITED = re.compile(r"(\S+ has waited )((?:\d+(?:\.\d+)? (?:ms|s|min|h|d) ?)+?)( for .*)", re.DOTALL)
 
 
 def shown(value: object) -> object:
@@ -46,11 +45,11 @@ def between(begun: str, ended: str) -> str:
 
 def counting(sentence: str, at: str | None) -> Markup | str:
     """A sentence about a wait as of ``at``, whose age goes on counting in the browser."""
-    told = _WAITED.fullmatch(sentence) if at is not None else None
+    told = age_in(sentence)
     if told is None or at is None:
         return sentence
-    begun = read_time(at) - seconds_of(told[2])
-    return Markup('{}<span data-since="{}">{}</span>{}').format(told[1], begun, told[2], told[3])
+    before, waited, after = told
+    return Markup('{}<span data-since="{}">{}</span>{}').format(before, read_time(at) - waited, duration(waited), after)
 
 
 def timed(sentence: str, about: str | None) -> Markup | str:

@@ -71,7 +71,7 @@ async def test_a_true_of_a_young_membership_says_so_and_raises_no_alert(
         a.call(late, "/s/Work")
         await detector.join(late)
         verdict = await detector.ask("termination")
-        assert (verdict.holds, "open again: late joined" in verdict.witness.text) == (FALSE, True)
+        assert (verdict.holds, "it held for 1 member (snapshot 1) before late joined" in verdict.witness.text) == (FALSE, True)
 
 
 async def test_a_true_of_an_old_membership_is_firm(start_detector: Any, process: Any, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ async def test_a_false_says_whom_it_does_not_speak_for(start_detector: Any, proc
     ("sight", "why"),
     [
         (agent_pb2.Sight(channels=1, calls=1, channels_unseen=2), "2 channels made before the agent, or without it"),
-        (agent_pb2.Sight(servers_unseen=1), "1 servers made before the agent, or without it"),
+        (agent_pb2.Sight(servers_unseen=1), "1 server made before the agent, or without it"),
         (agent_pb2.Sight(), "no server, channel or call is recorded"),
         (agent_pb2.Sight(servers=1, blind=["a server of another library"]), "a server of another library"),
     ],

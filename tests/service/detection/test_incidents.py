@@ -6,12 +6,16 @@ import time
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from detector.core.protocol.assembler import Assembled, Outcome
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns
 from detector.predicates.deadlock import Deadlock
 from detector.predicates.gridlock import Gridlock
 from detector.service.detection.incident.incidents import Incident, Incidents
+from detector.service.detection.incident.standing_waits import now_told, now_waiting
+from detector.service.web.api.evidence import evidence_of
 from stilltrue.model import (
     CallNumber,
     PartyName,
@@ -191,6 +195,38 @@ def test_each_of_two_cores_tells_its_own_waits_and_who_is_behind_it() -> None:
     assert first.waits == ("a/1 has waited 600 ms for b/1", "b/1 has waited 300 ms for a/1")
     assert second.waits == ("x has waited 1.1 s for y", "y has waited 1.1 s for x")
     assert second.text == "2 parties wait for each other: x, y"
+
+
+def test_the_waits_of_each_of_several_open_incidents_grow_older() -> None:
+    story = Story()
+    other = (wait("x", "y/thread (main)"), wait("y/thread (main)", "x"))
+    story.sees(*CYCLE, *other)
+    for _ in range(3):
+        verdict = story.sees(*CYCLE, *other)
+    first, second = sorted(story.open, key=lambda incident: incident.core)
+    assert verdict.snapshot.ended == pytest.approx(4.1)
+    assert now_waiting(first, [verdict]) == ("a/1 has waited 3.6 s for b/1", "b/1 has waited 3.3 s for a/1"), "the witness"
+    grown = ("x has waited 4.1 s for y/thread (main)", "y/thread (main) has waited 4.1 s for x")
+    assert now_waiting(second, [verdict]) == grown, "as old as they are now, and not as when they were first told"
+    assert evidence_of(second, [verdict])["at"] == "1970-01-01T00:00:04.1Z"
+
+
+def test_an_open_incident_goes_on_saying_whom_to_abort() -> None:
+    """As it did when it was first seen, for ``stilltrue incidents`` and ``show``."""
+    story = Story()
+    verdict = story.sees(*CYCLE)
+    (incident,) = story.open
+    assert incident.waits[2:] == ("aborting 1 party would free all 2 (the fewest possible): b/1",)
+    behind = wait("c", "a/1")
+    verdict = story.sees(*CYCLE, behind)
+    told = now_told(story.open[0], [verdict])
+    assert told == (*now_waiting(story.open[0], [verdict]), "aborting 1 party would free all 3 (the fewest possible): b/1")
+    other = (wait("x", "y"), wait("y", "x"))
+    verdict = story.sees(*CYCLE, behind, *other)
+    for incident in story.open:
+        (victim,) = {*verdict.victims} & {*incident.core}
+        assert now_told(incident, [verdict])[-1] == f"suggested victims: {victim}"
+        assert not any(line.startswith("aborting") for line in now_told(incident, [verdict])), "it would free this one alone"
 
 
 def test_the_id_does_not_depend_on_the_order() -> None:

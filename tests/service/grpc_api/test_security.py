@@ -16,6 +16,7 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from yarl import URL
 
 from detector.service.grpc_api.roles import Role, SecurityError, read_grants, roles_for
 from detector.service.settings import SettingError, Settings
@@ -235,7 +236,9 @@ async def test_a_browser_logs_in_once_and_a_revoked_token_ends_its_session(
         assert (await browser.post("/ops/members", data={"token": "open sesame"})).status == 405
         assert logged_in(await browser.post("/ops/login", data={"token": "open sesame"}), "/ops/")
         (cookie,) = list(jar)
-        assert (cookie["httponly"], cookie["samesite"], cookie["path"]) == (True, "Strict", "/ops/")
+        assert (cookie["httponly"], cookie["samesite"], cookie["path"]) == (True, "Lax", "/ops/"), (
+            "a link in an alert carries it"
+        )
         assert "sesame" not in cookie.value
         assert logged_in(await browser.get("/ops/members"), "/ops/members")
         granted = roles.read_text()
@@ -249,6 +252,29 @@ async def test_a_browser_logs_in_once_and_a_revoked_token_ends_its_session(
                 await asyncio.sleep(0.1)
         await browser.get("/ops/logout")
         assert (await browser.get("/ops/members")).url.path == "/ops/login"
+
+
+async def test_a_login_leads_where_the_link_led_and_nowhere_else(
+    start_detector: Any, tmp_path: Path, mutual: dict[str, Any]
+) -> None:
+    token = {"token": "open sesame"}
+    async with (
+        start_detector(tmp_path / "data", **mutual, base_path="/ops") as detector,
+        aiohttp.ClientSession(detector.web, cookie_jar=aiohttp.DummyCookieJar()) as browser,
+    ):
+        for path in ("/ops/members?search=a%26b&state=lost", "/members?search=a%26b&state=lost"):  # a proxy may cut it off
+            async with browser.get(path, headers={"Accept": "text/html"}) as asked:
+                assert asked.url.path == "/ops/login"
+                (form,) = re.findall(r'action="([^"]+)"', await asked.text())
+            async with browser.post(URL(form, encoded=True), data={"token": "wrong"}, allow_redirects=False) as refused:
+                assert f'action="{form}"' in await refused.text(), "it is not forgotten"
+            async with browser.post(URL(form, encoded=True), data=token, allow_redirects=False) as answer:
+                assert answer.headers["Location"] == "/ops/members?search=a%26b&state=lost"
+        for elsewhere in ("//evil.example", "/\\evil.example", "https://evil.example", "/a\r\nSet-Cookie: x=y", "javascript:1"):
+            async with browser.post("/ops/login", params={"next": elsewhere}, data=token, allow_redirects=False) as answer:
+                assert answer.headers["Location"] == "/ops/"
+        async with browser.get("/ops/members") as answer:
+            assert "log in at /ops/login" in await answer.text()
 
 
 async def test_a_bearer_token_has_its_role_and_nobody_has_none(

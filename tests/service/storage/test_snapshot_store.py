@@ -455,3 +455,27 @@ async def test_a_snapshot_is_listed_once_it_would_survive_a_kill(tmp_path: Path,
     with sqlite3.connect(tmp_path / "stilltrue.sqlite3") as there:
         assert there.execute("SELECT id FROM snapshots").fetchall() == [(1,)]
     await asyncio.to_thread(store.close, 10)
+
+
+async def test_one_incident_and_its_snapshots_are_found_without_reading_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = snapshot_store(tmp_path)
+    for number in range(1, 9):
+        first.finished(*taken(number), pinned=False)
+    old = incident("i-old", opened=1.0, closed=2.0, last_snapshot=SnapshotId(3))
+    newer = [incident(f"i-{at}", opened=100.0 + at, closed=200.0 + at) for at in range(20)]
+    for one in (old, *newer):
+        first.incident(one)
+    first.close(5)
+    second = snapshot_store(tmp_path)
+    assert [one.id for one in await second.incidents(100, [], open_only=False, opened_min=119.0)] == ["i-19"]
+    second._closed.clear()  # as if more had ended since than are remembered
+    monkeypatch.setattr(Database, "incidents", lambda *_, **__: pytest.fail("every incident is read"))
+    assert await second.known_incident("i-old", []) == old
+    assert await second.known_incident("i-none", []) is None
+    assert await second.known_incident("i-now", [incident("i-now")]) == incident("i-now")
+    assert await second.kept_between(2, 5) == [2, 3, 4, 5]
+    second.finished(*taken(9), pinned=False)
+    assert await second.kept_between(8, 10) == [8, 9], "also the one that is being written"
+    await asyncio.to_thread(second.close, 5)

@@ -62,3 +62,57 @@ async def test_axe_finds_nothing_on_any_page(
                     name = f"{path.strip('/').replace('/', '-') or 'overview'}-{width}-{'dark' if dark else 'light'}.png"
                     await page.picture(Path(folder) / name)
     assert found == {}
+
+
+REACHABLE = """[...document.querySelectorAll('a[href], button, input, select, summary, [tabindex="0"]')]
+  .filter((one) => one.checkVisibility())"""
+NAMED = "((one) => `${one.tagName} ${one.id || one.textContent.trim().slice(0, 40) || one.getAttribute('aria-label')}`)"
+FOCUSED = f"""(() => {{ const one = document.activeElement; const style = getComputedStyle(one);
+  return [{NAMED}(one), style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) > 0]; }})()"""
+
+
+async def press(page: Page, key: str, code: int, text: str = "") -> None:
+    whole = {"key": key, "code": key, "windowsVirtualKeyCode": code}
+    await page.command("Input.dispatchKeyEvent", type="keyDown", text=text, **whole)
+    await page.command("Input.dispatchKeyEvent", type="keyUp", **whole)
+
+
+async def test_with_the_keyboard_one_reaches_everything_and_sees_where_one_is(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page
+) -> None:
+    async with start_detector(tmp_path, allow_cure=True, lease_seconds=600.0) as detector:
+        for path in await world(detector, process, deadlock):
+            await page.look_at(f"{detector.web}{path}")
+            if path.startswith(("/incidents/", "/snapshots/")) and not path.endswith("/cure"):
+                await page.until("!!window.stilltrueGraph")
+            there = await page.run(f"{REACHABLE}.map({NAMED})")
+            found = []
+            for _ in there:
+                await press(page, "Tab", 9)
+                found.append(await page.run(FOCUSED))
+            assert [name for name, _ in found] == there, path
+            assert [name for name, outlined in found if not outlined] == [], path
+
+
+async def test_an_incident_is_ended_with_the_keyboard_alone(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page
+) -> None:
+    async with start_detector(tmp_path, allow_cure=True, lease_seconds=600.0) as detector:
+        a, b = process("orders-1", service="orders"), process("stock-1", service="stock")
+        stuck = deadlock(a, b)
+        a.cures = b.cures = stuck.cure
+        await detector.join(a, b)
+        while not (found := await detector.incidents()):
+            await detector.ask()
+
+        async def goes_to(text: str) -> None:
+            while text not in await page.run("document.activeElement.textContent.trim() + document.activeElement.tagName"):
+                await press(page, "Tab", 9)
+            await press(page, "Enter", 13, "\r")
+
+        await page.look_at(f"{detector.web}/incidents/{found[0].id}")
+        await goes_to("Abort it ...A")
+        await page.until("document.readyState === 'complete' && location.pathname.endsWith('/cure')")
+        await goes_to("Abort 1 callBUTTON")
+        await page.until("document.body?.textContent.includes('is over')")
+        assert len(a.asked_to_cure + b.asked_to_cure) == 1

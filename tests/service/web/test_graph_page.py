@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.service.browser import Page
+from tests.service.browser import PATIENCE_SECONDS, Page
 
 HOSTILE = "<img src=x onerror=alert(1)>\u202e" + "n" * 3000
 PANEL = "document.querySelector('#graph .panel').textContent"
@@ -55,6 +55,27 @@ async def test_a_person_finds_who_waits_for_what(
         assert await page.run("!!document.querySelector('#graph canvas')"), "the drawing outlives the update"
         assert errors_of(page) == []
         assert {urlsplit(url).netloc for url in page.requests} == {urlsplit(detector.web).netloc}
+
+
+async def test_the_picture_is_saved_as_png(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page
+) -> None:
+    a, b = process("orders-1", service="orders"), process("stock-1", service="stock")
+    deadlock(a, b)
+    async with start_detector(tmp_path / "data") as detector:
+        await detector.join(a, b)
+        number = (await detector.ask()).snapshot.id
+        await page.command("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+        await page.look_at(f"{detector.web}/snapshots/{number}")
+        await page.until("window.stilltrueGraph && stilltrueGraph.nodes().length > 0")
+        await page.run(click("PNG"))
+        saved = tmp_path / f"stilltrue-{number}.png"
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not saved.exists():
+                await asyncio.sleep(0.05)
+        head = saved.read_bytes()[:24]
+        assert head.startswith(b"\x89PNG"), "a picture, and nothing that the browser refuses"
+        assert int.from_bytes(head[16:20]) > 200, "as wide as what is drawn"
 
 
 @pytest.mark.parametrize(("width", "dark"), [(390, True), (1280, False)])

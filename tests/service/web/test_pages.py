@@ -240,6 +240,21 @@ async def test_members_are_searched_and_come_in_pages(start_detector: Any, proce
         assert "<script>" not in body
 
 
+async def test_the_overview_of_many_members_searches_all_of_them(
+    start_detector: Any, process: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(pages, "_MEMBERS_SHOWN_MAX", 2)
+    async with start_detector(tmp_path) as detector:
+        await detector.join(process("a"), process("b"))
+        _, _, body = await detector.fetch("/")
+        assert ("id=filter" in body, "role=search" in body) == (True, False), "all of them are on the page"
+        await detector.join(process("c"))
+        _, _, body = await detector.fetch("/")
+        assert ("id=filter" in body, "role=search" in body) == (False, True), "the page would only filter those that it shows"
+        assert re.findall(r"data-label=process>(\w+)<", body) == ["a", "b"]
+        assert "and 1 more" in body
+
+
 def test_times_of_day_within_a_sentence_are_the_browsers() -> None:
     about = "2023-11-14T22:13:20Z"
     text = timed("<b> as of 22:13:19; since 11:00:00, not as of 00:05:00", about)

@@ -10,7 +10,7 @@ Rules:
 4. Until the members that a scope expects have joined, so is one about everybody's state (termination, quiescence, tokens).
 5. So is one about deadlocks while an incident is open whose processes did not report.
 6. A TRUE that speaks for all, of members of which one has joined less than a lease ago, says so; it opens no incident and is no
-   alert. Where one joins after such a TRUE, the next answers say that the question is open again.
+   alert. Where one joins after such a TRUE, the next answers say so.
 """
 
 from __future__ import annotations
@@ -126,8 +126,8 @@ class Membership:
             new = [] if before is None else [m for m in members if m.name not in before.members and m.joined_at > before.at]
             if before is not None and new and verdict.holds is not Holds.TRUE:
                 verdict = with_words(
-                    verdict, f"open again: {_few([m.name for m in new])} joined after it was true of "
-                    f"{counted(len(before.members), 'member')} (snapshot {before.snapshot})",
+                    verdict, f"it held for {counted(len(before.members), 'member')} (snapshot {before.snapshot}) before "
+                    f"{_few([m.name for m in new])} joined",
                 )  # fmt: skip
             return Qualified(verdict, firm=True)
         self._true[at] = _Said(frozenset(view.processes), begun, verdict.snapshot.id)

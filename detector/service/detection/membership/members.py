@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from detector.core.counting import counted
 from detector.core.look.verification import AskLook
 from detector.service.detection.membership.shares import Shares
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
@@ -168,8 +169,8 @@ class Member:
         sight = self.sight
         if sight is None:
             return ()
-        counted = ((sight.servers_unseen, "servers"), (sight.channels_unseen, "channels"))
-        made_before = tuple(f"{count} {what} made before the agent, or without it" for count, what in counted if count)
+        unseen = ((sight.servers_unseen, "server"), (sight.channels_unseen, "channel"))
+        made_before = tuple(f"{counted(count, what)} made before the agent, or without it" for count, what in unseen if count)
         silent = not (sight.servers or sight.channels or sight.calls or made_before)
         nothing = ("no server, channel or call is recorded",) if silent and not self.busy() else ()
         return (*made_before, *nothing, *sight.blind)
@@ -333,6 +334,6 @@ def unknowns(report: Report) -> Iterable[str]:
             yield f"the size of pool {pool.name} is unknown"
     outside = sum(served.caller is None for served in report.served)
     if outside:
-        yield f"{outside} calls served come from outside"
+        yield f"serves {counted(outside, 'call')} from outside"
     if report.lost:
-        yield f"{report.lost} records dropped by the agent's bounds"
+        yield f"{counted(report.lost, 'record')} dropped by the agent's bounds"

@@ -31,7 +31,7 @@ from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.web.api.changes import changes_between
 from detector.service.web.api.evidence import evidence_of
 from detector.service.web.api.headline import headline, level_of
-from detector.service.web.api.history import kind_of, recurrence, seen_before
+from detector.service.web.api.history import kind_of, recurrence, seen_before, week_before
 from detector.service.web.api.members import ORDERS, searched
 from detector.service.web.api.pictures import FORMS, Pictures
 from stilltrue.model import Verdict, process_of
@@ -141,11 +141,10 @@ class Api:
         return _page(found, query, "incidents", self._written)
 
     async def _incident(self, id: str, _query: Query) -> Any:
-        found = await self._all_incidents(_KNOWN_MAX)
-        incident = next((each for each in found if each.id == id), None)
+        incident = await self._known_incident(id)
         if incident is None:
             return None
-        before = seen_before(incident, found)
+        before = seen_before(incident, await self._all_incidents(_KNOWN_MAX, opened_min=week_before(incident)))
         return {
             **self._written(incident),
             "kind": list(kind_of(incident)),
@@ -165,12 +164,10 @@ class Api:
 
     async def _incident_snapshots(self, id: str, _query: Query) -> Any:
         """The ids of its snapshots that are kept whole, oldest first."""
-        incident = next((each for each in await self._all_incidents(_KNOWN_MAX) if each.id == id), None)
+        incident = await self._known_incident(id)
         if incident is None:
             return None
-        summaries = await self._snapshot_store.summaries(LIMIT_MAX)
-        first, last = incident.first_snapshot, incident.last_snapshot
-        return {"snapshots": sorted(one.ref.id for one in summaries if one.kept and first <= one.ref.id <= last)}
+        return {"snapshots": await self._snapshot_store.kept_between(incident.first_snapshot, incident.last_snapshot)}
 
     async def _members(self, query: Query) -> Any:
         state = _one_of(query, "state", ("", *(each.value for each in MemberState)))
@@ -241,8 +238,14 @@ class Api:
             await asyncio.sleep(JUDGED_STEP_SECONDS)
         return answer
 
-    async def _all_incidents(self, limit: int = LIMIT_MAX, *, open_only: bool = False) -> list[Incident]:
-        return await self._snapshot_store.incidents(limit, self._driver.incidents.open_ones(), open_only=open_only)
+    async def _known_incident(self, id: str) -> Incident | None:
+        return await self._snapshot_store.known_incident(id, self._driver.incidents.open_ones())
+
+    async def _all_incidents(
+        self, limit: int = LIMIT_MAX, *, open_only: bool = False, opened_min: float = 0.0
+    ) -> list[Incident]:
+        open_ones = self._driver.incidents.open_ones()
+        return await self._snapshot_store.incidents(limit, open_ones, open_only=open_only, opened_min=opened_min)
 
     def _written(self, incident: Incident) -> dict[str, Any]:
         return written_incident(incident_to_wire(incident, self._driver.lost_of(incident)))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from detector.core.document.reader import parse_document
 from stilltrue.model import Verdict
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
@@ -75,5 +75,6 @@ def _deadlocked(answers: dict[str, Verdict]) -> set[str]:
 
 
 def _processes(answer: pb.GetSnapshotResponse) -> set[str]:
-    _, snapshot = parse_document(answer.document_json, file=f"snapshot {answer.summary.ref.id}")
-    return {*snapshot.processes, *snapshot.missing}
+    """Read without the waits, which are most of a document."""
+    document = json.loads(answer.document_json)
+    return {*document.get("processes", ()), *document.get("missing", ())}

@@ -18,10 +18,11 @@ def evidence_of(incident: Incident, verdicts: Collection[Verdict]) -> dict[str, 
         return {"current": False, "at": None, "waits": list(incident.waits), "victims": [], "places": [], "assumptions": []}
     stuck = {*incident.core, *incident.behind}
     ended = verdict.snapshot.ended
+    waits = now_waiting(incident, (verdict,))
     return {
         "current": True,
-        "at": None if ended is None else write_time(ended),
-        "waits": list(now_waiting(incident, (verdict,)) or incident.waits),
+        "at": None if ended is None or not waits else write_time(ended),
+        "waits": list(waits or incident.waits),
         "victims": [victim for victim in verdict.victims if victim in stuck],
         "places": [
             {"party": one.party, "stack": list(one.stack), "trace": one.trace}

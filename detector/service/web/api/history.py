@@ -38,6 +38,11 @@ def seen_before(incident: Incident, known: Iterable[Incident]) -> list[Incident]
     return sorted(alike, key=lambda each: (-_begun(each), each.id))
 
 
+def week_before(incident: Incident) -> float:
+    """No incident that counts as seen before it was opened earlier than this."""
+    return _begun(incident) - WEEK_SECONDS
+
+
 def recurrence(before: list[Incident]) -> str:
     """``"third time within a week"``; empty for the first."""
     if not before:

@@ -5,7 +5,7 @@
 (() => {
   const section = document.querySelector("#graph");
   if (!section) return;
-  if (!window.cytoscape) { drawPicture(section.querySelector(".picture")).catch(() => {}); return; }
+  const library = document.currentScript.dataset.library;
   const { base, trace } = document.body.dataset;
   const ROLES = ["core", "behind", "missing", "waiting", "free"];
   const SAID = { core: "deadlocked", behind: "waits behind the deadlock", missing: "did not report", waiting: "waits", free: "can go on" };
@@ -396,7 +396,18 @@
   document.addEventListener("stilltrue:fresh", () => { findSnapshots().catch(() => {}); });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (view) view.style(style()); });
 
+  // The page is painted first: reading the library takes the browser longer than all else. A tab in the background paints nothing.
+  const painted = () => new Promise((done) => { requestAnimationFrame(() => setTimeout(done)); setTimeout(done, 300); });
+  const loaded = (source) => new Promise((done) => {
+    const script = make("script", "", { src: source });
+    script.onload = script.onerror = done;
+    document.head.append(script);
+  });
+
   (async () => {
+    await painted();
+    await loaded(library);
+    if (!window.cytoscape) { await drawPicture(section.querySelector(".picture")).catch(() => {}); return; }
     await findSnapshots().catch(() => {});
     if (!graph) await load(section.dataset.snapshot);
   })();

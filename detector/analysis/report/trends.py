@@ -1,0 +1,56 @@
+"""Whether it gets better or worse: incidents and near misses by the hour or day, and both halves of the time side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from markupsafe import Markup
+
+from detector.analysis.report.html import paragraph
+from detector.analysis.report.plots import AMBER, RED, time_bars
+from detector.analysis.result import Analysis
+from detector.core.counting import counted
+from detector.core.times import duration
+
+HOUR_SECONDS, DAY_SECONDS = 3600.0, 86_400.0
+HOURS_MAX = 96
+"""From so many hours on, the bars are days."""
+Span = tuple[float, float]
+
+
+def trends(found: Analysis) -> list[Markup]:
+    """A chart, and a sentence with what was seen in each half."""
+    by_hours = found.ended - found.begun <= HOURS_MAX * HOUR_SECONDS
+    step, name = (HOUR_SECONDS, "an hour") if by_hours else (DAY_SECONDS, "a day")
+    incidents = [each.opened for each in found.incidents]
+    near_misses = [float(row["first"]) for row in found.near_misses]
+    first, last = (int(at // step) for at in (found.begun, found.ended))
+    layers = [
+        (kind, colour, _counts(at, step, first, last))
+        for kind, colour, at in (("incidents", RED, incidents), ("near misses", AMBER, near_misses))
+    ]
+    chart = time_bars([step * at for at in range(first, last + 1)], layers, step, f"incidents and near misses {name}")
+    stood = [(each.formed or each.opened, each.closed or found.ended) for each in found.incidents]
+    middle = (found.begun + found.ended) / 2
+    halves = []
+    for later, begin, end in ((False, found.begun, middle), (True, middle, found.ended)):
+        opened, near = (sum((each >= middle) is later for each in at) for at in (incidents, near_misses))
+        stuck = duration(covered(stood, begin, end))
+        halves.append(f"{counted(opened, 'incident')}, {counted(near, 'near miss', 'near misses')}, a deadlock for {stuck}")
+    return [chart, paragraph(f"In the earlier half: {halves[0]}. In the later half: {halves[1]}.")]
+
+
+def _counts(at: Iterable[float], step: float, first: int, last: int) -> Sequence[float]:
+    counts = [0.0] * (last - first + 1)
+    for each in at:
+        counts[min(max(int(each // step), first), last) - first] += 1
+    return counts
+
+
+def covered(spans: Iterable[Span], begin: float, end: float) -> float:
+    """For how many seconds between ``begin`` and ``end`` at least one of the spans stands."""
+    seconds, reached = 0.0, begin
+    for start, stop in sorted(spans):
+        seconds += max(0.0, min(stop, end) - max(start, reached))
+        reached = max(reached, min(stop, end))
+    return seconds
