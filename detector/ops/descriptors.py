@@ -12,10 +12,10 @@ FEW = 1024
 """Below it, a fleet of ordinary size has no room."""
 
 
-def raise_limit(log: Log, wanted: int = WANTED) -> int:
-    """Raise this process's limit to ``wanted``, or as far as it may: the limit."""
+def raise_limit(log: Log) -> int:
+    """Raise this process's limit to what is wanted, or as far as it may: the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    limit = WANTED if hard == resource.RLIM_INFINITY else min(WANTED, hard)
     if soft != resource.RLIM_INFINITY and soft < limit:
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))

@@ -76,11 +76,11 @@ def _all_set(bits: bytearray, places: list[int]) -> bool:
 class CallerAttribution:
     """The inbound calls in progress, by what an outbound call may say of them."""
 
-    def __init__(self, traces_max: int = TRACES_MAX) -> None:
+    def __init__(self) -> None:
         self._by_party: dict[str, InboundCall] = {}
         self._by_trace: dict[bytes, list[InboundCall]] = {}
-        self._borne = TraceFilter(traces_max)
-        self._answered = TraceFilter(traces_max)
+        self._borne = TraceFilter()
+        self._answered = TraceFilter()
 
     def __len__(self) -> int:
         return len(self._by_party)

@@ -87,13 +87,6 @@ def diagram(events: Sequence[Event], *, snapshot: SnapshotId | None = None, titl
     )
 
 
-def in_transit(events: Sequence[Event], snapshot: SnapshotId) -> tuple[int, ...]:
-    """The numbers of the messages that are in transit in ``snapshot``'s cut, in the order in which they were sent."""
-    cuts = {e.process: at for at, e in enumerate(events) if e.kind is Kind.CUT and e.snapshot == snapshot}
-    crossing = (one for one in _arrows(events) if not one.sent.marker and _crosses(one, cuts))
-    return tuple(one.sent.message for one in crossing if one.sent.message is not None)
-
-
 def _first_cut(events: Iterable[Event]) -> SnapshotId | None:
     return next((one.snapshot for one in events if one.kind is Kind.CUT), None)
 

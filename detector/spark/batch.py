@@ -36,8 +36,6 @@ UNITS_PER_CORE = 4
 REPORTS_PER_PARTITION = 200_000
 FINDING_COLUMNS = ("archive", "snapshot", "begun", "ended", "predicate", "holds", "findings")
 
-Worker = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
 
 def spark_schema(schema: pa.Schema) -> StructType:
     """The same columns in Spark's words."""

@@ -14,12 +14,10 @@ import pytest
 from detector.assembly.columnar import assembled_as_columns
 from detector.assembly.judging import assembled
 from detector.assembly.records import Header, Member, report_record
-from detector.core.protocol import assembler
 from detector.core.protocol.assembler import Assembled
 from detector.core.waits import columnar
 from detector.core.waits.plain_waits import PlainWaits, plain_waits
 from detector.core.waits.report_columns import ReportColumns
-from detector.core.waits.resolved import Resolved, resolved
 from detector.simulator import run
 from detector.simulator.plans import recipes
 from stilltrue.model import Activity, CallNumber, PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber
@@ -39,6 +37,7 @@ from stilltrue.protocol.wire.report import report_from_wire, report_to_wire
 from stilltrue.v1 import agent_pb2 as pb
 from stilltrue.v1 import snapshot_pb2
 from tests.bench.fleet.bodies import Fleet
+from tests.core.worlds import remembered
 from tests.synthetic.random_snapshots import WorldShape, random_snapshots
 
 BEGUN, ENDED = 1_800_000_000.0, 1_800_000_001.0
@@ -89,15 +88,7 @@ class Compared:
 @pytest.mark.parametrize("name", sorted(recipes.RECIPES))
 def test_worlds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Snapshots of the simulator's worlds, and mixtures of their reports, which no run would show together."""
-    taken: list[tuple[Mapping[ProcessName, Report], Sequence[ProcessId]]] = []
-
-    def remember(
-        reports: Mapping[ProcessName, Report], missing: Sequence[ProcessId], before: Resolved | None = None
-    ) -> Resolved:
-        taken.append((reports, missing))
-        return resolved(reports, missing, before)
-
-    monkeypatch.setattr(assembler, "resolved", remember)
+    taken = remembered(monkeypatch)
     for seed in range(2):
         run.play(name, seed, processes=9)
     monkeypatch.undo()
@@ -227,7 +218,7 @@ def _fleet(random: Random) -> dict[ProcessName, Report]:
     return reports
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.longer) for seed in range(1, 4))])
 def test_every_rule_of_what_is_plain(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     compared = Compared(monkeypatch)
     for number in range(120):

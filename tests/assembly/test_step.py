@@ -82,6 +82,7 @@ def _ended(records: list[bytes], shuffle: Random | None = None) -> tuple[Step, l
     raise AssertionError("no result")
 
 
+@pytest.mark.longer
 def test_the_order_of_the_records_and_their_doubles_change_nothing() -> None:
     rounds = 0
     for number, made in enumerate(MADE):
@@ -93,6 +94,7 @@ def test_the_order_of_the_records_and_their_doubles_change_nothing() -> None:
     assert rounds > 2
 
 
+@pytest.mark.longer
 def test_what_is_remembered_of_snapshots_before_changes_no_result() -> None:
     """Each world as three snapshots: unchanged, with one process's state another, and unchanged again."""
     for number, made in enumerate(MADE):
@@ -130,6 +132,7 @@ def test_without_a_header_or_a_report_that_it_names_there_is_nothing_yet() -> No
         assert step(records[:-1]) is None
 
 
+@pytest.mark.longer
 def test_what_never_comes_is_missing_and_makes_no_false() -> None:
     without = 0
     for made in MADE:

@@ -168,12 +168,14 @@ async def ghosts(target: Target) -> None:
     await forever(*[ghost] * 10)
 
 
-async def _lies(target: Target, name: str, said: Callable[[snapshot_pb2.Report], Iterable[snapshot_pb2.Report]]) -> None:
-    """An agent that answers each mark with what ``said`` makes of a plain report."""
+async def _lies(
+    target: Target, name: str, said: Callable[[snapshot_pb2.Report], Iterable[snapshot_pb2.Report]], *, looks: bool = False
+) -> None:
+    """An agent that answers each mark with what ``said`` makes of a plain report, and no request to look."""
     async with target.channel() as channel:
         call = agent_pb2_grpc.AgentServiceStub(channel).Connect()  # type: ignore[no-untyped-call]
         process = snapshot_pb2.ProcessId(service="flood", instance=name, incarnation=time.time_ns())
-        await call.write(agent_pb2.ConnectRequest(hello=agent_pb2.Hello(process=process)))
+        await call.write(agent_pb2.ConnectRequest(hello=agent_pb2.Hello(process=process, looks=looks)))
         after = 0
         while (answer := await call.read()) is not grpc.aio.EOF:
             if answer.WhichOneof("message") == "mark":
@@ -223,6 +225,19 @@ async def reports_that_contradict(target: Target) -> None:
         return [report]
 
     await forever(*[partial(_lies, target, f"liar-{number}", lie) for number in range(5)])
+
+
+@flood
+async def looks_that_are_not_answered(target: Target) -> None:
+    """Other parties of it are stuck in each report, and it never looks at them."""
+
+    def stuck(report: snapshot_pb2.Report) -> Iterable[snapshot_pb2.Report]:
+        for number in (2 * report.snapshot, 2 * report.snapshot + 1):
+            other = snapshot_pb2.Target(party=f"mute/{number ^ 1}")
+            report.waits.add(waiter=f"mute/{number}", number=number, among=[other], needs=1)
+        return [report]
+
+    await forever(partial(_lies, target, "mute", stuck, looks=True))
 
 
 @flood

@@ -57,6 +57,7 @@ WORKERS = 4
 AGENT = str(Path(stilltrue.__file__).parent)
 FUNCTIONS_SYNC_MAX = 33
 FUNCTIONS_AIO_MAX = 50
+COUNTED_ROUNDS = 3
 Call = Callable[[bytes], Any]
 
 
@@ -323,9 +324,12 @@ def test_the_table_tells_what_is_added_and_how_many_times_ours() -> None:
 
 
 def test_a_call_runs_few_functions_of_the_agent() -> None:
-    """The count does not depend on the load; what a change adds to the path of every call shows here."""
-    assert 0 < functions_sync() <= FUNCTIONS_SYNC_MAX
-    assert 0 < asyncio.run(functions_aio()) <= FUNCTIONS_AIO_MAX
+    """The count does not depend on the load; what a change adds to the path of every call shows here.
+
+    The fewest of some rounds: in one of them the agent of another test may come to its end.
+    """
+    assert 0 < min(functions_sync() for _ in range(COUNTED_ROUNDS)) <= FUNCTIONS_SYNC_MAX
+    assert 0 < min(asyncio.run(functions_aio()) for _ in range(COUNTED_ROUNDS)) <= FUNCTIONS_AIO_MAX
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pytest
 from tests.bench.fleet.bodies import Fleet
 from tests.bench.fleet.measure import measured
 from tests.bench.fleet.plot import fitted, plot
+from tests.bench.fleet.restart import returned
 
 
 @pytest.mark.not_in_ci
@@ -27,3 +28,12 @@ def test_the_plot_shows_each_fleet_and_the_fit() -> None:
     drawn = ET.fromstring(plot(rows))
     assert len(list(drawn.iter("{http://www.w3.org/2000/svg}circle"))) == len(rows)
     assert "20 ms and 0.50 ms a member" in "".join(drawn.itertext())
+
+
+@pytest.mark.not_in_ci
+@pytest.mark.longer
+async def test_a_small_fleet_comes_back_to_a_detector_that_was_killed() -> None:
+    found = await returned(members=4, down=0.2)
+    assert len(found.back) == found.members
+    assert (found.refused, found.most >= 1) == (0, True)
+    assert 0 <= found.back[0] <= found.back[-1] <= found.whole

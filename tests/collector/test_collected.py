@@ -123,6 +123,11 @@ async def in_doubt(detector: Detector) -> None:
 SCENES: tuple[Scene, ...] = (
     deadlocked, idle_then_busy, somebody_silent, one_blind, one_too_old, contradicted, in_doubt,
 )  # fmt: skip
+QUICK = (deadlocked, somebody_silent)
+
+
+def _as_parameter(scene: Scene) -> Any:
+    return pytest.param(scene, id=scene.__name__, marks=() if scene in QUICK else pytest.mark.longer)
 
 
 async def rows(detector: Detector) -> list[Any]:
@@ -152,7 +157,7 @@ async def incidents(detector: Detector) -> list[Any]:
     return [(each.predicate, list(each.core), each.HasField("closed"), list(map(_timeless, each.waits))) for each in found]
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
+@pytest.mark.parametrize("scene", list(map(_as_parameter, SCENES)))
 async def test_every_row_is_one_detectors(scene: Scene, kafka: KafkaInMemory, tmp_path: Path) -> None:
     async with detecting(tmp_path / "one", **LEASE) as detector:
         await scene(detector)

@@ -63,6 +63,7 @@ async def assembling(cluster: Cluster) -> AsyncIterator[None]:
 
 
 @pytest.mark.slow
+@pytest.mark.longer
 @pytest.mark.parametrize("scene", [deadlocked, idle_then_busy], ids=lambda scene: scene.__name__)
 async def test_every_row_is_one_detectors(scene: Scene, tmp_path: Path) -> None:
     async with detecting(tmp_path / "one", **LEASE) as detector:

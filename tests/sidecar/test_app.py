@@ -133,7 +133,14 @@ def test_what_cannot_be_is_said_in_one_line(flags: tuple[str, ...], says: str) -
 def test_checking_a_sidecar_that_is_not_there_fails() -> None:
     done = run("--check", "--admin-port", "1")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("stilltrue: not ready: ")
+    assert done.stderr.startswith("stilltrue: not ready: no sidecar answers at 127.0.0.1:1: ")
+
+
+async def test_checking_says_why_a_sidecar_is_not_ready(start_sidecar: Any) -> None:
+    async with start_sidecar("127.0.0.1:1") as (_, listening):
+        done = await asyncio.to_thread(run, "--check", "--admin-port", str(listening.admin.port))
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("stilltrue: not ready: the program at 127.0.0.1:1 does not accept connections")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from detector.simulator.diagram import Event, Kind, diagram, in_transit
+from detector.simulator.diagram import Event, Kind, diagram
 from stilltrue.model import ProcessName, SnapshotId
 
 P, Q = ProcessName("p"), ProcessName("q <1>")
@@ -45,17 +45,16 @@ def classes(svg: str) -> list[str]:
     return [name for name in found if name != "lane"]
 
 
-def test_only_messages_sent_before_the_sources_cut_and_not_received_before_the_targets_are_in_transit() -> None:
-    assert in_transit(RUN, ONE) == (2, 3)
-    assert in_transit(RUN, SnapshotId(2)) == ()
-
-
 def test_the_picture_shows_lanes_messages_markers_and_the_cut() -> None:
     svg = diagram(RUN, snapshot=ONE, title="a < b")
     drawn = classes(svg)[:-4]  # the legend comes last
     assert drawn == ["message", "transit", "transit", "marker", "message", "cut"]
     texts = [one.text for one in ET.fromstring(svg).iter() if one.tag.endswith("text")]
     assert {"a < b", "p", "q <1>", "crosses & arrives", "thinks", "cut 1"} <= set(texts)
+
+
+def test_nothing_is_in_transit_in_a_snapshot_that_made_no_cut() -> None:
+    assert "transit" not in classes(diagram(RUN, snapshot=SnapshotId(2)))[:-4]
 
 
 def test_without_a_cut_nothing_is_in_transit_and_there_is_no_line() -> None:

@@ -160,11 +160,25 @@ def lock_waits(reports: DataFrame, period_seconds: float) -> DataFrame:
 
 
 def holding_calls(reports: DataFrame) -> DataFrame:
-    """Calls made by a party that occupies a worker meanwhile, by service: ``service`` holds and waits for ``callee``."""
+    """Calls made by a party that occupies a worker meanwhile, by service: ``service`` holds and waits for ``callee``.
+
+    The callee is the process that has the call by its own report; where none has, each that has answered on the channel.
+    """
     serving = F.filter("served", lambda call: call["serving"] & (call["pool"] != ""))
-    made = reports.select("service", "made", F.transform(serving, lambda call: call["party"]).alias("busy"))
-    held = made.select("service", F.explode(F.filter("made", _held)).alias("call"))
-    servers = held.select("service", F.explode(F.map_keys("call.servers")).alias("process"))
+    made = reports.select(*KEY, "service", "made", F.transform(serving, lambda call: call["party"]).alias("busy"))
+    held = made.select(*KEY, "service", F.explode(F.filter("made", _held)).alias("call")).select(
+        *KEY, "service", F.col("call.number").alias("number"), F.map_keys("call.servers").alias("answered")
+    )
+    having = reports.select("snapshot", F.col("process").alias("server"), F.explode("served").alias("call")).select(
+        "snapshot",
+        "server",
+        F.col("call.caller.process").alias("process"),
+        F.col("call.caller.incarnation").alias("incarnation"),
+        F.col("call.number").alias("number"),
+    )
+    known = held.join(having, [*KEY, "number"], "left")
+    callees = F.when(F.col("server").isNotNull(), F.array("server")).otherwise(F.col("answered"))
+    servers = known.select("service", F.explode(callees).alias("process"))
     services = reports.select("process", F.col("service").alias("callee")).distinct()
     counted = servers.groupBy("service", "process").agg(F.count("*").alias("samples"))
     return (

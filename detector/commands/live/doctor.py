@@ -23,7 +23,7 @@ CURES = (
         "call stilltrue.instrument() before anything else, or wrap its channels and servers",
     ),
     ("size of pool", "give the server a pool whose size is known: grpc.server(agent.pool(executor), ...)"),
-    ("come from outside", "callers without an agent can free or hold its parties: give them an agent, or a sidecar"),
+    ("from outside", "callers without an agent can free or hold its parties: give them an agent, or a sidecar"),
     ("dropped by the agent's bounds", "raise the agent's bounds (docs/agent.md), or find why so many calls are in doubt"),
 )
 LOST = "ended or cut off without a goodbye: restore its connection, restart it, or wait for --forget-seconds"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
+from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
 import click
@@ -14,6 +14,7 @@ import click
 from detector.commands.shared.run import CommandError
 from detector.ops.address import Address, AddressError, parse_address
 from detector.ops.logs import configure
+from detector.ops.text import printable
 from detector.service.settings import LOG_FORMATS
 from detector.sidecar.app import CannotListenError, Listening, serve
 from detector.sidecar.routing import Upstreams, upstream_of
@@ -23,6 +24,7 @@ from stilltrue.settings import SettingRefusedError
 
 EVERY_AUTHORITY = "authority-routing"
 CHECK_SECONDS_MAX = 2.0
+_REASON_BYTES_MAX = 1_000
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _AGENT_FILES = ("tls_ca_file", "tls_cert_file", "tls_key_file", "token_file", "stamp_key_file")
 
@@ -181,13 +183,16 @@ def _agent(given: dict[str, Any]) -> dict[str, object]:
 
 def _check(settings: SidecarSettings) -> None:
     admin = settings.admin
-    host = "127.0.0.1" if admin.host == "0.0.0.0" else admin.host
+    address = Address(host="127.0.0.1" if admin.host == "0.0.0.0" else admin.host, port=admin.port)
     try:
-        with urlopen(f"http://{Address(host=host, port=admin.port)}/readyz", timeout=CHECK_SECONDS_MAX):
+        with urlopen(f"http://{address}/readyz", timeout=CHECK_SECONDS_MAX):
             return
+    except HTTPError as error:
+        reason = error.read(_REASON_BYTES_MAX).decode(errors="replace").strip() or str(error)
     except (URLError, OSError) as error:
-        click.echo(f"stilltrue: not ready: {error}", err=True)
-        raise click.exceptions.Exit(1) from None
+        reason = f"no sidecar answers at {address}: {getattr(error, 'reason', error)}"
+    click.echo(f"stilltrue: not ready: {printable(reason)}", err=True)
+    raise click.exceptions.Exit(1)
 
 
 def _started(listening: Listening) -> None:

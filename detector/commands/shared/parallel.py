@@ -181,11 +181,9 @@ class FileResult:
     error: DocumentError | None
 
 
-def evaluate_files(
-    question: Question, evaluator: OfflineEvaluator, files: Sequence[str], *, cores: int | None = None
-) -> Iterator[FileResult]:
+def evaluate_files(question: Question, evaluator: OfflineEvaluator, files: Sequence[str]) -> Iterator[FileResult]:
     """Evaluate files of one document each, in order; parameters as for :func:`evaluate_chunks`."""
-    cores = min(cores or _cores(), len(files))
+    cores = min(_cores(), len(files))
     if cores == 1 or sum(map(size_of, files)) < CHUNKS_ALONE_MAX * CHUNK_CHARACTERS_MIN:
         yield from (evaluate_file(evaluator, file) for file in files)
         return

@@ -39,10 +39,7 @@ class ErrorCode(IntEnum):
     """Why a stream or a connection ends."""
 
     NO_ERROR = 0x0
-    PROTOCOL_ERROR = 0x1
-    REFUSED_STREAM = 0x7
     CANCEL = 0x8
-    COMPRESSION_ERROR = 0x9
 
 
 class BrokenFrameError(Exception):

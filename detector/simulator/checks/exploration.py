@@ -130,7 +130,6 @@ def _follow(visit: _Visit, seen: set[int], todo: list[tuple[Action, ...]], found
 def _small(
     name: str,
     *,
-    asks: int = 1,
     pool: int = 1,
     roots: dict[str, Call],
     methods: dict[str, Call | None],
@@ -151,13 +150,13 @@ def _small(
         instances={ProcessName(f"{service}-0"): service for service in methods},
         roots=tuple((ProcessName(f"{service}-0"), (call,)) for service, call in roots.items()),
         tokens={ProcessName(f"{service}-0"): int(service == token) for service in methods} if token else {},
-        asks=asks,
-        pending_max=asks,
+        asks=1,
+        pending_max=1,
         depth=depth,
     )
 
 
-def _alone(name: str, bodies: dict[str, tuple[tuple[Op, ...], ...]], *, asks: int = 1) -> Plan:
+def _alone(name: str, bodies: dict[str, tuple[tuple[Op, ...], ...]]) -> Plan:
     """Processes that serve no calls, each with its tasks."""
     names = {process: ProcessName(f"{process}-0") for process in bodies}
     return Plan(
@@ -166,8 +165,8 @@ def _alone(name: str, bodies: dict[str, tuple[tuple[Op, ...], ...]], *, asks: in
         services={process: Service(methods={}) for process in bodies},
         instances={names[process]: process for process in bodies},
         roots=tuple((names[process], body) for process, tasks in bodies.items() for body in tasks),
-        asks=asks,
-        pending_max=asks,
+        asks=1,
+        pending_max=1,
     )
 
 

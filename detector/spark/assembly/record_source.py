@@ -31,7 +31,6 @@ ASKED_SECONDS_MAX = 2.0
 """How long Kafka is asked for the lag, at each scrape."""
 BATCH_BYTES = 16 * 2**20
 _AT_ONCE = 500
-_MILLISECONDS_MAX = 10_000
 
 
 @dataclass

@@ -11,10 +11,9 @@ import asyncio
 import sys
 from pathlib import Path
 
-import numpy as np
-
 from tests.bench.fleet.bodies import Fleet
 from tests.bench.fleet.measure import Measured, as_json, measured
+from tests.bench.fleet.plot import fitted
 
 HEAD = (
     "| members | joined (s), processor, load | snapshots | missing | processor (s) | load (s) "
@@ -69,7 +68,7 @@ def main() -> None:
         with given.json.open("a") as file:
             file.writelines(as_json(one) + "\n" for one in found)
     if len(found) > 1:
-        slope, start = np.polyfit([one.members for one in found], [one.processor for one in found], 1)
+        slope, start = fitted([{"members": one.members, "processor": one.processor} for one in found])
         sys.stdout.write(f"\nprocessor per snapshot: {1000 * start:.0f} ms + {1000 * slope:.3f} ms a member\n")
 
 

@@ -78,9 +78,7 @@ async def _measured_with(machines: Machines, members: int, snapshots: int) -> di
         )
     machines.start_ours("assembly", "assemble", "--kafka", kafka, "--out", "out", "--master", "local[2]", "--partitions", "2")
     addresses = ",".join(f"127.0.0.1:{own}" for own in ports)
-    machines.start(
-        "load", sys.executable, "-m", "tests.bench.fleet.members", addresses, str(members), "--lease-seconds", "30", "--whole"
-    )  # fmt: skip
+    machines.start("load", sys.executable, "-m", "tests.bench.fleet.members", addresses, str(members), "--whole")
     joined = await _joined(machines)
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         stub: Any = detector_pb2_grpc.DetectorServiceStub(channel)  # type: ignore[no-untyped-call]

@@ -175,7 +175,7 @@ async def measured(
             detector = await stack.enter_async_context(child(*command, errors=Path(data) / "log"))
             words = dict(word.split("=", 1) for word in (await detector.line()).split() if "=" in word)
             started = detector.processor()
-            load = await stack.enter_async_context(child(*_load(fleet, words["grpc"]), *["--whole"] * whole))
+            load = await stack.enter_async_context(child(*load_command(fleet, words["grpc"]), *["--whole"] * whole))
             watcher = Watcher(words["grpc"], words["pages"].removeprefix("http://").rstrip("/"))
             worst = [0.0]
             health = asyncio.create_task(watcher.health(worst))
@@ -228,7 +228,8 @@ def _percentile(values: list[float], percent: float) -> float:
     return float(np.percentile(values, percent)) if values else float("nan")
 
 
-def _load(fleet: Fleet, address: str) -> tuple[str, ...]:
+def load_command(fleet: Fleet, address: str) -> tuple[str, ...]:
+    """What plays the fleet, as arguments of Python."""
     return (
         "-m", "tests.bench.fleet.members", address, str(fleet.members), "--churn", str(fleet.churn),
         "--deadlocks", str(fleet.deadlocks),

@@ -13,15 +13,14 @@ import sys
 import time
 from collections.abc import Iterator
 
-import grpc
-import grpc.aio
-
+from stilltrue.runtime.membership.backoff import Backoff
+from stilltrue.runtime.membership.leases import SHARE
+from stilltrue.settings import Settings
 from stilltrue.v1 import agent_pb2 as pb
 from tests.bench.fleet.bodies import Fleet
+from tests.bench.fleet.frames import FramedStream
 
 CONNECT = "/stilltrue.v1.AgentService/Connect"
-OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.initial_reconnect_backoff_ms", 200)]
-RETRY_SECONDS = 0.2
 REPORT_TAG = b"\x12"
 """Of field 2 of a ``ConnectRequest``."""
 
@@ -36,42 +35,48 @@ class Member:
         self._index = index
         self._address = address
         self._colour = 0
-        self._call: grpc.aio.StreamStreamCall[bytes, bytes] | None = None
-        self._writing = asyncio.Lock()
+        self._stream: FramedStream | None = None
         self._spoken = False
+        self.lease_seconds = 1.0
         self.welcomed = asyncio.Event()
 
     async def run(self) -> None:
-        """Stay connected, whatever happens."""
-        async with grpc.aio.insecure_channel(self._address, options=OPTIONS) as channel:
-            while True:
-                with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                    await self._serve(channel)
-                self._call = None
-                self._base = 0
-                self.welcomed.clear()
-                await asyncio.sleep(RETRY_SECONDS)
+        """Stay connected, whatever happens, with the pauses of agents."""
+        backoff = Backoff(Settings().backoff_seconds_max)
+        while True:
+            begun = time.monotonic()
+            with contextlib.suppress(OSError):
+                await self._serve()
+            self._stream = None
+            self._base = 0
+            self.welcomed.clear()
+            await asyncio.sleep(backoff.pause(time.monotonic() - begun))
 
-    async def _serve(self, channel: grpc.aio.Channel) -> None:
-        call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(CONNECT)()
+    async def _serve(self) -> None:
+        host, _, port = self._address.rpartition(":")
         process = self._fleet.process(self._index)
         hello = pb.Hello(process=process, agent="bench/1", looks=True, colour=self._colour)
         hello.sight.servers = hello.sight.channels = hello.sight.calls = 1
-        await self._write(call, pb.ConnectRequest(hello=hello).SerializeToString())
-        while isinstance(data := await call.read(), bytes):
-            message = pb.ConnectResponse.FromString(data)
-            match message.WhichOneof("message"):
-                case "mark":
-                    await self._write(call, self._reported(message.mark.snapshot))
-                case "look":
-                    await self._write(call, _looked(message.look))
-                case "welcome":
-                    self._call = call
-                    self.welcomed.set()
+        loop = asyncio.get_running_loop()
+        _, stream = await loop.create_connection(lambda: FramedStream(self._address, CONNECT, self._heard), host, int(port))
+        self._stream = stream
+        stream.send(pb.ConnectRequest(hello=hello).SerializeToString())
+        await stream.over
 
-    async def _write(self, call: grpc.aio.StreamStreamCall[bytes, bytes], message: bytes) -> None:
-        async with self._writing:  # gRPC takes one write at a time
-            await call.write(message)
+    def _heard(self, data: bytes) -> None:
+        message = pb.ConnectResponse.FromString(data)
+        match message.WhichOneof("message"):
+            case "mark":
+                self._write(self._reported(message.mark.snapshot))
+            case "look":
+                self._write(_looked(message.look))
+            case "welcome":
+                self.lease_seconds = message.welcome.lease_seconds
+                self.welcomed.set()
+
+    def _write(self, message: bytes) -> None:
+        if self._stream is not None:
+            self._stream.send(message)
 
     def _reported(self, snapshot: int) -> bytes:
         after, self._colour = self._colour, max(self._colour, snapshot)
@@ -83,12 +88,11 @@ class Member:
         report = self._fleet.report(self._index, snapshot, min(after, snapshot - 1))
         return REPORT_TAG + bytes(varint(len(report))) + report
 
-    async def lease(self) -> None:
+    def lease(self) -> None:
         """Say that it lives, unless a report has done so since the last time."""
         spoken, self._spoken = self._spoken, False
-        if self._call is not None and not spoken:
-            with contextlib.suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
-                await self._write(self._call, pb.ConnectRequest(lease=pb.Lease(colour=self._colour)).SerializeToString())
+        if self.welcomed.is_set() and not spoken:
+            self._write(pb.ConnectRequest(lease=pb.Lease(colour=self._colour)).SerializeToString())
 
 
 def _looked(look: pb.Look) -> bytes:
@@ -104,24 +108,26 @@ def varint(number: int) -> Iterator[int]:
     yield number
 
 
-async def _leases(members: list[Member], seconds: float) -> None:
-    """Each member's lease every ``seconds``, spread evenly."""
+async def _leases(members: list[Member]) -> None:
+    """Each member looks whether to renew its lease as often as agents do, all spread evenly."""
     while True:
-        begun = time.monotonic()
+        begun, seconds = time.monotonic(), max(member.lease_seconds for member in members) / SHARE
         for at, member in enumerate(members):
             ahead = begun + seconds * at / len(members) - time.monotonic()
             if ahead > 0:
                 await asyncio.sleep(ahead)
-            await member.lease()
+            member.lease()
         await asyncio.sleep(max(0.001, begun + seconds - time.monotonic()))
 
 
-async def _run(fleet: Fleet, address: str, lease_seconds: float, *, whole: bool) -> None:
+async def _run(fleet: Fleet, address: str, *, whole: bool) -> None:
+    for index in range(fleet.members):
+        fleet.report(index, 1, 0)  # made before anybody joins, and kept
     begun = time.monotonic()
     addresses = address.split(",")
     members = [Member(fleet, index, addresses[index % len(addresses)], whole=whole) for index in range(fleet.members)]
     tasks = [asyncio.create_task(member.run()) for member in members]
-    tasks.append(asyncio.create_task(_leases(members, lease_seconds / 3)))
+    tasks.append(asyncio.create_task(_leases(members)))
     while True:
         for member in members:
             await member.welcomed.wait()
@@ -143,10 +149,9 @@ def main() -> None:
     parser.add_argument("--churn", type=float, default=0.0)
     parser.add_argument("--deadlocks", type=int, default=0)
     parser.add_argument("--whole", action="store_true", help="whole reports, as old agents send them")
-    parser.add_argument("--lease-seconds", type=float, default=5.0)
     given = parser.parse_args()
     fleet = Fleet(members=given.members, churn=given.churn, deadlocks=given.deadlocks)
-    asyncio.run(_run(fleet, given.address, given.lease_seconds, whole=given.whole))
+    asyncio.run(_run(fleet, given.address, whole=given.whole))
 
 
 if __name__ == "__main__":
