@@ -115,7 +115,7 @@ def test_marks_are_answered_while_the_pool_is_full_and_the_queue_is_told(detecto
             thread.start()
         wait_until(lambda: sorted(call.serving for call in list(server.live.recorder._served.values())) == [False, True])
         detector.mark(1)
-        report = detector.report("server", 1)
+        report, made = detector.report("server", 1), detector.report("caller", 1)
         go.set()
         for thread in threads:
             thread.join()
@@ -123,7 +123,6 @@ def test_marks_are_answered_while_the_pool_is_full_and_the_queue_is_told(detecto
     assert sorted(call.serving for call in report.served) == [False, True]
     assert {call.pool for call in report.served} == {"pool-1"}
     assert [(pool.size, pool.queued) for pool in report.pools] == [(1, 1)]
-    made = detector.report("caller", 1)
     assert {target for wait in made.waits for target in wait.among} == {CallTarget(number=c.number) for c in made.made}
     assert {wait.waiter for wait in made.waits} == {call.party for call in made.made}
     assert len(made.waits) == 2

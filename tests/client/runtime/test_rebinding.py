@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import gc
+import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -70,6 +72,29 @@ def test_strange_modules_are_left_as_they_are(program: ModuleType, monkeypatch: 
     rebind({program.original: program.recorded})
     assert program.by_name("a") == "recorded"
     assert fixed.Client.make("a") == "plain"
+
+
+def test_a_module_that_a_garbage_collection_imports_meanwhile_does_no_harm(
+    program: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = itertools.count()
+
+    def imports_one_more(phase: str, info: object) -> None:
+        name = f"imported_by_a_finalizer_{next(numbers)}"
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+
+    for number in range(3_000):  # more pairs than Python keeps memory ready for: making a list of them collects garbage
+        monkeypatch.setitem(sys.modules, f"of_a_large_program_{number}", ModuleType("one"))
+    often = gc.get_threshold()
+    gc.callbacks.append(imports_one_more)
+    gc.set_threshold(1)
+    try:
+        rebind({program.original: program.recorded})
+    finally:
+        gc.set_threshold(*often)
+        gc.callbacks.remove(imports_one_more)
+    assert program.by_name("a") == "recorded"
+    assert next(numbers) > 0
 
 
 def test_a_partial_keeps_its_arguments(program: ModuleType) -> None:

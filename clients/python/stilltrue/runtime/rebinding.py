@@ -24,7 +24,7 @@ def rebind(replacements: Mapping[Any, Any]) -> list[Undo]:
     """Replace each original; returns a function that undoes it. A place that cannot be replaced is left unchanged."""
     by_id = {id(original): replacement for original, replacement in replacements.items()}
     undo: list[Undo] = []
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():
         if issubclass(type(module), ModuleType) and name.partition(".")[0] not in LEFT_OUT:
             with contextlib.suppress(Exception):  # fail open: a module may be as strange as it likes
                 # past a lazy module's own way of loading itself when it is touched

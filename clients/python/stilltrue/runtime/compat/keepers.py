@@ -17,7 +17,7 @@ _OURS = str(Path(__file__).parents[2])
 
 def modules_of_application() -> Iterator[tuple[str, dict[str, Any]]]:
     """The modules that are neither Python's, nor installed, nor the agent's, with their globals."""
-    for name, module in list(sys.modules.items()):
+    for name, module in sys.modules.copy().items():
         if not issubclass(type(module), ModuleType):
             continue
         names = ModuleType.__getattribute__(module, "__dict__")

@@ -37,7 +37,7 @@ class Mentions:
         if self._wanted.search(options.encode()):
             return f"PGOPTIONS is {options!r}"
         left = BYTES_MAX
-        for name, module in [] if self._found else list(sys.modules.items()):
+        for name, module in [] if self._found else sys.modules.copy().items():
             file = _file_of(name, module)
             if file is None or file in self._read:
                 continue
