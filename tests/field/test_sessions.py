@@ -16,6 +16,7 @@ import sqlalchemy
 import sqlalchemy.orm
 
 from stilltrue import Agent
+from stilltrue.protocol.look import Look
 from stilltrue.protocol.report import Report, ResourceTarget
 from stilltrue.runtime.seen.databases.drivers import link_of
 from tests.client.look.worlds import look_at, of, report_of
@@ -48,6 +49,11 @@ def report_when(agent: Agent, found: Callable[[Report], bool]) -> Report:
         assert time.monotonic() < end, report
         time.sleep(0.02)
     return report
+
+
+def stays(look: Look, party: str) -> bool:
+    """Whether a look finds the party in the same wait. psycopg2 begins the transaction first, which is another wait."""
+    return any(one.party == party and one.unchanged for one in look.parties)
 
 
 class Having(threading.Thread):
@@ -101,7 +107,7 @@ def test_who_has_a_transaction_and_who_waits_for_a_statement(agent: Agent, dsn: 
         assert links[1].client not in held, "a statement is under way"
         (wait,) = [wait for wait in report.waits if waits in wait.among]
         assert (wait.waiter, wait.uncoloured, wait.deadline) == ("shop/thread:waiter", True, None)
-        report_when(agent, lambda report: of(look_at(agent, report), "shop/thread:waiter").unchanged)
+        report_when(agent, lambda report: stays(look_at(agent, report), "shop/thread:waiter"))
     finally:
         thread.end()
         wanting.join()

@@ -50,7 +50,7 @@ def agent(name: str, **settings: Any) -> stilltrue.Agent:
 def publish(name: str, value: str) -> None:
     """Tell the other processes of this run ``value``, an address mostly."""
     MEETING.mkdir(parents=True, exist_ok=True)
-    new = MEETING / f".{name}.{os.getpid()}"
+    new = MEETING / f".{name}.{os.getpid()}.{threading.get_ident()}"  # several threads of a process may be first
     new.write_text(value)
     new.replace(MEETING / name)
 
