@@ -79,8 +79,8 @@ def test_the_example_for_alertmanager_says_who_and_links_to_the_pages(promtool: 
     assert "SUCCESS" in ran(str(amtool), "check-config", folder / "alertmanager.yaml")
     alert = {"status": "firing", "labels": {}, "annotations": {"description": "This is\nproof."}}
     common = {"summary": "Deadlock: orders, stock\nwill wait", "runbook_url": "https://docs.example/StilltrueDeadlock.md"}
-    labels = {"alertname": "StilltrueDeadlock"}
-    text = '{{ template "stilltrue.title" . }}|{{ template "stilltrue.text" . }}'
+    labels = {"alertname": "StilltrueDeadlock", "predicate": "deadlock"}
+    text = '{{ template "stilltrue.title" . }}|{{ template "stilltrue.text" . }}|{{ template "stilltrue.page" . }}'
     flags = [
         f"--template.glob={folder / 'stilltrue.tmpl'}",
         f"--template.text={text}",
@@ -94,13 +94,20 @@ def test_the_example_for_alertmanager_says_who_and_links_to_the_pages(promtool: 
 
     said = told("firing", common)
     assert said.startswith("Deadlock: orders, stock will wait|This is proof.")
-    assert "https://ops.example/stilltrue/incidents" in said
+    incident = "https://ops.example/stilltrue/incidents/latest?predicate=deadlock"
+    assert f"what to abort: {incident}\n" in said
+    assert said.endswith(f"|{incident}")
     assert "https://docs.example/StilltrueDeadlock.md" in said
     over = told("resolved", common)
     assert over.startswith("Over: StilltrueDeadlock|It was said: Deadlock: orders, stock will wait")
-    assert "https://ops.example/stilltrue/incidents" in over
+    assert f"how it ended: {incident}|" in over
     assert "This is proof." not in over, "it is over"
     assert told("firing", {}).startswith("StilltrueDeadlock|"), "several alerts have no summary in common"
+    overview = "|https://ops.example/stilltrue/"
+    labels["state"] = "undetermined"
+    assert told("firing", common).endswith(overview), "no incident says that it is not known"
+    labels.clear()
+    assert told("firing", common).endswith(overview), "nor that the detector is away"
 
 
 def test_the_unit_tests_ask_for_every_alert_both_ways(alerts: list[dict[str, Any]], documents: Documents) -> None:

@@ -92,7 +92,7 @@ async def test_ten_questions_are_answered_within_two_clicks_each(
         await operator.clicks_on("summary", "stands in the code")  # whose code, which trace
         await operator.reads("shop/orders.py:42 in place")
         link = f"https://jaeger.example/trace/{TRACE}"
-        assert await page.run(f"document.querySelector('#places a[href={json.dumps(link)}]').checkVisibility()")
+        assert await page.run(f"document.querySelector('[id^=places] a[href={json.dumps(link)}]').checkVisibility()")
 
         await operator.begins()  # since when exactly, did it happen before, what waits behind
         await operator.clicks_on("h2 a", now.id)
@@ -123,5 +123,7 @@ async def test_ten_questions_are_answered_within_two_clicks_each(
         await operator.reads("Nothing is stuck, as of")
         await operator.clicks_on("td[data-label=incident] a", now.id)
         await operator.reads("ended after")
+        told = await page.run("[...document.querySelectorAll('ol.timeline time')].map((one) => one.dateTime)")
+        assert told == sorted(told), "the timeline goes forward"
         assert page.complaints == []
         assert await page.run("document.documentElement.scrollWidth") <= width

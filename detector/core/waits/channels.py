@@ -23,6 +23,8 @@ PERHAPS_MAX = 32
 
 Together, all missing members move or none of them does, so that the first few stand for all.
 """
+FOR_WORKER = "a worker for "
+"""What the text of a wait says of a call that is queued behind a full pool."""
 
 
 class Where(Enum):
@@ -164,7 +166,7 @@ class Channels:
                 continue
             full.add((name, served.pool))
             among.append(view.busy)
-            texts.append(f"a worker for {served.method} in {view.text}")
+            texts.append(f"{FOR_WORKER}{served.method} in {view.text}")
         name, served = records[0]
         where = Where.SERVED if served.serving else Where.QUEUED
         what = " or ".join(texts)

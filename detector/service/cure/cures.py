@@ -20,7 +20,7 @@ from detector.core.counting import counted
 from detector.core.document.reader import parse_document
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
-from detector.predicates.evidence.freed import freed_by
+from detector.predicates.evidence.freed import freed_by, queued_among
 from detector.service.cure.audit import Audit
 from detector.service.detection.driver import Driver
 from detector.service.detection.incident.incidents import CureNote, Incident
@@ -59,11 +59,15 @@ class CureRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a cure would do, or did: each victim, and who goes on again. In a plan, ``aborted``: whether it can be."""
+    """What a cure would do, or did: each victim, and who goes on again. In a plan, ``aborted``: whether it can be.
+
+    ``queued``: how many of the freed wait for a worker. Their calls run next, and can deadlock as those before did.
+    """
 
     incident: str
     victims: tuple[PartyCured, ...]
     freed: tuple[PartyName, ...]
+    queued: int = 0
 
     @property
     def possible(self) -> bool:
@@ -76,7 +80,9 @@ class Plan:
         if not self.possible:
             unable = next(victim for victim in self.victims if not victim.aborted)
             return f"nothing can be aborted: {unable.party}: {unable.text}"
-        return f"aborting {who} frees {counted(len(self.freed), 'other party', 'other parties')}"
+        text = f"aborting {who} frees {counted(len(self.freed), 'other party', 'other parties')}"
+        again = f"{self.queued} of them {'is' if self.queued == 1 else 'are'} queued for a worker and may deadlock again"
+        return f"{text}; {again}" if self.queued else text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +118,8 @@ class Cures:
         incident = self._open(id)
         victims, snapshot = self._victims(incident)
         answer = await self._snapshot_store.snapshot(snapshot)
-        freed = () if answer is None else await asyncio.to_thread(_freed_in, answer, frozenset(victims))
-        return Plan(incident=id, victims=tuple(map(self._able, victims)), freed=freed)
+        freed, queued = ((), 0) if answer is None else await asyncio.to_thread(_freed_in, answer, frozenset(victims))
+        return Plan(incident=id, victims=tuple(map(self._able, victims)), freed=freed, queued=queued)
 
     async def cure(self, id: str, who: str) -> asyncio.Task[Outcome]:
         """Have the victims aborted; the task that is returned says later whether the incident is over.
@@ -256,7 +262,8 @@ class Cures:
             self._log.failure("audit log not written", error)
 
 
-def _freed_in(answer: pb.GetSnapshotResponse, victims: frozenset[PartyName]) -> tuple[PartyName, ...]:
-    """Slow for a large snapshot."""
+def _freed_in(answer: pb.GetSnapshotResponse, victims: frozenset[PartyName]) -> tuple[tuple[PartyName, ...], int]:
+    """Those freed, and how many of them are queued for a worker. Slow for a large snapshot."""
     _, snapshot = parse_document(answer.document_json, file=f"snapshot {answer.summary.ref.id}")
-    return freed_by(snapshot, victims)
+    freed = freed_by(snapshot, victims)
+    return freed, queued_among(snapshot, freed)

@@ -47,6 +47,7 @@ class Pages:
         ``base_path``: what every link begins with; ``trace_url``: with ``{trace}`` in it.
         """
         self._api = api
+        self._base_path = base_path
         self._version = version
         self._made: dict[tuple[str, bool, str], tuple[float, Answer | None]] = {}
         self._templates = Environment(
@@ -98,6 +99,8 @@ class Pages:
 
     async def _one(self, kind: str, name: str, query: Query, *, operator: bool) -> Answer | None:
         match kind:
+            case "incidents" if name == "latest":
+                return await self._latest_incident(query.get("predicate", ""))
             case "incidents":
                 return await self._incident(name, curable=operator)
             case "snapshots":
@@ -167,6 +170,17 @@ class Pages:
     async def _incidents(self, limit: int) -> Any:
         return (await self._api.document("incidents", {"limit": str(limit)}))["incidents"]
 
+    async def _latest_incident(self, predicate: str) -> Answer:
+        """For links in alerts, which name no incident: leads to the open one, else to the newest; to the list of several."""
+        known = [one for one in await self._incidents(_LISTED_MAX) if predicate in ("", one["predicate"])]
+        found = [one for one in known if one["closed"] is None] or known[:1]
+        if len(found) > 1:
+            return self._lead_to("/incidents")
+        return self._lead_to(f"/incidents/{found[0]['id']}" if found else "/")
+
+    def _lead_to(self, path: str) -> Answer:
+        return Answer(status=HTTPStatus.FOUND, body="", headers={"Location": f"{self._base_path}{path}"})
+
     async def _incident(self, name: str, *, curable: bool) -> Answer | None:
         incident = await self._api.document(f"incidents/{name}")
         if incident is None:
@@ -198,6 +212,9 @@ class Pages:
 
     async def _snapshot(self, name: str, query: Query) -> Answer | None:
         number, _, kind = name.partition(".")
+        if name == "latest":
+            newest = await self._api.document("snapshots/latest")
+            return None if newest is None else self._lead_to(f"/snapshots/{newest['id']}")
         if not _number(number):
             return None
         if kind:

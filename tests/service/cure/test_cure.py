@@ -48,6 +48,10 @@ async def test_a_cure_says_what_it_would_do_does_it_and_writes_it_down(
         plan = await detector.stub.Cure(pb.CureRequest(incident=name, preview=True), timeout=30)
         assert [one.party for one in plan.victims] == [one for one in stuck.core if one not in plan.freed]
         assert plan.victims[0].aborted
+        told = "aborting 1 call frees 3 other parties; 1 of them is queued for a worker and may deadlock again"
+        assert plan.text == told, (
+            "the other of the two, whose call is queued as the victim's is; their callers wait for replies"
+        )
         assert a.asked_to_cure + b.asked_to_cure == [], "a preview asks nobody"
         done = await detector.stub.Cure(pb.CureRequest(incident=name), timeout=30)
         assert (done.over, done.text) == (True, f"{name} is over as of snapshot {done.snapshot}")

@@ -35,6 +35,7 @@ from stilltrue.model import (
     Verdict,
     Witness,
 )
+from tests.service.browser import Page
 
 PATIENCE_SECONDS = 30.0
 WATCHERS = 300
@@ -218,6 +219,70 @@ async def test_in_a_browser_times_are_local_and_no_error_is_seen(
     assert "a&lt;b&gt;/X#1 has waited" in page
     assert '<input id="filter"' in page
     assert re.search(r'role="alert" hidden', page), "the page is fresh"
+
+
+async def test_links_in_alerts_lead_to_the_incident_that_is_meant(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a", service="orders"), process("b", service="stock")
+    stuck = deadlock(a, b)
+    async with start_detector(tmp_path, base_path="/ops") as detector, aiohttp.ClientSession() as http:
+
+        async def leads_to(path: str) -> str:
+            async with http.get(f"{detector.web}{path}", allow_redirects=False) as answer:
+                assert answer.status == 302
+                return str(answer.headers["Location"])
+
+        assert await leads_to("/incidents/latest?predicate=deadlock") == "/ops/", "there never was one"
+        await detector.join(a, b)
+        while not (found := await detector.incidents()):
+            await detector.ask()
+        first = found[0].id
+        assert await leads_to("/incidents/latest?predicate=deadlock") == f"/ops/incidents/{first}"
+        assert await leads_to("/incidents/latest") == f"/ops/incidents/{first}"
+        assert await leads_to("/incidents/latest?predicate=gridlock") == "/ops/", "nobody is sent to another's incident"
+        snapshot = (await detector.ask()).snapshot.id
+        assert await leads_to("/snapshots/latest") == f"/ops/snapshots/{snapshot}"
+        stuck.cure()
+        while not (await detector.incidents())[0].HasField("closed"):
+            await detector.ask()
+        assert await leads_to("/incidents/latest?predicate=deadlock") == f"/ops/incidents/{first}", "how it ended"
+        c, d = process("c"), process("d")
+        deadlock(a, b), deadlock(c, d)
+        await detector.join(c, d)
+        while len(await detector.incidents()) < 3:
+            await detector.ask()
+        assert await leads_to("/incidents/latest?predicate=deadlock") == "/ops/incidents", "two are open"
+
+
+async def test_a_long_ending_leaves_the_core_readable_and_what_is_unfolded_stays_so(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page
+) -> None:
+    a, b = process("orders-7d9f8c6b5-x2x4q", service="orders"), process("stock-5c9d7f4b8-zk8wq", service="stock")
+    stuck = deadlock(a, b)
+    async with start_detector(tmp_path, lease_seconds=600.0) as detector:
+        await detector.join(a, b)
+        while not await detector.incidents():
+            await detector.ask()
+        stuck.cure()
+        while not (await detector.incidents())[0].HasField("closed"):
+            await detector.ask()
+        deadlock(a, b)
+        while len(await detector.incidents()) < 2:
+            await detector.ask()
+        await page.look_at(f"{detector.web}/", width=1280)
+        widths = "[...document.querySelectorAll('td[data-label=core]')].map((one) => one.offsetWidth)"
+        assert min(await page.run(widths)) > 150
+        hidden = "[...document.querySelectorAll('.wide')].some((one) => one.scrollWidth > one.clientWidth)"
+        assert not await page.run(hidden)
+        ids = await page.run("[...document.querySelectorAll('details')].map((one) => one.id)")
+        assert len(set(ids)) == len(ids) >= 3
+        assert "" not in ids
+        await page.run("document.querySelectorAll('details').forEach((one) => { one.open = true; }); 0")
+        await page.run("document.querySelector('main h2').textContent = 'before the update'; 0")
+        await detector.ask()
+        await page.until("!document.querySelector('main').textContent.includes('before the update')")
+        assert await page.run("[...document.querySelectorAll('details')].every((one) => one.open)")
 
 
 async def test_members_are_searched_and_come_in_pages(start_detector: Any, process: Any, tmp_path: Path) -> None:
