@@ -45,6 +45,7 @@ from stilltrue.runtime.declared.atomic import atomic
 from stilltrue.runtime.declared.declared_waits import holding, waiting_for
 from stilltrue.runtime.greenlets import would_be_held_up
 from stilltrue.runtime.introspection.sight import Sight
+from stilltrue.runtime.lines import LINES
 from stilltrue.runtime.membership import hooks
 from stilltrue.runtime.membership.goodbye import say_goodbye_in_children
 from stilltrue.runtime.membership.stamp_keys import StampKeys
@@ -378,7 +379,7 @@ class Agent:
         taken = self._process.instance
         self._process = self._identify(as_process_name(f"{taken[:240]}-{secrets.token_hex(3)}"))
         text = "name taken: another connected process uses instance=%s; this process is %s from now on (STILLTRUE_INSTANCE)"
-        _LOGGER.warning(text, taken, self._process.instance)
+        LINES.warning(text, taken, self._process.instance)
         self.parties.restart(self._process.instance)
         self._answers.restart()
         self._owned.restart()

@@ -9,7 +9,6 @@ off to the next step.
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -26,10 +25,10 @@ from stilltrue.protocol.report import Report, Target
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp, decode, encode
 from stilltrue.protocol.step import Step, StepError
 from stilltrue.runtime.declared.word import Word, word_of_first_call, word_of_idle
+from stilltrue.runtime.lines import LINES
 from stilltrue.runtime.membership.stamp_keys import StampKeys
 from stilltrue.runtime.steady_clock import SteadyClock
 
-_LOGGER = logging.getLogger("stilltrue")
 FAULT_LOG_SECONDS = 60.0
 
 Pair = tuple[str, str]
@@ -423,13 +422,13 @@ class LockedRecorder:
         now = monotonic()
         if now - self._logged_at >= FAULT_LOG_SECONDS or not self._logged_at:
             self._logged_at = now
-            _LOGGER.exception("stilltrue failed open: where=%s faults=%d", where, self.faults)
+            LINES.exception("stilltrue failed open: where=%s faults=%d", where, self.faults)
 
     def several_stamps(self) -> None:
         """A message had several stamps, so its sender is unknown. Counted, with one warning."""
         self.stamps_refused += 1
         if self.stamps_refused == 1:
-            _LOGGER.warning("several stamps in one message: a program without an agent forwards them; caller unknown")
+            LINES.warning("several stamps in one message: a program without an agent forwards them; caller unknown")
 
     def stamp_of(self, text: str | bytes, method: str | bytes, *, reply: bool) -> Stamp | None:
         """The stamp of a call of ``method``, or of its reply; None for one that cannot be read or lacks the fleet's tag."""
@@ -440,7 +439,7 @@ class LockedRecorder:
         if known is None:
             self.stamps_refused += 1
             if self.stamps_refused == 1:
-                _LOGGER.warning("a stamp not signed with our keys is ignored (STILLTRUE_STAMP_KEY)")
+                LINES.warning("a stamp not signed with our keys is ignored (STILLTRUE_STAMP_KEY)")
             return None
         return decode(known)
 

@@ -6,7 +6,6 @@ left after ``welcome_seconds_max``; one that reads slowly makes the outbox drop 
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import deque
@@ -22,6 +21,7 @@ from stilltrue.protocol.look import Look, LookRequest
 from stilltrue.protocol.stacks import StacksFound
 from stilltrue.protocol.wire.report import report_to_wire
 from stilltrue.protocol.wire.values import process_to_wire
+from stilltrue.runtime.lines import LINES
 from stilltrue.runtime.membership.backoff import Backoff
 from stilltrue.runtime.membership.credentials import Security
 from stilltrue.runtime.membership.detector_requests import DetectorRequests
@@ -36,7 +36,6 @@ from stilltrue.v1 import snapshot_pb2
 from stilltrue.v1.agent_pb2_grpc import AgentServiceStub
 from stilltrue.version import __version__
 
-_LOGGER = logging.getLogger("stilltrue")
 TICK_SECONDS = 0.05
 QUIET_TICK_SECONDS = 0.25
 FOLLOW_SECONDS = 1.0
@@ -136,6 +135,7 @@ class Connection:
         if not _USERS_OF_GRPC:
             _USERS_OF_GRPC.append(grpc.local_server_credentials())
         self._live.wake = self._ring
+        LINES.begin()
         self._thread.start()
 
     def close(self) -> None:
@@ -147,6 +147,7 @@ class Connection:
             self._said_goodbye.wait(GOODBYE_SECONDS_MAX)
         elif time.monotonic() - self._begun < 1.0:  # its hello may be on the way: it would be missed
             self._said_goodbye.wait(HASTY_GOODBYE_SECONDS_MAX)
+        LINES.end()
 
     def pause(self, seconds_max: float) -> bool:
         """Before a fork: end the session, and let none begin until :meth:`resume`. Return whether it has ended in time.
@@ -221,13 +222,13 @@ class Connection:
         if code in _REFUSALS and code is not self._refused:
             self._refused = code
             details = error.details() if isinstance(error, grpc.Call) else ""
-            _LOGGER.warning("detector refused: address=%s code=%s reason=%s", self._settings.detector, code.name, details)
+            LINES.warning("detector refused: address=%s code=%s reason=%s", self._settings.detector, code.name, details)
         elif self._absent_since is not None and time.monotonic() - self._absent_since > ABSENT_SECONDS_MAX:
             self._absent_since = None
             text = "no detector: address=%s code=%s; this process runs unwatched and keeps trying (STILLTRUE_DETECTOR)"
-            _LOGGER.warning(text, self._settings.detector, "" if code is None else code.name)
+            LINES.warning(text, self._settings.detector, "" if code is None else code.name)
         else:
-            _LOGGER.debug("detector left: address=%s code=%s", self._settings.detector, code)
+            LINES.debug("detector left: address=%s code=%s", self._settings.detector, code)
 
     def _heed_name(self, code: grpc.StatusCode | None) -> None:
         """A name that stays taken for two leases belongs to another live program: a dead one would have left by then."""
@@ -290,7 +291,7 @@ class Connection:
             self._refused = None
             self._taken_since = None
             self.welcomed.set()
-            _LOGGER.info("detector joined: address=%s name=%s", self._address, response.welcome.detector)
+            LINES.info("detector joined: address=%s name=%s", self._address, response.welcome.detector)
         else:
             self._detector_requests.handle(response)
 

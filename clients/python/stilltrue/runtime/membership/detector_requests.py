@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -13,10 +12,10 @@ from stilltrue.protocol.stacks import StacksFound
 from stilltrue.protocol.wire.cure import cure_from_wire, cured_to_wire
 from stilltrue.protocol.wire.look import look_to_wire, request_from_wire
 from stilltrue.protocol.wire.stacks import found_to_wire
+from stilltrue.runtime.lines import LINES
 from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.v1 import agent_pb2 as pb
 
-_LOGGER = logging.getLogger("stilltrue")
 ANSWERS_MAX = 64
 """Answers that wait to be sent; what is dropped counts as no answer: doubt."""
 
@@ -83,7 +82,7 @@ class DetectorRequests:
         cured = cure(request)
         for one in cured.parties:
             text = "cure: incident=%s party=%s aborted=%s: %s"
-            _LOGGER.warning(text, request.incident, one.party, str(one.aborted).lower(), one.text)
+            LINES.warning(text, request.incident, one.party, str(one.aborted).lower(), one.text)
         return cured
 
     def _find_stacks(self, find: Callable[[int], StacksFound], number: int) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 
 from stilltrue.protocol.stamp_tag import StampKeyError, StampTags
+from stilltrue.runtime.lines import LINES
 from stilltrue.runtime.membership.secret_file import writable_by_all
 
-_LOGGER = logging.getLogger("stilltrue")
 FILE_CHARACTERS_MAX = 64 * 1024
 Signature = tuple[int, int, int, int]
 
@@ -40,7 +39,7 @@ class StampKeys:
         except StampKeyError as refusal:
             if str(refusal) != self._refused:
                 self._refused = str(refusal)
-                _LOGGER.warning("stamp keys not reloaded, the previous ones stay: %s", refusal)
+                LINES.warning("stamp keys not reloaded, the previous ones stay: %s", refusal)
 
     def _read(self) -> None:
         try:
