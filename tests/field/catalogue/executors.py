@@ -95,4 +95,28 @@ ENTRIES = (
             "from_outside": "another thread closes the connection; the callback is slow",
         },
     ),
+    Entry(
+        program="run_in_run",
+        source="told everywhere",
+        library="asyncio, concurrent.futures",
+        what="An item of an executor runs an event loop of its own, and a coroutine there wants a thread of the same executor.",
+        near={
+            "time_out": "the coroutine waits for it in `asyncio.wait_for`",
+            "two_threads": "the executor has one thread more",
+            "elsewhere": "the coroutine wants a thread of another executor",
+            "cancelled": "a watchdog cancels the coroutine later",
+            "stopped": "a watchdog stops the inner loop later",
+        },
+    ),
+    Entry(
+        program="cpython_83978",
+        source="python/cpython 83978",
+        library="socketserver, http.server",
+        what="A request's handler shuts its server down, and waits until the server has done with the request.",
+        near={
+            "slow": "another thread shuts the server down; the handler is slow",
+            "by_a_thread": "the handler has a thread shut it down",
+            "threads": "the server handles each request in a thread of its own",
+        },
+    ),
 )

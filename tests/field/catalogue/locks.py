@@ -77,4 +77,21 @@ ENTRIES = (
         what="A signal's handler shuts an executor down while `submit` has its lock, on the same thread.",
         near={"later": "the handler only sets an event", "thread": "the handler starts a thread that shuts it down"},
     ),
+    Entry(
+        program="cpython_96727",
+        source="python/cpython 96727",
+        library="logging",
+        what="A handler asks for a logger while logging is configured anew, which waits for the handler's lock.",
+        near={
+            "slow": "the handler does not want a logger, but is slow",
+            "same_thread": "the handler itself configures logging anew: both locks are reentrant",
+        },
+    ),
+    Entry(
+        program="h5py_2064",
+        source="h5py/h5py 2064",
+        library="threading, functools",
+        what="A cached property computes under its own lock, and wants the library's; another thread has that.",
+        near={"time_out": "the property waits for the library's lock for a time", "unlocked": "the property has no lock"},
+    ),
 )

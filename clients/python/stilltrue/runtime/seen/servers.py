@@ -1,0 +1,33 @@
+"""Who shuts a server of ``socketserver`` down (``http.server``, ``wsgiref``, werkzeug's) waits for the thread that serves.
+
+That thread ends the wait once it has done what it is doing, which may be the request that wants the server to shut down.
+"""
+
+from __future__ import annotations
+
+from socketserver import BaseServer
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
+
+_SERVES = BaseServer.serve_forever.__code__
+_OVER = "_BaseServer__is_shut_down"
+
+
+def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
+    server = variables_of(stack.frames[at]).get("self")
+    if stack.task is not None or not isinstance(server, BaseServer) or not compat.is_endless_wait(stack.frames[0]):
+        return None
+    serving = [
+        other.ident
+        for other in scene.stacks().values()
+        if any(one.f_code is _SERVES and variables_of(one).get("self") is server for one in other.frames)
+    ]
+    enders = tuple(serving) if len(serving) == 1 else None
+    what = "the end of what {} serves"
+    return SeenWait(on=attribute_of(server, _OVER), enders=enders, what=what, undone=(server,), by=frozenset({_OVER}))
+
+
+RESOLVERS = (Resolver((("socketserver.py", "BaseServer.shutdown"),), _read),)
