@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -55,19 +56,22 @@ class Services:
         arguments = [one.format(port=port) for one in command]
         run = ["run", "--service", self.names[-1], "--detector", self._detector, "--", sys.executable, "-m", *arguments]
         environment = {**os.environ, "PYTHONPATH": str(PROGRAMS)}
-        self._processes.append(subprocess.Popen([sys.executable, "-m", "stilltrue", *run], env=environment))
+        self._processes.append(
+            subprocess.Popen([sys.executable, "-m", "stilltrue", *run], env=environment, start_new_session=True)
+        )
         url = f"http://127.0.0.1:{port}"
         until(f"{name} to serve", lambda: _is_up(url))
         return url
 
     def stop(self) -> None:
-        """End them, their workers too."""
+        """End them, and their workers: a server that is killed while it waits for stuck requests would leave those behind."""
         for one in self._processes:
             one.terminate()
         for one in self._processes:
             with suppress(subprocess.TimeoutExpired):
                 one.wait(5)
-            one.kill()
+            with suppress(ProcessLookupError):
+                os.killpg(one.pid, signal.SIGKILL)
             one.wait()
 
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -77,14 +79,18 @@ def test_the_answer_is_the_truth(case: str, tmp_path: Path) -> None:
     # Unbuffered, children that share a pipe write into each other's lines, and g05 waits for ever for the line that it knows.
     own["PYTHONUNBUFFERED"] = ""
     for _ in range(ATTEMPTS if name in RACES else 1):
-        run = subprocess.run(
-            [sys.executable, str(FOLDER / f"{name}.py"), *mode],
-            capture_output=True,
-            text=True,
-            timeout=SECONDS_MAX,
-            cwd=tmp_path,
-            env={**os.environ, **own},
-            check=False,
-        )
-        verdicts = re.findall(r"^(PASS|FAIL) .*$", run.stdout, re.MULTILINE)
-        assert verdicts == ["PASS"], f"{run.stdout[-3000:]}\n{run.stderr[-2000:]}"
+        output, errors = _run([sys.executable, str(FOLDER / f"{name}.py"), *mode], tmp_path, {**os.environ, **own})
+        verdicts = re.findall(r"^(PASS|FAIL) .*$", output, re.MULTILINE)
+        assert verdicts == ["PASS"], f"{output[-3000:]}\n{errors[-2000:]}"
+
+
+def _run(command: list[str], folder: Path, environment: dict[str, str]) -> tuple[str, str]:
+    """What a case prints, on both. Whatever it has started is ended, when its time is up too."""
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, env=environment, start_new_session=True
+    ) as process:
+        try:
+            return process.communicate(timeout=SECONDS_MAX)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
