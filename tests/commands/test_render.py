@@ -9,9 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from detector.cli import cli
-from detector.commands.shared.render import print_verdict
+from detector.commands.shared.render import PIPE_WIDTH, console, print_verdict, table
 from detector.commands.shared.run import quietly
 from detector.core.times import local_time, read_time
 from stilltrue.model import Holds, PartyName, Verdict, Witness
@@ -55,3 +56,23 @@ def test_the_victims_are_named_once(capsys: pytest.CaptureFixture[str], told: bo
     )
     print_verdict(verdict)
     assert capsys.readouterr().out.count("aborting") == 1
+
+
+def test_wide_leaves_nothing_out_on_a_narrow_terminal_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "40")
+    assert (console().width, console(wide=True).width) == (40, PIPE_WIDTH)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False)
+    assert console().width == PIPE_WIDTH
+
+
+@pytest.mark.parametrize("width", [40, 80, 132])
+def test_a_column_that_must_stay_whole_goes_on_in_the_next_line(width: int) -> None:
+    place, reply = "checkout_reservations.py:1233 in ReservationService.reserve", "the reply to /shop.Orders/Note"
+    out = Console(file=io.StringIO(), width=width, color_system=None)
+    with out.capture() as text:
+        out.print(table(("party", "in", "at"), [("-", reply, place)], flexible={"in"}, whole={"party", "at"}))
+    lines = text.get().splitlines()
+    assert max(map(len, lines)) <= width
+    column = lines[0].index("at")
+    assert "".join(line[column:] for line in lines[1:]).replace(" ", "") == place.replace(" ", "")

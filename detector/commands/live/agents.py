@@ -47,7 +47,7 @@ def agents(endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
         shown = COLUMNS if output is Output.WIDE else NARROW
         at = [COLUMNS.index(column) for column in shown]
         rows = ([row[index] for index in at] for row in map(_row, found))
-        console().print(table(shown, rows, flexible={"sees", "labels", "blind spots"}))
+        console(wide=output is Output.WIDE).print(table(shown, rows, flexible={"sees", "labels", "blind spots"}))
 
 
 def _row(agent: pb.Agent) -> tuple[str, ...]:

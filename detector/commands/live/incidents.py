@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -69,9 +68,8 @@ def incidents(
     elif not found:
         console().print("no open incidents" if open_only else "no incidents")
     else:
-        out = console()
-        wide = output is Output.WIDE or not sys.stdout.isatty()
-        out.print(incident_table(found, PIPE_WIDTH if wide else out.width, all_names=wide))
+        out = console(wide=output is Output.WIDE)
+        out.print(incident_table(found, out.width, all_names=out.width == PIPE_WIDTH))
     return None
 
 

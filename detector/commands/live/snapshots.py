@@ -42,7 +42,7 @@ def snapshots(limit: int, endpoint: Endpoint, timeout_seconds: float, output: Ou
         shown = COLUMNS if output is Output.WIDE else NARROW
         at = [COLUMNS.index(column) for column in shown]
         rows = ([row[index] for index in at] for row in map(_row, found))
-        console().print(table(shown, rows, flexible={"trigger", "true", "undetermined", "missing"}))
+        console(wide=output is Output.WIDE).print(table(shown, rows, flexible={"trigger", "true", "undetermined", "missing"}))
 
 
 def named(summary: pb.SnapshotSummary, holds: int) -> str:

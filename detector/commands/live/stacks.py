@@ -66,15 +66,17 @@ def _print(found: list[pb.ProcessStacks], *, whole: bool) -> None:
                 for frame in one.stack:
                     out.print(f"    {escape(frame)}")
         elif each.parties:
-            rows = (_row(one, whole_path=not out.is_terminal) for one in each.parties)
-            out.print(table(COLUMNS, rows, flexible={"blocked in", "held by", "at"}))
+            rows = (_row(one, process="" if not out.is_terminal else each.process) for one in each.parties)
+            out.print(table(COLUMNS, rows, flexible={"blocked in", "held by"}, whole={"party", "at"}))
 
 
-def _row(one: agent_pb.StandingParty, *, whole_path: bool) -> tuple[str, ...]:
-    """On a terminal a path would be cut where the line's number stands, so only its end is shown there."""
+def _row(one: agent_pb.StandingParty, *, process: str) -> tuple[str, ...]:
+    """On a terminal, where the line above names the ``process``, a party goes without it and a path is cut to its end."""
     at = one.stack[0] if one.stack else "-"
-    at = at if whole_path else _END_OF_PATH.sub("", at)
-    return escape(one.party), escape(_blocked_in(one)), escape(listed(one.held_by)) or "-", escape(at)
+    party = one.party
+    if process:
+        at, party = _END_OF_PATH.sub("", at), party.removeprefix(f"{process}/")
+    return escape(party), escape(_blocked_in(one)), escape(listed(one.held_by)) or "-", escape(at)
 
 
 def _blocked_in(one: agent_pb.StandingParty) -> str:

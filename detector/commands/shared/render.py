@@ -29,9 +29,9 @@ def escape(text: str) -> str:
     return markup.escape(printable(text))
 
 
-def console() -> Console:
-    """Standard output; in a pipe, wide enough that each row of a table is one line."""
-    return Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else PIPE_WIDTH)
+def console(*, wide: bool = False) -> Console:
+    """Standard output; in a pipe, and where ``wide``, each row of a table is one line, however long."""
+    return Console(highlight=False, soft_wrap=True, width=PIPE_WIDTH if wide or not sys.stdout.isatty() else None)
 
 
 def print_json(value: Any) -> None:
@@ -109,14 +109,17 @@ def listed(names: Sequence[str], most: int = _NAMES_MAX) -> str:
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def table(columns: Iterable[str], rows: Iterable[Sequence[str]], *, flexible: Collection[str] = ()) -> Table:
+def table(
+    columns: Iterable[str], rows: Iterable[Sequence[str]], *, flexible: Collection[str] = (), whole: Collection[str] = ()
+) -> Table:
     """A borderless table; cells may contain rich markup.
 
     Where it is too wide, the ``flexible`` columns wrap between words; a word that does not fit is cut, and ends in an ellipsis.
+    In the ``whole`` columns it goes on in the next line instead.
     """
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for column in columns:
-        made.add_column(column, overflow="ellipsis", no_wrap=column not in flexible)
+        made.add_column(column, overflow="fold" if column in whole else "ellipsis", no_wrap=column not in {*flexible, *whole})
     for row in rows:
         made.add_row(*row)
     return made
