@@ -105,7 +105,7 @@ class Settings:
         "Kubernetes Lease ([NAMESPACE/]NAME) that one of several detectors with the same --data holds while it serves; the "
         "others wait for it, and for --data",
     )
-    standby_lease_seconds: int = _bounded(15, 1, 3600, "time after which a Lease that its holder no longer renews is another's")
+    standby_lease_seconds: int = _bounded(15, 1, 3600, "time without a renewal after which another detector takes the Lease")
     log_format: str = _text("logfmt", "logfmt or json")
     tls_cert_file: Path | None = field(
         default=None, metadata={"help": "PEM certificate of the gRPC port, with its chain; may rotate"}
@@ -137,12 +137,12 @@ class Settings:
         "HOST:PORT,... of Kafka: agents connect to collectors ('stilltrue collect') and 'stilltrue assemble' judges; this "
         "process numbers the snapshots and answers. Or the URI or path of an object store or directory in Kafka's place",
     )
-    kafka_topics: str = _text("stilltrue", "what the names of the topics begin with")
+    kafka_topics: str = _text("stilltrue", "prefix of the topics' names")
     kafka_config: Path | None = field(
         default=None, metadata={"help": "file of KEY=VALUE lines for Kafka's client, such as security.protocol=SASL_SSL"}
     )
     fleet: str = _text("default", "name of these processes among the fleets of one Kafka cluster")
-    assembly_seconds_max: float = _bounded(60.0, 0.1, 3600, "with --kafka: how long a snapshot's verdicts are waited for")
+    assembly_seconds_max: float = _bounded(60.0, 0.1, 3600, "with --kafka: how long to wait for a snapshot's verdicts")
     scopes: tuple[Scope, ...] = ()
     expected: Mapping[str, Expectation] = field(default_factory=lambda: MappingProxyType({}))
     predicate_settings: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: MappingProxyType({}))
@@ -195,7 +195,7 @@ class Settings:
     )
     compact_seconds_min: float = _bounded(86400.0, 0, 10**9, "how long after a day's end its files are merged; 0: never")
     archive_readers_max: int = _bounded(32, 1, 10_000, "concurrent streams of the archive's rows")
-    archive_take_seconds_max: float = _bounded(300.0, 0.1, 86400, "how long the reader of such a stream may read nothing")
+    archive_take_seconds_max: float = _bounded(300.0, 0.1, 86400, "how long the reader of such a stream may stall")
 
     def __post_init__(self) -> None:
         """Check the bounds."""

@@ -45,7 +45,7 @@ LEFT_OUT_MAX = 10
     show_default=True,
     envvar="STILLTRUE_ENGINE",
     show_envvar=True,
-    help="Where to work; auto: local for up to ten million reports, unless a --master is named.",
+    help="Where to run; auto: local for up to ten million reports, unless a --master is named.",
 )
 @click.option(
     "--master",
@@ -61,7 +61,11 @@ LEFT_OUT_MAX = 10
     multiple=True,
     help="Also evaluate this predicate; repeatable. deadlock and gridlock are always evaluated.",
 )
-@click.option("--again", is_flag=True, help="Evaluate all days, also those whose files are as in the analysis before.")
+@click.option(
+    "--again",
+    is_flag=True,
+    help="Evaluate all days again, including those whose files have not changed since the last analysis.",
+)
 @predicate_settings("STILLTRUE_ANALYZE_SET")
 def analyze(
     archive: str,

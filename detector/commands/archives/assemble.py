@@ -29,7 +29,7 @@ Kafka or no Java.
     metavar="HOST:PORT[,...]",
     help="Kafka, or a URI or directory that keeps the reports instead; as for the coordinators.",
 )
-@click.option("--kafka-topics", default="stilltrue", show_default=True, help="What the names of the topics begin with.")
+@click.option("--kafka-topics", default="stilltrue", show_default=True, help="Prefix of the topics' names.")
 @click.option(
     "--kafka-config", type=click.Path(path_type=Path, dir_okay=False, exists=True),
     help="File of KEY=VALUE lines for Kafka's client.",
@@ -42,7 +42,7 @@ Kafka or no Java.
 @click.option("--master", envvar="STILLTRUE_MASTER", help="Spark master URL; default: all cores of this machine.")
 @click.option(
     "--give-up-seconds", type=click.FloatRange(min=1), default=120.0, show_default=True,
-    help="How long the records of a snapshot are waited for, by Kafka's time.",
+    help="How long to wait for the records of a snapshot, by Kafka's time.",
 )  # fmt: skip
 @click.option(
     "--report-bytes-max", default=16 * 2**20, show_default=True, type=click.IntRange(1024, 2**30), help="Size of one report."

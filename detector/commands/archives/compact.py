@@ -32,7 +32,7 @@ interrupted safely at any time. Exit code: 0; 2 for wrong usage, no archive, or 
     help="Approximate target size of the merged files.",
 )
 def compact(archive: str, *, until: datetime | None, mebibytes_target: int) -> None:
-    """Put the small files of ARCHIVE (a directory or URI) together: readers see the old ones or the new one, never both."""
+    """Merge the small files of ARCHIVE (a directory or URI): readers see the old files or the new one, never both."""
     try:
         from detector.archive.compact import SECONDS_MIN, last_day  # noqa: PLC0415 - pyarrow is an extra
         from detector.archive.compact import compact as run  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""The command `stilltrue generate-archive`: an archive of a made-up fleet, with known deadlocks and near misses in it."""
+"""The command `stilltrue generate-archive`: an archive of a synthetic fleet, with known deadlocks and near misses in it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Examples:
   stilltrue generate-archive month --processes 1000 --days 30 --incidents 12 --near-misses 8
   stilltrue generate-archive real --graph jaeger-dependencies.json --processes 400 --days 2
 
-What was planted is in the archive's truth.json; `stilltrue analyze` should find just that. Exit code: 0, or 2 for wrong usage.
+What was planted is in the archive's truth.json; `stilltrue analyze` should find exactly that. Exit code: 0; 2 for wrong usage.
 """
 
 
@@ -56,7 +56,7 @@ def generate_archive(
     jobs: int | None,
     seed: int,
 ) -> None:
-    """Write a made-up fleet's snapshots to ARCHIVE (a directory, or a URI such as s3://bucket/path)."""
+    """Write the snapshots of a synthetic fleet to ARCHIVE (a directory, or a URI such as s3://bucket/path)."""
     try:
         from detector.archive.files import ArchiveError, ArchiveFiles  # noqa: PLC0415
         from detector.synthetic.generate import (  # noqa: PLC0415 - pyarrow is an extra

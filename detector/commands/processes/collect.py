@@ -41,7 +41,7 @@ start as many as the agents need, and stop them at any time. Needs: pip install 
     metavar="HOST:PORT[,...]",
     help="Kafka, or a URI or directory that keeps the reports instead; as for the coordinator.",
 )
-@click.option("--kafka-topics", default="stilltrue", show_default=True, help="What the names of the topics begin with.")
+@click.option("--kafka-topics", default="stilltrue", show_default=True, help="Prefix of the topics' names.")
 @click.option("--kafka-config", type=_PEM, help="File of KEY=VALUE lines for Kafka's client.")
 @click.option("--fleet", default="default", show_default=True, help="Name of the fleet, as for the coordinator.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on for agents.")

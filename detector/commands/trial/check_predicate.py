@@ -19,7 +19,7 @@ _EXAMPLES = """
 \b
 Examples:
   stilltrue check-predicate my_predicates:LeaderGone
-  stilltrue check-predicate detector.predicates.deadlock:Deadlock --worlds 2000
+  stilltrue check-predicate stilltrue_detector.predicates.deadlock:Deadlock --worlds 2000
   stilltrue check-predicate my_predicates:Busy --diagram why.svg
 """
 

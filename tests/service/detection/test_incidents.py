@@ -211,6 +211,20 @@ def test_the_waits_of_each_of_several_open_incidents_grow_older() -> None:
     assert evidence_of(second, [verdict])["at"] == "1970-01-01T00:00:04.1Z"
 
 
+def test_what_is_no_longer_seen_keeps_waits_and_places_apart() -> None:
+    told = (
+        "a/1 has waited 0.2 s for b/1",
+        "aborting 1 party would free all 2 (the fewest possible): a/1",
+        "a/1 is at app.py:7 in place",
+    )
+    story = Story()
+    story.sees(*CYCLE)
+    (seen,) = (replace(one, waits=told, closed=2.0) for one in story.open)
+    evidence = evidence_of(seen, [])
+    assert (evidence["current"], evidence["waits"]) == (False, list(told[:2]))
+    assert evidence["places"] == [{"party": "a/1", "stack": ["app.py:7 in place"], "trace": ""}]
+
+
 def test_an_open_incident_goes_on_saying_whom_to_abort() -> None:
     """As it did when it was first seen, for ``stilltrue incidents`` and ``show``."""
     story = Story()

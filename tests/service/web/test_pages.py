@@ -12,6 +12,7 @@ import re
 import shutil
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,37 @@ def test_of_several_incidents_the_oldest_deadlock_gives_the_age() -> None:
     assert (found.text, found.since, found.extent) == ("Deadlocked", 60.0, "2 services, 3 parties")
     assert found.detail == "3 incidents are open; this is the age of the oldest"
     assert said([], [grid]).text == "Gridlocked"
+
+
+def test_an_incident_that_the_newest_snapshot_does_not_confirm_says_since_when_and_who_is_silent() -> None:
+    open_one = incident("i", "orders-1/A", "stock-1/C")
+    silent = replace(verdict("deadlock", Holds.UNDETERMINED), missing=(ProcessName("stock-1"),))
+    found = said([silent, verdict("gridlock", Holds.FALSE)], [open_one])
+    assert (found.level, found.since, found.at) == (Level.TROUBLE, 50.0, 70.0)
+    assert found.detail == "stock-1 did not report since"
+    confirmed = replace(verdict("deadlock", Holds.TRUE), core=open_one.core, remainder=open_one.core)
+    assert said([confirmed], [open_one]).at is None
+    assert "; stock-1 did not report since" in said([silent], [open_one, incident("j", "orders-2/B")]).detail
+
+
+async def test_of_a_lost_member_the_overview_does_not_speak_as_if_it_saw_it(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a", service="orders"), process("b", service="stock")
+    deadlock(a, b)
+    async with start_detector(tmp_path, lease_seconds=0.3) as detector:
+        await detector.join(a, b)
+        while not await detector.incidents():
+            await detector.ask()
+        await detector.ask()
+        assert "Last confirmed" not in (await detector.fetch("/"))[2]
+        await b.kill()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while "did not report since" not in (body := (await detector.fetch("/"))[2]):
+                await detector.ask()
+        assert re.search(r"<p>Last confirmed <time[^>]*>[^<]*</time>; b did not report since</p>", body)
+        assert "Deadlocked for <span" in body
+        assert "as it was when it was first seen" in body
 
 
 def test_nothing_stuck_says_as_of_when_and_for_whom() -> None:

@@ -15,7 +15,8 @@ def evidence_of(incident: Incident, verdicts: Collection[Verdict]) -> dict[str, 
     """Of an open incident by the newest verdict, whose waits go on; else (``current`` false) as they were first seen."""
     verdict = newest_of(incident, verdicts)
     if verdict is None:
-        return {"current": False, "at": None, "waits": list(incident.waits), "victims": [], "places": [], "assumptions": []}
+        told, places = _apart(incident)
+        return {"current": False, "at": None, "waits": told, "victims": [], "places": places, "assumptions": []}
     stuck = {*incident.core, *incident.behind}
     ended = verdict.snapshot.ended
     waits = now_waiting(incident, (verdict,))
@@ -31,3 +32,15 @@ def evidence_of(incident: Incident, verdicts: Collection[Verdict]) -> dict[str, 
         ],
         "assumptions": list(verdict.assumptions),
     }
+
+
+def _apart(incident: Incident) -> tuple[list[str], list[dict[str, Any]]]:
+    """What is told of an incident, and apart from it where its parties stood in the code."""
+    told, places = [], []
+    for sentence in incident.waits:
+        party, found, place = sentence.partition(" is at ")
+        if found and party in incident.core:
+            places.append({"party": party, "stack": [place], "trace": ""})
+        else:
+            told.append(sentence)
+    return told, places

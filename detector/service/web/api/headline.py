@@ -9,6 +9,7 @@ from enum import Enum
 from detector.core.counting import counted
 from detector.predicates.evidence.explain import shortened
 from detector.service.detection.incident.incidents import Incident
+from detector.service.detection.incident.standing_waits import newest_of
 from stilltrue.model import Coverage, Holds, PartyName, ProcessName, Verdict, process_of
 
 _TROUBLE = frozenset({"deadlock", "gridlock", "token-lost", "token-duplicated", "lost-message", "orphaned-resource"})
@@ -27,7 +28,8 @@ class Level(Enum):
 class Headline:
     """One sentence, what follows it in small print, since when the trouble has lasted, or as of when the answer was true.
 
-    ``extent``: who is concerned; it follows the age.
+    ``extent``: who is concerned; it follows the age. ``at`` beside ``since``: when the trouble was last confirmed, if the
+    newest snapshot does not confirm it.
     """
 
     level: Level
@@ -50,7 +52,7 @@ def headline(
 ) -> Headline:
     """``incidents``: those open; ``verdicts``: the newest of each predicate and scope."""
     if incidents:
-        return _stuck(incidents, service_of)
+        return _stuck(incidents, verdicts, service_of)
     if not members:
         return Headline(
             level=Level.DOUBT, text="No process has joined yet", detail="set STILLTRUE_DETECTOR of the agents to this detector"
@@ -66,7 +68,7 @@ def headline(
     return _free(deadlock)
 
 
-def _stuck(incidents: Sequence[Incident], service_of: Callable[[ProcessName], str]) -> Headline:
+def _stuck(incidents: Sequence[Incident], verdicts: Collection[Verdict], service_of: Callable[[ProcessName], str]) -> Headline:
     """Deadlocks before gridlocks, the oldest first."""
     ordered = sorted(incidents, key=lambda one: (one.predicate != "deadlock", one.formed or one.opened))
     first = ordered[0]
@@ -75,8 +77,19 @@ def _stuck(incidents: Sequence[Incident], service_of: Callable[[ProcessName], st
     core, behind = sum(len(one.core) for one in ordered), sum(len(one.behind) for one in ordered)
     extent = f"{counted(len(services), 'service')}, {counted(core, 'party', 'parties')}"
     extent += f"; {behind} more wait behind them" if behind else ""
-    detail = f"{len(incidents)} incidents are open; this is the age of the oldest" if len(incidents) > 1 else ""
-    return Headline(level=Level.TROUBLE, text=kind, extent=extent, detail=detail, since=first.formed or first.opened)
+    details = [f"{len(incidents)} incidents are open; this is the age of the oldest"] if len(incidents) > 1 else []
+    predicates = {one.predicate: one for one in verdicts if one.snapshot.scope == "all"}
+    unconfirmed = [one for one in ordered if one.predicate in predicates and newest_of(one, verdicts) is None]
+    if silent := sorted({name for one in unconfirmed for name in predicates[one.predicate].missing}):
+        details.append(f"{', '.join(shortened(silent))} did not report since")
+    return Headline(
+        level=Level.TROUBLE,
+        text=kind,
+        extent=extent,
+        detail="; ".join(details),
+        since=first.formed or first.opened,
+        at=min((one.seen for one in unconfirmed), default=None),
+    )
 
 
 def _free(verdict: Verdict) -> Headline:
