@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
+import pickle
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -334,3 +336,18 @@ def test_a_failing_agent_fails_open(alone: Alone, monkeypatch: pytest.MonkeyPatc
                 assert story(channel) == plain
     assert client.live.faults
     assert server.live.faults
+
+
+@pytest.mark.parametrize("make", [grpc.insecure_channel, lambda target: grpc.insecure_channel(target).unary_unary("/a.A/B")])
+def test_what_cannot_be_pickled_says_so_in_the_same_words(alone: Alone, make: Callable[[str], Any]) -> None:
+    plain = make("127.0.0.1:1")
+    channel = alone("here").channel(grpc.insecure_channel("127.0.0.1:1"))
+    recorded = channel if isinstance(plain, grpc.Channel) else channel.unary_unary("/a.A/B")
+    for take in (pickle.dumps, copy.deepcopy):
+        said = []
+        for thing in (plain, recorded):
+            with pytest.raises(TypeError) as raised:
+                take(thing)
+            said.append(str(raised.value))
+        assert said[0] == said[1]
+    assert type(copy.copy(recorded)) is type(recorded)

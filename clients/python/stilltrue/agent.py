@@ -333,7 +333,7 @@ class Agent:
 
     def http_makers(self) -> Makers:
         """What stands in the place of the methods of HTTP libraries while the process is instrumented."""
-        return Makers(self._session, self._start)
+        return Makers(self._session, self._start, self.sight.not_recorded)
 
     def looker(self) -> Looker:
         """Takes the second look at this process's parties."""

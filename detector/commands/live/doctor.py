@@ -22,6 +22,10 @@ CURES = (
         "no server, channel or call",
         "call stilltrue.instrument() before anything else, or wrap its channels and servers",
     ),
+    (
+        "whose calls are not recorded",
+        "who waits there counts as able to go on, so no circle through it is reported: see docs/http.md for what is recorded",
+    ),
     ("size of pool", "give the server a pool whose size is known: grpc.server(agent.pool(executor), ...)"),
     ("from outside", "callers without an agent can free or hold its parties: give them an agent, or a sidecar"),
     ("dropped by the agent's bounds", "raise the agent's bounds (docs/agent.md), or find why so many calls are in doubt"),

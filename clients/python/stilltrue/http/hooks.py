@@ -34,9 +34,20 @@ PLACES: dict[str, tuple[str, ...]] = {
     "django.core.handlers.wsgi": ("WSGIHandler.__call__",),
     "django.core.handlers.asgi": ("ASGIHandler.__call__",),
     "starlette.applications": ("Starlette.__call__",),
+    "quart.app": ("Quart.__call__",),
+    "litestar.app": ("Litestar.__call__",),
+    "falcon.app": ("App.__call__",),
+    "pyramid.router": ("Router.__call__",),
     "bottle": ("Bottle.__call__",),
+    "uvicorn.protocols.http.h11_impl": ("RequestResponseCycle.run_asgi",),
+    "uvicorn.protocols.http.httptools_impl": ("RequestResponseCycle.run_asgi",),
+    "hypercorn.app_wrappers": ("ASGIWrapper.__call__",),
+    "grpclib.client": ("Channel.__connect__",),
+    "grpclib.server": ("Server.start",),
+    "tornado.httpserver": ("HTTPServer.start_request",),
+    "sanic.server.protocols.base_protocol": ("SanicProtocol.__init__",),
 }
-"""What is replaced: by module, the methods of its classes."""
+"""What is replaced: by module, the methods of its classes. Under uvicorn and hypercorn any application is found."""
 JOINING = frozenset(
     {
         "HTTPAdapter.send",
@@ -48,7 +59,17 @@ JOINING = frozenset(
         "WSGIHandler.__call__",
         "ASGIHandler.__call__",
         "Starlette.__call__",
+        "Quart.__call__",
+        "Litestar.__call__",
+        "App.__call__",
+        "Router.__call__",
         "Bottle.__call__",
+        "RequestResponseCycle.run_asgi",
+        "ASGIWrapper.__call__",
+        "Channel.__connect__",
+        "Server.start",
+        "HTTPServer.start_request",
+        "SanicProtocol.__init__",
     }
 )
 """Where a request begins."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -13,18 +14,21 @@ from stilltrue.http.httpx_aio import RecordedAsyncHttpx
 from stilltrue.http.httpx_blocking import RecordedHttpx
 from stilltrue.http.outgoing import Requests
 from stilltrue.http.requests_client import RecordedRequests
+from stilltrue.runtime.compat.references import module_of
 from stilltrue.runtime.session import Session
 
 Make = Callable[..., Any]
+_MIDDLEWARE_MAX = 4
 
 
 class Makers:
     """By the name of a method, what is called instead of it: with the original first."""
 
-    def __init__(self, session: Session, start: Callable[[], object]) -> None:
-        """``start`` has the agent connect; idempotent."""
+    def __init__(self, session: Session, start: Callable[[], object], not_recorded: Callable[[str, object], None]) -> None:
+        """``start`` has the agent connect; idempotent. ``not_recorded`` is told, in words, of what nothing here records."""
         self._session = session
         self._start = start
+        self._not_recorded = not_recorded
         requests = Requests(session, start)
         self._of_httpx = RecordedHttpx(requests)
         self._of_async_httpx = RecordedAsyncHttpx(requests)
@@ -57,7 +61,17 @@ class Makers:
             "WSGIHandler.__call__": lambda: self._wsgi,
             "ASGIHandler.__call__": lambda: self._asgi,
             "Starlette.__call__": lambda: self._asgi,
+            "Quart.__call__": lambda: self._asgi,
+            "Litestar.__call__": lambda: self._asgi,
+            "App.__call__": lambda: self._wsgi,
+            "Router.__call__": lambda: self._wsgi,
             "Bottle.__call__": lambda: self._wsgi,
+            "RequestResponseCycle.run_asgi": lambda: self._under_uvicorn,
+            "ASGIWrapper.__call__": lambda: self._under_hypercorn,
+            "Channel.__connect__": lambda: partial(self._unseen, "channel of grpclib"),
+            "Server.start": lambda: partial(self._unseen, "server of grpclib"),
+            "HTTPServer.start_request": lambda: partial(self._unseen, "server of Tornado"),
+            "SanicProtocol.__init__": lambda: self._unseen_sanic,
         }
         return known[name]() if name in known else None
 
@@ -68,3 +82,36 @@ class Makers:
     async def _asgi(self, original: Make, app: Any, scope: Any, receive: Any, send: Any) -> Any:
         self._start()
         return await asgi.serve(self._session, partial(original, app), scope, receive, send)
+
+    def _under_uvicorn(self, original: Make, cycle: Any, app: Any) -> Any:
+        """Any application of ASGI's; one of WSGI's runs in a thread, where its framework is known."""
+        self._start()
+        return original(cycle, app if _is_of_wsgi(app) else asgi.ASGIMiddleware(app, self._session))
+
+    def _under_hypercorn(self, original: Make, wrapper: Any, *given: Any, **named: Any) -> Any:
+        self._start()
+        recorded = copy(wrapper)
+        recorded.app = asgi.ASGIMiddleware(wrapper.app, self._session)
+        return original(recorded, *given, **named)
+
+    def _unseen(self, what: str, original: Make, owner: Any, *given: Any, **named: Any) -> Any:
+        self._not_recorded(what, owner)
+        self._start()
+        return original(owner, *given, **named)
+
+    def _unseen_sanic(self, original: Make, protocol: Any, *given: Any, **named: Any) -> Any:
+        """A connection to Sanic's server; there is no weak reference to its application, but one to the protocol's class."""
+        self._not_recorded("server of Sanic", type(protocol))
+        self._start()
+        return original(protocol, *given, **named)
+
+
+def _is_of_wsgi(app: Any) -> bool:
+    """Whether what uvicorn calls hands its requests to an application of WSGI's, perhaps beneath uvicorn's own middleware."""
+    for _ in range(_MIDDLEWARE_MAX):
+        if type(app).__name__.endswith("WSGIMiddleware"):  # uvicorn's, a2wsgi's
+            return True
+        if not module_of(type(app)).startswith("uvicorn.middleware."):
+            break
+        app = getattr(app, "app", None)
+    return False

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+_COPYING = 4
+"""The protocol by which the standard library copies."""
+
 
 class StandIn:
     """Wraps ``_inner``. ``isinstance`` is true for both classes; a copy wraps the same object."""
@@ -14,6 +17,19 @@ class StandIn:
         if name == "_inner":  # a copy that is being made has none yet
             raise AttributeError(name)
         return getattr(self._inner, name)
+
+    def __copy__(self) -> Any:
+        reduced: Any = object.__reduce_ex__(self, _COPYING)
+        make, given, state = reduced[:3]
+        made: Any = make(*given)
+        for part in state if isinstance(state, tuple) else (state,):
+            for name, value in (part or {}).items():
+                object.__setattr__(made, name, value)
+        return made
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """As the inner object: gRPC's refuse to be pickled, in their own words."""
+        return self._inner.__reduce_ex__(protocol)
 
     def __repr__(self) -> str:
         return repr(self._inner)

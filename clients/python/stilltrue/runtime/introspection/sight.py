@@ -31,6 +31,7 @@ class Sight:
         """The interceptors of recorded servers."""
         self._channels_unseen: WeakSet[Any] = WeakSet()
         self._servers_unseen: WeakSet[Any] = WeakSet()
+        self._others: dict[str, WeakSet[Any]] = {}
 
     def look_for_unseen(self) -> int:
         """Find the channels and servers that were made before the agent: how many. Walks the heap once."""
@@ -40,6 +41,13 @@ class Sight:
         self._servers_unseen.update(one for one in made if type(one) in _SERVERS and not _is_recorded(one, self.servers))
         return len(self._channels_unseen) + len(self._servers_unseen)
 
+    def not_recorded(self, what: str, one: object) -> None:
+        """``one`` is a channel or server of a library whose calls nothing here records: ``what``, in words."""
+        try:
+            self._others.setdefault(what, WeakSet()).add(one)
+        except Exception:  # noqa: BLE001 - fail open: it has no weak references
+            self._live.report_failure("a library that is not recorded is used")
+
     def counts(self) -> dict[str, Any]:
         """By the names that they have in the message to the detector."""
         return {
@@ -48,6 +56,7 @@ class Sight:
             "calls": self._live.recorder.calls,
             "servers_unseen": len(self._servers_unseen),
             "channels_unseen": len(self._channels_unseen),
+            "blind": [_blind(len(there), what) for what, there in self._others.copy().items() if len(there)],
             "unexplained": self.unexplained(),
         }
 
@@ -57,3 +66,8 @@ def _is_recorded(server: Any, interceptors: Iterable[Any]) -> bool:
     state = getattr(server, "_state", None)
     pipeline = getattr(getattr(state, "interceptor_pipeline", None), "interceptors", ())
     return any(one in interceptors for one in pipeline)
+
+
+def _blind(count: int, what: str) -> str:
+    owner, _, library = what.partition(" of ")
+    return f"{count} {owner}{'s' if count > 1 else ''} of {library}, whose calls are not recorded"
