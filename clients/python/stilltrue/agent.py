@@ -40,6 +40,7 @@ from stilltrue.protocol.step import Step, checked
 from stilltrue.runtime.calls.pool import record_pool
 from stilltrue.runtime.calls.service_config import Options, service_config_of
 from stilltrue.runtime.compat import options_of
+from stilltrue.runtime.compat.references import alive_in
 from stilltrue.runtime.declared.answering import Answering, Answers
 from stilltrue.runtime.declared.atomic import atomic
 from stilltrue.runtime.declared.declared_waits import holding, waiting_for
@@ -364,7 +365,7 @@ class Agent:
 
     def _begin(self) -> Recorder:
         settings = self.settings
-        is_stopping = lambda: any(server.is_stopping() for server in list(self.sight.servers))  # noqa: E731 - read at each cut
+        is_stopping = lambda: any(server.is_stopping() for server in alive_in(self.sight.servers))  # noqa: E731 - read at each cut
         self._observer: Observer = self._make_observer(self.parties, is_stopping, self._answers.holds, self._owned)
         return Recorder(
             process=self._process,

@@ -42,7 +42,7 @@ class _Places:
         self._undo = undo
 
     def in_dictionary(self, names: dict[Any, Any], *, deep: bool) -> None:
-        for key, value in list(names.items()):
+        for key, value in dict.copy(names).items():
             new = self._by_id.get(id(value))
             if new is not None:
                 names[key] = new

@@ -11,6 +11,7 @@ from grpc import _channel, _server
 from grpc.aio import _channel as _aio_channel
 from grpc.aio import _server as _aio_server
 
+from stilltrue.runtime.compat.references import alive_in
 from stilltrue.runtime.recorder import LockedRecorder
 
 _CHANNELS = (_channel.Channel, _aio_channel.Channel)
@@ -35,7 +36,7 @@ class Sight:
 
     def look_for_unseen(self) -> int:
         """Find the channels and servers that were made before the agent: how many. Walks the heap once."""
-        recorded = {id(channel._inner) for channel in self.channels}  # noqa: SLF001 - what a stand-in stands before
+        recorded = {id(channel._inner) for channel in alive_in(self.channels)}  # noqa: SLF001 - what a stand-in stands before
         made = [thing for thing in gc.get_referrers(*_CHANNELS, *_SERVERS) if type(thing) in (*_CHANNELS, *_SERVERS)]
         self._channels_unseen.update(one for one in made if type(one) in _CHANNELS and id(one) not in recorded)
         self._servers_unseen.update(one for one in made if type(one) in _SERVERS and not _is_recorded(one, self.servers))

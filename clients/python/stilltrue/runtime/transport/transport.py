@@ -26,6 +26,7 @@ from typing import Any
 from stilltrue.model import CallNumber, PartyName, SnapshotId, WaitNumber
 from stilltrue.protocol.look import Look, LookRequest, PartyLook
 from stilltrue.protocol.report import CallTarget, Connection, HeldUp, Report, SentOver
+from stilltrue.runtime.compat.references import alive_in
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.sight import Sight
@@ -121,7 +122,7 @@ class Transport:
     def learn(self) -> None:
         """Find new servers in the core's books, while the calls that reveal them last. Never raises."""
         try:
-            endpoints = [one.endpoint for one in list(self._sight.servers) if one.endpoint.peer is not None]
+            endpoints = [one.endpoint for one in alive_in(self._sight.servers) if one.endpoint.peer is not None]
             known = SERVERS.read() if endpoints else None
             for endpoint in endpoints if known is not None else ():
                 endpoint.find(known)
@@ -158,7 +159,7 @@ class Transport:
 
     def _held_up(self, age_seconds_max: float) -> Iterator[HeldUp]:
         """Rules 3 to 5."""
-        servers = [server for server in list(self._sight.servers) if not server.endpoint.ends_connections]
+        servers = [server for server in alive_in(self._sight.servers) if not server.endpoint.ends_connections]
         threads = frames_of_threads().values()
         held = list(holders(self._session, threads))
         for one in held:
