@@ -23,9 +23,10 @@ def test_a_member_that_is_seen_has_no_complaint() -> None:
     [
         ("2 channels made before the agent, or without it", CURES[0][1]),
         ("no server, channel or call is recorded", CURES[1][1]),
-        ("the size of pool p is unknown", CURES[2][1]),
-        ("serves 3 calls from outside", CURES[3][1]),
-        ("4 records dropped by the agent's bounds", CURES[4][1]),
+        ("1 server of Tornado, whose calls are not recorded", CURES[2][1]),
+        ("the size of pool p is unknown", CURES[3][1]),
+        ("serves 3 calls from outside", CURES[4][1]),
+        ("4 records dropped by the agent's bounds", CURES[5][1]),
         ("something new", "see docs/agent.md"),
     ],
 )
