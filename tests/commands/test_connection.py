@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
 from detector.commands.shared.connection import Endpoint, detector_stub
 from detector.commands.shared.run import CommandError
+from detector.service.app import running
+from detector.service.settings import Settings
 from stilltrue.runtime.membership.credentials import Security
+from tests.service.authority import Authority
 
 ENDPOINT = Endpoint(address="127.0.0.1:7600", security=Security())
 
@@ -58,3 +63,25 @@ def test_ctrl_c_waits_for_no_channel_to_close(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(KeyboardInterrupt), ending(KeyboardInterrupt(), monkeypatch) as channel:
         pass
     assert channel.closed == 0
+
+
+@pytest.mark.live
+async def test_what_listens_and_does_not_understand_is_not_called_absent(played: Any, here: Any, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ours", "our authority")
+    certificate, key = authority.sign("detector", to=tmp_path / "served")
+    files: dict[str, Any] = {"host": "localhost", "tls_cert_file": certificate, "tls_key_file": key}
+    async with played.detecting(tmp_path / "plain") as plain:
+        told = await here("ask", "deadlock", "--detector", plain.web.removeprefix("http://"))
+        assert (told.code, told.err.count("\n")) == (2, 1)
+        assert "though something listens there" in told.err
+        assert "start one" not in told.err
+    async with running(Settings(port=0, http_port=0, data=tmp_path / "tls", period_seconds=0.0, **files)) as listening:
+        address = f"localhost:{listening.port}"
+        told = await here("ask", "deadlock", "--detector", address)
+        assert told.err.startswith(
+            f"stilltrue: no detector at {address} answers, though something listens there: if it uses TLS"
+        )
+        watched = await here("watch", "--wait-seconds-max", "0.5", "--detector", address)
+        assert (watched.code, watched.err) == (2, told.err)
+        told = await here("ask", "deadlock", "--detector", address, "--tls-ca-file", str(authority.file))
+        assert told.err == "", "no member has joined, and yet it was understood"

@@ -13,7 +13,7 @@ import click
 import grpc
 
 from detector.commands.shared import names
-from detector.commands.shared.connection import Endpoint, detector_option, detector_stub
+from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, listens, misunderstood
 from detector.commands.shared.output import Output, output_option, print_data, print_names
 from detector.commands.shared.render import console, escape, holds_text, listed, styled
 from detector.commands.shared.run import CommandError
@@ -98,6 +98,8 @@ def watch(
             if not patience.lost:
                 raise
             if not patience.answered:
+                if listens(endpoint.address):
+                    raise misunderstood(endpoint.address) from None
                 text = f"no detector at {endpoint.address} after {wait_seconds_max or silence_seconds_max:g} s"
                 raise CommandError(f"{text}; start one with 'stilltrue serve', or name it with --detector") from None
             raise CommandError(f"no heartbeat from the detector at {endpoint.address} for {silence_seconds_max:g} s") from None

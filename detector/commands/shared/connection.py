@@ -46,6 +46,12 @@ _WORDS = {
     grpc.StatusCode.UNIMPLEMENTED: "the server at {address} is not a detector ({details}); name the detector with --detector",
 }
 
+_OTHER_SPEECH = (
+    "no detector at {address} answers, though something listens there: if it uses TLS, give --tls-ca-file (and --tls-cert-file "
+    "and --tls-key-file, if it asks for certificates); if it is the port of the pages, give the port for gRPC (7600 by default)"
+)
+"""For a handshake that failed, of which gRPC says no more than of a port where nothing listens."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
@@ -65,11 +71,15 @@ class Endpoint:
 def _answering(addresses: str) -> str:
     """Of several addresses (a detector and its standby) the first that accepts connections."""
     first, *others = addresses.split(",")
-    for address in (first, *others) if others else ():
-        parsed = parse_address(address)
-        with suppress(OSError), create_connection((parsed.host, parsed.port), _DIAL_SECONDS_MAX):
-            return address
-    return first
+    return next((address for address in (first, *others) if _accepts(address)), first) if others else first
+
+
+def _accepts(address: str) -> bool:
+    """Whether something accepts connections there."""
+    parsed = parse_address(address)
+    with suppress(OSError), create_connection((parsed.host, parsed.port), _DIAL_SECONDS_MAX):
+        return True
+    return False
 
 
 def detector_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -136,10 +146,22 @@ def failure(error: grpc.RpcError, address: str) -> CommandError:
     code = error.code() if isinstance(error, grpc.Call) else None
     details = (error.details() or "") if isinstance(error, grpc.Call) else str(error)
     if code is grpc.StatusCode.UNAVAILABLE:
+        if details.startswith("failed to connect") and listens(address):
+            return misunderstood(address)
         details = details.rpartition("; ")[0] or details
         details = _reason(details)
     words = _WORDS.get(code, "{details}") if code is not None else "{details}"
     return CommandError(words.format(address=address, details=details))
+
+
+def listens(addresses: str) -> bool:
+    """Whether something accepts connections at one of the addresses."""
+    return any(map(_accepts, addresses.split(",")))
+
+
+def misunderstood(address: str) -> CommandError:
+    """Describe a handshake that failed where something listens."""
+    return CommandError(_OTHER_SPEECH.format(address=address))
 
 
 def _reason(details: str) -> str:
