@@ -26,7 +26,8 @@ def test_a_member_that_is_seen_has_no_complaint() -> None:
         ("1 server of Tornado, whose calls are not recorded", CURES[2][1]),
         ("the size of pool p is unknown", CURES[3][1]),
         ("serves 3 calls from outside", CURES[4][1]),
-        ("4 records dropped by the agent's bounds", CURES[5][1]),
+        ("4 records dropped by the agent's bounds", CURES[6][1]),
+        ("the database does not answer: connection refused", CURES[5][1]),
         ("something new", "see docs/agent.md"),
     ],
 )

@@ -28,10 +28,13 @@ CURES = (
     ),
     ("size of pool", "give the server a pool whose size is known: grpc.server(agent.pool(executor), ...)"),
     ("from outside", "callers without an agent can free or hold its parties: give them an agent, or a sidecar"),
+    ("the database does not answer", "start the server, or correct the probe's DSN: see docs/databases.md"),
     ("dropped by the agent's bounds", "raise the agent's bounds (docs/agent.md), or find why so many calls are in doubt"),
 )
 LOST = "ended or cut off without a goodbye: restore its connection, restart it, or wait for --forget-seconds"
-MISSING = "does not report: it is stopped, starved, or blocked by code that holds the GIL"
+MISSING = (
+    "does not report: it is stopped, starved, cut off, or blocked by code that holds the GIL (a probe: its database is down)"
+)
 DROPPED = "reports were dropped: its connection to the detector is too slow, or the report too large (--report-bytes-max)"
 
 
@@ -70,7 +73,7 @@ def _print(ill: list[tuple[pb.Agent, list[tuple[str, str]]]], members: int) -> N
         for what, cure in complaints:
             out.print(f"  - {escape(what)}\n    {escape(cure)}")
     if members and not ill:
-        out.print(f"[green]answers speak for all {members} members[/]")
+        out.print(f"[green]answers speak for {'the only member' if members == 1 else f'all {members} members'}[/]")
 
 
 def complaints_of(agent: pb.Agent) -> list[tuple[str, str]]:
