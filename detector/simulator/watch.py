@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from detector.core.look.verification import AskLook, RoundEffect, Suspicion, Verified, Verifier, suspicion_of
+from detector.core.look.verification import AskLook, Interim, RoundEffect, Suspicion, Verified, Verifier, suspicion_of
 from detector.core.predicate import Predicate, reads_activity
 from detector.core.protocol.assembler import Assembled, Outcome
 from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator, Timing
@@ -20,7 +20,7 @@ from detector.predicates.quiescence import Quiescence
 from detector.predicates.termination import Termination
 from detector.predicates.token import TokenDuplicated, TokenLost
 from detector.simulator.checks.cures import Cures
-from detector.simulator.checks.promises import Instant, hold, hold_group, instant
+from detector.simulator.checks.promises import Instant, hold, hold_early, hold_group, instant
 from detector.simulator.plans.plan import Fault, Plan
 from detector.simulator.world.enabled_actions import Action
 from detector.simulator.world.engine import Engine
@@ -52,6 +52,8 @@ class Tally:
     snapshots: int = 0
     incomplete: int = 0
     theorems: int = 0
+    early: int = 0
+    """Deadlocks called while a verification round went on."""
     cures: int = 0
     """Cures whose effect could be compared with their preview."""
     verdicts: dict[str, dict[Holds, int]] = field(default_factory=dict)
@@ -249,8 +251,22 @@ class Watch:
             match effect:
                 case AskLook(process=process, request=request):
                     world.enabled.add("marker", "look", request, process.instance, process.incarnation)
+                case Interim(assembled=assembled, certain=certain):
+                    if certain:
+                        self._said_early(assembled)
                 case Verified(assembled=assembled):
                     self._said(assembled)
+
+    def _said_early(self, assembled: Assembled) -> None:
+        """The round goes on, and a deadlock is called already."""
+        snapshot = assembled.snapshot.ref.id
+        assert snapshot is not None
+        if self.checking and not assembled.orphans:
+            self.tally.early += 1
+            raw, ended = self._ended[snapshot]
+            ended = replace(ended, outside=self.world.outside)
+            verdict = ask(Deadlock(), assembled.snapshot)
+            hold_early(self.world, verdict, raw=raw, begun=self.begun[snapshot], ended=ended)
 
     def _said(self, assembled: Assembled) -> None:
         """The verification round is over, or there was nothing to verify: the verdicts are said, and checked."""

@@ -8,7 +8,16 @@ from dataclasses import replace
 import pytest
 
 from detector.core.look.amendment import amend
-from detector.core.look.verification import BRIEF_SECONDS, AskLook, RoundEffect, Verified, Verifier, suspicion_of
+from detector.core.look.verification import (
+    BRIEF_SECONDS,
+    INTERIM_SECONDS,
+    AskLook,
+    Interim,
+    RoundEffect,
+    Verified,
+    Verifier,
+    suspicion_of,
+)
 from detector.core.protocol.assembler import Assembled, PendingSnapshot
 from detector.core.registry import ask
 from detector.predicates.deadlock import Deadlock
@@ -383,8 +392,8 @@ def test_rule_7_who_did_not_answer_is_waited_for_briefly_until_an_answer_comes()
         """q answers at once; p's request, and for how long it is waited for then."""
         fleet.now += 5.0
         ask_p, ask_q = fleet.begin(fleet.taken())
-        assert fleet.verifier.due() == pytest.approx(fleet.now + 0.2 + 3.0), "q may take its time"
         assert fleet.answer([ask_q]) == []
+        assert fleet.verifier.ticked(fleet.now + 0.2 + INTERIM_SECONDS) == [], "q waits for p (rule 8)"
         return ask_p, fleet.verifier.due() - fleet.now - 0.2
 
     for seconds in (3.0, BRIEF_SECONDS, BRIEF_SECONDS):
@@ -400,6 +409,55 @@ def test_rule_7_who_did_not_answer_is_waited_for_briefly_until_an_answer_comes()
     assert patience == pytest.approx(3.0)
     (assembled,) = fleet.answer([ask_p])
     assert ask(Deadlock(), assembled.snapshot).holds is Holds.TRUE
+
+
+def two_rings() -> Fleet:
+    """The tasks of p and q wait for each other, and those of r and s."""
+    fleet = Fleet("p", "q", "r", "s")
+    for one, other in ((P, Q), (Q, P), (R, S), (S, R)):
+        fleet.recorders[one.split("/")[0]].waits(one, [PartyTarget(party=other)], 0.0)
+    fleet.verifier = Verifier(give_up_seconds=3.0, again_seconds_min=0.0)
+    return fleet
+
+
+def answered_but(silent: str, fleet: Fleet, see: See = as_it_is) -> tuple[list[RoundEffect], AskLook]:
+    """What a round shows after a while in which all but one have answered; and its request."""
+    asked = fleet.begin(fleet.taken())
+    assert fleet.answer([one for one in asked if one.process.instance != silent], see) == []
+    assert fleet.verifier.due() == pytest.approx(fleet.now + 0.2 + INTERIM_SECONDS)
+    (last,) = (one for one in asked if one.process.instance == silent)
+    return fleet.verifier.ticked(fleet.now + 0.2 + INTERIM_SECONDS), last
+
+
+def test_rule_8_who_is_stuck_whatever_the_silent_answer_is_called_before_the_round_is_over() -> None:
+    fleet = two_rings()
+    (early,), last = answered_but("s", fleet)
+    assert isinstance(early, Interim)
+    verdict = ask(Deadlock(), early.assembled.snapshot)
+    assert (verdict.holds, verdict.remainder) == (Holds.TRUE, (P, Q))
+    assert fleet.verifier.ticked(fleet.now + 1.0) == [], "once a round"
+    (assembled,) = fleet.answer([last])
+    assert ask(Deadlock(), assembled.snapshot).remainder == (P, Q, R, S)
+
+
+def test_rule_8_who_may_go_on_by_what_the_silent_answer_is_not_called() -> None:
+    fleet = Fleet("p", "q", "s")
+    fleet.verifier = Verifier(give_up_seconds=3.0, again_seconds_min=0.0)
+    fleet.recorders["p"].waits(P, [PartyTarget(party=Q), PartyTarget(party=S)], 0.0, needs=1)
+    fleet.recorders["q"].waits(Q, [PartyTarget(party=P)], 0.0)
+    fleet.recorders["s"].waits(S, [PartyTarget(party=P)], 0.0)
+    found, last = answered_but("s", fleet)
+    assert found == []
+    (assembled,) = fleet.answer([last])
+    assert ask(Deadlock(), assembled.snapshot).remainder == (P, Q, S)
+
+
+def test_rule_8_what_an_answer_shows_of_a_way_out_counts_at_once() -> None:
+    fleet = two_rings()
+    found, last = answered_but("s", fleet, seeing(P, ways_out=(WayOut(text="a timer"),)))
+    assert found == []
+    (assembled,) = fleet.answer([last])
+    assert ask(Deadlock(), assembled.snapshot).remainder == (R, S)
 
 
 def test_a_late_answer_to_one_request_is_no_answer_to_the_next() -> None:

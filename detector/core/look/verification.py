@@ -16,6 +16,8 @@ Rules:
    then the server knows of a connection that was lost before that.
 6. An idle process is idle for certain when nothing has happened in it from its cut to the look, and nothing is unaccounted for.
 7. Who did not answer in time is waited for briefly, until an answer of it comes, however late: it delays the others once.
+8. What is stuck for certain with all that have not answered in doubt is stuck whatever they answer. A round that lasts says so
+   once, after ``INTERIM_SECONDS``, and goes on.
 
 The time is an argument, never read: the service and the simulator run the same rounds.
 """
@@ -41,6 +43,8 @@ from stilltrue.protocol.report import Report
 DOUBLES = 2.0
 BRIEF_SECONDS = 1.0
 """Rule 7: how long those are waited for that did not answer the last time."""
+INTERIM_SECONDS = 0.5
+"""Rule 8: longer than most looks take."""
 LATE_MAX = 16
 """Snapshots for which late members are remembered."""
 
@@ -75,14 +79,26 @@ class Verified:
     given_up: bool
 
 
-RoundEffect = AskLook | Verified
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interim:
+    """Rule 8: the round goes on, and this is stuck for certain whatever comes of it.
+
+    ``certain``: somebody is. Else a further snapshot's round may confirm what this one shows (rule 5).
+    """
+
+    assembled: Assembled
+    certain: bool
+
+
+RoundEffect = AskLook | Interim | Verified
 
 
 @dataclass(slots=True, kw_only=True)
 class _Round:
     """One snapshot's round in progress. ``leaned`` and ``doubts``: what was known when it was decided whom to ask.
 
-    ``patience``: how long it has waited in the end.
+    ``interim_due``: rule 8 is still to be applied. ``patience``: how long it has waited in the end. ``remembered``: suspects
+    that later rounds know of.
     """
 
     assembled: Assembled
@@ -94,10 +110,12 @@ class _Round:
     asked_about: frozenset[PartyName]
     begun: float
     awaited: set[ProcessName]
+    interim_due: bool
     patience: float = 0.0
     looks: dict[ProcessName, Look] = field(default_factory=dict)
     seen: dict[ProcessName, dict[PartyName, PartyLook]] = field(default_factory=dict)
     reasons: dict[ProcessName, str] = field(default_factory=dict)
+    remembered: set[PartyName] = field(default_factory=set)
 
 
 class Verifier:
@@ -143,7 +161,7 @@ class Verifier:
         asked = self._requests(assembled, keys, suspicion, now)
         one = _Round(
             assembled=assembled, suspicion=suspicion, keys=keys, leaned=leaned, doubts=doubts, asked=asked,
-            begun=now, awaited=asked.keys() - self._late.get(snapshot, frozenset()),
+            begun=now, awaited=asked.keys() - self._late.get(snapshot, frozenset()), interim_due=bool(keys),
             asked_about=frozenset(suspect.party for request in asked.values() for suspect in request.suspects),
         )  # fmt: skip
         self._rounds[snapshot] = one
@@ -173,11 +191,15 @@ class Verifier:
 
     def ticked(self, now: float) -> list[RoundEffect]:
         """Time has passed."""
-        return self._settle(now, late=True)
+        effects = self._settle(now, late=True)
+        for one in self._rounds.values():
+            if one.interim_due and now >= one.begun + INTERIM_SECONDS:
+                effects += self._interim(one, now)
+        return effects
 
     def due(self) -> float:
         """When :meth:`ticked` has something to do next (infinity: never)."""
-        return min(map(self._until, self._rounds.values()), default=math.inf)
+        return min(map(self._next, self._rounds.values()), default=math.inf)
 
     @property
     def under_way(self) -> int:
@@ -234,6 +256,11 @@ class Verifier:
         """Until when a round waits for those that are still to answer."""
         return one.begun + self._patience(one)
 
+    def _next(self, one: _Round) -> float:
+        """When time matters next to a round."""
+        until = self._until(one)
+        return min(until, one.begun + INTERIM_SECONDS) if one.interim_due else until
+
     def _patience(self, one: _Round) -> float:
         """Rule 7."""
         mute = one.awaited and all(one.assembled.reports[name].process in self._mute for name in one.awaited)
@@ -245,46 +272,83 @@ class Verifier:
         ended = [self._rounds.pop(number) for number in over]
         return [Verified(assembled=self._end(one, now), given_up=bool(one.awaited)) for one in ended]
 
+    def _interim(self, one: _Round, now: float) -> list[RoundEffect]:
+        """Rule 8: the snapshot with what has been answered, where that is of use."""
+        one.interim_due, one.patience = False, INTERIM_SECONDS
+        since = self._since(one)
+        looks = {
+            party: self._shown(one, party, key) if key.process in one.awaited else self._seen(one, party, key, now)
+            for party, key in one.keys.items()
+        }
+        found = self._as_seen(one, looks, {}, since, now)
+        certain = bool(left_over(found.snapshot.waits, found.snapshot.missing, certain=True))
+        new = {party for party in one.remembered - since.keys() if not self._known[one.keys[party]].bars}
+        return [Interim(assembled=found, certain=certain)] if certain or not new.isdisjoint(_unsure(found)) else []
+
     def _end(self, one: _Round, now: float) -> Assembled:
-        ref, begun = one.assembled.snapshot.ref, one.assembled.snapshot.ref.begun or 0.0
+        ref = one.assembled.snapshot.ref
         one.patience = self._patience(one)
         if one.awaited and ref.id is not None:
             self._late[ref.id] = frozenset(one.awaited)
             self._mute.update(one.assembled.reports[name].process for name in one.awaited)
-        before = {party: known.since for party, key in one.keys.items() if (known := self._known.get(key)) is not None}
+        since = self._since(one)
         looks = {party: self._seen(one, party, key, now) for party, key in one.keys.items()}
-        if _deadline_passed(one, now):
-            looks = {party: _since_then(look, one, now) for party, look in looks.items()}
         doubts = {name: self._idleness(one, name, now) for name in one.suspicion.processes}
-        reports = amended(one.assembled.reports, looks, {name: doubt for name, doubt in doubts.items() if doubt})
-        seen = {**one.assembled.snapshot.looks, **looks}
-        found = self._seen_in.of(one.assembled, reports, seen)
-        waits = found.snapshot.waits
-        unsure = set(waits.named(waits.waiter[waits.uncoloured]))
-        if any(party in unsure and not look.doubt for party, look in looks.items()):
-            old = {party for party, since in before.items() if since < begun}
-            found = self._confirmed(one, found, old, seen)
+        found = self._as_seen(one, looks, {name: doubt for name, doubt in doubts.items() if doubt}, since, now)
         stuck = set(left_over(found.snapshot.waits, found.snapshot.missing, certain=True))
         for party, key in one.keys.items():
             if key in self._known:
                 self._known[key].verified = party in stuck and not self._known[key].bars
         return found
 
+    def _since(self, one: _Round) -> dict[PartyName, float]:
+        """When the first round ended that saw each suspect in its waits, of those that were seen before."""
+        return {party: known.since for party, key in one.keys.items() if (known := self._known.get(key)) is not None}
+
+    def _as_seen(
+        self,
+        one: _Round,
+        looks: Mapping[PartyName, PartyLook],
+        doubts: Mapping[ProcessName, str],
+        since: Mapping[PartyName, float],
+        now: float,
+    ) -> Assembled:
+        """The snapshot with what the looks show; ``since`` when each suspect has been known in the very same waits."""
+        if _deadline_passed(one, now):
+            looks = {party: _since_then(look, one, now) for party, look in looks.items()}
+        begun = one.assembled.snapshot.ref.begun or 0.0
+        seen = {**one.assembled.snapshot.looks, **looks}
+        found = self._seen_in.of(one.assembled, amended(one.assembled.reports, looks, doubts), seen)
+        unsure = _unsure(found)
+        if any(party in unsure and not look.doubt for party, look in looks.items()):
+            old = {party for party, at in since.items() if at < begun}
+            found = self._confirmed(one, found, old, seen)
+        return found
+
     def _seen(self, one: _Round, party: PartyName, key: Key, now: float) -> PartyLook:
-        """What the round showed of a suspect."""
+        """What the round showed of a suspect, which is remembered."""
+        shown = self._shown(one, party, key)
+        if party not in one.asked_about or party in one.remembered:
+            return shown
+        one.remembered.add(party)
         known = self._known.get(key)
-        name = key.process
-        if party not in one.asked_about:
-            return one.leaned.get(party) or PartyLook(party=party, unchanged=True, doubt="it was not looked at")
-        look = self._answer(one, name, party)
         if known is None:
-            known = self._known[key] = Known(look=look, looked_at=now, again_seconds=self._again_seconds_min, since=now)
+            known = self._known[key] = Known(look=shown, looked_at=now, again_seconds=self._again_seconds_min, since=now)
         else:
             known.looked_at = now
             known.again_seconds *= DOUBLES
-            if known.verified and look.doubt:  # what was verified is so forever
-                return known.look
-        known.look, known.until = look, _until(look, one.assembled, name)
+            if shown is known.look:
+                return shown
+        known.look, known.until = shown, _until(shown, one.assembled, key.process)
+        return shown
+
+    def _shown(self, one: _Round, party: PartyName, key: Key) -> PartyLook:
+        """What the round showed of a suspect."""
+        if party not in one.asked_about:
+            return one.leaned.get(party) or PartyLook(party=party, unchanged=True, doubt="it was not looked at")
+        look, known = self._answer(one, key.process, party), self._known.get(key)
+        if known is not None and known.verified and look.doubt:  # what was verified is so forever
+            return known.look
         return look
 
     def _answer(self, one: _Round, name: ProcessName, party: PartyName) -> PartyLook:
@@ -328,6 +392,12 @@ class Verifier:
         alone = self._alone.of(found, amended(reports, new, confirmed=old), {})
         stuck = set(left_over(alone.snapshot.waits, alone.snapshot.missing, certain=True)) & old
         return self._sure.of(found, amended(reports, {}, confirmed=stuck), looks) if stuck else found
+
+
+def _unsure(assembled: Assembled) -> set[PartyName]:
+    """The parties with a wait that a further round may confirm (rule 5)."""
+    waits = assembled.snapshot.waits
+    return set(waits.named(waits.waiter[waits.uncoloured]))
 
 
 def _deadline_passed(one: _Round, now: float) -> bool:

@@ -61,6 +61,12 @@ class PendingAsks:
             if (ask.predicate, ask.scope) == (verdict.predicate, verdict.snapshot.scope):
                 ask.answer.set_result(verdict)
 
+    def again(self, numbers: tuple[int, ...]) -> None:
+        """Begin a further snapshot for those that still wait: the first of the two that has an answer gives it."""
+        for number in numbers:
+            if self._waiting((number,)):
+                self._begin(number)
+
     def no_members(self, numbers: tuple[int, ...]) -> None:
         """Answer the questions when there is no process to take a snapshot of."""
         for ask in self._waiting(numbers):

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from detector.assembly.results import completed
 from detector.core.answer import nobody_reported, undetermined
+from detector.core.look.verification import Interim
 from detector.core.membership_doubt import MembershipDoubt
 from detector.core.protocol.assembler import Assembled
 from detector.core.scope import views_of
@@ -26,7 +27,7 @@ from detector.service.metrics import Metrics
 from detector.service.settings import Settings
 from detector.service.storage.archive_sink import ArchiveSink
 from detector.service.storage.snapshot_store import SnapshotStore
-from stilltrue.model import PartyName, ProcessState, SnapshotId, Verdict
+from stilltrue.model import Holds, PartyName, ProcessState, SnapshotId, Verdict
 
 ALL = "all"
 """The scope of all members."""
@@ -87,7 +88,17 @@ class SnapshotVerdicts:
         if self._remote_assembly is not None:
             await self._judge_remotely(self._remote_assembly, assembled, tickets)
             return
-        seen = _Seen(await self._rounds.of_waits(assembled), self._rounds)
+        judging: list[asyncio.Task[None]] = []
+
+        def early(interim: Interim) -> None:
+            if interim.certain:
+                judging.append(asyncio.get_running_loop().create_task(self._judge_early(interim.assembled, tickets)))
+            else:
+                self._pending_asks.again(tickets)
+
+        looked_at = await self._rounds.of_waits(assembled, early)
+        await asyncio.gather(*judging)  # what is said early is not said after the rest
+        seen = _Seen(looked_at, self._rounds)
         self._snapshot_store.taken(seen.looked_at)
         views = range(1 + len(self._scopes))
         given = await asyncio.gather(
@@ -96,6 +107,17 @@ class SnapshotVerdicts:
         changed = any(news for _, news in given)
         newest = replace(seen.newest, snapshot=replace(seen.newest.snapshot, membership=tuple(seen.doubts)))
         self.keep(newest, tuple(verdict for verdict, _ in given), pinned=changed)
+
+    async def _judge_early(self, assembled: Assembled, tickets: tuple[int, ...]) -> None:
+        """Say what is TRUE whatever those that are still to answer will say."""
+        self._snapshot_store.taken(assembled)
+
+        async def judge(name: str, view: Snapshot) -> None:
+            verdict = await self._verdict(name, view)
+            if verdict.holds is Holds.TRUE and not await self._evaluator.leans_on_idleness(name, view, verdict):
+                await self._say(verdict, view, assembled, {}, tickets)
+
+        await asyncio.gather(*(judge(name, view) for name in self._evaluator.names for view in self._views(assembled.snapshot)))
 
     async def _judge_remotely(self, remote_assembly: RemoteAssembly, attended: Assembled, tickets: tuple[int, ...]) -> None:
         """Have another process assemble and judge; what it says is qualified and published here, as if it were ours."""

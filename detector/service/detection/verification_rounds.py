@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from detector.core.look.verification import AskLook, RoundEffect, Suspicion, Verified, Verifier, suspicion_of
+from detector.core.look.verification import AskLook, Interim, RoundEffect, Suspicion, Verified, Verifier, suspicion_of
 from detector.core.protocol.assembler import ENTRIES_PER_MEMBER, Assembled
 from detector.core.snapshot import Snapshot
 from detector.ops.clock import Clock
@@ -25,6 +25,8 @@ from detector.service.settings import Settings
 from stilltrue.model import ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.look import Look
 
+Early = Callable[[Interim], None]
+"""Called when a round lasts, with what it has shown so far."""
 Step = Callable[[float], list[RoundEffect]]
 APART_MIN = 100
 """The rounds of a snapshot of so many processes, or with as many waits, are on a thread of its own."""
@@ -45,16 +47,17 @@ class Rounds:
             give_up_seconds=settings.look_give_up_seconds, again_seconds_min=settings.look_again_seconds_min
         )
         self._waiting: dict[SnapshotId, asyncio.Future[Verified]] = {}
+        self._early: dict[SnapshotId, Early] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._untold: deque[Step] = deque()
         self._telling: asyncio.Task[None] | None = None
         self._large: set[SnapshotId] = set()
         self._worker = WorkerThread("stilltrue-verifier")
 
-    async def of_waits(self, assembled: Assembled) -> Assembled:
+    async def of_waits(self, assembled: Assembled, early: Early = lambda _: None) -> Assembled:
         """The snapshot after the round about parties that seem stuck; unchanged if there are none."""
         suspicion = await self._suspicion(assembled.snapshot, leaning=False)
-        return await self._of(assembled, suspicion) if suspicion else assembled
+        return await self._of(assembled, suspicion, early) if suspicion else assembled
 
     async def of_idleness(self, assembled: Assembled) -> Assembled:
         """The same after a second round, about processes that seem idle."""
@@ -80,12 +83,12 @@ class Rounds:
         """End the thread, once the results are there."""
         self._worker.close()
 
-    async def _of(self, assembled: Assembled, suspicion: Suspicion) -> Assembled:
+    async def _of(self, assembled: Assembled, suspicion: Suspicion, early: Early = lambda _: None) -> Assembled:
         snapshot = assembled.snapshot.ref.id
         if snapshot is None:
             return assembled
         future: asyncio.Future[Verified] = asyncio.get_running_loop().create_future()
-        self._waiting[snapshot] = future
+        self._waiting[snapshot], self._early[snapshot] = future, early
         if _weight(assembled.snapshot) >= APART_MIN:
             self._large.add(snapshot)
         begun = time.monotonic()
@@ -129,9 +132,13 @@ class Rounds:
             match effect:
                 case AskLook() as ask:
                     self._ask(ask)
+                case Interim(assembled=assembled) as interim:
+                    if assembled.snapshot.ref.id is not None:
+                        self._early[assembled.snapshot.ref.id](interim)
                 case Verified(assembled=assembled) as verified:
                     if assembled.snapshot.ref.id is not None:
                         self._large.discard(assembled.snapshot.ref.id)
+                        self._early.pop(assembled.snapshot.ref.id)
                         self._waiting.pop(assembled.snapshot.ref.id).set_result(verified)
 
     def _fail(self, error: Exception) -> None:
@@ -139,6 +146,7 @@ class Rounds:
         for future in self._waiting.values():
             future.set_exception(error)
         self._waiting.clear()
+        self._early.clear()
 
     def _ask(self, ask: AskLook) -> None:
         name, snapshot = ask.process.instance, ask.request.snapshot

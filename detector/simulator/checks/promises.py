@@ -116,6 +116,17 @@ def hold_group(world: World, assembled: Assembled, verdict: Verdict, *, begun: I
         world.breach(f"sound: {about}: {_names(knowable)} could never move when it began")
 
 
+def hold_early(world: World, verdict: Verdict, *, raw: Assembled, begun: Instant, ended: Instant) -> None:
+    """Check what is said of deadlocks while a round goes on: some may be named, and they never move."""
+    about = f"snapshot {verdict.snapshot.id}, deadlock {verdict.holds.value} before its round was over"
+    if verdict.holds is not Holds.TRUE:
+        world.breach(f"live: {about}: somebody is stuck for certain")
+        return
+    _remainder(world, verdict, about)
+    if _since(world, raw, verdict, begun) == ended.outside:
+        _stuck(world, verdict, about, begun, ended, whole=False)
+
+
 def _deadlock(world: World, assembled: Assembled, raw: Assembled, verdict: Verdict, begun: Instant, ended: Instant) -> None:
     about = f"snapshot {verdict.snapshot.id}, deadlock {verdict.holds.value}"
     missing = frozenset(assembled.snapshot.missing)

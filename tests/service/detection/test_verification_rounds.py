@@ -26,3 +26,34 @@ async def test_rounds_that_were_answered_and_that_were_given_up_are_told_apart(
             assert verdict.holds == UNDETERMINED
         assert list(verdict.core) == stuck.core
         assert await detector.metric(f'{ROUNDS}{{outcome="answered"}}') >= 1
+
+
+async def test_who_does_not_answer_holds_no_circle_of_others_up(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    """The round lasts far longer than the question may."""
+    a, b, c, d = (process(name) for name in "abcd")
+    stuck = deadlock(a, b)
+    others = deadlock(c, d)
+    async with start_detector(tmp_path, look_give_up_seconds=60, look_again_seconds_min=0) as detector:
+        d.blind = True
+        await detector.join(a, b, c, d)
+        verdict = await detector.ask()
+        assert (verdict.holds, list(verdict.core)) == (TRUE, stuck.core)
+        assert [list(one.core) for one in await detector.incidents() if one.predicate == "deadlock"] == [stuck.core]
+        d.blind = False
+        while list((verdict := await detector.ask()).core) != sorted([*stuck.core, *others.core]):
+            assert (verdict.holds, list(verdict.core)) == (TRUE, stuck.core)
+
+
+async def test_who_may_go_on_by_one_that_does_not_answer_waits_for_it(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a"), process("b")
+    deadlock(a, b)
+    async with start_detector(tmp_path, look_give_up_seconds=1.5) as detector:
+        b.blind = True
+        await detector.join(a, b)
+        verdict = await detector.ask()
+        assert verdict.holds == UNDETERMINED
+        assert "did not answer within 1.5 s" in verdict.witness.text
