@@ -164,8 +164,7 @@ class _Judging:
                 note(self._verifier.looked(each.process, answers.looks[name], answers.at))
             elif name in answers.unable:
                 note(self._verifier.unable(name, answers.unable[name], answers.at, each.request.snapshot))
-        while self._verifier.under_way:
-            note(self._verifier.ticked(max(answers.at, self._verifier.due())))
+        note(self._verifier.ticked(max(answers.at, self._verifier.due()) if self._verifier.under_way else answers.at))
 
     def _views(self, snapshot: Snapshot) -> list[Snapshot]:
         absent: dict[ProcessName, ProcessState | None] = dict.fromkeys(snapshot.missing)

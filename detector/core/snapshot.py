@@ -32,7 +32,8 @@ class Snapshot:
     forgetful : the members that reached a bound and had to forget something that an answer about messages could depend on.
     looks : what the verification round saw of the suspects; empty without a verification round.
     doubts : why a process that seems idle is not certainly so, since the verification round.
-    set_aside : of the missing, those whose reports contradicted others' (rule 5), and how.
+    set_aside : of the missing, those that did report, and why that does not count: it contradicted others' (rule 5), or was put
+        off for its size.
     membership : what the membership withheld from the detector's answers on it: members expected, gathered or lost.
     """
 

@@ -108,10 +108,11 @@ class Watch:
                 self.asks_left -= 1
                 self._obey(self.initiator.requested(name, now))
             case ("tick",):
-                due = min(self.initiator.due(now), self.verifier.due(), now + GIVE_UP_SECONDS)
+                due = min(self.initiator.due(now), self.verifier.due(), self.verifier.interim_due(), now + GIVE_UP_SECONDS)
                 self.world.now = now = max(now, due)
                 self._obey(self.initiator.ticked(now))
                 self._verify(self.verifier.ticked(now))
+                self._verify(self.verifier.interim(now))
             case ("hello", name, incarnation):
                 self.world.enabled.discard("hello", *action)
                 if self.world.alive(name, incarnation) is not None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
-from detector.core.protocol.assembler import ENTRIES_PER_MEMBER, Outcome, Refusal
-from detector.core.protocol.initiator import COMING_SECONDS, Assemble, Begin, Effect, Finish, Initiator, Refuse, Timing
+from detector.core.protocol.assembler import ENTRIES_PER_MEMBER, HEAVY_ENTRIES_MIN, Outcome, Refusal
+from detector.core.protocol.initiator import COMING_SECONDS, Assemble, Begin, Effect, Finish, Initiator, Refuse, SoFar, Timing
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
+from stilltrue.protocol.report import PartyTarget
 
 TIMING = Timing(period_seconds=0, give_up_seconds=2.0, suspect_seconds=0.25, trigger_seconds_min=1.0, triggers_burst_max=1)
 
@@ -48,6 +50,9 @@ def _sentence(effect: Effect) -> str:
             return said + "".join(f" for {ticket}" for ticket in tickets)
         case Assemble(pending=pending, tickets=tickets):
             return f"ended {pending.id}" + "".join(f" for {ticket}" for ticket in tickets)
+        case SoFar(part=part, tickets=tickets):
+            missing = " ".join(part.missing())
+            return f"so far {part.id} without {missing}" + "".join(f" for {ticket}" for ticket in tickets)
         case Refuse(process=process, reason=reason):
             return f"refuse {process}: {reason.value}"
 
@@ -80,6 +85,55 @@ def test_a_question_begins_a_snapshot_that_ends_when_all_have_reported() -> None
     assert story.tell(story.initiator.asked(7, 1.0)) == ["begin 1 of a b"]
     assert story.report("a", 1, 1.1) == []
     assert story.report("b", 1, 1.2) == ["finish 1 complete for 7"]
+
+
+def lasting(*names: str) -> Story:
+    """An initiator for which rule 7 applies after a second."""
+    story = Story()
+    story.initiator = Initiator(TIMING, so_far_seconds=1.0)
+    for name in names:
+        story.join(name)
+    return story
+
+
+def test_rule_7_a_question_may_be_answered_by_what_has_been_reported_so_far() -> None:
+    story = lasting("a", "b", "c")
+    assert story.tell(story.initiator.asked(7, 1.0)) == ["begin 1 of a b c"]
+    assert story.initiator.so_far_due() == math.inf, "nobody has reported"
+    assert story.report("a", 1, 1.1) == []
+    assert story.initiator.so_far_due() == 2.0
+    assert story.tell(story.initiator.so_far(1.9)) == []
+    assert story.tell(story.initiator.so_far(2.0)) == ["so far 1 without b c for 7"]
+    assert story.initiator.so_far_due() == math.inf, "nothing has come since"
+    assert story.report("b", 1, 2.1) == []
+    assert story.initiator.so_far_due() == 3.0
+    assert story.tell(story.initiator.so_far(3.0)) == ["so far 1 without c for 7"]
+    assert story.tell(story.initiator.ticked(3.0)) == ["finish 1 incomplete without c for 7"], "the end is the same"
+
+
+def test_rule_7_what_nobody_asked_for_is_judged_as_a_whole() -> None:
+    story = lasting("a", "b")
+    story.tell(story.initiator.requested(ProcessName("a"), 1.0))
+    story.report("a", 1, 1.1)
+    assert story.initiator.so_far_due() == math.inf
+    assert story.report("b", 1, 1.2) == ["finish 1 complete"]
+
+
+def test_rule_7_where_a_report_is_far_larger_than_others_they_are_judged_first() -> None:
+    story = lasting("a", "b", "c")
+    large = story.recorders["c"]
+    for at in range(HEAVY_ENTRIES_MIN):
+        large.waits(PartyName(f"c/{at}"), [PartyTarget(party=PartyName("c/free"))], 0.0)
+    story.tell(story.initiator.asked(7, 1.0))
+    story.report("c", 1, 1.1)
+    assert story.initiator.so_far_due() == math.inf, "what is there takes the longest"
+    story.report("a", 1, 1.1)
+    assert story.report("b", 1, 1.2) == ["so far 1 without c for 7", "finish 1 complete for 7"]
+    story = lasting("c")
+    story.recorders["c"] = large
+    story.tell(story.initiator.joined(large.process, SnapshotId(1), 2.0))
+    story.tell(story.initiator.asked(8, 3.0))
+    assert story.report("c", 2, 3.1) == ["finish 2 complete for 8"], "there is no other"
 
 
 def test_the_next_mark_tells_a_caller_which_of_its_doubts_the_servers_have_settled() -> None:

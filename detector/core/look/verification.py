@@ -191,15 +191,20 @@ class Verifier:
 
     def ticked(self, now: float) -> list[RoundEffect]:
         """Time has passed."""
-        effects = self._settle(now, late=True)
-        for one in self._rounds.values():
-            if one.interim_due and now >= one.begun + INTERIM_SECONDS:
-                effects += self._interim(one, now)
-        return effects
+        return self._settle(now, late=True)
 
     def due(self) -> float:
         """When :meth:`ticked` has something to do next (infinity: never)."""
-        return min(map(self._next, self._rounds.values()), default=math.inf)
+        return min(map(self._until, self._rounds.values()), default=math.inf)
+
+    def interim(self, now: float) -> list[RoundEffect]:
+        """Rule 8: what the rounds that last show so far."""
+        lasting = [one for one in self._rounds.values() if one.interim_due and now >= one.begun + INTERIM_SECONDS]
+        return [effect for one in lasting for effect in self._shown_so_far(one, now)]
+
+    def interim_due(self) -> float:
+        """When :meth:`interim` has something to do next (infinity: never)."""
+        return min((one.begun + INTERIM_SECONDS for one in self._rounds.values() if one.interim_due), default=math.inf)
 
     @property
     def under_way(self) -> int:
@@ -256,11 +261,6 @@ class Verifier:
         """Until when a round waits for those that are still to answer."""
         return one.begun + self._patience(one)
 
-    def _next(self, one: _Round) -> float:
-        """When time matters next to a round."""
-        until = self._until(one)
-        return min(until, one.begun + INTERIM_SECONDS) if one.interim_due else until
-
     def _patience(self, one: _Round) -> float:
         """Rule 7."""
         mute = one.awaited and all(one.assembled.reports[name].process in self._mute for name in one.awaited)
@@ -272,7 +272,7 @@ class Verifier:
         ended = [self._rounds.pop(number) for number in over]
         return [Verified(assembled=self._end(one, now), given_up=bool(one.awaited)) for one in ended]
 
-    def _interim(self, one: _Round, now: float) -> list[RoundEffect]:
+    def _shown_so_far(self, one: _Round, now: float) -> list[RoundEffect]:
         """Rule 8: the snapshot with what has been answered, where that is of use."""
         one.interim_due, one.patience = False, INTERIM_SECONDS
         since = self._since(one)

@@ -7,9 +7,11 @@ member, and only while the snapshot is pending; all else is refused with a reaso
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from statistics import median_low
 
 from detector.core.protocol import clocks
 from detector.core.snapshot import Snapshot
@@ -22,6 +24,10 @@ from stilltrue.protocol.report import Report
 
 ENTRIES_PER_MEMBER = 50
 """How many waits and calls an ordinary member has, where the work that a snapshot makes is estimated."""
+HEAVY_ENTRIES_MIN = 5000
+HEAVY_TIMES_MIN = 20
+"""A report with so many entries, and so many times those of the median one, is heavy: the others can be judged without it."""
+PUT_OFF = "it is far larger than others, which are judged first"
 
 
 class Outcome(Enum):
@@ -91,13 +97,40 @@ class PendingSnapshot:
         """Those that have not reported and may still do so."""
         self.reported_at = begun
         """When the last report was taken."""
+        self.judged_at = -math.inf
+        """When what had been reported was judged last, before the end."""
+        self._judged = 0
         self._reports: dict[ProcessName, Report] = {}
-        self._entries = 0
+        self._entries: dict[ProcessName, int] = {}
+        self._put_off: frozenset[ProcessName] = frozenset()
 
     @property
     def weight(self) -> int:
         """How large it is, in ordinary members: one process may have as many waits as a fleet."""
-        return len(self.members) + self._entries // ENTRIES_PER_MEMBER
+        return len(self.members) + sum(self._entries.values()) // ENTRIES_PER_MEMBER
+
+    @property
+    def heavy(self) -> frozenset[ProcessName]:
+        """The members whose reports are far larger than those of most."""
+        if not self._entries:
+            return frozenset()
+        typical = median_low(self._entries.get(name, 0) for name in self.members)
+        bound = max(HEAVY_ENTRIES_MIN, HEAVY_TIMES_MIN * typical)
+        return frozenset(name for name, entries in self._entries.items() if entries >= bound)
+
+    @property
+    def worth(self) -> int:
+        """How many reports that are not heavy have come since those so far were judged."""
+        return len(self._reports) - len(self.heavy) - self._judged
+
+    def so_far(self, now: float) -> PendingSnapshot:
+        """The same with the reports that are there and not heavy: whatever the others say, a TRUE of these is one."""
+        part = PendingSnapshot(snapshot=self.id, members=self.members, begun=self.begun, begun_by=self.begun_by)
+        part._put_off = self.heavy
+        for name in self._reports.keys() - part._put_off:
+            part.offer(self._reports[name])
+        self.judged_at, self._judged = now, len(part._reports)
+        return part
 
     def offer(self, report: Report) -> Refusal | None:
         """Take a member's report; None when it was taken, else why not."""
@@ -106,7 +139,7 @@ class PendingSnapshot:
             return refusal
         name = report.process.instance
         self._reports[name] = report
-        self._entries += len(report.waits) + len(report.made) + len(report.served)
+        self._entries[name] = len(report.waits) + len(report.made) + len(report.served)
         self.awaited.discard(name)
         return None
 
@@ -160,7 +193,9 @@ class PendingSnapshot:
         if connected != reports:
             reports, found = connected, _resolved(ref, connected, absent, found)
         return Assembled(
-            snapshot=replace(_snapshot(ref, reports, absent, found), set_aside=aside),
+            snapshot=replace(
+                _snapshot(ref, reports, absent, found), set_aside={**dict.fromkeys(sorted(self._put_off), PUT_OFF), **aside}
+            ),
             outcome=Outcome.INCOMPLETE if absent else Outcome.COMPLETE,
             begun_by=self.begun_by,
             reports=reports,

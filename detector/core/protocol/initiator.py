@@ -15,6 +15,8 @@ Rules:
    half of a fleet reports is worth little, and reading it keeps the other half waiting.
 6. A crowd of questions shares snapshots: while many wait at once, a pause is kept between snapshots that are begun for
    questions. One snapshot for every few of them would take the time in which the others could be heard.
+7. A question does not wait for members whose reports do not matter to it: where a snapshot lasts, what has been reported is
+   judged meanwhile, once; so it is where a few reports are far larger than the others. Only a TRUE answers a question then.
 """
 
 from __future__ import annotations
@@ -96,6 +98,19 @@ class Assemble:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SoFar:
+    """Rule 7: a snapshot goes on, or takes long to assemble; a TRUE of these reports answers ``tickets``."""
+
+    part: PendingSnapshot
+    at: float
+    tickets: tuple[int, ...]
+
+    def assembled(self, earlier: Resolved | None) -> Assembled:
+        """The snapshot, with all others missing. ``earlier``: of the last such part."""
+        return self.part.assembled(self.at, earlier)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refuse:
     """A report was refused."""
 
@@ -103,20 +118,30 @@ class Refuse:
     reason: Refusal
 
 
-Effect = Begin | Finish | Assemble | Refuse
+Effect = Begin | Finish | Assemble | SoFar | Refuse
 
 
 class Initiator:
     """Begins snapshots and ends them; each event returns its effects, in order."""
 
-    def __init__(self, timing: Timing | None = None, *, first: SnapshotId = SnapshotId(1), apart_min: float = math.inf) -> None:
+    def __init__(
+        self,
+        timing: Timing | None = None,
+        *,
+        first: SnapshotId = SnapshotId(1),
+        apart_min: float = math.inf,
+        so_far_seconds: float = math.inf,
+    ) -> None:
         """``first``: the first id to give (above all that were ever given).
+
+        ``so_far_seconds``: after how long rule 7 applies.
 
         ``apart_min``: a snapshot of so many members, or with as many waits and calls, ends as :class:`Ended`, to be assembled
         elsewhere.
         """
         self.timing = timing or Timing()
         self._apart_min = apart_min
+        self._so_far_seconds = so_far_seconds
         self.next_id = first
         self._members: dict[ProcessName, ProcessId] = {}
         self._pending: dict[SnapshotId, PendingSnapshot] = {}
@@ -256,6 +281,16 @@ class Initiator:
             self._suspects.discard(process)
         self.advance(snapshot)
 
+    # -- what has been reported so far (rule 7) ------------------------------------------------------------------------
+
+    def so_far(self, now: float) -> list[Effect]:
+        """Time has passed: what is to be judged before its snapshot has ended."""
+        return [self._part(pending, now) for pending in self._pending.values() if now >= self._part_due(pending)]
+
+    def so_far_due(self) -> float:
+        """When :meth:`so_far` has something to do next (infinity: never)."""
+        return min(map(self._part_due, self._pending.values()), default=math.inf)
+
     # -- rules ---------------------------------------------------------------------------------------------------------
 
     def _begin_wanted(self, now: float) -> list[Effect]:
@@ -366,9 +401,20 @@ class Initiator:
         That is for :meth:`ticked` to say: what brings other news may just have been held up itself.
         """
         over = [one for one in self._pending.values() if not one.awaited or (late and now >= self._deadline(one))]
-        return [self._finish(pending, now) for pending in over]
+        return [effect for pending in over for effect in self._finish(pending, now)]
 
-    def _finish(self, pending: PendingSnapshot, now: float) -> Finish | Assemble:
+    def _part_due(self, pending: PendingSnapshot) -> float:
+        """Rule 7: when what has been reported is judged, if there is more than the last time."""
+        wanted = pending.worth > 0 and self._tickets.get(pending.id)
+        return max(pending.begun, pending.judged_at) + self._so_far_seconds if wanted else math.inf
+
+    def _part(self, pending: PendingSnapshot, now: float) -> SoFar:
+        return SoFar(part=pending.so_far(now), at=now, tickets=self._tickets.get(pending.id, ()))
+
+    def _finish(self, pending: PendingSnapshot, now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        if self._so_far_seconds < math.inf and pending.heavy and pending.worth:
+            effects.append(self._part(pending, now))
         del self._pending[pending.id]
         if now > pending.begun + self.timing.period_seconds:
             self._rest(pending.begun, now)
@@ -376,10 +422,10 @@ class Initiator:
         self._suspects.intersection_update(self._members)
         ended = Assemble(pending=pending, at=now, earlier=self._resolved, tickets=self._tickets.pop(pending.id))
         if pending.weight >= self._apart_min:
-            return ended
+            return [*effects, ended]
         assembled = ended.assembled()
         self.assembled(assembled, now)
-        return Finish(assembled=assembled, tickets=ended.tickets)
+        return [*effects, Finish(assembled=assembled, tickets=ended.tickets)]
 
     def assembled(self, assembled: Assembled, now: float) -> None:
         """A snapshot that had ended is assembled: the next one is by what is known of it."""

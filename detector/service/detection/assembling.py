@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from detector.core.protocol.assembler import Assembled
-from detector.core.protocol.initiator import Assemble, Initiator
+from detector.core.protocol.initiator import Assemble, Initiator, SoFar
+from detector.core.waits.resolved import Resolved
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.service.detection.evaluator import WorkerThread
-from detector.service.detection.snapshot_verdicts import SnapshotVerdicts
+from detector.service.detection.snapshot_verdicts import Judged, SnapshotVerdicts
 from detector.service.metrics import Metrics
-from stilltrue.model import ProcessName
+from stilltrue.model import ProcessName, SnapshotId
 
 APART_MIN = 100
 """A snapshot of so many members is assembled on a thread of its own: it takes up to a millisecond a member."""
@@ -41,11 +44,68 @@ class Assembling:
         self._metrics = metrics
         self._log = log
         self._worker = WorkerThread("stilltrue-assembler")
+        self._first_worker = WorkerThread("stilltrue-first")
+        self._resolved_first: Resolved | None = None
+        self._first: dict[SnapshotId, asyncio.Task[Judged | None]] = {}
+        """By snapshot, what has been reported so far, being judged before the rest."""
+        self._heavy = 0
+        """How many snapshots with heavy reports are assembled or judged now."""
         self.missed: frozenset[ProcessName] = frozenset()
         """The members that did not report to the newest snapshot."""
 
+    def judge_first(self, part: SoFar) -> None:
+        """Judge what has been reported so far; only what is TRUE is said."""
+        before = self._first.get(part.part.id)
+        self._first[part.part.id] = asyncio.get_running_loop().create_task(self._judge_first(part, before))
+
+    async def _judge_first(self, part: SoFar, before: asyncio.Task[Judged | None] | None) -> Judged | None:
+        try:
+            if before is not None:
+                await before
+            earlier = self._resolved_first
+            assembled = await self._first_worker.submit(lambda: part.assembled(earlier))
+            self._resolved_first = assembled.resolved
+            return await self._verdicts.judge_first(assembled, part.tickets)
+        except Exception as error:  # noqa: BLE001 - as in `judge`
+            self._log.failure("snapshot failed", error, snapshot=part.part.id)
+            return None
+
     async def judge(self, ended: Assemble) -> None:
-        """Assemble a large snapshot, and judge it. Never raises: one that cannot be assembled must not end the service."""
+        """Assemble a large snapshot, and judge it. Never raises: one that cannot be assembled must not end the service.
+
+        Where that takes long for the size of some reports, and it goes on for another snapshot, this one is kept without them
+        once its questions are answered.
+        """
+        first = await self._judged_first(ended.pending.id)
+        heavy = bool(ended.pending.heavy)
+        if heavy and self._heavy and first is not None and not self._verdicts.awaited(ended.tickets):
+            self._initiator.settled(first.assembled.settled)
+            self._metrics.finished(first.assembled)
+            self._verdicts.keep(first.assembled, first.verdicts, pinned=False)
+            return
+        self._heavy += heavy
+        try:
+            await self._judge(ended)
+        finally:
+            self._heavy -= heavy
+
+    async def judge_small(self, assembled: Assembled, tickets: tuple[int, ...]) -> None:
+        """Judge one that was assembled at once."""
+        if assembled.snapshot.ref.id is not None:
+            await self._judged_first(assembled.snapshot.ref.id)
+        await self._verdicts.judge(assembled, tickets)
+
+    async def _judged_first(self, snapshot: SnapshotId) -> Judged | None:
+        """What is said before the rest is not said after it."""
+        first = self._first.get(snapshot)
+        if first is None:
+            return None
+        try:
+            return await first
+        finally:
+            del self._first[snapshot]
+
+    async def _judge(self, ended: Assemble) -> None:
         try:
             if self._remote:
                 assembled = ended.pending.attended(ended.at)
@@ -82,3 +142,4 @@ class Assembling:
     def close(self) -> None:
         """Assemble nothing more."""
         self._worker.close()
+        self._first_worker.close()

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from stilltrue.model import Verdict
+from stilltrue.model import Holds, Verdict
 
 Key = tuple[str, str]
 """A predicate's name and a scope's."""
@@ -73,6 +73,11 @@ class CurrentVerdicts:
     def all(self) -> list[Verdict]:
         """The verdicts as they stand, by predicate and scope."""
         return [self._verdicts[key] for key in sorted(self._verdicts)]
+
+    def includes(self, verdict: Verdict) -> bool:
+        """Whether the verdict as it stands is TRUE of all that this one is."""
+        before = self._verdicts.get(key_of(verdict))
+        return before is not None and before.holds is Holds.TRUE and set(verdict.remainder) <= set(before.remainder)
 
     def given(self, verdict: Verdict) -> bool:
         """A verdict was given: whether it differs from the one before."""

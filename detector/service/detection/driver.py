@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, assert_never
 
 from detector.core.protocol.assembler import Assembled
-from detector.core.protocol.initiator import Assemble, Begin, Effect, Finish, Initiator, Refuse
+from detector.core.protocol.initiator import Assemble, Begin, Effect, Finish, Initiator, Refuse, SoFar
 from detector.core.times import duration, write_time
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
@@ -40,6 +40,8 @@ from stilltrue.protocol.report import Report
 from stilltrue.runtime.membership.triggers import STILL_BLOCKED
 
 _TICK_SECONDS_MIN = 0.001
+SO_FAR_SECONDS = 0.5
+"""How long a question waits for the reports of all before it may be answered by those that are there."""
 KNOWN_REQUEST_SECONDS_MIN = 10.0
 """How often a process gets a snapshot for waits that go on, once an open incident shows it; new waits are not held back."""
 
@@ -78,22 +80,31 @@ class Driver:
         self._snapshot_store = snapshot_store
         self._metrics = metrics
         self._log = log
-        self._initiator = Initiator(settings.timing, first=snapshot_store.first_id, apart_min=APART_MIN if put is None else 1)
+        self._initiator = Initiator(
+            settings.timing,
+            first=snapshot_store.first_id,
+            apart_min=APART_MIN if put is None else 1,
+            so_far_seconds=SO_FAR_SECONDS if put is None else math.inf,
+        )
         self._colours = ColourBudget(clock.now())
         self._patience = Patience()
         self.unread: Callable[[], bool] = lambda: False
         """Whether markers wait to be written, or reports to be read: nobody is late meanwhile."""
-        self._rounds = Rounds(roster=self.roster, clock=clock, settings=settings, metrics=metrics, patience=self._patience)
+        self._rounds, self._first_rounds = (
+            Rounds(roster=self.roster, clock=clock, settings=settings, metrics=metrics, patience=self._patience)
+            for _ in range(2)
+        )
         self.remote_assembly = put and RemoteAssembly(
             put=put, roster=self.roster, predicates=evaluator.names, settings=settings, clock=clock, log=log
         )
-        self._looks = Looks(self._rounds, self.remote_assembly)
+        self._looks = Looks((self._rounds, self._first_rounds), self.remote_assembly)
         self._verdicts = SnapshotVerdicts(
             settings=settings,
             clock=clock,
             roster=self.roster,
             membership=self._membership,
             rounds=self._rounds,
+            first_rounds=self._first_rounds,
             evaluator=evaluator,
             incidents=incidents,
             current=self.current,
@@ -313,10 +324,12 @@ class Driver:
                         self.pending_asks.no_members(tickets)
                     else:
                         self._assembling.take(assembled)
-                        self._judge(self._verdicts.judge(assembled, tickets))
+                        self._judge(self._assembling.judge_small(assembled, tickets))
                 case Assemble():
                     self._ended(effect.pending.id)
                     self._judge(self._assembling.judge(effect))
+                case SoFar():
+                    self._assembling.judge_first(effect)
                 case Refuse(reason=reason):
                     self._metrics.report_refused(reason.value.replace(" ", "_"))
                 case _:
@@ -372,9 +385,8 @@ class Driver:
             self._timer = None
         now = self._clock.now()
         self._patience.held(now - begun, now)
-        due = self._initiator.due(now)
-        if due < math.inf:
-            at = self._patience.due(due)
+        at = min(self._patience.due(self._initiator.due(now)), self._initiator.so_far_due())
+        if at < math.inf:
             delay = max(_TICK_SECONDS_MIN, at - now)
             self._timer = asyncio.get_running_loop().call_later(delay, self._tick, at)
 
@@ -384,10 +396,9 @@ class Driver:
         self._patience.held(now - at, now)
         if self.unread():
             self._patience.unread(now)
-        if now < self._patience.due(at):
-            self._arm(now)
-        else:
+        if now >= self._patience.due(at):
             self._step(self._initiator.ticked)
+        self._step(self._initiator.so_far)
 
     async def close(self) -> None:
         """Begin nothing more, and let the verdicts in progress be given."""
@@ -399,3 +410,4 @@ class Driver:
             await asyncio.wait(self._judging, timeout=0.5)
         self._assembling.close()
         self._rounds.stop()
+        self._first_rounds.stop()

@@ -55,6 +55,10 @@ class PendingAsks:
         finally:
             del self._asks[number]
 
+    def waiting(self, numbers: tuple[int, ...]) -> bool:
+        """Whether one of the questions has no answer yet."""
+        return bool(self._waiting(numbers))
+
     def judged(self, numbers: tuple[int, ...], verdict: Verdict) -> None:
         """Answer those of the questions that ``verdict`` is about."""
         for ask in self._waiting(numbers):

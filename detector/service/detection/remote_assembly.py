@@ -200,8 +200,8 @@ class RemoteAssembly:
 class Looks:
     """What agents saw, for those who asked them: the rounds here, and those of the assembly."""
 
-    def __init__(self, rounds: Rounds, remote_assembly: RemoteAssembly | None) -> None:
-        self._all: tuple[Rounds | RemoteAssembly, ...] = (rounds,) if remote_assembly is None else (rounds, remote_assembly)
+    def __init__(self, rounds: tuple[Rounds, ...], remote_assembly: RemoteAssembly | None) -> None:
+        self._all: tuple[Rounds | RemoteAssembly, ...] = rounds if remote_assembly is None else (*rounds, remote_assembly)
 
     def looked(self, process: ProcessId, look: Look) -> None:
         """A process reports what it saw."""

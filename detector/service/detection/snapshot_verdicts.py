@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from detector.assembly.results import completed
 from detector.core.answer import nobody_reported, undetermined
@@ -33,6 +34,13 @@ ALL = "all"
 """The scope of all members."""
 
 
+class Judged(NamedTuple):
+    """A snapshot after its round, and what was said of it."""
+
+    assembled: Assembled
+    verdicts: tuple[Verdict, ...]
+
+
 class SnapshotVerdicts:
     """Judges finished snapshots. Every method is called on the event loop."""
 
@@ -44,6 +52,7 @@ class SnapshotVerdicts:
         roster: Roster,
         membership: Membership,
         rounds: Rounds,
+        first_rounds: Rounds,
         evaluator: Evaluator,
         incidents: Incidents,
         current: CurrentVerdicts,
@@ -55,7 +64,7 @@ class SnapshotVerdicts:
         remote_assembly: RemoteAssembly | None = None,
         shown: Callable[[Assembled], None] = lambda _: None,
     ) -> None:
-        """The parts that judge, and those that publish.
+        """The parts that judge, and those that publish. ``first_rounds``: for what is judged before the rest.
 
         ``remote_assembly``: who judges instead of them; ``shown`` is called with what came of a snapshot there.
         """
@@ -66,6 +75,7 @@ class SnapshotVerdicts:
         self._roster = roster
         self._membership = membership
         self._rounds = rounds
+        self._first_rounds = first_rounds
         self._evaluator = evaluator
         self._incidents = incidents
         self._current = current
@@ -88,16 +98,7 @@ class SnapshotVerdicts:
         if self._remote_assembly is not None:
             await self._judge_remotely(self._remote_assembly, assembled, tickets)
             return
-        judging: list[asyncio.Task[None]] = []
-
-        def early(interim: Interim) -> None:
-            if interim.certain:
-                judging.append(asyncio.get_running_loop().create_task(self._judge_early(interim.assembled, tickets)))
-            else:
-                self._pending_asks.again(tickets)
-
-        looked_at = await self._rounds.of_waits(assembled, early)
-        await asyncio.gather(*judging)  # what is said early is not said after the rest
+        looked_at = await self._verified(self._rounds, assembled, tickets)
         seen = _Seen(looked_at, self._rounds)
         self._snapshot_store.taken(seen.looked_at)
         views = range(1 + len(self._scopes))
@@ -108,16 +109,46 @@ class SnapshotVerdicts:
         newest = replace(seen.newest, snapshot=replace(seen.newest.snapshot, membership=tuple(seen.doubts)))
         self.keep(newest, tuple(verdict for verdict, _ in given), pinned=changed)
 
-    async def _judge_early(self, assembled: Assembled, tickets: tuple[int, ...]) -> None:
-        """Say what is TRUE whatever those that are still to answer will say."""
+    async def judge_first(self, assembled: Assembled, tickets: tuple[int, ...]) -> Judged:
+        """Say what is TRUE by a part of the reports, after a round of its own; nothing else is said of it."""
+        looked_at = await self._verified(self._first_rounds, assembled, tickets)
+        return Judged(looked_at, await self._say_what_is_true(looked_at, tickets))
+
+    def awaited(self, tickets: tuple[int, ...]) -> bool:
+        """Whether one of the questions still waits for its answer."""
+        return self._pending_asks.waiting(tickets)
+
+    async def _verified(self, rounds: Rounds, assembled: Assembled, tickets: tuple[int, ...]) -> Assembled:
+        """The snapshot after its round; what is TRUE whatever those that are still to answer will say is said meanwhile."""
+        saying: list[asyncio.Task[tuple[Verdict, ...]]] = []
+
+        def early(interim: Interim) -> None:
+            if interim.certain:
+                saying.append(asyncio.get_running_loop().create_task(self._say_what_is_true(interim.assembled, tickets)))
+            else:
+                self._pending_asks.again(tickets)
+
+        looked_at = await rounds.of_waits(assembled, early)
+        await asyncio.gather(*saying)  # what is said early is not said after the rest
+        return looked_at
+
+    async def _say_what_is_true(self, assembled: Assembled, tickets: tuple[int, ...]) -> tuple[Verdict, ...]:
+        """Have every predicate answer for every scope, and publish what is TRUE and does not depend on who is idle."""
         self._snapshot_store.taken(assembled)
+        views = self._views(assembled.snapshot)
+        found = await asyncio.gather(
+            *(self._say_if_true(name, view, assembled, tickets) for name in self._evaluator.names for view in views)
+        )
+        return tuple(verdict for verdict in found if verdict is not None)
 
-        async def judge(name: str, view: Snapshot) -> None:
-            verdict = await self._verdict(name, view)
-            if verdict.holds is Holds.TRUE and not await self._evaluator.leans_on_idleness(name, view, verdict):
-                await self._say(verdict, view, assembled, {}, tickets)
-
-        await asyncio.gather(*(judge(name, view) for name in self._evaluator.names for view in self._views(assembled.snapshot)))
+    async def _say_if_true(self, name: str, view: Snapshot, assembled: Assembled, tickets: tuple[int, ...]) -> Verdict | None:
+        verdict = await self._verdict(name, view)
+        if verdict.holds is not Holds.TRUE or await self._evaluator.leans_on_idleness(name, view, verdict):
+            return None
+        if self._current.includes(verdict):  # those who watch know of it, and of others
+            self._pending_asks.judged(tickets, verdict)
+            return verdict
+        return (await self._say(verdict, view, assembled, {}, tickets))[0]
 
     async def _judge_remotely(self, remote_assembly: RemoteAssembly, attended: Assembled, tickets: tuple[int, ...]) -> None:
         """Have another process assemble and judge; what it says is qualified and published here, as if it were ours."""

@@ -158,9 +158,8 @@ class Rounds:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        due = self._verifier.due()
-        if due < math.inf:
-            at = self._patience.due(due)
+        at = min(self._patience.due(self._verifier.due()), self._verifier.interim_due())
+        if at < math.inf:
             delay = max(0.001, at - self._clock.now())
             self._timer = asyncio.get_running_loop().call_later(delay, self._tick, at)
 
@@ -168,10 +167,9 @@ class Rounds:
         """Who has not answered is late, unless the loop was held up."""
         now = self._clock.now()
         self._patience.held(now - at, now)
-        if now < self._patience.due(at):
-            self._arm()
-        else:
+        if now >= self._patience.due(at):
             self._step(self._verifier.ticked)
+        self._step(self._verifier.interim)
 
 
 def _weight(snapshot: Snapshot) -> int:
