@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,6 +15,9 @@ from stilltrue.model import SnapshotRef, Verdict
 
 _ROUNDS_SECONDS_MAX = 4.0
 """How long the verification rounds of a snapshot, and of the one before it, may take."""
+
+AGAIN_MAX = 3
+"""How many further snapshots are begun for one question whose first lasts."""
 
 Begin = Callable[[int], None]
 """Notifies the initiator of a question with this number."""
@@ -36,6 +40,7 @@ class PendingAsks:
         elsewhere = settings.assembly_seconds_max if settings.kafka else 0.0
         self._seconds_max = 2 * settings.give_up_seconds + 2 * settings.evaluation_seconds_max + _ROUNDS_SECONDS_MAX + elsewhere
         self._asks: dict[int, _Ask] = {}
+        self._begun_again: Counter[int] = Counter()
         self._numbers = itertools.count(1)
 
     def __len__(self) -> int:
@@ -54,6 +59,7 @@ class PendingAsks:
             return self._no_answer(predicate, scope, "overrun", text)
         finally:
             del self._asks[number]
+            del self._begun_again[number]
 
     def waiting(self, numbers: tuple[int, ...]) -> bool:
         """Whether one of the questions has no answer yet."""
@@ -66,9 +72,10 @@ class PendingAsks:
                 ask.answer.set_result(verdict)
 
     def again(self, numbers: tuple[int, ...]) -> None:
-        """Begin a further snapshot for those that still wait: the first of the two that has an answer gives it."""
+        """Begin a further snapshot for those that still wait, a few times at most: the first that has an answer gives it."""
         for number in numbers:
-            if self._waiting((number,)):
+            if self._waiting((number,)) and self._begun_again[number] < AGAIN_MAX:
+                self._begun_again[number] += 1
                 self._begin(number)
 
     def no_members(self, numbers: tuple[int, ...]) -> None:

@@ -112,7 +112,11 @@ class SnapshotVerdicts:
     async def judge_first(self, assembled: Assembled, tickets: tuple[int, ...]) -> Judged:
         """Say what is TRUE by a part of the reports, after a round of its own; nothing else is said of it."""
         looked_at = await self._verified(self._first_rounds, assembled, tickets)
-        return Judged(looked_at, await self._say_what_is_true(looked_at, tickets))
+        said = Judged(looked_at, await self._say_what_is_true(looked_at, tickets))
+        unsure, looks = looked_at.snapshot.waits.uncoloured.any(), looked_at.snapshot.looks.values()
+        if unsure and any(look.unchanged and not look.doubt for look in looks):
+            self._pending_asks.again(tickets)  # rule 5 of the verifier: another round may confirm what this one saw
+        return said
 
     def awaited(self, tickets: tuple[int, ...]) -> bool:
         """Whether one of the questions still waits for its answer."""
