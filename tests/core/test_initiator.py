@@ -111,6 +111,22 @@ def test_rule_7_a_question_may_be_answered_by_what_has_been_reported_so_far() ->
     assert story.tell(story.initiator.ticked(3.0)) == ["finish 1 incomplete without c for 7"], "the end is the same"
 
 
+def test_rule_7_what_has_been_judged_so_far_keeps_no_further_question_waiting() -> None:
+    story = lasting("a", "b")
+    most = TIMING.pending_snapshots_max
+    for number in range(1, most + 1):
+        story.tell(story.initiator.asked(number, 1.0))
+    story.report("a", most, 1.1)
+    assert len(story.tell(story.initiator.so_far(2.0))) == most
+    assert story.tell(story.initiator.asked(7, 2.1)) == []
+    assert story.initiator.so_far_due() == 3.0, "the end of those that are in the way"
+    assert story.tell(story.initiator.so_far(2.9)) == []
+    sentences = story.tell(story.initiator.so_far(3.0))
+    assert sentences == [f"finish {number} incomplete without b for {number}" for number in range(1, most + 1)] + [
+        f"begin {most + 1} of a b"
+    ]
+
+
 def test_rule_7_what_nobody_asked_for_is_judged_as_a_whole() -> None:
     story = lasting("a", "b")
     story.tell(story.initiator.requested(ProcessName("a"), 1.0))

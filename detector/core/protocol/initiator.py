@@ -16,7 +16,8 @@ Rules:
 6. A crowd of questions shares snapshots: while many wait at once, a pause is kept between snapshots that are begun for
    questions. One snapshot for every few of them would take the time in which the others could be heard.
 7. A question does not wait for members whose reports do not matter to it: where a snapshot lasts, what has been reported is
-   judged meanwhile, once; so it is where a few reports are far larger than the others. Only a TRUE answers a question then.
+   judged meanwhile; so it is where a few reports are far larger than the others. Only a TRUE answers a question then. A
+   snapshot that has been judged so far ends in its time if it keeps a question from its own, whatever is still unread.
 """
 
 from __future__ import annotations
@@ -285,11 +286,21 @@ class Initiator:
 
     def so_far(self, now: float) -> list[Effect]:
         """Time has passed: what is to be judged before its snapshot has ended."""
-        return [self._part(pending, now) for pending in self._pending.values() if now >= self._part_due(pending)]
+        effects: list[Effect] = [self._part(one, now) for one in self._pending.values() if now >= self._part_due(one)]
+        over = [one for one in self._in_the_way() if now >= self._deadline(one)]
+        for one in over:
+            effects += self._finish(one, now)
+        return effects + (self._begin_wanted(now) if over else [])
 
     def so_far_due(self) -> float:
         """When :meth:`so_far` has something to do next (infinity: never)."""
-        return min(map(self._part_due, self._pending.values()), default=math.inf)
+        times = [*map(self._part_due, self._pending.values()), *map(self._deadline, self._in_the_way())]
+        return min(times, default=math.inf)
+
+    def _in_the_way(self) -> list[PendingSnapshot]:
+        """Snapshots that have been judged so far and keep a question from its own."""
+        full = self._asking and not self.paused and not self._has_room(question=True)
+        return [one for one in self._pending.values() if full and one.judged_at > -math.inf]
 
     # -- rules ---------------------------------------------------------------------------------------------------------
 

@@ -78,13 +78,29 @@ async def test_a_member_that_does_not_report_holds_no_circle_of_others_up(
 ) -> None:
     a, b, late = process("a"), process("b"), process("late")
     stuck = deadlock(a, b)
-    async with start_detector(tmp_path, give_up_seconds=30) as detector:
+    async with start_detector(tmp_path, give_up_seconds=60, lease_seconds=600) as detector:
         late.silent = True
         await detector.join(a, b, late)
         async with asyncio.timeout(25):
             verdict = await asked(detector)
         assert (verdict.holds, list(verdict.core)) == (TRUE, stuck.core)
         assert await open_cores(detector) == [stuck.core]
+
+
+async def test_a_circle_that_takes_two_rounds_has_them_while_another_does_not_report(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    """Its calls may be repeated: a second snapshot confirms what the first has shown."""
+    a, b, late = process("a"), process("b"), process("late")
+    stuck = deadlock(a, b)
+    for one in (a, b):
+        one.change = lambda report: replace(report, made=tuple(replace(call, copies_max=2) for call in report.made))
+    async with start_detector(tmp_path, give_up_seconds=60, lease_seconds=600) as detector:
+        late.silent = True
+        await detector.join(a, b, late)
+        async with asyncio.timeout(25):
+            verdict = await asked(detector)
+        assert (verdict.holds, list(verdict.core)) == (TRUE, stuck.core)
 
 
 async def test_where_a_circle_goes_through_one_that_does_not_report_it_is_waited_for(
