@@ -94,4 +94,28 @@ ENTRIES = (
         what="A cached property computes under its own lock, and wants the library's; another thread has that.",
         near={"time_out": "the property waits for the library's lock for a time", "unlocked": "the property has no lock"},
     ),
+    Entry(
+        program="waggle_67",
+        source="Abhigyan-Shekhar/Waggle-mcp 67",
+        library="threading (a readers-writer lock of one's own)",
+        what="A thread that reads wants to write, and waits until all who read have ended.",
+        near={
+            "time_out": "the writer waits for a time",
+            "before": "it has ended reading before it writes",
+            "slow": "another thread reads, and is slow",
+            "watched": "a watchdog sets the count of readers to nothing later",
+        },
+    ),
+    Entry(
+        program="minemeld_295",
+        source="PaloAltoNetworks/minemeld-core 295",
+        library="threading (a readers-writer lock of one's own)",
+        what="A reader reads again while a writer waits for it; writers that wait have precedence over new readers.",
+        near={
+            "time_out": "the writer waits for a time",
+            "at_once": "the reader does not read again",
+            "slow": "the reader does not read again, but is slow",
+            "watched": "a watchdog ends the reading later",
+        },
+    ),
 )

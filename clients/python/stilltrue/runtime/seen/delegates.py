@@ -21,6 +21,7 @@ from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES
 from stilltrue.runtime.seen.blocks import SHUFFLES, Expression, instructions_of, operand_before, value_of
+from stilltrue.runtime.seen.gates import raised_by
 from stilltrue.runtime.seen.locks import AWAITED, lock_of
 
 TAKES = frozenset({"acquire", "__enter__", "__aenter__"})
@@ -76,10 +77,13 @@ def effect_of(call: Call, names: Mapping[str, Any], others: Mapping[str, Any], d
         )
         return Effect(lock, takes, named, attributes, deep) if known else None
     function, first = _called(call, receiver, names, others)
-    only = None if function is None else only_call(function.__code__)
-    if function is None or only is None or call.awaited != bool(function.__code__.co_flags & inspect.CO_COROUTINE):
+    if function is None or call.awaited != bool(function.__code__.co_flags & inspect.CO_COROUTINE):
         return None
     given = [*first, *(value_of(one, names, others) for one in call.arguments)]
+    only = only_call(function.__code__)
+    if only is None:
+        raised = raised_by(function, given)
+        return None if raised is None else Effect(*raised, named, attributes, deep + 1)
     own = _variables(function, given)
     found = None if own is None else effect_of(only, own, function.__globals__, deep + 1)
     if found is None:

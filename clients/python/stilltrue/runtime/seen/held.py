@@ -15,6 +15,7 @@ Rules:
    of a function of another installed package, where that may be the lock (:mod:`~stilltrue.runtime.seen.strangers`).
 4. What takes it and gives it back may be functions of the application's own (:mod:`~stilltrue.runtime.seen.by_calls`). Then
    whoever names these speaks of releasing, too.
+5. So have the gates that it has raised: locks of the application's own (:mod:`~stilltrue.runtime.seen.gates`).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from stilltrue.runtime.seen.brackets import gives_back_only_its_own, may_take_ba
 from stilltrue.runtime.seen.by_calls import gives_back_by_calls, taken_by_calls
 from stilltrue.runtime.seen.entered import entered_lock
 from stilltrue.runtime.seen.exit_stacks import exits_in, is_stack
+from stilltrue.runtime.seen.gates import raised_in
 from stilltrue.runtime.seen.left.balance import releases_only_its_own, taken_for_sure
 from stilltrue.runtime.seen.locks import AWAITED, GIVES_BACK, WAITS, lock_of
 from stilltrue.runtime.seen.pools.lost import nobody_else_has
@@ -96,6 +98,7 @@ def _held_in(frame: FrameType, coroutine: Any, deep: int = 0) -> Iterator[Held]:
             yield from _in_block(one, deep)
     yield from ((lock, None, _NO_FUNCTIONS) for lock in _taken_bare(frame))
     yield from ((lock, None, givers) for lock, givers in taken_by_calls(frame))
+    yield from ((gate, None, givers) for gate, givers in raised_in(frame))
 
 
 @kept_by_code

@@ -8,7 +8,7 @@ from types import CodeType, FrameType
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.by_code import kept_by_code
 from stilltrue.runtime.introspection.origins import is_application, is_library
-from stilltrue.runtime.seen import anyio_waits, executors, imports, locks, loops, pools, results, servers, thread_pools
+from stilltrue.runtime.seen import anyio_waits, executors, gates, imports, locks, loops, pools, results, servers, thread_pools
 from stilltrue.runtime.seen.databases import waits as databases
 from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
@@ -18,6 +18,7 @@ RESOLVERS: tuple[Resolver, ...] = (
     *thread_pools.RESOLVERS,
     *locks.RESOLVERS,
     *executors.RESOLVERS,
+    *gates.RESOLVERS,
     *loops.RESOLVERS,
     *servers.RESOLVERS,
     *anyio_waits.RESOLVERS,

@@ -93,10 +93,15 @@ def uses_of(code: CodeType) -> Uses:
     return Uses(frozenset(of_others), own, held, {one: sure[one] for one in own if one in sure})
 
 
-def balance_of(code: CodeType, effects: Mapping[int, str], expressions: Iterable[Expression]) -> Balance:
-    """What follows from what some instructions do with the one thing that ``expressions`` mean while it is held."""
+def balance_of(
+    code: CodeType, effects: Mapping[int, str], expressions: Iterable[Expression], *, swallowed: bool = True
+) -> Balance:
+    """What follows from what some instructions do with the one thing that ``expressions`` mean while it is held.
+
+    ``swallowed``: whether the exit of a ``with`` block may swallow an exception.
+    """
     every = instructions_of(code)
-    states = _states(code, every, effects)
+    states = _states(code, every, effects, swallowed=swallowed)
     inner = [one for one, state in zip(every, states, strict=True) if state & _HELD]
     another = any(is_changed(one, inner) for one in expressions)
     early = any(effect == GIVES_BACK and states[index] & _FREE for index, effect in effects.items())
@@ -105,6 +110,14 @@ def balance_of(code: CodeType, effects: Mapping[int, str], expressions: Iterable
     certain = (index for index, state in enumerate(states) if state == _HELD)
     sure = None if left else _where(code, every, certain)
     return Balance(another or early, _where(code, every, _held(states)), sure)
+
+
+def leaves_with(code: CodeType, effects: Mapping[int, str]) -> bool:
+    """Whether a code has done one of these ``effects``, each of which takes, once and no more wherever it returns."""
+    every = instructions_of(code)
+    states = _states(code, every, effects, failing=False)
+    returns = [state for one, state in zip(every, states, strict=True) if one.opname in _RETURNS and state]
+    return bool(returns) and all(state == _HELD for state in returns) and all(states[index] <= _FREE for index in effects)
 
 
 def taken_for_sure(frame: FrameType) -> Iterator[tuple[Any, bool]]:
@@ -183,11 +196,19 @@ def _effects(every: Sequence[dis.Instruction]) -> Iterator[tuple[int, Expression
             yield index, expression, GIVES_BACK if done is not None and expression and one.argval == "release" else ""
 
 
-def _states(code: CodeType, every: Sequence[dis.Instruction], effects: Mapping[int, str], *, failing: bool = True) -> list[int]:
+def _states(
+    code: CodeType,
+    every: Sequence[dis.Instruction],
+    effects: Mapping[int, str],
+    *,
+    failing: bool = True,
+    swallowed: bool = True,
+) -> list[int]:
     """For each instruction, whether what is taken may be free, held or either before it; 0: it is not reached.
 
-    ``failing``: also by an exception.
+    ``failing``: also by an exception; ``swallowed``: which the exit of a block may swallow.
     """
+    swallowing = frozenset() if swallowed else frozenset(_swallowing(every))
     index_of = {one.offset: index for index, one in enumerate(every)}
     entries = exception_entries_of(code) if failing else ()
     handlers = [[index_of[entry.target] for entry in entries if entry.start <= one.offset < entry.end] for one in every]
@@ -198,13 +219,20 @@ def _states(code: CodeType, every: Sequence[dis.Instruction], effects: Mapping[i
         index = todo.pop()
         before = states[index]
         after = _after(before, effects.get(index, ""))
-        ways = [(way, after) for way in _next(every, index, index_of)]
+        ways = [(way, after) for way in _next(every, index, index_of) if index not in swallowing or way == index + 1]
         ways += [(way, before | after) for way in handlers[index]]
         for way, state in ways:
             if states[way] | state != states[way]:
                 states[way] |= state
                 todo.append(way)
     return states
+
+
+def _swallowing(every: Sequence[dis.Instruction]) -> Iterator[int]:
+    """The jumps that are made where the exit of a ``with`` block has swallowed an exception."""
+    for index, one in enumerate(every):
+        if one.opname == "WITH_EXCEPT_START":
+            yield next(later for later in range(index, len(every)) if "IF_TRUE" in every[later].opname)
 
 
 def _after(before: int, effect: str) -> int:
