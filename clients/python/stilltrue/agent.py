@@ -39,8 +39,8 @@ from stilltrue.protocol.stamp_tag import StampKeyError
 from stilltrue.protocol.step import Step, checked
 from stilltrue.runtime.calls.pool import record_pool
 from stilltrue.runtime.calls.service_config import Options, service_config_of
+from stilltrue.runtime.changing import alive_in
 from stilltrue.runtime.compat import options_of
-from stilltrue.runtime.compat.references import alive_in
 from stilltrue.runtime.declared.answering import Answering, Answers
 from stilltrue.runtime.declared.atomic import atomic
 from stilltrue.runtime.declared.declared_waits import holding, waiting_for

@@ -47,7 +47,7 @@ class OwnedShares:
 
     def left(self) -> Mapping[Share, int]:
         """The shares whose owners have ended, and how many of each."""
-        return Counter(share for share, has_ended in self._now.copy().values() if has_ended())
+        return Counter(share for share, has_ended in list(self._now.values()) if has_ended())
 
     def name_of(self, share: Share) -> PartyName:
         """The party that stands for the owner, who has ended."""

@@ -19,6 +19,7 @@ from weakref import WeakSet, ref
 
 from stilltrue.model import PartyName, ProcessName
 from stilltrue.protocol.ledger import ServerCall
+from stilltrue.runtime.changing import items_of
 from stilltrue.runtime.compat import current_task_of, is_run_for
 from stilltrue.runtime.own_ref import OwnRef
 
@@ -61,8 +62,7 @@ _every: list[ref[Parties]] = []
 class Parties:
     """Names for the parties of one process. No lock: names are also given at the cut, and in finalizers.
 
-    So its dictionaries are copied before they are walked through: a copy is one step, while a list of items makes objects,
-    and may run a finalizer that changes the dictionary meanwhile.
+    So its dictionaries are read in single steps (:mod:`stilltrue.runtime.changing`).
     """
 
     def __init__(self, process: ProcessName) -> None:
@@ -165,8 +165,8 @@ class Parties:
 
     def tasks(self) -> list[tuple[Task, PartyName]]:
         """Every live task that is known by name. Safe while other threads go on."""
-        found = [(root.task, root.party) for root in self.roots.copy().values() if not root.task.done()]
-        for weak, (name, _, _) in self._names.copy().items():
+        found = [(root.task, root.party) for root in list(self.roots.values()) if not root.task.done()]
+        for weak, (name, _, _) in items_of(self._names):
             task = weak()
             if task is not None and not task.done():
                 found.append((task, name))
@@ -186,7 +186,7 @@ class Parties:
 
     def threads(self) -> list[tuple[PartyName, threading.Thread]]:
         """Every thread that is known by name and not gone. Safe while other threads go on."""
-        return [(name, thread) for name, weak in self._threads.copy().items() if (thread := weak()) is not None]
+        return [(name, thread) for name, weak in items_of(self._threads) if (thread := weak()) is not None]
 
     def name_resource(self, kind: str, name: str, owner: object) -> str:
         """A globally unique name for a lock of this process, as long as ``owner`` lives."""
@@ -211,7 +211,7 @@ class Parties:
 
     def of_thread(self, thread: threading.Thread) -> PartyName:
         """The party of ``thread`` when it serves no call; one that never called or waited is named now."""
-        for name, weak in self._threads.copy().items():
+        for name, weak in items_of(self._threads):
             if weak() is thread:
                 return name
         return PartyName(_claim(self._threads, f"{self._process}/thread:{thread.name}", thread, "-"))

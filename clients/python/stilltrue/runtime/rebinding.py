@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
+from stilltrue.runtime.changing import items_of
+
 DICTIONARY_SIZE_MAX = 1_000
 """Larger dictionaries of a module are data, and not looked into."""
 LEFT_OUT = ("grpc", "stilltrue")
@@ -24,7 +26,7 @@ def rebind(replacements: Mapping[Any, Any]) -> list[Undo]:
     """Replace each original; returns a function that undoes it. A place that cannot be replaced is left unchanged."""
     by_id = {id(original): replacement for original, replacement in replacements.items()}
     undo: list[Undo] = []
-    for name, module in sys.modules.copy().items():
+    for name, module in items_of(sys.modules):
         if issubclass(type(module), ModuleType) and name.partition(".")[0] not in LEFT_OUT:
             with contextlib.suppress(Exception):  # fail open: a module may be as strange as it likes
                 # past a lazy module's own way of loading itself when it is touched
@@ -42,7 +44,7 @@ class _Places:
         self._undo = undo
 
     def in_dictionary(self, names: dict[Any, Any], *, deep: bool) -> None:
-        for key, value in dict.copy(names).items():
+        for key, value in items_of(names):
             new = self._by_id.get(id(value))
             if new is not None:
                 names[key] = new

@@ -92,7 +92,7 @@ def descriptors_of(loop: asyncio.AbstractEventLoop) -> list[int]:
     if uvloops.is_uvloop(loop):
         return uvloops.descriptors_of(loop)
     watched = getattr(getattr(loop, "_selector", None), "_fd_to_key", None)
-    return list(watched.copy()) if isinstance(watched, dict) else []
+    return list(watched) if isinstance(watched, dict) else []
 
 
 def watched_by(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle]:
@@ -100,7 +100,7 @@ def watched_by(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle]:
     if uvloops.is_uvloop(loop):
         return uvloops.watched_by(loop)
     watched = getattr(getattr(loop, "_selector", None), "_fd_to_key", None)
-    keys = list(watched.copy().values()) if isinstance(watched, dict) else []
+    keys = list(watched.values()) if isinstance(watched, dict) else []
     handles = (one for key in keys for one in (key.data if isinstance(key.data, tuple) else ()))
     return [one for one in handles if isinstance(one, asyncio.Handle) and not one.cancelled()]
 

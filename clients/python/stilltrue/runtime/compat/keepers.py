@@ -10,6 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from stilltrue.runtime.changing import items_of
+
 _INSTALLED = ("site-packages", "dist-packages")
 _STDLIB = str(Path(weakref.__file__).parent)
 _OURS = str(Path(__file__).parents[2])
@@ -17,7 +19,7 @@ _OURS = str(Path(__file__).parents[2])
 
 def modules_of_application() -> Iterator[tuple[str, dict[str, Any]]]:
     """The modules that are neither Python's, nor installed, nor the agent's, with their globals."""
-    for name, module in sys.modules.copy().items():
+    for name, module in items_of(sys.modules):
         if not issubclass(type(module), ModuleType):
             continue
         names = ModuleType.__getattribute__(module, "__dict__")
@@ -31,7 +33,7 @@ def modules_of_application() -> Iterator[tuple[str, dict[str, Any]]]:
 def finalizers() -> Iterator[tuple[Any, Any]]:
     """The objects that have a ``weakref.finalize``, and what that will call, and with what."""
     registry = getattr(weakref.finalize, "_registry", {})
-    for info in registry.copy().values():
+    for info in list(registry.values()):
         weak = getattr(info, "weakref", None)
         if isinstance(weak, weakref.ref) and (thing := weak()) is not None:
             yield thing, info
@@ -39,5 +41,6 @@ def finalizers() -> Iterator[tuple[Any, Any]]:
 
 def executors_queues() -> tuple[Any, ...]:
     """The queues of items that executors have yet to run."""
-    queues = getattr(thread, "_threads_queues", {})
-    return tuple(queues.copy().values())
+    by_thread = getattr(thread, "_threads_queues", {})
+    queues = list(getattr(by_thread, "data", by_thread).values())
+    return tuple(queues)

@@ -62,11 +62,6 @@ def name_of(callback: Any) -> str:
     return str(callback.__qualname__) if plain and hasattr(callback, "__qualname__") else type(callback).__qualname__
 
 
-def alive_in(among: Any) -> list[Any]:
-    """What is in a ``WeakSet`` now. Other threads may add to it at any moment, which its own iteration does not survive."""
-    return [one for weak in among.data.copy() if (one := weak()) is not None]
-
-
 def module_of(kind: type) -> str:
     """The module of a class; empty for a class whose ``__module__`` is no name but an attribute of its objects."""
     name: object = kind.__module__

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
+from stilltrue.runtime.changing import items_of
 from stilltrue.runtime.compat.references import module_of
 
 _MODULE = "uvloop.loop"
@@ -91,7 +92,7 @@ def signal_handlers_of(loop: asyncio.AbstractEventLoop) -> dict[int, asyncio.Han
     layout = _layout_of(loop)
     found: dict[int, asyncio.Handle] = {}
     for one in gc.get_referents(loop) if layout is not None else ():
-        for number, handle in one.copy().items() if type(one) is dict else ():
+        for number, handle in items_of(one) if type(one) is dict else ():
             shown = _plain(loop, handle, layout) if layout is not None and _is(handle, "Handle") else None
             if shown is not None:
                 found[int(number)] = shown

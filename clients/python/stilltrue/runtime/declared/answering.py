@@ -18,6 +18,7 @@ from weakref import ref
 from stilltrue.model import PartyName
 from stilltrue.protocol.call_state import ServerState
 from stilltrue.protocol.report import Hold
+from stilltrue.runtime.changing import items_of
 from stilltrue.runtime.parties import Parties
 
 
@@ -68,7 +69,7 @@ class Answers:
     def holds(self) -> tuple[Hold, ...]:
         """Who answers what at this moment, as shares of which there is one."""
         found: dict[Hold, None] = {}
-        for answering, (party, is_over, names) in self._now.copy().items():
+        for answering, (party, is_over, names) in items_of(self._now):
             if is_over():
                 self._now.pop(answering, None)
             else:

@@ -102,7 +102,7 @@ class Observer:
         blocked = workers.blocked()
         self.reached.reported = {}
         known += workers.blocked_tasks(dict(known), [wait for _, _, wait in blocked])
-        served = {root.task for root in self._parties.roots.copy().values()}
+        served = {root.task for root in list(self._parties.roots.values())}
         self.reached.remember(workers.unexplained_tasks([wait for _, _, wait in blocked], served))
         if not known and not blocked:
             return Observation()

@@ -11,7 +11,7 @@ from grpc import _channel, _server
 from grpc.aio import _channel as _aio_channel
 from grpc.aio import _server as _aio_server
 
-from stilltrue.runtime.compat.references import alive_in
+from stilltrue.runtime.changing import alive_in, items_of
 from stilltrue.runtime.recorder import LockedRecorder
 
 _CHANNELS = (_channel.Channel, _aio_channel.Channel)
@@ -57,7 +57,7 @@ class Sight:
             "calls": self._live.recorder.calls,
             "servers_unseen": len(self._servers_unseen),
             "channels_unseen": len(self._channels_unseen),
-            "blind": [_blind(len(there), what) for what, there in self._others.copy().items() if len(there)],
+            "blind": [_blind(len(there), what) for what, there in items_of(self._others) if len(there)],
             "unexplained": self.unexplained(),
         }
 

@@ -237,7 +237,7 @@ class LiveScene:
         """The party of a task; None when it is another agent's."""
         if self._parties.is_anothers(task):
             return None
-        root = next((root for root in self._parties.roots.copy().values() if root.task is task), None)
+        root = next((root for root in list(self._parties.roots.values()) if root.task is task), None)
         return self._parties.of(task, root)
 
     def _begun_by(self, future: Any) -> PartyName | None:

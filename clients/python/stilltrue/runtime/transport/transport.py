@@ -26,7 +26,7 @@ from typing import Any
 from stilltrue.model import CallNumber, PartyName, SnapshotId, WaitNumber
 from stilltrue.protocol.look import Look, LookRequest, PartyLook
 from stilltrue.protocol.report import CallTarget, Connection, HeldUp, Report, SentOver
-from stilltrue.runtime.compat.references import alive_in
+from stilltrue.runtime.changing import alive_in
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.sight import Sight
@@ -209,7 +209,7 @@ class Transport:
     def _serving(self, places: Places) -> list[Place]:
         """The threads and tasks that serve a call."""
         found = list(places.threads.values())
-        found += [places.of_task(root.task, root.party) for root in self._session.parties.roots.copy().values()]
+        found += [places.of_task(root.task, root.party) for root in list(self._session.parties.roots.values())]
         return [place for place in found if place.context is not None and place.serves is not None]
 
 

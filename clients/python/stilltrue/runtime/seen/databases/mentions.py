@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from stilltrue.runtime.changing import items_of
 from stilltrue.runtime.seen.databases.drivers import LIBRARIES
 
 BYTES_MAX = 16 * 2**20
@@ -37,7 +38,7 @@ class Mentions:
         if self._wanted.search(options.encode()):
             return f"PGOPTIONS is {options!r}"
         left = BYTES_MAX
-        for name, module in [] if self._found else sys.modules.copy().items():
+        for name, module in [] if self._found else items_of(sys.modules):
             file = _file_of(name, module)
             if file is None or file in self._read:
                 continue

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any
 
+from stilltrue.runtime.changing import items_of
 from stilltrue.runtime.introspection.frames import frames_of_threads, innermost_frames
 from stilltrue.runtime.introspection.tasks import blocking_future
 from stilltrue.runtime.own_ref import OwnRef
@@ -83,7 +84,7 @@ class LeftLocks:
 
     def at_cut(self) -> dict[int, int]:
         """By the identity of a lock, how many have it, of those of which it is proved that nobody else will give them back."""
-        proved = {key: (one, one.holders) for key, one in self._candidates.copy().items() if one.holders is not None}
+        proved = {key: (one, one.holders) for key, one in items_of(self._candidates) if one.holders is not None}
         frames = innermost_frames() if proved else {}
         return {key: holders for key, (one, holders) in proved.items() if one.stands(frames)}
 
@@ -108,9 +109,7 @@ class LeftLocks:
         if at < self._not_before:
             return
         frames = innermost_frames()
-        due = {
-            key for key, one in self._candidates.copy().items() if one.holders is None and one.due <= at and one.stands(frames)
-        }
+        due = {key for key, one in items_of(self._candidates) if one.holders is None and one.due <= at and one.stands(frames)}
         if not due:
             return
         begun = time.thread_time()
@@ -124,7 +123,7 @@ class LeftLocks:
 
     def at_look(self, now: float) -> dict[int, int]:
         """Those that are proved once more (rule 3)."""
-        wanted = {key for key, one in self._candidates.copy().items() if one.holders is not None}
+        wanted = {key for key, one in items_of(self._candidates) if one.holders is not None}
         proved = self._proved(wanted, now) if wanted else {}
         return {key: one.holders for key, one in proved.items() if one.holders is not None}
 
