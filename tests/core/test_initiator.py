@@ -152,6 +152,22 @@ def test_rule_7_where_a_report_is_far_larger_than_others_they_are_judged_first()
     assert story.report("c", 2, 3.1) == ["finish 2 complete for 8"], "there is no other"
 
 
+def test_rule_7_reports_that_are_large_together_are_judged_after_the_others() -> None:
+    story = lasting(*"abcdefg")
+    for name in "efg":
+        for at in range(HEAVY_ENTRIES_MIN // 3 + 1):
+            story.recorders[name].waits(PartyName(f"{name}/{at}"), [PartyTarget(party=PartyName("c/free"))], 0.0)
+    story.tell(story.initiator.asked(7, 1.0))
+    for name in "abcdef":
+        assert story.report(name, 1, 1.1) == []
+    assert story.report("g", 1, 1.2) == ["so far 1 without e f g for 7", "finish 1 complete for 7"]
+    story.tell(story.initiator.left(ProcessName("g"), 2.0))
+    story.tell(story.initiator.asked(8, 3.0))
+    for name in "abcde":
+        story.report(name, 2, 3.1)
+    assert story.report("f", 2, 3.2) == ["finish 2 complete for 8"], "two of them are soon assembled"
+
+
 def test_the_next_mark_tells_a_caller_which_of_its_doubts_the_servers_have_settled() -> None:
     story = Story("a", "b")
     a, b = story.recorders["a"], story.recorders["b"]

@@ -26,7 +26,9 @@ ENTRIES_PER_MEMBER = 50
 """How many waits and calls an ordinary member has, where the work that a snapshot makes is estimated."""
 HEAVY_ENTRIES_MIN = 5000
 HEAVY_TIMES_MIN = 20
-"""A report with so many entries, and so many times those of the median one, is heavy: the others can be judged without it."""
+HEAVY_TYPICAL_MIN = 10
+"""Reports with so many times the entries of the median one (or of one with ``HEAVY_TYPICAL_MIN``), which together have so many,
+are heavy: the others can be judged without them."""
 PUT_OFF = "it is far larger than others, which are judged first"
 
 
@@ -115,8 +117,9 @@ class PendingSnapshot:
         if not self._entries:
             return frozenset()
         typical = median_low(self._entries.get(name, 0) for name in self.members)
-        bound = max(HEAVY_ENTRIES_MIN, HEAVY_TIMES_MIN * typical)
-        return frozenset(name for name, entries in self._entries.items() if entries >= bound)
+        bound = HEAVY_TIMES_MIN * max(typical, HEAVY_TYPICAL_MIN)
+        large = {name: entries for name, entries in self._entries.items() if entries >= bound}
+        return frozenset(large) if sum(large.values()) >= HEAVY_ENTRIES_MIN else frozenset()
 
     @property
     def worth(self) -> int:

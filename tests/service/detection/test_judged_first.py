@@ -27,6 +27,7 @@ WAITS = 40
 def small_is_heavy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assembler, "HEAVY_ENTRIES_MIN", WAITS)
     monkeypatch.setattr(assembler, "HEAVY_TIMES_MIN", 3)
+    monkeypatch.setattr(assembler, "HEAVY_TYPICAL_MIN", 1)
     monkeypatch.setattr(driver, "APART_MIN", 2)
 
 
