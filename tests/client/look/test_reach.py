@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+from weakref import ref
 
+from stilltrue import Agent
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.enders.reach import Reach
+from stilltrue.runtime.look.enders.reach import Leads, Reach
+from tests.client.look.worlds import Stuck, look_at_caller
 
 
 class CountedBudget(Budget):
@@ -43,3 +49,35 @@ def test_what_is_named_is_walked_again_by_who_speaks_of_ending_things() -> None:
     named = (Owner(event),)
     assert reach.held_by_name(named, ends=False) == set()
     assert reach.held_by_name(named, ends=True) == {id(event)}
+
+
+def test_what_is_called_is_read_once_and_knows_whether_it_leads_to_what_is_searched_for() -> None:
+    event, asked = threading.Event(), list[tuple[Any, bool]]()
+
+    def ended_by(thing: Any, leads: Leads) -> Iterable[Any]:
+        asked.append((thing, leads((thing,))))
+        return ()
+
+    having, other = {"it": [event]}, {"it": [threading.Event()]}
+    reach = Reach((event,), Budget(), ended_by)
+    for _ in range(2):
+        reach.ended_by_calls((having, other))
+    assert [leads for thing, leads in asked if thing is having] == [True]
+    assert [leads for thing, leads in asked if thing is other] == [False]
+
+
+def test_a_look_keeps_nothing_of_what_it_has_read(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    class Held:
+        pass
+
+    kept: list[ref[Held]] = []
+
+    def caller(get: Any) -> None:
+        held = {"one": [Held()]}
+        kept.append(ref(held["one"][0]))
+        get(b"")
+        held.clear()
+
+    assert not look_at_caller(alone, stuck, caller).doubt
+    gc.collect()
+    assert kept[0]() is None

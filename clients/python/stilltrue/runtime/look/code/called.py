@@ -11,22 +11,21 @@ Rules:
 
 from __future__ import annotations
 
-import functools
 import gc
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from types import CodeType, FunctionType
 from typing import Any
 
+from stilltrue.runtime.introspection.by_code import kept_by_code
 from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.look.code import methods
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.look.code.lookups import COMPUTED, LOOKUPS, looked_up
 from stilltrue.runtime.look.code.methods import (
     classes_named_by,
-    classes_of,
-    functions_in,
     functions_named_by,
     functions_of_modules,
     implied,
@@ -34,7 +33,7 @@ from stilltrue.runtime.look.code.methods import (
     merged,
     methods_of,
 )
-from stilltrue.runtime.look.code.names import WITH, markers_in, only_measured_in
+from stilltrue.runtime.look.code.names import WITH, markers_in, only_measured_in, words_in
 from stilltrue.runtime.look.enders.reach import PASSED_BY, is_open, named_by
 
 KINDS_WALK_MAX = 150
@@ -52,10 +51,23 @@ _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
 _named: dict[tuple[CodeType, int, tuple[type, ...]], tuple[tuple[CodeType, dict[str, Any]], ...]] = {}
 """In this look: the code that a function names, and what that names in turn, with its globals."""
 
+_directly: dict[tuple[int, int], tuple[CodeType, dict[str, Any], _Direct]] = {}
+"""In this look, by the identities of a code and of its globals: what it names itself."""
+_inside: dict[int, tuple[Any, type | None, tuple[Any, ...]]] = {}
+"""In this look, by the identity of an object: its class, if that matters, and what is found right inside."""
+_passed_by: dict[int, tuple[type, bool]] = {}
+"""In this look: whether the walk does not open objects of a class."""
+_own: dict[int, tuple[type, bool]] = {}
+"""In this look: whether the application has written a class."""
+
 
 def forget() -> None:
     """Forget what was found in a look."""
     _named.clear()
+    _directly.clear()
+    _inside.clear()
+    _passed_by.clear()
+    _own.clear()
     methods.forget()
 
 
@@ -74,55 +86,108 @@ def called(
     known = methods_of(tuple(kinds))
     near = methods_of(unnamed or ())
     classes: set[type] = set()
-    seen = {code}
+    seen = {id(code): code}
     todo = deque([(code, names, 0)])
     last: deque[FunctionType] = deque()
     while todo or last:
         if not todo:  # what nobody names comes last, or there would be no room for what somebody does
-            function = last.popleft()
-            if function.__code__ in seen or len(seen) >= _NAMED_MAX + _UNNAMED_MAX:
+            unspoken = last.popleft()
+            if id(unspoken.__code__) in seen or len(seen) >= _NAMED_MAX + _UNNAMED_MAX:
                 continue
-            seen.add(function.__code__)
-            todo.append((function.__code__, function.__globals__, 1))
+            seen[id(unspoken.__code__)] = unspoken.__code__
+            todo.append((unspoken.__code__, unspoken.__globals__, 1))
         code, names, depth = todo.popleft()
         yield code, names, depth
         if len(seen) >= _NAMED_MAX or (depth >= NAMED_DEPTH and not is_application(code)):
             continue
-        words = begin if begin is not None and not depth else markers_in(code).union(code.co_names)
-        texts = frozenset() if LOOKUPS.isdisjoint(words) else looked_up(code)
-        of_all = classes_named_by(words, names) if words is begin else classes_of(code, words, names)
-        made = tuple(kind for kind in of_all if kind not in classes)
+        one = _direct_of(code, names) if depth or begin is None else _direct(code, begin, names)
+        made = tuple(kind for kind in one.classes if kind not in classes)
         if made:
             classes.update(made)
             known, near = merged(known, methods_of(made)), merged(near, methods_of(made))
-        every = (*(words - {WITH}), *texts, *(known if COMPUTED in texts and is_own_code(code) else ()))
-        named = functions_of_modules(every, names) if words is begin or texts else functions_in(code, every, names)
-        if unnamed is not None and words and (made or not depth or WITH in words):
-            last.extend(implied(near, blocks=WITH in words))
-        for one in (*functions_named_by(named, known), *made_by(made)):
-            if one.__code__ not in seen:
-                seen.add(one.__code__)
-                todo.append((one.__code__, one.__globals__, depth + 1))
+        words, functions = _named_with(one, code, names, known)
+        if unnamed is not None and one.speaks and (made or not depth or one.leaves):
+            last.extend(implied(near, blocks=one.leaves))
+        for function in (*functions, *functions_named_by(words, known), *made_by(made)):
+            within = function.__code__
+            if id(within) not in seen:
+                seen[id(within)] = within
+                todo.append((within, function.__globals__, depth + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class _Direct:
+    """What one code names itself: words, of methods; functions of modules; classes of the application's own.
+
+    ``speaks``: whether it names anything; ``leaves``: whether it leaves ``with`` blocks.
+    """
+
+    words: frozenset[str]
+    functions: tuple[FunctionType, ...]
+    classes: tuple[type, ...]
+    speaks: bool
+    leaves: bool
+
+
+def _direct(code: CodeType, words: frozenset[str], names: dict[str, Any]) -> _Direct:
+    """What code names that speaks of these ``words``."""
+    texts = frozenset() if LOOKUPS.isdisjoint(words) else looked_up(code)
+    every = (words - {WITH}) | texts
+    functions = functions_of_modules(every, names)
+    return _Direct(every, functions, classes_named_by(words, names), bool(words), WITH in words)
+
+
+def _named_with(
+    one: _Direct, code: CodeType, names: dict[str, Any], methods: Iterable[str]
+) -> tuple[frozenset[str], tuple[FunctionType, ...]]:
+    """The words and functions that code names; one that computes a name may mean any of the ``methods`` (rule 2)."""
+    if COMPUTED not in one.words or not is_own_code(code):
+        return one.words, one.functions
+    words = one.words.union(methods)
+    return words, functions_of_modules(words, names)
+
+
+def _direct_of(code: CodeType, names: dict[str, Any]) -> _Direct:
+    """The same, of all its words: once in a look."""
+    known = _directly.get((id(code), id(names)))
+    if known is None:
+        known = _directly[id(code), id(names)] = code, names, _direct(code, words_in(code), names)
+    return known[2]
 
 
 def kinds_of(near: Iterable[Any]) -> tuple[type, ...]:
     """The application's own classes among those of ``near`` and of what is found inside, nearest first."""
     kinds: dict[type, None] = {}
     seen: dict[int, Any] = {}
-    todo = deque(near)
+    todo = deque(thing for thing in near if not _is_passed_by(type(thing)))
     while todo and len(seen) < KINDS_WALK_MAX:
         thing = todo.popleft()
-        runs = issubclass(type(thing), threading.Thread) and is_own_class(type(thing))
-        if id(thing) in seen or (issubclass(type(thing), PASSED_BY) and not runs):
+        if id(thing) in seen:
             continue
         seen[id(thing)] = thing  # kept alive, or its identity may be given anew
-        held = named_by(thing)
-        if held is not None:
-            todo.extend(held)
-        elif is_open(thing):
-            kinds[type(thing)] = None
-            todo.extend(gc.get_referents(thing))
+        known = _inside.get(id(thing))
+        if known is None:
+            known = _inside[id(thing)] = _read_inside(thing)
+        if known[1] is not None:
+            kinds[known[1]] = None
+        todo.extend(known[2])
     return tuple(kind for kind in kinds if is_own_class(kind))
+
+
+def _read_inside(thing: Any) -> tuple[Any, type | None, tuple[Any, ...]]:
+    held = named_by(thing)
+    kind = type(thing) if held is None and is_open(thing) else None
+    if kind is not None:
+        held = gc.get_referents(thing)
+    return thing, kind, tuple(one for one in held or () if not _is_passed_by(type(one)))
+
+
+def _is_passed_by(kind: type) -> bool:
+    known = _passed_by.get(id(kind))
+    if known is None:
+        passed = issubclass(kind, PASSED_BY) and not (issubclass(kind, threading.Thread) and is_own_class(kind))
+        known = _passed_by[id(kind)] = kind, passed
+    return known[1]
 
 
 def kinds_named(objects: Iterable[Any], words: frozenset[str]) -> tuple[type, ...]:
@@ -139,7 +204,11 @@ def kinds_named(objects: Iterable[Any], words: frozenset[str]) -> tuple[type, ..
 
 def is_own_class(kind: type) -> bool:
     """Whether the application has written a class: some method of it is its own code."""
-    return any(type(one) is FunctionType and is_application(one.__code__) for one in kind.__dict__.values())
+    known = _own.get(id(kind))
+    if known is None:
+        own = any(type(one) is FunctionType and is_application(one.__code__) for one in kind.__dict__.values())
+        known = _own[id(kind)] = kind, own
+    return known[1]
 
 
 def codes_named(
@@ -171,7 +240,7 @@ def makes_functions(code: CodeType) -> bool:
     return any(isinstance(one, CodeType) and one.co_name not in _COMPREHENSIONS for one in code.co_consts)
 
 
-@functools.lru_cache(maxsize=CODES_MAX)
+@kept_by_code
 def names_within(code: CodeType, ahead: frozenset[CodeType]) -> frozenset[str]:
     """The names of the functions within a function; of a module none: whoever calls these names them.
 
@@ -185,7 +254,7 @@ def names_within(code: CodeType, ahead: frozenset[CodeType]) -> frozenset[str]:
     return frozenset().union(*names)
 
 
-@functools.lru_cache(maxsize=CODES_MAX)
+@kept_by_code
 def names_in(code: CodeType) -> frozenset[str]:
     """The names of a code and of the functions within it."""
     within = (names_in(one) for one in code.co_consts if isinstance(one, CodeType))

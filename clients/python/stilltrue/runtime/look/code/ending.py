@@ -26,6 +26,8 @@ from stilltrue.runtime.look.code.called import CODES_MAX, KINDS_WALKS_MAX, NAMED
 from stilltrue.runtime.look.code.jobs import job_in
 from stilltrue.runtime.look.code.names import stored_in
 from stilltrue.runtime.look.code.reachable_names import ReachableNames, reachable_names
+from stilltrue.runtime.look.enders import reach
+from stilltrue.runtime.look.enders.reach import Leads
 
 _ENDS = re.compile(
     r"cancel(?!lederror)|abort|close|kill|terminat|shutdown|stop|throw|set_exception|expire|evict|reap|interrupt"
@@ -47,6 +49,7 @@ def forget() -> None:
     _by_near.clear()
     _of_called.clear()
     reached.forget()
+    reach.forget()
     calling.forget()
 
 
@@ -78,22 +81,23 @@ def speaks_of_ending(
     return known
 
 
-def ended_by(thing: Any, by: frozenset[str] = frozenset(), *, named: bool = False) -> tuple[Any, ...]:
+def ended_by(thing: Any, leads: Leads, by: frozenset[str] = frozenset(), *, named: bool = False) -> tuple[Any, ...]:
     """What a thing has that it ends when it is called, or forgotten (rule 2); nothing for any other.
 
     ``by``: by naming one of these; otherwise, by speaking of ending things. ``named``: also what it names of its module.
+    What does not lead to anything that is searched for is left out where that spares reading code.
     """
     kind = type(thing)
     if kind in _CALLED or (kind is BuiltinFunctionType and type(thing.__self__) is not ModuleType):
-        return _ended_by_call(thing, by, named=named)
+        return _ended_by_call(thing, leads, by, named=named)
     if kind is GeneratorType and (frame := frame_of(thing)) is not None and is_application(frame.f_code):
         said = reachable_names(frame.f_code, frame.f_globals, compat.names_in(thing)) if by else ReachableNames()
         return () if by.isdisjoint(said.names) else (*compat.names_in(thing), *said.named)
     finalizer = _finalizer_of(kind)
-    if finalizer is not None and _speaks_so(finalizer.__code__, finalizer.__globals__, thing, (), by):
+    if finalizer is not None and leads((thing,)) and _speaks_so(finalizer.__code__, finalizer.__globals__, thing, (), by):
         return (thing,)
     functions, given = job_in(thing)
-    return given if any(_ends_given(one, given, by) for one in functions) else ()
+    return given if functions and leads(given) and any(_ends_given(one, given, by) for one in functions) else ()
 
 
 def _ends_given(function: Any, given: tuple[Any, ...], by: frozenset[str]) -> bool:
@@ -102,16 +106,16 @@ def _ends_given(function: Any, given: tuple[Any, ...], by: frozenset[str]) -> bo
     return code is not None and is_application(code) and _speaks_so(code, names, owner, given, by)
 
 
-def _ended_by_call(called: Any, by: frozenset[str], *, named: bool) -> tuple[Any, ...]:
-    code, names, owner = compat.called_in(called)
+def _ended_by_call(called: Any, leads: Leads, by: frozenset[str], *, named: bool) -> tuple[Any, ...]:
     carried = _carried(called)
+    if not named and not leads(carried):
+        return ()
+    code, names, owner = compat.called_in(called)
     if code is None or not is_application(code):
         name = compat.name_of(called).rsplit(".", 1)[-1]
         return carried if name in by or (not by and is_ending(name)) else ()
     if not by:
-        return carried if carried and speaks_of_ending(code, names, owner, carried) else ()
-    if not carried and not named:
-        return ()
+        return carried if speaks_of_ending(code, names, owner, carried) else ()
     said = _said_by(called, code, names, (owner, *carried))
     return () if by.isdisjoint(said.names) else (*carried, *(said.named if named else ()))
 

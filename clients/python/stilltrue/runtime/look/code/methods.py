@@ -17,7 +17,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from stilltrue.runtime import compat
@@ -37,42 +37,43 @@ _IMPLIED = frozenset(
         for name in ("add", "sub", "or", "and", "xor", "lshift", "rshift", "matmul")
     }
 )
+_WORDS_MAX = 10_000
 _BEHIND_MAX = 50
 """What is looked at behind one function that decorates others."""
 Methods = dict[str, list[FunctionType]]
-Named = tuple[tuple[str, tuple[FunctionType, ...]], ...]
 _methods: dict[tuple[type, ...], Methods] = {}
 """In this look: the methods of some classes and their bases, by name."""
 _own: dict[int, tuple[type, bool]] = {}
 """In this look: whether a class is the application's own."""
-_classes: dict[tuple[CodeType, int], tuple[type, ...]] = {}
-"""In this look: the classes that a code with these globals names."""
-_functions: dict[tuple[int, int], tuple[CodeType, Mapping[str, Any], Named]] = {}
-"""In this look, by the identities of a code and of its globals: the functions of modules that each of its words names."""
+_behind: dict[int, tuple[FunctionType, tuple[FunctionType, ...]]] = {}
+"""In this look: a function, and those behind it."""
 
 
 def forget() -> None:
     """Forget the classes and functions of a look."""
-    _functions.clear()
+    _behind.clear()
     _methods.clear()
     _own.clear()
-    _classes.clear()
 
 
-def imported(words: Iterable[str], names: Mapping[str, Any]) -> Iterator[ModuleType | None]:
+def imported(words: frozenset[str], names: Mapping[str, Any]) -> Iterator[ModuleType | None]:
     """The modules that code with the globals ``names`` imports; None for one that is yet to be loaded (rule 3)."""
-    for word in words:
-        if word.startswith(IMPORT):
-            name = word.removeprefix(IMPORT)
-            if name.startswith("."):
-                steps = len(name) - len(name.lstrip("."))
-                package = str(names.get("__package__") or "").rsplit(".", steps - 1)[0]
-                name = f"{package}.{name.lstrip('.')}".rstrip(".")
-            module = sys.modules.get(name)
-            if type(module) is ModuleType:
-                yield module
-            elif module is None and name.partition(".")[0] not in sys.stdlib_module_names:
-                yield None
+    for word in _imports_in(words):
+        name = word.removeprefix(IMPORT)
+        if name.startswith("."):
+            steps = len(name) - len(name.lstrip("."))
+            package = str(names.get("__package__") or "").rsplit(".", steps - 1)[0]
+            name = f"{package}.{name.lstrip('.')}".rstrip(".")
+        module = sys.modules.get(name)
+        if type(module) is ModuleType:
+            yield module
+        elif module is None and name.partition(".")[0] not in sys.stdlib_module_names:
+            yield None
+
+
+@functools.lru_cache(maxsize=_WORDS_MAX)
+def _imports_in(words: frozenset[str]) -> tuple[str, ...]:
+    return tuple(word for word in words if word.startswith(IMPORT))
 
 
 def methods_of(kinds: tuple[type, ...]) -> Methods:
@@ -95,7 +96,12 @@ def methods_of(kinds: tuple[type, ...]) -> Methods:
 
 def merged(methods: Methods, others: Methods) -> Methods:
     """The methods of both, by name."""
-    return {name: [*methods.get(name, ()), *others.get(name, ())] for name in (methods | others)}
+    if not methods or not others:
+        return methods or others
+    both = methods | others
+    for name in methods.keys() & others.keys():
+        both[name] = [*methods[name], *others[name]]
+    return both
 
 
 def _table_of(kind: type) -> dict[str, Any]:
@@ -129,56 +135,33 @@ def implied(methods: Mapping[str, list[FunctionType]], *, blocks: bool) -> Itera
         yield from (one for one in methods.get(name, ()) if is_own_code(one.__code__))
 
 
-def functions_named_by(named: Named, methods: Mapping[str, list[FunctionType]]) -> Iterator[FunctionType]:
-    """The functions of modules that some words have ``named``, and the ``methods`` of these names."""
-    for name, functions in named:
-        yield from functions
-        own = methods.get(name, ())  # a method may have the name of a global
-        yield from own
-        for method in own:
-            yield from (one for one in functions_of(method) if one is not method)
+def functions_named_by(words: frozenset[str], methods: Mapping[str, list[FunctionType]]) -> Iterator[FunctionType]:
+    """The methods that some words name, and what is behind them."""
+    for name in methods.keys() & words:
+        for method in methods[name]:
+            yield from functions_of(method)
 
 
-def functions_of_modules(every: Iterable[str], names: Mapping[str, Any]) -> Named:
-    """By each of these words, the functions that it names in the module ``names``, and in the modules that these words name."""
-    every = tuple(every)
-    modules = [one for name in every if type(one := names.get(name)) is ModuleType]
-    modules += [one for one in imported(every, names) if one is not None]
-    spaces = [ModuleType.__getattribute__(module, "__dict__") for module in modules]
-
-    def named(name: str) -> Iterator[FunctionType]:
-        yield from functions_of(names.get(name))
-        for space in spaces:
-            yield from (one for one in functions_of(space.get(name)) if is_application(one.__code__))
-
-    return tuple((name, tuple(named(name))) for name in every)
+def functions_of_modules(words: frozenset[str], names: Mapping[str, Any]) -> tuple[FunctionType, ...]:
+    """The functions that some words name in the module ``names``, and in the modules that these words name."""
+    found = [function for name in words if name in names for function in functions_of(names[name])]
+    for space in _spaces(words, names):
+        found += [one for name in words if name in space for one in functions_of(space[name]) if is_application(one.__code__)]
+    return tuple(found)
 
 
-def functions_in(code: CodeType, words: Iterable[str], names: Mapping[str, Any]) -> Named:
-    """The same, for all the ``words`` of a code: once in a look."""
-    key = id(code), id(names)
-    if key not in _functions:
-        _functions[key] = code, names, functions_of_modules(words, names)
-    return _functions[key][2]
+def _spaces(words: frozenset[str], names: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The names of the modules that some words name, or import."""
+    modules = [one for name in words if type(one := names.get(name)) is ModuleType]
+    modules += [one for one in imported(words, names) if one is not None]
+    return [ModuleType.__getattribute__(module, "__dict__") for module in modules]
 
 
-def classes_named_by(every: Iterable[str], names: Mapping[str, Any]) -> tuple[type, ...]:
+def classes_named_by(words: frozenset[str], names: Mapping[str, Any]) -> tuple[type, ...]:
     """The application's own classes that these words name among the globals ``names``, or in the modules that they name."""
-    every = tuple(every)
-    spaces: list[Mapping[str, Any]] = [names]
-    modules = [one for name in every if type(one := names.get(name)) is ModuleType]
-    modules += [one for one in imported(every, names) if one is not None]
-    spaces += [ModuleType.__getattribute__(module, "__dict__") for module in modules]
-    found = {id(thing): thing for space in spaces for name in every if (thing := space.get(name)) is not None}
+    spaces = (names, *_spaces(words, names))
+    found = {id(thing): thing for space in spaces for name in words if (thing := space.get(name)) is not None}
     return tuple(kind for kind in found.values() if _is_class(kind) and _is_own(kind))
-
-
-def classes_of(code: CodeType, words: Iterable[str], names: Mapping[str, Any]) -> tuple[type, ...]:
-    """The same, for all the ``words`` of a code: once in a look."""
-    key = code, id(names)
-    if key not in _classes:
-        _classes[key] = classes_named_by(words, names)
-    return _classes[key]
 
 
 def made_by(kinds: tuple[type, ...]) -> Iterator[FunctionType]:
@@ -202,12 +185,23 @@ def _is_own(kind: type) -> bool:
     return known[1]
 
 
-def functions_of(thing: Any) -> Iterator[FunctionType]:
+def functions_of(thing: Any) -> tuple[FunctionType, ...]:
     """A function, and those behind it that it decorates, or chooses from."""
     if type(thing) is MethodType:
         thing = thing.__func__
+    if type(thing) is not FunctionType:
+        return ()
+    if not (thing.__closure__ or thing.__defaults__ or thing.__kwdefaults__):
+        return (thing,)
+    known = _behind.get(id(thing))
+    if known is None:
+        known = _behind[id(thing)] = thing, tuple(_functions_behind(thing))
+    return known[1]
+
+
+def _functions_behind(thing: FunctionType) -> Iterator[FunctionType]:
     seen: dict[int, Any] = {}
-    todo = deque([thing] if type(thing) is FunctionType else [])
+    todo: deque[Any] = deque([thing])
     while todo and len(seen) < _BEHIND_MAX:
         one = todo.popleft()
         if id(one) in seen:

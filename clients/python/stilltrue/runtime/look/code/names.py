@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dis
-import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
@@ -32,8 +31,8 @@ _BOOKS = frozenset({"_max_workers", "_work_queue"})
 """What an executor knows of itself, and metrics report."""
 _SIZES = frozenset({"qsize", "empty"})
 _ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL", "SETUP_WITH", "SETUP_ASYNC_WITH"})
+_MARKING = frozenset(dis.opmap[name] for name in (*_ENTERS, "IMPORT_NAME") if name in dis.opmap)
 _CALLING = frozenset({"CALL", "CALL_FUNCTION_EX", "CALL_KW"})
-_CODES_MAX = 4_096
 
 
 def chain_before(every: Sequence[dis.Instruction], index: int) -> Receiver:
@@ -68,7 +67,7 @@ def stored_by(instructions: Iterable[Any], *, local: bool = True) -> frozenset[s
     return frozenset(found)
 
 
-@functools.lru_cache(maxsize=_CODES_MAX)
+@kept_by_code
 def stored_in(code: CodeType) -> frozenset[str]:
     """The names that a code, or a function within it, may set and others may read."""
     within = (stored_in(one) for one in code.co_consts if isinstance(one, CodeType))
@@ -99,7 +98,13 @@ def markers_of(instructions: Iterable[Any]) -> Iterator[str]:
 @kept_by_code
 def markers_in(code: CodeType) -> frozenset[str]:
     """The same of a whole code."""
-    return frozenset(markers_of(dis.get_instructions(code)))
+    return frozenset() if _MARKING.isdisjoint(code.co_code[::2]) else frozenset(markers_of(dis.get_instructions(code)))
+
+
+@kept_by_code
+def words_in(code: CodeType) -> frozenset[str]:
+    """The names of a code, and its markers; without the functions within it."""
+    return markers_in(code).union(code.co_names)
 
 
 @kept_by_code

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -36,10 +36,14 @@ _SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENER
 _reached: dict[tuple[Any, ...], tuple[int, ReachableNames]] = {}
 """In this look: how often objects near a code were walked, and what it speaks of."""
 
+_said_by_called: dict[tuple[int, int], tuple[CodeType, dict[str, Any], _Said]] = {}
+"""In this look, by the identities of a code and of its globals: what it says itself."""
+
 
 def forget() -> None:
     """Forget what was found in a look."""
     _reached.clear()
+    _said_by_called.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +79,52 @@ def reachable_names(
     objects = (*near, *(names[name] for name in every if name in names))
     kinds = kinds_of(objects) if far else tuple(kind for kind in dict.fromkeys(map(type, objects)) if is_own_class(kind))
     for one, others, depth in called(code, names, kinds, begin, unnamed=kinds_named(objects, every)):
-        those = every if not depth else names_in(one)
-        anything = anything or runs_anything(one, those)
-        everywhere = everywhere or sees_anything(one, those)
-        unread = unread or (is_own_code(one) and None in imported(those, others))
-        if COMPUTED in those:
+        said = _said_by(one, others) if depth else _said(every, one, others)
+        anything, everywhere, unread = anything or said.anything, everywhere or said.everywhere, unread or said.unread
+        if said.computed:
             words.update(texts_near(one, (*objects, *texts_of(kinds))))
-        words |= those - _of_its_own(one) if depth else those
-        words.update(const for const in one.co_consts if isinstance(const, str) and const.isidentifier() and depth)
-        named.update((id(thing), thing) for thing in _globals_named(those, others))
-    words.update(name for thing in (*near, *named.values()) for name in name_called(thing))
+        words |= said.names
+        named.update(said.named)
+    words.update(name for thing in near for name in name_called(thing))
     found = ReachableNames(frozenset(words), tuple(named.values()), anything, everywhere, unread)
     _reached[key] = walks + 1, found
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """What one code says itself: as :class:`ReachableNames`, the globals by identity; ``computed``: it computes names."""
+
+    names: frozenset[str]
+    named: dict[int, Any]
+    anything: bool
+    everywhere: bool
+    unread: bool
+    computed: bool
+
+
+def _said_by(code: CodeType, names: dict[str, Any]) -> _Said:
+    """What code says that is called; found once in a look."""
+    known = _said_by_called.get((id(code), id(names)))
+    if known is None:
+        texts = (const for const in code.co_consts if isinstance(const, str) and const.isidentifier())
+        those = names_in(code)
+        said = replace(said := _said(those, code, names), names=(said.names - _of_its_own(code)).union(texts))
+        known = _said_by_called[id(code), id(names)] = code, names, said
+    return known[2]
+
+
+def _said(words: frozenset[str], code: CodeType, names: dict[str, Any]) -> _Said:
+    """What code says that names these ``words``."""
+    named = {id(thing): thing for thing in _globals_named(words, names)}
+    return _Said(
+        names=words.union(name for thing in named.values() for name in name_called(thing)),
+        named=named,
+        anything=runs_anything(code, words),
+        everywhere=sees_anything(code, words),
+        unread=is_own_code(code) and None in imported(words, names),
+        computed=COMPUTED in words,
+    )
 
 
 def names_of_application(code: CodeType, names: dict[str, Any], owner: Any) -> frozenset[str]:

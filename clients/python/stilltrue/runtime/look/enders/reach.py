@@ -83,14 +83,23 @@ _HAVING = (type, threading.Thread, Context)
 _OPAQUE = (ContextVar, threading.local)
 _CONDITIONS = (threading.Condition, asyncio.Condition)
 
-EndedBy = Callable[[Any], Iterable[Any]]
+Leads = Callable[[Iterable[Any]], bool]
+EndedBy = Callable[[Any, Leads], Iterable[Any]]
+"""What a thing ends that is called: it need not tell of what does not lead to a target."""
+_opened_things: dict[int, tuple[Any, Iterable[Any] | None, tuple[Any, ...]]] = {}
+"""In this look, by the identity of an object: what it names (None: nothing by itself), and what is found behind it."""
+
+
+def forget() -> None:
+    """Forget what was found in a look."""
+    _opened_things.clear()
 
 
 class Reach:
     """A search for ``targets``, by identity, from one actor after the other."""
 
     def __init__(
-        self, targets: Iterable[Any], budget: Budget, ended_by: EndedBy = lambda _: (), *, outright: bool = True
+        self, targets: Iterable[Any], budget: Budget, ended_by: EndedBy = lambda *_: (), *, outright: bool = True
     ) -> None:
         """``targets`` are kept alive for as long as the search; ``ended_by``: what a thing ends that is called (rule 2).
 
@@ -102,6 +111,9 @@ class Reach:
         self._ended_by = ended_by
         self._behind: dict[int, tuple[Any, frozenset[int]]] = {}
         self._barren: dict[int, Any] = {}
+        self._ended: dict[int, tuple[Any, frozenset[int]]] = {}
+        self._passed: dict[int, tuple[type, bool | None]] = {}
+        self._within: dict[int, tuple[Any, tuple[Any, ...]]] = {}
         self._behind_calls: dict[int, tuple[Any, frozenset[int]]] = {}
         self._among: dict[int, tuple[Any, frozenset[int]]] = {}
         self._by_name: dict[tuple[bool, tuple[int, ...]], tuple[Any, set[int]]] = {}
@@ -154,8 +166,7 @@ class Reach:
                     found.add(id(thing))
             elif type(thing) is Context or not self._is_passed_by(thing):
                 near = self._named_by(thing)
-                for ended in self._ended_by(thing):
-                    found |= self._far(ended)
+                found |= self._ended_if_called(thing)
                 if near is not None:
                     todo.extend(near)
                     found |= self._among_many(thing) if self._outright or ends else frozenset()
@@ -167,16 +178,23 @@ class Reach:
 
     def _named_by(self, thing: Any) -> Iterable[Any] | None:
         """As :func:`named_by`; a context's variables have a meaning, but for who undoes things (rule 5)."""
-        return tuple(thing.values()) if self._outright and type(thing) is Context else named_by(thing)
+        return tuple(thing.values()) if self._outright and type(thing) is Context else _opened(thing)[1]
 
     def _is_passed_by(self, thing: Any) -> bool:
         """Whether the walk does not open it (rule 3); who undoes things comes by all that has attributes (rule 5)."""
         kind = type(thing)
+        known = self._passed.get(id(kind))
+        if known is None:
+            known = self._passed[id(kind)] = (kind, self._is_kind_passed_by(kind))
+        return _is_standard(thing) if known[1] is None else known[1]
+
+    def _is_kind_passed_by(self, kind: type) -> bool | None:
+        """The same of all objects of a class; None: it depends on the object, which is a class itself."""
         if issubclass(kind, threading.Thread) and not _is_standard(kind):
             return False
         if self._outright or not issubclass(kind, _HAVING):
             return issubclass(kind, PASSED_BY)
-        return issubclass(kind, type) and _is_standard(thing)
+        return None if issubclass(kind, type) else False
 
     def _behind_called(self, root: Any) -> frozenset[int]:
         """Rule 2: the targets that something ends which is found through one object, and may be called."""
@@ -184,22 +202,39 @@ class Reach:
         if known is None:
             found: set[int] = set()
             for thing in self._walk(root):
-                for ended in self._ended_by(thing):
-                    found |= self._far(ended)
+                found |= self._ended_if_called(thing)
             known = self._behind_calls[id(root)] = (root, frozenset(found))
         return known[1]
+
+    def _ended_if_called(self, thing: Any) -> frozenset[int]:
+        """Rule 2: the targets that one thing ends, if it is called. It is read once in a search."""
+        known = self._ended.get(id(thing))
+        if known is None:
+            ended = self._ended_by(thing, self._leads)
+            known = self._ended[id(thing)] = (thing, frozenset().union(*map(self._far, ended)))
+        return known[1]
+
+    def _leads(self, things: Iterable[Any]) -> bool:
+        """Whether a target is found through one of some things."""
+        return any(map(self._far, things))
 
     def _walk(self, root: Any) -> Iterator[Any]:
         """What is found through one object, nearest first."""
         seen: dict[int, Any] = {}
-        todo = deque([root])
-        while todo and len(seen) < FAR_MAX and self._budget.step():
+        todo = deque([root] if not self._is_passed_by(root) else [])
+        while todo:
             thing = todo.popleft()
-            if id(thing) in seen or self._is_passed_by(thing):
+            if id(thing) in seen:
                 continue
+            if len(seen) >= FAR_MAX or not self._budget.step():
+                break
             seen[id(thing)] = thing  # kept alive, or its identity may be given anew
             yield thing
-            todo.extend(_opened(thing))
+            known = self._within.get(id(thing))
+            if known is None:
+                within = tuple(one for one in _opened(thing)[2] if not self._is_passed_by(one))
+                known = self._within[id(thing)] = (thing, within)
+            todo.extend(known[1])
 
     def _far(self, root: Any) -> frozenset[int]:
         """Rule 2: the targets that are found through one object, nearest first; and right behind the last of those."""
@@ -210,17 +245,22 @@ class Reach:
         seen: dict[int, Any] = {}
         todo = deque([root])
         far_max = FAR_MAX if self._outright else UNDOING_MAX
-        while todo and len(seen) < far_max and self._budget.step():
+        barren, targets, step = self._barren, self._targets, self._budget.step
+        while todo:
             thing = todo.popleft()
-            if id(thing) in seen or id(thing) in self._barren:
+            key = id(thing)
+            if key in seen or key in barren:
                 continue
-            seen[id(thing)] = thing  # kept alive, or its identity may be given anew
-            if id(thing) in self._targets:
-                found.add(id(thing))
-            elif issubclass(type(thing), _OPAQUE) and not self._outright:
-                found |= set(self._targets)
+            if len(seen) >= far_max or not step():
+                todo.appendleft(thing)
+                break
+            seen[key] = thing  # kept alive, or its identity may be given anew
+            if key in targets:
+                found.add(key)
+            elif not self._outright and issubclass(type(thing), _OPAQUE):
+                found |= targets.keys()
             elif not self._is_passed_by(thing):
-                todo.extend(_opened(thing))
+                todo.extend(_opened(thing)[2])
                 found |= self._among_many(thing)
         if todo:
             found |= set() if self._outright else self._right_behind(todo)
@@ -272,11 +312,18 @@ def _has_many(thing: Any) -> bool:
     return False
 
 
-def _opened(thing: Any) -> Iterable[Any]:
-    """What is found behind an object: what it names, or has, if the walk may pass through it."""
-    near = named_by(thing)
-    if near is not None:
-        return near
+def _opened(thing: Any) -> tuple[Any, Iterable[Any] | None, tuple[Any, ...]]:
+    """An object, what it names, and what is found behind it: that, or what it has. Read once in a look."""
+    known = _opened_things.get(id(thing))
+    if known is None:
+        near = named_by(thing)
+        named = None if near is None else tuple(near)
+        known = _opened_things[id(thing)] = thing, named, tuple(_had_by(thing)) if named is None else named
+    return known
+
+
+def _had_by(thing: Any) -> Iterable[Any]:
+    """What an object has, if the walk may pass through it."""
     if not is_open(thing):
         return ()
     found = gc.get_referents(thing)

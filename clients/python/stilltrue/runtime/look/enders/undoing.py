@@ -56,6 +56,8 @@ class Undoers:
         """The parties whose waits an actor may end so."""
         found: dict[PartyName, None] = {}
         for by, reach in self._searches:
+            if self._are_its_own(by, actor):
+                continue
             said = actor.names_reached(True)
             speaks = said.unread or not by.isdisjoint(said.names)
             if said.anything or (speaks and said.everywhere):
@@ -63,10 +65,18 @@ class Undoers:
                 continue
             threads = compat.threads().values() if speaks and not _THREADS.isdisjoint(said.names) else ()
             own = () if actor.loose and not speaks else actor.roots  # what a module may still name of its own is named
-            held = reach.held((*own, *actor.besides, *threads), ends=speaks) | reach.held_by_name(said.named, ends=speaks)
-            for thing in sorted(held | self._calls[by].held_by_name(said.named, ends=False)):
+            held = reach.held((*own, *actor.besides, *threads), ends=speaks)
+            if speaks:
+                held |= reach.held_by_name(said.named, ends=True)
+            for thing in sorted(held | self._calls[by].held_by_name(said.named, ends=False)):  # what these end, and more
                 found.update(dict.fromkeys(self._waiting[thing]))
         return list(found)
+
+    def _are_its_own(self, by: frozenset[str], actor: Actor) -> bool:
+        """Whether nobody but an actor itself waits for what is undone so: that is no way out of its wait."""
+        if actor.party is None or actor.context:
+            return False
+        return all(party == actor.party for thing in self._by[by] for party in self._waiting[id(thing)])
 
     def undone_by_calls(self, actors: Iterable[Actor]) -> Iterator[tuple[Actor, PartyName]]:
         """Those that call what they have, whatever that is, and the parties whose waits they may end so."""

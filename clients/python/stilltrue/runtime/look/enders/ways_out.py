@@ -87,9 +87,11 @@ class Search:
         targets = [handle for one in found.values() for handle in (*one.handles, *one.kin, *one.contexts)]
         reach = Reach(targets, self._budget, ended_by)
         forget()
-        self._look_for_actors(found, owners, below, served, reach)
-        forget()
-        self._look_for_closers(found.values())
+        try:
+            self._look_for_actors(found, owners, below, served, reach)
+            self._look_for_closers(found.values())
+        finally:
+            forget()  # what was found of the application's objects is not kept
         for one in found.values():
             self._look_around(one)
             self._look_at_sessions(one)
