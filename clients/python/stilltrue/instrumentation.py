@@ -24,6 +24,7 @@ import grpc.aio
 from stilltrue.agent import Agent
 from stilltrue.http import hooks
 from stilltrue.runtime.deferral import Deferred, deferred
+from stilltrue.runtime.introspection import dumps
 from stilltrue.runtime.rebinding import Undo, rebind
 
 _LOGGER = logging.getLogger("stilltrue")
@@ -56,6 +57,7 @@ def instrument(service: str | None = None, **settings: Any) -> Agent:
                     _replace(grpc.aio, "secure_channel", channel),
                     _replace(grpc, "server", functools.partial(_server, agent)),
                     _replace(grpc.aio, "server", functools.partial(_aio_server, agent)),
+                    *(_replace(dumps.MODULE, name, stand_in) for name, stand_in in dumps.STAND_INS),
                 ]
             )
             _STATE.undo += rebind(replaced)

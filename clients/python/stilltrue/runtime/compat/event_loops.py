@@ -111,6 +111,11 @@ def signal_handlers_of(loop: asyncio.AbstractEventLoop) -> dict[int, asyncio.Han
     return uvloops.signal_handlers_of(loop) if uvloops.is_uvloop(loop) else dict(found) if isinstance(found, dict) else {}
 
 
+def exception_handler_of(loop: asyncio.AbstractEventLoop) -> Any:
+    """What ``loop`` calls when something on it fails and nobody hears of it; None where it has none of its own."""
+    return loop.get_exception_handler() if uvloops.is_uvloop(loop) else getattr(loop, "_exception_handler", None)
+
+
 def protocols_of(loop: asyncio.AbstractEventLoop) -> list[Any]:
     """The protocols that ``loop`` tells of their sockets and pipes."""
     if uvloops.is_uvloop(loop):

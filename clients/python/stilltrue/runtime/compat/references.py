@@ -31,6 +31,15 @@ def bound_to(function: Any) -> tuple[Any, ...]:
     return () if own is None else (own,)
 
 
+def closure_of(callback: Any) -> dict[str, Any]:
+    """The variables of the closure of a function, a bound or a partial one, by name."""
+    while type(callback) in (MethodType, functools.partial):
+        callback = callback.__func__ if type(callback) is MethodType else callback.func
+    if type(callback) is not FunctionType:
+        return {}
+    return dict(zip(callback.__code__.co_freevars, map(content_of, callback.__closure__ or ()), strict=False))
+
+
 def is_function(thing: Any) -> bool:
     """Whether it is a function or method of Python's, or a partial one."""
     return type(thing) in (FunctionType, MethodType, functools.partial)

@@ -2,7 +2,8 @@
 
 Rules:
 
-1. What follows where the frame stands may run; so may a loop's other rounds, and both ways of a condition.
+1. What follows where the frame stands may run; so may a loop's other rounds, and both ways of a condition. What a call that is
+   still to come was read for, before its arguments, counts: ``sys.exit(await main())``.
 2. An exception leads into the handlers that name its kind, but for those that only an interruption from outside raises
    (``KeyboardInterrupt``, a cancellation). What stands in ``finally``, or behind a bare ``except``, counts where it follows
    without an exception, too: ``while True: sleep()`` with ``finally: server.stop()`` stops nothing until it is interrupted.
@@ -18,7 +19,7 @@ from __future__ import annotations
 import dis
 import functools
 from collections.abc import Callable, Container, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
@@ -32,6 +33,7 @@ from stilltrue.runtime.look.code.names import (
     chain_before,
     markers_of,
     mentioned_by,
+    pending_at,
     stored_by,
 )
 
@@ -53,8 +55,8 @@ class Ahead:
     ``closed``: on what ``close()`` or ``stop()`` is called; ``left``: whose ``with`` block is left. ``variables`` and
     ``attributes`` that are read, ``mentioned``: those that are not merely variables, ``stored``: what is set and others read.
     ``functions``: those within it that are still to be made; ``markers``: whether it enters blocks, and what it imports.
-    ``returns``: whether the frame may return. ``conditions``: what must change before a loop is left (rule 4). ``known`` is
-    False where this is unknown.
+    ``looped``: the names that are read in the loop in which it stands. ``returns``: whether the frame may return.
+    ``conditions``: what must change before a loop is left (rule 4). ``known`` is False where this is unknown.
     """
 
     closed: frozenset[Receiver] = frozenset()
@@ -66,8 +68,13 @@ class Ahead:
     functions: frozenset[CodeType] = frozenset()
     markers: frozenset[str] = frozenset()
     conditions: tuple[Condition, ...] = ()
+    looped: frozenset[str] = frozenset()
     returns: bool = True
     known: bool = True
+
+    def in_loop(self) -> Ahead:
+        """The same of the loop alone in which it stands."""
+        return replace(self, variables=self.variables & self.looped, attributes=self.attributes & self.looped)
 
     @property
     def names(self) -> frozenset[str]:
@@ -89,6 +96,11 @@ def ahead_of(code: CodeType, at: int, *, returns_to: bool = True, beyond: bool =
         return _Walk(code).ahead(at, returns_to, beyond)
     except Exception:  # noqa: BLE001 - bytecode of another kind
         return _ANYTHING
+
+
+def reached_from(code: CodeType, at: int) -> set[int]:
+    """The instructions (by their place among all) that lie ahead of a frame of ``code`` that stands ``at``."""
+    return _Walk(code).reached(at)
 
 
 @functools.lru_cache(maxsize=_CODES_MAX)
@@ -125,6 +137,8 @@ class _Walk:
         ends = self._ends_of_loop(start) if returns_to and not begun else {}
         reached = self._reached(start, normally=returns_to, begun=begun, without=() if beyond else ends)
         stored = {self._all[index].argval for index in reached if self._all[index].opname in STORES}
+        if not begun:
+            reached.update(pending_at(self._all, start) if returns_to else ())
         return Ahead(
             closed=frozenset(() if one[:1] and one[0] in stored else one for one in self._closed(reached)),
             left=frozenset(self._left(at, reached)),
@@ -135,8 +149,16 @@ class _Walk:
             conditions=tuple(dict.fromkeys(ends.values())),
             variables=frozenset(str(self._all[index].argval) for index in reached if self._all[index].opname in VARIABLES),
             attributes=frozenset(str(self._all[index].argval) for index in reached if self._all[index].opname in ATTRIBUTES),
+            looped=frozenset(
+                str(self._all[index].argval)
+                for index in self._loop_around(start)
+                if self._all[index].opname in ATTRIBUTES | VARIABLES
+            ),
             returns=any(self._all[index].opname in RETURNS for index in (start, *reached)),  # it may just have returned
         )
+
+    def reached(self, at: int) -> set[int]:
+        return self._reached(self._flow.at(at), normally=True, begun=at < 0, without=())
 
     # -- what may run --------------------------------------------------------------------------------------------------
 

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. A function is named by a variable, as an attribute of one of the application's modules, or behind what decorates it; a
-   method by its name, where an object near by has it.
+1. A function is named by a variable, also one of a closure, as an attribute of one of the application's modules, or behind
+   what decorates it; a method by its name, where an object near by has it.
 2. A name that is passed to ``getattr`` and the like counts as named (:mod:`~stilltrue.runtime.look.code.lookups`); where the
    text is computed, so do all methods of the objects near by.
 3. Only the application's own code is followed far.
@@ -11,17 +11,21 @@ Rules:
 
 from __future__ import annotations
 
+import functools
 import gc
 import threading
-from collections import deque
-from collections.abc import Iterable, Iterator
+from collections import ChainMap, deque
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import CodeType, FunctionType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
+from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.by_code import kept_by_code
+from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.look.code import methods
+from stilltrue.runtime.look.code.ahead import Ahead
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.look.code.lookups import COMPUTED, LOOKUPS, looked_up
 from stilltrue.runtime.look.code.methods import (
@@ -211,28 +215,53 @@ def is_own_class(kind: type) -> bool:
     return known[1]
 
 
-def codes_named(
-    variables: Iterable[str], attributes: Iterable[str], names: dict[str, Any], near: Iterable[Any]
-) -> Iterator[CodeType]:
-    """The code of the functions that ``variables`` name among the globals ``names``, and of the application's methods that
-    ``attributes`` name of what is ``near``. And of those that these name in turn.
+def named_ahead(ahead: Ahead, frame: FrameType) -> Iterator[tuple[CodeType, dict[str, Any]]]:
+    """The code, with its globals, of the functions that a frame has still ahead: those that its variables name, and the
+    application's methods that attributes name of what it has. And of those that these name in turn.
     """
-    yield from (code for code, _ in functions_named(variables, attributes, names, near))
+    own = variables_of(frame)
+    return _functions_named(ahead.variables, ahead.attributes, ChainMap(own, frame.f_globals), own.values())
 
 
-def functions_named(
-    variables: Iterable[str], attributes: Iterable[str], names: dict[str, Any], near: Iterable[Any]
+def named_by_callback(
+    callback: Any, arguments: Iterable[Any] = (), variables: Iterable[str] = (), attributes: Iterable[str] = ()
 ) -> Iterator[tuple[CodeType, dict[str, Any]]]:
-    """The same, each with its globals."""
+    """The same of a callback: of all that its code names, or of some ``variables`` and ``attributes``."""
+    code, names, owner = compat.called_in(callback)
+    if code is None:
+        return iter(())
+    variables, attributes = tuple(variables) or code.co_names, tuple(attributes) or code.co_names
+    near = (owner, *compat.bound_to(callback), *arguments)
+    return _functions_named((*variables, *code.co_freevars), attributes, ChainMap(compat.closure_of(callback), names), near)
+
+
+def _functions_named(
+    variables: Iterable[str], attributes: Iterable[str], names: Mapping[str, Any], near: Iterable[Any]
+) -> Iterator[tuple[CodeType, dict[str, Any]]]:
     kinds = kinds_of(near)
     known = methods_of(kinds)
-    functions = [one for name in variables if type(one := names.get(name)) is FunctionType]
+    functions = _with_closures(names.get(name) for name in variables)
     for one in (*functions, *(method for name in attributes for method in known.get(name, ()))):
         key = one.__code__, id(one.__globals__), kinds
         if key not in _named:
             every = called(one.__code__, one.__globals__, kinds)
             _named[key] = tuple((code, within) for code, within, depth in every if depth < NAMED_DEPTH)
         yield from _named[key]
+
+
+def _with_closures(things: Iterable[Any]) -> list[FunctionType]:
+    """The functions among some things, bound or partial ones too, and those in their closures."""
+    found: dict[FunctionType, None] = {}
+    todo = deque(things)
+    while todo and len(found) < _NAMED_MAX:
+        one = todo.popleft()
+        if type(one) is FunctionType:
+            if one not in found:
+                found[one] = None
+                todo.extend(compat.closure_of(one).values())
+        elif type(one) in (MethodType, functools.partial):
+            todo.append(one.__func__ if type(one) is MethodType else one.func)
+    return list(found)
 
 
 def makes_functions(code: CodeType) -> bool:

@@ -32,7 +32,7 @@ _BOOKS = frozenset({"_max_workers", "_work_queue"})
 _SIZES = frozenset({"qsize", "empty"})
 _ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL", "SETUP_WITH", "SETUP_ASYNC_WITH"})
 _MARKING = frozenset(dis.opmap[name] for name in (*_ENTERS, "IMPORT_NAME") if name in dis.opmap)
-_CALLING = frozenset({"CALL", "CALL_FUNCTION_EX", "CALL_KW"})
+CALLING = frozenset({"CALL", "CALL_FUNCTION_EX", "CALL_KW"})
 
 
 def chain_before(every: Sequence[dis.Instruction], index: int) -> Receiver:
@@ -151,18 +151,18 @@ def still_named_beside(code: CodeType, at: int) -> tuple[Receiver, frozenset[str
     """
     every = _still_ahead(code, at) or ()
     last = next((one for one in reversed(every) if one.offset <= at), None)  # it may stand in the room kept behind a call
-    place = None if last is None or last.opname not in _CALLING else last.positions
+    place = None if last is None or last.opname not in CALLING else last.positions
     if place is None or None in (place.lineno, place.end_lineno, place.col_offset, place.end_col_offset):
         return None
     if any((one.opcode in dis.hasjrel or one.opcode in dis.hasjabs) and one.argval <= at for one in every):
         return None
-    of_call = [one for one in every if one.offset <= at and _is_part(one.positions, place)]
+    of_call = [one for one in every if one.offset <= at and is_part(one.positions, place)]
     callee: list[str] = []
     for one in (one for one in of_call if one.opname != "PUSH_NULL"):
         if one.opname not in (ATTRIBUTES if callee else VARIABLES):
             break
         callee.append(str(one.argval))
-    others = [one for one in of_call if one.opname in _CALLING and one is not last]
+    others = [one for one in of_call if one.opname in CALLING and one is not last]
     if not callee or any(_begins(one.positions) == _begins(place) for one in others):  # ``f()()``
         return None
     own = {one.offset for one in of_call}
@@ -174,7 +174,7 @@ def _begins(place: Any) -> tuple[Any, Any]:
     return (None, None) if place is None else (place.lineno, place.col_offset)
 
 
-def _is_part(inner: Any, outer: Any) -> bool:
+def is_part(inner: Any, outer: Any) -> bool:
     """Whether one place in a source is within another."""
     if inner is None or None in (inner.lineno, inner.end_lineno, inner.col_offset, inner.end_col_offset):
         return False
@@ -188,14 +188,22 @@ def _still_ahead(code: CodeType, at: int) -> Sequence[dis.Instruction] | None:
     if any(entry.start <= at < entry.end for entry in getattr(dis.Bytecode(code), "exception_entries", ())):
         return None
     first = next((index for index, one in enumerate(every) if one.offset >= at), len(every))
-    begun = _begin_of_statement(every, first)
+    begun = begin_of_statement(every, first)
     while any(_leads_before(one, every[begun].offset) for one in every[begun:]):
         earliest = min(one.argval for one in every[begun:] if _leads_before(one, every[begun].offset))
-        begun = _begin_of_statement(every, next(index for index, one in enumerate(every) if one.offset >= earliest))
+        begun = begin_of_statement(every, next(index for index, one in enumerate(every) if one.offset >= earliest))
     return every[begun:]
 
 
-def _begin_of_statement(every: Sequence[dis.Instruction], index: int) -> int:
+def pending_at(every: Sequence[dis.Instruction], at: int) -> list[int]:
+    """The instructions of the same statement as the one ``at`` that have read what a call still to come is of, or for."""
+    begun = begin_of_statement(every, at)
+    spent = [one.positions for one in every[begun : at + 1] if one.opname in CALLING]
+    read = (index for index in range(begun, at) if every[index].opname in ATTRIBUTES | VARIABLES)
+    return [index for index in read if not any(is_part(every[index].positions, call) for call in spent)]
+
+
+def begin_of_statement(every: Sequence[dis.Instruction], index: int) -> int:
     """Where the stack was last empty, but for the iterators of loops."""
     while index > 0:
         before = every[index - 1]

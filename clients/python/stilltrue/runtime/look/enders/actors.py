@@ -245,11 +245,13 @@ def finalizers(kept: Callable[[Any], bool]) -> Iterator[Actor]:
         yield Actor(text=text, roots=roots, ends=speaks(info.func), names_reached=names_by_all([info.func], roots))
 
 
-def hooks() -> Iterator[Actor]:
-    """What is called when a thread fails, nobody is left to hear of an exception, garbage is collected, or code runs."""
+def hooks(loops: Iterable[asyncio.AbstractEventLoop]) -> Iterator[Actor]:
+    """What is called when a thread or something on a loop fails, nobody is left to hear of an exception, garbage is collected,
+    or code runs.
+    """
     failing = (threading.excepthook, sys.excepthook, sys.unraisablehook)
     every: list[tuple[Any, str]] = [
-        *((one, "something fails") for one in failing),
+        *((one, "something fails") for one in (*failing, *map(compat.exception_handler_of, loops))),
         *((one, "Python collects") for one in gc.callbacks),
     ]
     every += ((one, "threads run code") for one in (threading.gettrace(), threading.getprofile()))

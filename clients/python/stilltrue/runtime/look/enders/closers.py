@@ -7,54 +7,53 @@ Rules:
    ``with`` block; and only if it goes on (:mod:`~stilltrue.runtime.look.progress.analysis`), and comes there: beyond a loop
    that polls a flag, only if somebody who goes on changes the flag.
 2. Handlers of signals, and what is called at exit, do nothing by themselves.
-3. The application's own code that ends the process (``os._exit``, ``os.execv``, a signal to its own process) ends all waits of
-   it. The main thread ends its program when that is done, and who asks for the parent process (``getppid``) when that has gone:
-   neither counts.
-4. A task or a callback of an event loop whose ``SystemExit`` or ``KeyboardInterrupt`` leaves it ends all tasks of the loop.
-5. Who names ``all_tasks`` and speaks of cancelling has all the tasks of its loop. So has who runs a loop for one task
-   (``asyncio.run``): when that task ends, the others are cancelled.
+3. The application's own code that ends the process ends all waits of it; in the main thread, which ends its program when it is
+   done, only within the loop in which that stands. What such code is, and what ends a loop or all tasks of it, is said in
+   :mod:`~stilltrue.runtime.look.enders.exits`.
+4. Who runs a loop for one task (``asyncio.run``) has all the tasks of it: when that task ends, the others are cancelled.
+5. A hook for failures (:mod:`~stilltrue.runtime.look.enders.failing`) counts when somebody goes on who may fail.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dis
 import functools
-import re
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import CodeType, FrameType, FunctionType, MethodType
+from types import CodeType, FrameType
 from typing import Any
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.calls.outgoing_call import RecordedMethod
-from stilltrue.runtime.introspection.by_code import kept_by_code
+from stilltrue.runtime.introspection import dumps
 from stilltrue.runtime.introspection.frames import variables_of
-from stilltrue.runtime.introspection.origins import is_application, is_own_code, position_of
+from stilltrue.runtime.introspection.origins import is_application, position_of
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.code.ahead import CLOSING, Ahead
-from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of, attributes_of, value_of
-from stilltrue.runtime.look.code.called import codes_named
-from stilltrue.runtime.look.code.names import ATTRIBUTES, chain_before, mentioned_in
-from stilltrue.runtime.look.enders.leaving import builtin_in, is_exit, leaves_its_loop
+from stilltrue.runtime.look.code.attributes import UNKNOWN, value_of
+from stilltrue.runtime.look.code.called import named_ahead, named_by_callback
+from stilltrue.runtime.look.enders.blocks import blocks_of, closes, entered, may_own
+from stilltrue.runtime.look.enders.exits import (
+    cancels_all,
+    ends_its_loop,
+    ends_process,
+    interrupts_any,
+    is_end_of_loop,
+    is_end_of_process,
+)
+from stilltrue.runtime.look.enders.failing import hooks_of_failure
+from stilltrue.runtime.look.enders.letting_go import drops, lets_go, may_let_go, takes_out
 from stilltrue.runtime.look.enders.wakers import roots_of
-from stilltrue.runtime.look.progress.analysis import ProgressAnalysis, frames_of_task
+from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, Progress
-from stilltrue.runtime.look.progress.stretches import Stretch, stretches
+from stilltrue.runtime.look.progress.stretches import Stretch, frames_of_task, stretches
 
-_ALL_TASKS = "all_tasks"
-_SHELLS = ("stilltrue.sync.channel", "stilltrue.aio.channel")
-_OWNED = re.compile(r"channel|server|stub|grpc|client|connect", re.I)
+_Functions = Sequence[tuple[CodeType, dict[str, Any]]]
+"""Their code, with their globals."""
 ANYTHING = object()
 """Among what can be reached from a closer: every channel and server."""
-_CLOSING_NAMED = CLOSING - {"terminate"}
-"""In functions that are named only: whatever ends a child process names ``terminate``, too."""
-_CANCELLING = frozenset({"cancel", "throw"})
-_EXITING = frozenset({"_exit", "raise_signal"}) | {f"exec{how}" for how in ("v", "ve", "vp", "vpe", "l", "le", "lp", "lpe")}
-_KILLING_ITSELF = frozenset({"kill", "getpid"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -85,11 +84,15 @@ def closers(places: Places, analysis: ProgressAnalysis) -> Iterator[Closer]:
             if not compat.is_asyncio(callback):
                 progress = functools.partial(analysis.of_loop, loop)
                 how = "scheduled on its event loop"
-                for closer in (*_of_callback(callback, arguments, how), *_leaving(callback, arguments, how, loop)):
+                for closer in _of_callback(callback, arguments, how, loop):
                     yield replace(closer, progress=progress)
         for task in compat.tasks_of(loop) or ():
             yield from _of_task(task, analysis)
             yield from _at_end_of(task, loop, analysis)
+
+    for hook in hooks_of_failure(places):
+        for closer in _of_callback(hook.callback, (), hook.text, hook.loop):
+            yield replace(closer, progress=functools.partial(analysis.of_failure, hook))
 
 
 def _of_thread(place: Place, analysis: ProgressAnalysis, places: Places) -> Iterator[Closer]:
@@ -122,7 +125,7 @@ def _of_task(task: Task, analysis: ProgressAnalysis) -> Iterator[Closer]:
         return analysis.of_task(task)
 
     actor = _Actor(analysis, progress)
-    yield from _of_frames(frames_of_task(task), f"task {task.get_name()}", task, actor, task.get_loop(), _blocks_of(task))
+    yield from _of_frames(frames_of_task(task), f"task {task.get_name()}", task, actor, task.get_loop(), blocks_of(task))
 
 
 def _at_end_of_item(place: Place, analysis: ProgressAnalysis) -> Iterator[Closer]:
@@ -139,7 +142,7 @@ def _at_end_of(task: Task, loop: asyncio.AbstractEventLoop, analysis: ProgressAn
     how = f"called when task {task.get_name()} ends"
     for callback, _ in compat.callbacks_of(task):
         if not compat.is_asyncios_own(callback):
-            for closer in (*_of_callback(callback, (), how), *_leaving(callback, (), how, loop)):
+            for closer in _of_callback(callback, (), how, loop):
                 yield replace(closer, of=task, progress=progress)
 
 
@@ -171,53 +174,42 @@ def _of_frames(
     for stretch in stretches(frames):
         frame, ahead = stretch.frame, stretch.ahead
         names = variables_of(frame)
-        named = list(codes_named(ahead.variables, ahead.attributes, frame.f_globals, names.values())) if ahead.names else []
-        roots = _roots(frame, names, ahead, named, None if blocks is None else blocks.get(frame.f_code, ()))
+        functions = list(named_ahead(ahead, frame)) if ahead.names else []
+        named = [code for code, _ in functions]
+        roots = _roots(frame, names, ahead, functions, None if blocks is None else blocks.get(frame.f_code, ()))
         progress = actor.to(stretch)
         if roots:
             yield Closer(text=f"{who}, which may close or stop it: {position_of(frame)}", roots=roots, of=of, progress=progress)
-        if loop is not None and _cancels_all(ahead, named):
+        if loop is not None and cancels_all(ahead.names, named):
             yield Closer(text=f"{who}, which may cancel all tasks: {position_of(frame)}", of=of, progress=progress, tasks=loop)
         names_ahead = ahead.names if ahead.known else frozenset(frame.f_code.co_names)
-        if compat.is_task(of) and leaves_its_loop(frame.f_code, names_ahead, named):
+        if compat.is_task(of) and ends_its_loop(frame.f_code, names_ahead, named):
             text = f"{who}, which may end its event loop: {position_of(frame)}"
             yield Closer(text=text, of=of, progress=progress, tasks=loop)
-        if of != threading.main_thread().ident and _exits(frame.f_code, names_ahead, named):
+        if interrupts_any(names_ahead, named):
+            text = f"{who}, which may raise an exception in any thread: {position_of(frame)}"
+            yield Closer(text=text, of=of, progress=progress, process=True)
+        if of == threading.main_thread().ident:
+            ahead = ahead.in_loop()
+            named = [code for code, _ in named_ahead(ahead, frame)] if ahead.names else []
+            names_ahead = ahead.names
+        if ends_process(frame.f_code, names_ahead, named):
             yield Closer(text=f"{who}, which may end the process: {position_of(frame)}", of=of, progress=progress, process=True)
 
 
-def _exits(code: CodeType, names: frozenset[str], named: Iterable[CodeType]) -> bool:
-    """Rule 3, of a function in whose code these names are ahead, and those of the functions ``named``."""
-    if not is_own_code(code):
-        return False
-    if any(map(_aborts, (code, *named))):
-        return True
-    every = [names, *(frozenset(code.co_names) for code in named if is_own_code(code))]
-    if any("getppid" in one for one in every):
-        return False
-    return any(not _EXITING.isdisjoint(one) or one >= _KILLING_ITSELF for one in every)
-
-
-@kept_by_code
-def _aborts(code: CodeType) -> bool:
-    """Whether a function of the application's own calls ``os.abort``; gRPC's contexts have a method of that name."""
-    every = list(dis.get_instructions(code))
-    aborting = (index for index, one in enumerate(every) if one.opname in ATTRIBUTES and one.argval == "abort")
-    return is_own_code(code) and any(chain_before(every, index) == ("os",) for index in aborting)
-
-
-def _cancels_all(ahead: Ahead, named: Iterable[CodeType]) -> bool:
-    """Rule 5."""
-    names = ahead.names.union(*(code.co_names for code in named))
-    return _ALL_TASKS in names and not _CANCELLING.isdisjoint(names)
-
-
 def _roots(
-    frame: FrameType, names: dict[str, Any], ahead: Ahead, named: Iterable[CodeType], blocks: Iterable[Any] | None
+    frame: FrameType, names: dict[str, Any], ahead: Ahead, functions: _Functions, blocks: Iterable[Any] | None
 ) -> tuple[Any, ...]:
-    """What a frame may still close; ``blocks``: the generators behind the blocks that it is in; None: they cannot be found."""
-    if not ahead.known or any(map(_closes, named)):
+    """What a frame may still close, by itself or by the ``functions`` that it names.
+
+    ``blocks``: the generators behind the blocks that it is in; None: they cannot be found.
+    """
+    if not ahead.known:
         return roots_of(frame, names)
+    named = [code for code, _ in functions]
+    every = (*roots_of(frame, names), *_globals_of(functions))
+    if any(map(closes, named)) or may_let_go(ahead, named, names.values(), every):
+        return every
     found: list[Any] = [one for name in ahead.names if _is_closing_callable(one := names.get(name))]
     for receiver in ahead.closed:
         value = value_of(receiver, names, frame.f_globals)
@@ -228,80 +220,52 @@ def _roots(
         value = value_of(receiver, names, frame.f_globals)
         if value is UNKNOWN:
             return roots_of(frame, names)
-        found += _entered(value)
-        found += [ANYTHING] if blocks is None and _may_own(value) else []
+        found += entered(value)
+        found += [ANYTHING] if blocks is None and may_own(value) else []
     for generator in blocks or () if ahead.left else ():
         found += compat.names_in(generator)
     return tuple(found)
 
 
-def _entered(value: Any) -> Iterator[Any]:
-    """What may be closed at the end of a block that has ``value``: by itself, or by the generator function that it names.
-
-    A block that has a stub (``with connected() as stub``) closes its channel.
-    """
-    yield value
-    inner = value if type(value) is FunctionType else None
-    for function in (inner, *(compat.bound_to(inner) if inner is not None else ())):  # behind ``contextmanager``
-        if type(function) is FunctionType and _closes(function.__code__):
-            yield function
-            yield from (function.__globals__[name] for name in function.__code__.co_names if name in function.__globals__)
-    for one in (value, *attributes_of(value)):
-        method = getattr(one, "_method", None) if type(one).__module__ in _SHELLS else None
-        if isinstance(method, RecordedMethod):
-            yield method.dialled()
-
-
-def _may_own(value: Any) -> bool:
-    """Whether the generator behind a block may have made the channel or the server that it closes."""
-    functions = (value, *compat.bound_to(value)) if type(value) is FunctionType else ()
-    codes = [one.__code__ for one in functions if type(one) is FunctionType and _closes(one.__code__)]
-    return any(_OWNED.search(name) for code in codes for name in (*code.co_names, *code.co_varnames, *code.co_freevars))
-
-
-def _blocks_of(task: Task) -> dict[CodeType, list[Any]]:
-    """By the code of each of its frames, the generators behind the blocks that a task is in."""
-    found: dict[CodeType, list[Any]] = {}
-    for one in compat.chain_of(task.get_coro()):
-        code = compat.code_of(one)
-        if code is not None:
-            exits = (getattr(held, "__self__", None) for held in compat.names_in(one) if type(held) is MethodType)
-            inner = (attribute_of(manager, "gen") for manager in exits)
-            found.setdefault(code, []).extend(gen for gen in inner if compat.code_of(gen) is not None)
-    return found
-
-
-def _closes(code: CodeType) -> bool:
-    if not _CLOSING_NAMED.isdisjoint((*mentioned_in(code), *(one for one in code.co_consts if isinstance(one, str)))):
-        return True
-    return any(_closes(one) for one in code.co_consts if isinstance(one, CodeType))
+def _globals_of(functions: _Functions) -> Iterator[Any]:
+    """The globals that functions speak of which close something, or let go of it."""
+    for code, names in functions:
+        if closes(code) or drops(code):
+            yield from (names[name] for name in code.co_names if name in names)
 
 
 def _is_closing_callable(thing: Any) -> bool:
     code, _, _ = compat.called_in(thing) if compat.is_function(thing) else (None, {}, None)
-    return code is not None and (code.co_name in CLOSING or _closes(code))
+    return code is not None and (code.co_name in CLOSING or closes(code))
 
 
-def _of_callback(callback: Any, arguments: Iterable[Any], how: str) -> Iterator[Closer]:
+def _of_callback(
+    callback: Any, arguments: Iterable[Any], how: str, loop: asyncio.AbstractEventLoop | None = None
+) -> Iterator[Closer]:
+    """A callback; one that is called on ``loop`` may also end the run of that, or cancel all tasks."""
+    name = f"{compat.name_of(callback)}, {how}"
     code, names, _ = compat.called_in(callback)
     if code is None:
-        if builtin_in(callback) in _EXITING | {"abort"}:
-            yield Closer(text=f"{compat.name_of(callback)}, {how}, which may end the process", process=True)
+        if is_end_of_process(callback, arguments):
+            yield Closer(text=f"{name}, which may end the process", process=True)
+        if loop is not None and is_end_of_loop(callback):
+            yield Closer(text=f"{name}, which may end its event loop", tasks=loop)
+        if takes_out(callback):
+            yield Closer(text=name, roots=compat.bound_to(callback))
         return
-    named = list(codes_named(code.co_names, code.co_names, names, (*compat.bound_to(callback), *arguments)))
-    if _exits(code, frozenset(code.co_names), named):
-        yield Closer(text=f"{compat.name_of(callback)}, {how}, which may end the process", process=True)
-    if code.co_name in CLOSING or _closes(code) or any(map(_closes, named)):
+    words = frozenset(code.co_names)
+    functions = list(named_by_callback(callback, arguments))
+    named = [code for code, _ in functions]
+    if ends_process(code, words, named):
+        yield Closer(text=f"{name}, which may end the process", process=True)
+    if loop is not None and ends_its_loop(code, words, named):
+        yield Closer(text=f"{name}, which may end its event loop", tasks=loop)
+    if loop is not None and cancels_all(words, named):
+        yield Closer(text=f"{name}, which may cancel all tasks", tasks=loop)
+    every = (callback, *arguments, *_globals_of([(code, names), *functions]))
+    if code.co_name in CLOSING or closes(code) or any(map(closes, named)) or lets_go((code, *named), every):
         others = (names[name] for name in code.co_names if name in names)
-        yield Closer(text=f"{compat.name_of(callback)}, {how}", roots=(callback, *arguments, *others))
-
-
-def _leaving(callback: Any, arguments: Iterable[Any], how: str, loop: asyncio.AbstractEventLoop) -> Iterator[Closer]:
-    """A callback of an event loop that may end its run."""
-    code, names, _ = compat.called_in(callback)
-    others = () if code is None else codes_named(code.co_names, code.co_names, names, (*compat.bound_to(callback), *arguments))
-    if is_exit(callback) or (code is not None and leaves_its_loop(code, frozenset(code.co_names), others)):
-        yield Closer(text=f"{compat.name_of(callback)}, {how}, which may end its event loop", tasks=loop)
+        yield Closer(text=name, roots=(*every, *others))
 
 
 def of_calls(made: Iterable[Any]) -> Iterator[Closer]:
@@ -311,11 +275,19 @@ def of_calls(made: Iterable[Any]) -> Iterator[Closer]:
             yield from _of_callback(callback, (), "called at the end of another call")
 
 
-def of_alarm() -> Iterator[Closer]:
-    """What a signal calls in the main thread when the alarm that is set goes off."""
-    seconds, _ = signal.getitimer(signal.ITIMER_REAL)
-    handler = signal.getsignal(signal.SIGALRM) if seconds else None
-    if callable(handler):
-        yield from _of_callback(handler, (), "SIGALRM's handler")
-    elif seconds and handler is signal.SIG_DFL:
-        yield Closer(text="SIGALRM, which ends the process", process=True)
+def of_alarms(loops: Iterable[asyncio.AbstractEventLoop]) -> Iterator[Closer]:
+    """What an alarm that is set calls in the main thread or by an event loop, or the end of the process that it is."""
+    left = dumps.seconds_to_exit()
+    if left is not None:
+        yield Closer(text=f"faulthandler, which ends the process in {left:.1f} s", process=True)
+    handlers = [(loop, compat.signal_handlers_of(loop)) for loop in loops]
+    for timer in compat.alarms():
+        number = compat.SIGNALS_OF_ALARMS[timer]
+        handler = signal.getsignal(number)
+        if callable(handler):
+            yield from _of_callback(handler, (), f"{number.name}'s handler")
+        elif handler is signal.SIG_DFL:
+            yield Closer(text=f"{number.name}, which ends the process", process=True)
+        for loop, known in handlers:
+            if number in known:
+                yield from _of_callback(*compat.called_by(known[number]), f"{number.name}'s handler", loop)

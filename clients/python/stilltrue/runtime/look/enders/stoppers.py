@@ -20,7 +20,7 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.ahead import ahead_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of, attributes_of, value_of
-from stilltrue.runtime.look.code.called import functions_named
+from stilltrue.runtime.look.code.called import named_ahead, named_by_callback
 from stilltrue.runtime.look.code.names import Receiver, mentioned_in
 from stilltrue.runtime.look.enders.reach import Reach, named_by
 from stilltrue.runtime.look.enders.wakers import Callback
@@ -46,7 +46,7 @@ def stops(stretch: Stretch, loop: Any, reach: Reach) -> bool:
     receivers = ahead.closed if _STOP in ahead.mentioned else ahead.closed & {()}
     found = {id(value_of(receiver, names, frame.f_globals)) for receiver in receivers}
     roots = (*names.values(), *_globals(ahead.names, frame.f_globals))
-    named = functions_named(ahead.variables, ahead.attributes, frame.f_globals, names.values())
+    named = named_ahead(ahead, frame)
     if id(UNKNOWN) in found and not _LOOPS.isdisjoint(ahead.names):
         return True
     return _meet(found | _all_meant(named, roots), loop, reach, roots)
@@ -73,15 +73,19 @@ def callback_stops(callback: Callback, loop: Any, reach: Reach) -> bool:
         carried = tuple(named_by(one) or ())
         if any(held is loop for held in carried) and compat.name_of(one).rsplit(".", 1)[-1] == _STOP:
             return True
-        if code is not None and is_application(code) and _code_stops(code, names, (owner, *carried, *arguments), loop, reach):
+        if (
+            code is not None
+            and is_application(code)
+            and _code_stops(one, code, names, (owner, *carried, *arguments), loop, reach)
+        ):
             return True
         todo += [held for held in carried if compat.is_function(held)]
     return bool(todo)
 
 
-def _code_stops(code: CodeType, names: dict[str, Any], near: tuple[Any, ...], loop: Any, reach: Reach) -> bool:
+def _code_stops(callback: Any, code: CodeType, names: dict[str, Any], near: tuple[Any, ...], loop: Any, reach: Reach) -> bool:
     ahead = ahead_of(code, -1)
-    named = functions_named(ahead.variables, ahead.attributes, names, near)
+    named = named_by_callback(callback, near, ahead.variables, ahead.attributes)
     roots = (*near, *_globals(code.co_names, names))
     return _meet(_all_meant([(code, names), *named], roots), loop, reach, roots)
 

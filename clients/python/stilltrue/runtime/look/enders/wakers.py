@@ -13,7 +13,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_of_http
 from stilltrue.runtime.introspection.places import Place
-from stilltrue.runtime.look.code.called import codes_named
+from stilltrue.runtime.look.code.called import named_ahead, named_by_callback
 from stilltrue.runtime.look.code.names import mentioned_in, stored_in
 from stilltrue.runtime.look.progress.flags import Flag
 from stilltrue.runtime.look.progress.stretches import Stretch
@@ -40,7 +40,7 @@ def speaks(stretch: Stretch, waking: frozenset[str]) -> bool:
         return True
     if any(_may_wake(one, waking) for one in _callables(stretch, names)):
         return True
-    return any(not waking.isdisjoint(mentioned_in(code)) for code in _named(stretch, names))
+    return any(not waking.isdisjoint(mentioned_in(code)) for code in _named(stretch))
 
 
 def _may_wake(function: Any, waking: frozenset[str]) -> bool:
@@ -57,7 +57,7 @@ def sets(stretch: Stretch, flag: Flag) -> bool:
         return True
     if any(callback_sets((one, ()), flag) for one in _callables(stretch, names)):
         return True
-    return any(_meets(stored_in(code), code, flag) for code in _named(stretch, names))
+    return any(_meets(stored_in(code), code, flag) for code in _named(stretch))
 
 
 def _callables(stretch: Stretch, names: dict[str, Any]) -> list[Any]:
@@ -73,19 +73,18 @@ def callback_sets(callback: Callback, flag: Flag) -> bool:
         if id(function) in seen:  # a timer's function may hold itself, to be called again
             continue
         seen.add(id(function))
-        code, names, _ = compat.called_in(function)
+        code, _, _ = compat.called_in(function)
         near = (*compat.bound_to(function), *arguments)
         if code is not None:
-            named = codes_named(code.co_names, code.co_names, names, near)
+            named = (one for one, _ in named_by_callback(function, arguments))
             if any(_meets(stored_in(one), one, flag) for one in (code, *named)):
                 return True
         todo += [(one, ()) for one in near if compat.is_function(one)]
     return bool(todo)
 
 
-def _named(stretch: Stretch, names: dict[str, Any]) -> Iterator[CodeType]:
-    ahead = stretch.ahead
-    return codes_named(ahead.variables, ahead.attributes, stretch.frame.f_globals, names.values())
+def _named(stretch: Stretch) -> Iterator[CodeType]:
+    return (code for code, _ in named_ahead(stretch.ahead, stretch.frame))
 
 
 def _meets(stored: frozenset[str], code: CodeType, flag: Flag) -> bool:

@@ -24,7 +24,7 @@ from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.ending import ended_by, forget
 from stilltrue.runtime.look.enders import actors
 from stilltrue.runtime.look.enders.actors import Actor
-from stilltrue.runtime.look.enders.closers import ANYTHING, Closer, closers, of_alarm, of_calls
+from stilltrue.runtime.look.enders.closers import ANYTHING, Closer, closers, of_alarms, of_calls
 from stilltrue.runtime.look.enders.found import Found
 from stilltrue.runtime.look.enders.growers import Growers
 from stilltrue.runtime.look.enders.kept_shares import KeptShares
@@ -172,7 +172,7 @@ class Search:
         yield from actors.calls(self._made)
         yield from actors.signals(loops)
         yield from actors.finalizers(kept.is_share)
-        yield from actors.hooks()
+        yield from actors.hooks(loops)
         for loop in loops:
             handles, tasks = compat.handles_of(loop), compat.tasks_of(loop)
             holder, _ = places.blocked_loops.get(loop, (None, None))
@@ -205,7 +205,11 @@ class Search:
                 owned.setdefault(id(owner), []).append(one)
                 targets.append(owner)
         reach = Reach(targets, self._budget)
-        for closer in (*closers(self._places, self._analysis), *of_calls(self._made), *of_alarm()):
+        for closer in (
+            *closers(self._places, self._analysis),
+            *of_calls(self._made),
+            *of_alarms(self._places.loop_threads.values()),
+        ):
             if self._budget.spent:
                 break
             held = reach.held(closer.roots, ends=True) if targets and closer.roots else ()

@@ -27,13 +27,14 @@ from typing import Any
 
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.frames import frame_of, variables_of
+from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import Task, awaiters, blocking_future, read, siblings_of, timers
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.ahead import names_at
 from stilltrue.runtime.look.code.conditions import Condition
+from stilltrue.runtime.look.enders.failing import Hook, hooks_of_failure
 from stilltrue.runtime.look.enders.reach import Reach
 from stilltrue.runtime.look.enders.stoppers import callback_stops, stops
 from stilltrue.runtime.look.enders.wakers import (
@@ -50,7 +51,7 @@ from stilltrue.runtime.look.enders.wakers import (
 )
 from stilltrue.runtime.look.progress.flags import Flag, Kind, flags_of
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, NEVER, Progress, any_of
-from stilltrue.runtime.look.progress.stretches import Stretch, returns, stretches
+from stilltrue.runtime.look.progress.stretches import Stretch, frames_of_task, returns, stretches
 from stilltrue.runtime.transport.holders import caller_at
 
 _STOPPING = frozenset({"stop"})
@@ -96,6 +97,11 @@ class ProgressAnalysis:
         """Whether what is scheduled on a loop gets its turn."""
         holder, _ = self._places.blocked_loops.get(loop, (None, None))
         return BY_ITSELF if holder is None else Progress(parties=frozenset((holder,)))
+
+    def of_failure(self, hook: Hook) -> Progress:
+        """Whether somebody goes on by whose failure a hook is called."""
+        due = self.of_loop(hook.loop) if hook.loop is not None and hook.callbacks else NEVER
+        return due | any_of(map(self.of_thread, hook.threads)) | any_of(map(self.of_task, hook.tasks))
 
     def _once(self, key: object, find: Callable[[], Progress]) -> Progress:
         """What ``find`` says, remembered. A key that is asked about while it is being answered waits for itself: ``NEVER``.
@@ -337,7 +343,7 @@ class ProgressAnalysis:
                 yield from ((progress, one) for one in stretches(frames_of_task(task)))
 
     def _callbacks(self) -> Iterator[tuple[Callable[[], Progress], Callback]]:
-        """What is called by timers, at the end of calls, tasks and executors' items, and by an alarm."""
+        """What is called by timers, at the end of calls, tasks and executors' items, by failures and by an alarm."""
         threads = compat.threads()
         for place in self._places.threads.values():
             thread = threads.get(place.ident)
@@ -357,12 +363,9 @@ class ProgressAnalysis:
             for task in compat.tasks_of(loop) or ():
                 progress = functools.partial(self.of_task, task)
                 yield from ((progress, (one, ())) for one, _ in compat.callbacks_of(task) if not compat.is_asyncios_own(one))
+        for hook in hooks_of_failure(self._places):
+            yield functools.partial(self.of_failure, hook), (hook.callback, ())
         yield from ((_at_once, one) for one in (*of_alarm(), *of_calls(self._made, self._places.threads.values())))
-
-
-def frames_of_task(task: Task) -> list[FrameType]:
-    """Where a task stands, innermost first."""
-    return [frame for one in reversed(compat.chain_of(task.get_coro())) if (frame := frame_of(one)) is not None]
 
 
 def _at_once() -> Progress:

@@ -6,7 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FrameType
 
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.frames import frame_of
 from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.code.ahead import Ahead, ahead_of
 from stilltrue.runtime.look.code.conditions import Condition
 
@@ -66,3 +69,8 @@ def _main_loop(code: CodeType) -> Condition | None:
     return next(
         (flag for (file, function), flag in _MAIN_LOOPS.items() if name.endswith(file) and code.co_name == function), None
     )
+
+
+def frames_of_task(task: Task) -> list[FrameType]:
+    """Where a task stands, innermost first."""
+    return [frame for one in reversed(compat.chain_of(task.get_coro())) if (frame := frame_of(one)) is not None]

@@ -1,0 +1,101 @@
+"""Whether code ends its process, or the run of its event loop.
+
+Rules:
+
+1. The application's own code ends the process by ``os._exit``, ``os.abort``, ``os.execv`` and the like, or a signal to its own
+   process or main thread. Who asks for the parent process (``getppid``) ends when that has gone, and does not count.
+2. ``SystemExit`` and ``KeyboardInterrupt`` leave a task or a callback: the loop stops, and ``asyncio.run`` cancels every other
+   task of it. In any other thread than the main one such an exception ends that thread alone, and the main thread ends its
+   program when that is done: neither counts.
+3. Who names ``all_tasks`` and speaks of cancelling has all the tasks of its loop; who names ``PyThreadState_SetAsyncExc`` may
+   raise an exception in any thread.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import os
+from collections.abc import Iterable
+from itertools import pairwise
+from types import BuiltinFunctionType, CodeType
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.by_code import kept_by_code
+from stilltrue.runtime.introspection.origins import is_own_code
+from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES, chain_before
+
+_LEAVING = frozenset({"exit", "quit"})
+_RAISED = frozenset({"SystemExit", "KeyboardInterrupt"})
+_EXITING = frozenset({"_exit", "raise_signal", "pthread_kill", "interrupt_main"}) | frozenset(
+    f"exec{how}" for how in ("v", "ve", "vp", "vpe", "l", "le", "lp", "lpe")
+)
+_INTERRUPTING_ANY = "PyThreadState_SetAsyncExc"
+_KILLING_ITSELF = frozenset({"kill", "getpid"})
+_ALL_TASKS = "all_tasks"
+_CANCELLING = frozenset({"cancel", "throw"})
+
+
+def ends_process(code: CodeType, names: frozenset[str], named: Iterable[CodeType]) -> bool:
+    """Rule 1, of a function in whose code these names are ahead, and of the functions ``named``."""
+    if not is_own_code(code):
+        return False
+    if any(map(_aborts, (code, *named))):
+        return True
+    every = [names, *(frozenset(code.co_names) for code in named if is_own_code(code))]
+    if any("getppid" in one for one in every):
+        return False
+    return any(not _EXITING.isdisjoint(one) or one >= _KILLING_ITSELF for one in every)
+
+
+def ends_its_loop(code: CodeType, names: frozenset[str], named: Iterable[CodeType]) -> bool:
+    """Rule 2, likewise."""
+    if not is_own_code(code):
+        return False
+    here = not _LEAVING.isdisjoint(names) or (not _RAISED.isdisjoint(names) and _raises(code))
+    return here or any(is_own_code(one) and (not _LEAVING.isdisjoint(one.co_names) or _raises(one)) for one in named)
+
+
+def cancels_all(names: frozenset[str], named: Iterable[CodeType]) -> bool:
+    """Rule 3, likewise."""
+    every = names.union(*(code.co_names for code in named))
+    return _ALL_TASKS in every and not _CANCELLING.isdisjoint(every)
+
+
+def interrupts_any(names: frozenset[str], named: Iterable[CodeType]) -> bool:
+    """Rule 3, of threads."""
+    return _INTERRUPTING_ANY in names.union(*(code.co_names for code in named))
+
+
+def is_end_of_process(callback: Any, arguments: Iterable[Any]) -> bool:
+    """Whether a callback is a compiled function that ends the process, given some of its arguments or not."""
+    name = _builtin_in(callback)
+    given = (*(callback.args if type(callback) is functools.partial else ()), *arguments)
+    return name in _EXITING | {"abort"} or (name == "kill" and os.getpid() in [one for one in given if type(one) is int])
+
+
+def is_end_of_loop(callback: Any) -> bool:
+    """Whether a callback is ``sys.exit`` itself, likewise."""
+    return _builtin_in(callback) in _LEAVING
+
+
+def _builtin_in(callback: Any) -> str:
+    """The name of the builtin function that a callback is, or a partial of it; empty for anything else."""
+    function = callback.func if type(callback) is functools.partial else callback
+    return compat.name_of(function) if type(function) is BuiltinFunctionType else ""
+
+
+@kept_by_code
+def _aborts(code: CodeType) -> bool:
+    """Whether a function of the application's own calls ``os.abort``; gRPC's contexts have a method of that name."""
+    every = list(dis.get_instructions(code))
+    aborting = (index for index, one in enumerate(every) if one.opname in ATTRIBUTES and one.argval == "abort")
+    return is_own_code(code) and any(chain_before(every, index) == ("os",) for index in aborting)
+
+
+@kept_by_code
+def _raises(code: CodeType) -> bool:
+    """Whether it raises one of these exceptions: the class, or what the class is called for."""
+    named = ((one, after.opname) for one, after in pairwise(dis.get_instructions(code)) if one.opname in VARIABLES)
+    return any(one.argval in _RAISED and (after == "RAISE_VARARGS" or "NULL" in one.argrepr) for one, after in named)
