@@ -28,8 +28,8 @@ MUTANTS = (
     Mutant(
         "a round that was under way when the snapshot began confirms it",
         "detector.core.look.verification",
-        "if since < begun}",
-        "if since < begun + 1e9}",
+        "if at < begun}",
+        "if at < begun + 1e9}",
         "tests/core/test_verification.py::test_rule_5_a_round_that_was_under_way_when_the_snapshot_began_confirms_nothing",
         quick=True,
     ),

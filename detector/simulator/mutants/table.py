@@ -191,7 +191,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "section 5",
         "a lock with shares left is waited for",
         "store",
-        "sound",
+        "safe, sound",
         (Resolution, "_resource", in_detector.any_holder),
     ),
     _mutant("section 6", "the missing are free", "failures churn", "sound", (Snapshot, "of_missing", in_detector.none_missing)),
