@@ -40,6 +40,8 @@ from stilltrue.runtime.look.code.names import (
 _Step = tuple[int, int]
 """From one instruction to the next."""
 CLOSING = frozenset({"close", "aclose", "stop", "terminate", "__exit__", "__aexit__"})
+NEVER_RETURNING = frozenset({"_exit", *(f"exec{how}" for how in ("v", "ve", "vp", "vpe", "l", "le", "lp", "lpe"))})
+"""Functions of ``os`` that do not come back: the process has ended, or has become another program."""
 _BY_INTERRUPTION = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "CancelledError", "InterruptedError"})
 _MATCHES = frozenset({"CHECK_EXC_MATCH", "CHECK_EG_MATCH"})
 _IN_CLAUSES = frozenset({"BUILD_TUPLE", "NOP"})
@@ -55,8 +57,8 @@ class Ahead:
     ``closed``: on what ``close()`` or ``stop()`` is called; ``left``: whose ``with`` block is left. ``variables`` and
     ``attributes`` that are read, ``mentioned``: those that are not merely variables, ``stored``: what is set and others read.
     ``functions``: those within it that are still to be made; ``markers``: whether it enters blocks, and what it imports.
-    ``looped``: the names that are read in the loop in which it stands. ``returns``: whether the frame may return.
-    ``conditions``: what must change before a loop is left (rule 4). ``known`` is False where this is unknown.
+    ``looped``: the names that are read in the loop in which it stands, if that goes on. ``returns``: whether the frame may
+    return. ``conditions``: what must change before a loop is left (rule 4). ``known`` is False where this is unknown.
     """
 
     closed: frozenset[Receiver] = frozenset()
@@ -151,7 +153,7 @@ class _Walk:
             attributes=frozenset(str(self._all[index].argval) for index in reached if self._all[index].opname in ATTRIBUTES),
             looped=frozenset(
                 str(self._all[index].argval)
-                for index in self._loop_around(start)
+                for index in (self._loop_around(start) if self._comes_round(start) else ())
                 if self._all[index].opname in ATTRIBUTES | VARIABLES
             ),
             returns=any(self._all[index].opname in RETURNS for index in (start, *reached)),  # it may just have returned
@@ -199,13 +201,24 @@ class _Walk:
             if which(index, after) and (condition := condition_at(self._all, index, after)) is not None
         }
 
-    def _loop_around(self, start: int) -> set[int]:
-        """Every instruction that may follow the one at ``start`` and lead back to it without an exception."""
+    def _comes_round(self, start: int) -> bool:
+        """Whether the loop around ``start`` has another round: of a child that ends in ``finally: os._exit(0)`` it has none."""
+        every = enumerate(self._all)
+        last = {index for index, one in every if one.opname in ATTRIBUTES | VARIABLES and one.argval in NEVER_RETURNING}
+        return bool(self._loop_around(start, last))
+
+    def _loop_around(self, start: int, without: Container[int] = ()) -> set[int]:
+        """Every instruction that may follow the one at ``start`` and lead back to it without an exception.
+
+        ``without``: instructions that do not count.
+        """
         before: dict[int, list[int]] = {}
         todo, seen = [start], {start}
         while todo:
             index = todo.pop()
             for after in self._next(index):
+                if after in without:
+                    continue
                 before.setdefault(after, []).append(index)
                 if after not in seen:
                     seen.add(after)

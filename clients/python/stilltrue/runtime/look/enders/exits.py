@@ -24,13 +24,12 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.by_code import kept_by_code
 from stilltrue.runtime.introspection.origins import is_own_code
+from stilltrue.runtime.look.code.ahead import NEVER_RETURNING
 from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES, chain_before
 
 _LEAVING = frozenset({"exit", "quit"})
 _RAISED = frozenset({"SystemExit", "KeyboardInterrupt"})
-_EXITING = frozenset({"_exit", "raise_signal", "pthread_kill", "interrupt_main"}) | frozenset(
-    f"exec{how}" for how in ("v", "ve", "vp", "vpe", "l", "le", "lp", "lpe")
-)
+_EXITING = NEVER_RETURNING | {"raise_signal", "pthread_kill", "interrupt_main"}
 _INTERRUPTING_ANY = "PyThreadState_SetAsyncExc"
 _KILLING_ITSELF = frozenset({"kill", "getpid"})
 _ALL_TASKS = "all_tasks"
