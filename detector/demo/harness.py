@@ -76,8 +76,11 @@ class ManagedProcess:
         pipe.flush()
 
     def send(self, signal_number: int) -> None:
-        """Send it a signal."""
+        """Send it a signal. After ``SIGSTOP`` it has stopped: its threads go on until one of them has seen the signal."""
         self.process.send_signal(signal_number)
+        if signal_number == signal.SIGSTOP:
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def stop(self, how: int = signal.SIGTERM) -> None:
         """Stop it and wait until it has exited."""
