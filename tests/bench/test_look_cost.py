@@ -9,6 +9,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = [pytest.mark.longer, pytest.mark.not_in_ci]
 PART = Path(__file__).with_name("look_cost_part.py")
 SECONDS_MAX = 300
 

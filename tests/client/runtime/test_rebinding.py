@@ -87,7 +87,7 @@ def test_a_module_that_a_garbage_collection_imports_meanwhile_does_no_harm(
         monkeypatch.setitem(sys.modules, f"of_a_large_program_{number}", ModuleType("one"))
     often = gc.get_threshold()
     gc.callbacks.append(imports_one_more)
-    gc.set_threshold(1)
+    gc.set_threshold(500)
     try:
         rebind({program.original: program.recorded})
     finally:
