@@ -56,7 +56,10 @@ def undetermined(predicate: str, ref: SnapshotRef, kind: str, text: str) -> Verd
 def nobody_reported(predicate: str, snapshot: Snapshot) -> Verdict:
     """The verdict on a snapshot without members: undetermined."""
     ref, missing = snapshot.ref, snapshot.missing
-    text = f"none of its {len(missing)} members reported" if missing else f"no process of the scope {ref.scope} is connected"
+    if missing:
+        text = "its only member did not report" if len(missing) == 1 else f"none of its {len(missing)} members reported"
+    else:
+        text = f"no process of the scope {ref.scope} is connected"
     return replace(undetermined(predicate, ref, "missing", text), missing=missing, decisive=missing)
 
 
