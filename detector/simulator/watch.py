@@ -53,7 +53,7 @@ class Tally:
     incomplete: int = 0
     theorems: int = 0
     early: int = 0
-    """Deadlocks called while a verification round went on."""
+    """Deadlocks and gridlocks called while a verification round went on."""
     cures: int = 0
     """Cures whose effect could be compared with their preview."""
     verdicts: dict[str, dict[Holds, int]] = field(default_factory=dict)
@@ -259,15 +259,15 @@ class Watch:
                     self._said(assembled)
 
     def _said_early(self, assembled: Assembled) -> None:
-        """The round goes on, and a deadlock is called already."""
+        """The round goes on, and a deadlock or a gridlock is called already."""
         snapshot = assembled.snapshot.ref.id
         assert snapshot is not None
         if self.checking and not assembled.orphans:
             self.tally.early += 1
             raw, ended = self._ended[snapshot]
             ended = replace(ended, outside=self.world.outside)
-            verdict = ask(Deadlock(), assembled.snapshot)
-            hold_early(self.world, verdict, raw=raw, begun=self.begun[snapshot], ended=ended)
+            said = (ask(predicate, assembled.snapshot) for predicate in (Deadlock(), Gridlock()))
+            hold_early(self.world, assembled, *said, raw=raw, begun=self.begun[snapshot], ended=ended)
 
     def _said(self, assembled: Assembled) -> None:
         """The verification round is over, or there was nothing to verify: the verdicts are said, and checked."""

@@ -116,15 +116,19 @@ def hold_group(world: World, assembled: Assembled, verdict: Verdict, *, begun: I
         world.breach(f"sound: {about}: {_names(knowable)} could never move when it began")
 
 
-def hold_early(world: World, verdict: Verdict, *, raw: Assembled, begun: Instant, ended: Instant) -> None:
-    """Check what is said of deadlocks while a round goes on: some may be named, and they never move."""
-    about = f"snapshot {verdict.snapshot.id}, deadlock {verdict.holds.value} before its round was over"
-    if verdict.holds is not Holds.TRUE:
+def hold_early(
+    world: World, assembled: Assembled, deadlock: Verdict, gridlock: Verdict, *, raw: Assembled, begun: Instant, ended: Instant
+) -> None:
+    """Check what is said while a round goes on: somebody is stuck, for good or until a deadline, and those named are."""
+    about = f"snapshot {deadlock.snapshot.id}, deadlock {deadlock.holds.value} before its round was over"
+    if Holds.TRUE not in (deadlock.holds, gridlock.holds):
         world.breach(f"live: {about}: somebody is stuck for certain")
-        return
-    _remainder(world, verdict, about)
-    if _since(world, raw, verdict, begun) == ended.outside:
-        _stuck(world, verdict, about, begun, ended, whole=False)
+    if deadlock.holds is Holds.TRUE:
+        _remainder(world, deadlock, about)
+        if _since(world, raw, deadlock, begun) == ended.outside:
+            _stuck(world, deadlock, about, begun, ended, whole=False)
+    if gridlock.holds is Holds.TRUE and _since(world, raw, gridlock, begun) == ended.outside:
+        _gridlock(world, assembled, gridlock, begun, ended)
 
 
 def _deadlock(world: World, assembled: Assembled, raw: Assembled, verdict: Verdict, begun: Instant, ended: Instant) -> None:
