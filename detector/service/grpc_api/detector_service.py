@@ -215,7 +215,7 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
 
     async def _check(self, predicate: str, scope: str, context: Context) -> None:
         if predicate not in self._predicates:
-            near = "".join(f", did you mean {one}?" for one in get_close_matches(predicate, self._predicates, n=1))
+            near = "".join(f" (did you mean {one}?)" for one in get_close_matches(predicate, self._predicates, n=1))
             text = f"no predicate {predicate!r}{near}; there are {', '.join(self._predicates)}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         if scope and scope not in self._scopes:
