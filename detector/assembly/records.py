@@ -22,8 +22,8 @@ from typing import Any
 from detector.core.look.memory import NOTHING, Idle, Key, Known, Memory
 from detector.core.look.verification import AskLook
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber
-from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect, WayOut
 from stilltrue.protocol.report import Report
+from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect, WayOut
 from stilltrue.protocol.wire.look import look_from_wire, look_to_wire
 from stilltrue.protocol.wire.report import report_from_wire
 from stilltrue.v1 import agent_pb2

@@ -22,7 +22,7 @@ from detector.core.look.memory import NOTHING, Memory
 from detector.core.protocol.assembler import Assembled, Outcome
 from detector.core.snapshot import Snapshot
 from stilltrue.model import CallNumber, PartyName, SnapshotId, Verdict, process_of
-from stilltrue.protocol.look import Look, PartyLook
+from stilltrue.protocol.requests.look import Look, PartyLook
 from stilltrue.protocol.wire.look import look_from_wire, look_to_wire
 from stilltrue.protocol.wire.verdict import verdict_from_wire, verdict_to_wire
 from stilltrue.v1 import agent_pb2

@@ -12,7 +12,7 @@ import numpy as np
 from detector.core.membership_doubt import MembershipDoubt
 from detector.graph.columns import Bools, WaitColumns
 from stilltrue.model import Activity, Message, PartyName, ProcessName, ProcessState, SnapshotRef, process_of
-from stilltrue.protocol.look import PartyLook
+from stilltrue.protocol.requests.look import PartyLook
 
 NO_REF = SnapshotRef()
 NO_WAITS = WaitColumns.of(())

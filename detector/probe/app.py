@@ -14,10 +14,10 @@ from detector.ops.logs import Log
 from detector.probe.backends import Backends, Reading
 from detector.probe.postgres import Database, DatabaseDownError
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, SnapshotId
-from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
 from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Report
+from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect
 from stilltrue.protocol.stamp import INCARNATION_MAX
 from stilltrue.runtime.membership.connection import Connection
 from stilltrue.runtime.recorder import LockedRecorder

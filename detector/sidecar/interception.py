@@ -11,7 +11,7 @@ from detector.sidecar.http2.headers import Headers, size_of
 from detector.sidecar.tracking.calls import InboundCall, OutboundCall
 from detector.sidecar.tracking.observer import TrackedCall
 from detector.sidecar.tracking.program import Program
-from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp
 from stilltrue.runtime.recorder import LockedRecorder, Pair
 from stilltrue.runtime.session import LEFT_OUT

@@ -22,7 +22,7 @@ from detector.assembly.step import Step, step
 from detector.core.protocol.assembler import Assembled
 from detector.spark.assembly.recent import RecentReports
 from stilltrue.model import Holds, ProcessId, SnapshotId
-from stilltrue.protocol.look import Look, PartyLook
+from stilltrue.protocol.requests.look import Look, PartyLook
 from stilltrue.protocol.wire.report import report_to_wire
 from stilltrue.v1 import agent_pb2 as pb
 from tests.synthetic.random_snapshots import WorldShape, random_snapshots

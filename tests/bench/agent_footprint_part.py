@@ -74,7 +74,7 @@ def served() -> float:
 def _outstanding(*, at_server: bool) -> float:
     from stilltrue import Agent  # noqa: PLC0415 - in this process alone
     from stilltrue.model import PartyName  # noqa: PLC0415 - as above
-    from stilltrue.protocol.ledger import ChannelRecord  # noqa: PLC0415 - as above
+    from stilltrue.protocol.books.ledger import ChannelRecord  # noqa: PLC0415 - as above
     from stilltrue.protocol.stamp import decode  # noqa: PLC0415 - as above
 
     live = Agent("one", instance="one", detector=NOBODY).live

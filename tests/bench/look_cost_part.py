@@ -15,8 +15,8 @@ from urllib.parse import quote
 import stilltrue
 from stilltrue import Agent
 from stilltrue.model import PartyName, SnapshotId, WaitNumber
-from stilltrue.protocol.look import LookRequest, Suspect
 from stilltrue.protocol.report import Report
+from stilltrue.protocol.requests.look import LookRequest, Suspect
 from stilltrue.runtime.look.budget import SECONDS_MAX
 
 agent = stilltrue.instrument(service="bench", instance="bench", enabled=True, detector="127.0.0.1:1")

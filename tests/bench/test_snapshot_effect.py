@@ -43,7 +43,7 @@ from detector.checkpoints.storage.values import to_json
 from detector.core.protocol.assembler import Outcome, PendingSnapshot
 from stilltrue.fifo import Channel, ChannelRecorder, Effect, MarkerRecorder
 from stilltrue.model import ProcessId, ProcessName, SnapshotId
-from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.stamp import Stamp

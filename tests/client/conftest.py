@@ -20,8 +20,8 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.model import ProcessName
-from stilltrue.protocol.look import Look, LookRequest
 from stilltrue.protocol.report import Report
+from stilltrue.protocol.requests.look import Look, LookRequest
 from stilltrue.protocol.wire.look import look_from_wire, request_to_wire
 from stilltrue.protocol.wire.report import report_from_wire
 from stilltrue.runtime.introspection.frames import frames_of_threads

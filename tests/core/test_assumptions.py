@@ -14,7 +14,7 @@ from detector.core.registry import ask, find_predicate, predicate_names
 from detector.core.snapshot import Snapshot
 from detector.core.verdict import write_verdict
 from stilltrue.model import Holds, PartyName, Verdict, Witness
-from stilltrue.protocol.look import PartyLook
+from stilltrue.protocol.requests.look import PartyLook
 
 LOOKED_AT = MappingProxyType({PartyName("a/1"): PartyLook(party=PartyName("a/1"), unchanged=True)})
 

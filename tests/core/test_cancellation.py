@@ -7,7 +7,7 @@ from collections.abc import Callable
 from detector.core.protocol.assembler import Assembled, PendingSnapshot
 from detector.predicates.deadlock import Deadlock
 from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict, WaitNumber
-from stilltrue.protocol.ledger import ChannelRecord, ServerCall
+from stilltrue.protocol.books.ledger import ChannelRecord, ServerCall
 from stilltrue.protocol.observation import Observation, nothing_more
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import OBSERVED_MIN, CallTarget, LocalWait, PartyTarget, ResourceTarget

@@ -8,7 +8,7 @@ import pytest
 
 from detector.core.waits.channels import PERHAPS_MAX, CallLocation, Channels, Orphan, Where, set_aside
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
-from stilltrue.protocol.ledger import ChannelRecord, ClientCall
+from stilltrue.protocol.books.ledger import ChannelRecord, ClientCall
 from stilltrue.protocol.recorder import Bounds, Recorder
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.stamp import Stamp

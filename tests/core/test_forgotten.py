@@ -12,7 +12,7 @@ from detector.predicates.quiescence import Quiescence
 from detector.predicates.termination import Termination
 from detector.predicates.token import TokenDuplicated, TokenLost
 from stilltrue.model import CallNumber, Holds, ProcessId, ProcessName, SnapshotId
-from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Bounds, Recorder
 from stilltrue.protocol.stamp import Stamp
 

@@ -9,7 +9,7 @@ from detector.core.waits.resolution import Resolution
 from detector.graph.columns import WaitColumns
 from detector.predicates.deadlock import Deadlock
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId, Wait
-from stilltrue.protocol.ledger import ChannelRecord, ClientCall
+from stilltrue.protocol.books.ledger import ChannelRecord, ClientCall
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import CallerTarget, CallTarget, Report
 from stilltrue.protocol.step import Step

@@ -16,8 +16,8 @@ from detector.core.waits.resolved import Resolved, resolved
 from detector.simulator import run
 from detector.simulator.plans import recipes
 from stilltrue.model import UNKNOWN_FACT, CallNumber, PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber
-from stilltrue.protocol.look import PartyLook
 from stilltrue.protocol.report import Caller, CallTarget, LocalWait, OutstandingCall, Report, ServedCall
+from stilltrue.protocol.requests.look import PartyLook
 from tests.core.worlds import remembered
 
 WORLDS = 4

@@ -24,10 +24,10 @@ from detector.predicates.deadlock import Deadlock
 from detector.predicates.gridlock import Gridlock
 from detector.predicates.termination import Termination
 from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict, WaitNumber
-from stilltrue.protocol.ledger import ChannelRecord
-from stilltrue.protocol.look import Look, LookRequest, PartyLook, WayOut
+from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import CallTarget, PartyTarget, Report, ResourceTarget
+from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, WayOut
 
 P, Q, R, S = (PartyName(f"{name}/task") for name in "pqrs")
 See = Callable[[Look], Look | None]

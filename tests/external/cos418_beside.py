@@ -13,7 +13,7 @@ from dataclasses import replace
 from detector.core.protocol.assembler import PendingSnapshot
 from stilltrue.fifo import Channel
 from stilltrue.model import Facts, ProcessId, ProcessName, SnapshotId
-from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Bounds, Recorder
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.stamp import Stamp

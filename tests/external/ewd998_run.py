@@ -14,7 +14,7 @@ from random import Random
 from detector.core.protocol.assembler import Assembled
 from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator, Timing
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
-from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Bounds, Recorder
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.stamp import Stamp

@@ -244,14 +244,14 @@ MUTANTS = (
     ),
     Mutant(
         "a forgotten caller is not lost",
-        "stilltrue.protocol.memory",
+        "stilltrue.protocol.books.memory",
         "            self.lost += 1\n",
         "",
         "tests/client/protocol/test_memory.py::test_a_caller_forgotten_for_space_is_owned_up_to",
     ),
     Mutant(
         "forgotten answers are not said",
-        "stilltrue.protocol.memory",
+        "stilltrue.protocol.books.memory",
         "self._forgotten = max(self._forgotten, oldest)",
         "pass",
         "tests/client/protocol/test_memory.py::test_rule_3_what_is_forgotten_for_space_is_owned_up_to",
@@ -322,7 +322,7 @@ MUTANTS = (
     ),
     Mutant(
         "the highest number seen is the last one",
-        "stilltrue.protocol.memory",
+        "stilltrue.protocol.books.memory",
         "self.highest = max(self.highest, number)",
         "self.highest = number",
         "tests/client/protocol/test_memory.py::test_the_highest_number_seen_is_not_the_last_one",
@@ -416,7 +416,7 @@ MUTANTS = (
         "stilltrue.runtime.look.enders.ways_out",
         "below.setdefault(id(task), []).append(one)",
         "pass",
-        "tests/client/look/test_ways_out_of_tasks.py::test_a_watchdog_over_a_job_is_a_way_out_of_what_the_job_awaits",
+        "tests/client/look/enders/test_ways_out_of_tasks.py::test_a_watchdog_over_a_job_is_a_way_out_of_what_the_job_awaits",
         quick=True,
     ),
     Mutant(
@@ -424,21 +424,21 @@ MUTANTS = (
         "stilltrue.runtime.look.enders.ways_out",
         'one.add(f"task {other.get_name()}, which may fail in the same task group", holder, other)',
         "pass",
-        "tests/client/look/test_ways_out_of_tasks.py::test_a_sibling_that_joins_the_task_group_after_the_cut_is_a_way_out",
+        "tests/client/look/enders/test_ways_out_of_tasks.py::test_a_sibling_that_joins_the_task_group_after_the_cut_is_a_way_out",
     ),
     Mutant(
         "who awaits since the cut is not doubt",
         "stilltrue.runtime.look.enders.ways_out",
         'one.doubt = one.doubt or f"task {task.get_name()} has begun to await it since the cut"',
         "pass",
-        "tests/client/look/test_ways_out_of_tasks.py::test_a_task_that_has_begun_to_await_since_the_cut_is_doubt",
+        "tests/client/look/enders/test_ways_out_of_tasks.py::test_a_task_that_has_begun_to_await_since_the_cut_is_doubt",
     ),
     Mutant(
         "more ways out than are told do not count",
         "stilltrue.runtime.look.enders.found",
         'self.doubt = self.doubt or f"more than {WAYS_OUT_MAX} parties may end its wait"',
         "pass",
-        "tests/client/look/test_ways_out_of_tasks.py::test_more_ways_out_than_are_told_are_doubt",
+        "tests/client/look/enders/test_ways_out_of_tasks.py::test_more_ways_out_than_are_told_are_doubt",
     ),
     # cures
     Mutant(

@@ -18,10 +18,10 @@ import pytest
 from detector.service.app import Listening, running
 from detector.service.settings import Settings
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
-from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServerCall
-from stilltrue.protocol.look import Look
+from stilltrue.protocol.books.ledger import ChannelRecord, ClientCall, ServerCall
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import Report
+from stilltrue.protocol.requests.look import Look
 from stilltrue.protocol.wire.look import look_to_wire, request_from_wire
 from stilltrue.protocol.wire.report import report_to_wire
 from stilltrue.protocol.wire.values import process_to_wire

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stilltrue.protocol.look import Look
+from stilltrue.protocol.requests.look import Look
 from tests.service.browser import Page
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"

@@ -8,7 +8,7 @@ from typing import Any
 from detector.sidecar.tracking.calls import InboundCall, OutboundCall
 from detector.sidecar.tracking.program import Program
 from stilltrue.model import ProcessId, ProcessName, SnapshotId
-from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import CallTarget, Report
 from stilltrue.runtime.recorder import LockedRecorder

@@ -11,7 +11,7 @@ from detector.sidecar.interception import Inbound, Outbound
 from detector.sidecar.tracking.observer import TrackedCall
 from detector.sidecar.tracking.program import Program
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
-from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.stamp import Stamp, encode
 from stilltrue.runtime.recorder import LockedRecorder

@@ -13,8 +13,8 @@ from detector.sidecar.tracking.calls import InboundCall
 from detector.sidecar.tracking.probe import Answer, PoolProbe
 from detector.sidecar.tracking.program import Program
 from stilltrue.model import ProcessId, ProcessName, SnapshotId, WaitNumber
-from stilltrue.protocol.look import LookRequest, Suspect
 from stilltrue.protocol.recorder import Recorder
+from stilltrue.protocol.requests.look import LookRequest, Suspect
 from stilltrue.runtime.recorder import LockedRecorder
 
 

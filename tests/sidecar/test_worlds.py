@@ -22,7 +22,7 @@ from detector.predicates.deadlock import Deadlock
 from detector.sidecar.tracking.calls import InboundCall, OutboundCall
 from detector.sidecar.tracking.program import Program
 from stilltrue.model import Holds, ProcessId, ProcessName, SnapshotId, Verdict
-from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.stamp import Stamp, decode
 from stilltrue.runtime.recorder import LockedRecorder

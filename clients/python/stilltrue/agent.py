@@ -29,11 +29,11 @@ from stilltrue.http.makers import Makers
 from stilltrue.http.wsgi import WSGIMiddleware
 from stilltrue.lock_factory import ForTasks, ForThreads
 from stilltrue.model import Fact, ProcessId
-from stilltrue.protocol.cure import Cured, CureRequest
-from stilltrue.protocol.look import Look, LookRequest
 from stilltrue.protocol.names import as_process_name, check_process_name
 from stilltrue.protocol.recorder import Bounds, Recorder
 from stilltrue.protocol.report import Target
+from stilltrue.protocol.requests.cure import Cured, CureRequest
+from stilltrue.protocol.requests.look import Look, LookRequest
 from stilltrue.protocol.stamp import INCARNATION_MAX
 from stilltrue.protocol.stamp_tag import StampKeyError
 from stilltrue.protocol.step import Step, checked
@@ -60,7 +60,7 @@ from stilltrue.sync.channel import RecordedChannel
 from stilltrue.sync.server import RecordedServer
 
 if TYPE_CHECKING:
-    from stilltrue.protocol.stacks import StacksFound
+    from stilltrue.protocol.requests.stacks import StacksFound
     from stilltrue.runtime.introspection.observation import Observer
     from stilltrue.runtime.look.looker import Looker
     from stilltrue.runtime.membership.connection import Connection

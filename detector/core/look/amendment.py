@@ -13,8 +13,8 @@ from itertools import combinations
 from math import comb
 
 from stilltrue.model import CallNumber, PartyName, ProcessName
-from stilltrue.protocol.look import PartyLook
 from stilltrue.protocol.report import CallTarget, LocalWait, OutstandingCall, PartyTarget, Report
+from stilltrue.protocol.requests.look import PartyLook
 
 CHOICES_MAX = 64
 """Waits that one wait for some of several may become when it has ways out."""

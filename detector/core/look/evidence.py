@@ -8,7 +8,7 @@ from dataclasses import replace
 from detector.core.snapshot import Snapshot
 from detector.core.times import clock
 from stilltrue.model import Evidence, Holds, PartyName, Verdict
-from stilltrue.protocol.look import PartyLook
+from stilltrue.protocol.requests.look import PartyLook
 
 _ABOUT_WAITS = frozenset({"deadlock", "gridlock", "orphaned-resource", "quiescence"})
 PARTIES_MAX = 50

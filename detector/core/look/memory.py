@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 from stilltrue.model import PartyName, ProcessId, ProcessName, WaitNumber
-from stilltrue.protocol.look import PartyLook
+from stilltrue.protocol.requests.look import PartyLook
 
 K = TypeVar("K")
 Shown = TypeVar("Shown", "Known", "Idle")

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from detector.core.protocol.assembler import Assembled, reassembled
 from stilltrue.model import PartyName, ProcessName
-from stilltrue.protocol.look import PartyLook
 from stilltrue.protocol.report import Report
+from stilltrue.protocol.requests.look import PartyLook
 
 AMENDED = ("waits", "made", "served", "pools")
 """What a look may change in a report."""

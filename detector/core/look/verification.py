@@ -37,8 +37,8 @@ from detector.core.snapshot import Snapshot
 from detector.core.waits.resolution import owner_of
 from detector.graph.partial import left_over
 from stilltrue.model import Activity, PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber, process_of
-from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
 from stilltrue.protocol.report import Report
+from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect
 
 DOUBLES = 2.0
 BRIEF_SECONDS = 1.0

@@ -19,8 +19,8 @@ from detector.core.waits.channels import set_aside
 from detector.core.waits.resolved import Resolved, resolved
 from detector.core.waits.ties import tied
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, ProcessState, SnapshotId, SnapshotRef
-from stilltrue.protocol.look import PartyLook
 from stilltrue.protocol.report import Report
+from stilltrue.protocol.requests.look import PartyLook
 
 ENTRIES_PER_MEMBER = 50
 """How many waits and calls an ordinary member has, where the work that a snapshot makes is estimated."""

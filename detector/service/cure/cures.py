@@ -28,8 +28,8 @@ from detector.service.detection.incident.standing_waits import newest_of
 from detector.service.detection.membership.members import Member
 from detector.service.storage.snapshot_store import SnapshotStore
 from stilltrue.model import PartyName, ProcessName, SnapshotId, WaitNumber, process_of
-from stilltrue.protocol.cure import Cured, CureRequest, PartyCured
-from stilltrue.protocol.look import Suspect
+from stilltrue.protocol.requests.cure import Cured, CureRequest, PartyCured
+from stilltrue.protocol.requests.look import Suspect
 from stilltrue.v1 import detector_pb2 as pb
 
 ANSWER_SECONDS_MAX = 3.0

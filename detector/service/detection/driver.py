@@ -35,8 +35,8 @@ from detector.service.settings import Settings
 from detector.service.storage.archive_sink import ArchiveSink
 from detector.service.storage.snapshot_store import SnapshotStore
 from stilltrue.model import ProcessId, ProcessName, SnapshotId
-from stilltrue.protocol.look import Look
 from stilltrue.protocol.report import Report
+from stilltrue.protocol.requests.look import Look
 from stilltrue.runtime.membership.triggers import STILL_BLOCKED
 
 _TICK_SECONDS_MIN = 0.001

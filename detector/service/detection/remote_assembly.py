@@ -34,7 +34,7 @@ from detector.service.detection.membership.members import Roster
 from detector.service.detection.verification_rounds import Rounds
 from detector.service.settings import Settings
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
-from stilltrue.protocol.look import Look
+from stilltrue.protocol.requests.look import Look
 
 Put = Callable[[str, bytes], Awaitable[None]]
 """Writes a record with this key; returns once it is kept. Raises :class:`RecordsUnavailableError`."""

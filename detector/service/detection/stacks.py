@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from detector.service.detection.membership.members import Member
 from stilltrue.model import ProcessName
-from stilltrue.protocol.stacks import StacksFound
+from stilltrue.protocol.requests.stacks import StacksFound
 
 ANSWER_SECONDS_MAX = 5.0
 """How long an agent may take: it looks twice, ``block_seconds_max`` apart."""

@@ -23,7 +23,7 @@ from detector.service.detection.membership.members import Roster
 from detector.service.metrics import Metrics
 from detector.service.settings import Settings
 from stilltrue.model import ProcessId, ProcessName, SnapshotId
-from stilltrue.protocol.look import Look
+from stilltrue.protocol.requests.look import Look
 
 Early = Callable[[Interim], None]
 """Called when a round lasts, with what it has shown so far."""

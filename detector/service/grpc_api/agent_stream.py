@@ -12,8 +12,8 @@ import grpc
 import grpc.aio
 
 from stilltrue.model import CallNumber, SnapshotId
-from stilltrue.protocol.cure import CureRequest
-from stilltrue.protocol.look import LookRequest
+from stilltrue.protocol.requests.cure import CureRequest
+from stilltrue.protocol.requests.look import LookRequest
 from stilltrue.protocol.wire.cure import cure_to_wire
 from stilltrue.protocol.wire.look import request_to_wire
 from stilltrue.v1 import agent_pb2 as pb

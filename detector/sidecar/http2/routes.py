@@ -15,7 +15,7 @@ from detector.sidecar.routing import Upstreams
 from detector.sidecar.tls import Tls
 from detector.sidecar.tracking.observer import CallObserver
 from detector.sidecar.tracking.program import Program
-from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.books.ledger import ChannelRecord
 
 CONNECT_SECONDS_MAX = 20.0
 CHANNELS_MAX = 10_000

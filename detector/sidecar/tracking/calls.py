@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stilltrue.model import CallNumber, PartyName, WaitNumber
-from stilltrue.protocol.ledger import ClientCall, ServerCall
+from stilltrue.protocol.books.ledger import ClientCall, ServerCall
 
 
 class InboundCall:

@@ -19,9 +19,9 @@ from dataclasses import replace
 from detector.sidecar.attribution import Attribution, CallerAttribution
 from detector.sidecar.tracking.calls import InboundCall, OutboundCall
 from detector.sidecar.tracking.pool import GRACE_SECONDS, Later, ProgramPool
-from stilltrue.protocol.ledger import ChannelRecord
-from stilltrue.protocol.look import Look, LookRequest
+from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.report import CallTarget
+from stilltrue.protocol.requests.look import Look, LookRequest
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.runtime.recorder import LockedRecorder, Pair
 

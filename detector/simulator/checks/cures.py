@@ -24,7 +24,7 @@ from detector.simulator.world.aborted import aborts, is_task
 from detector.simulator.world.state import Lock, Party, Process
 from detector.simulator.world.world import World
 from stilltrue.model import Holds, PartyName, ProcessName, SnapshotId, Verdict, WaitNumber, process_of
-from stilltrue.protocol.look import LookRequest, Suspect
+from stilltrue.protocol.requests.look import LookRequest, Suspect
 
 Names = frozenset[PartyName]
 Stand = tuple[Party, int, int]

@@ -23,8 +23,8 @@ from detector.simulator.mutants import constant, in_cures, in_detector, in_recor
 from detector.simulator.mutants.hunt import Break, Breaking, Mutant
 from detector.simulator.watch import Watch
 from stilltrue.protocol import recorder
-from stilltrue.protocol.doubts import Doubts
-from stilltrue.protocol.memory import CallerMemory, Callers
+from stilltrue.protocol.books.doubts import Doubts
+from stilltrue.protocol.books.memory import CallerMemory, Callers
 from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.recorder import Recorder
 

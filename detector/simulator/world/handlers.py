@@ -11,7 +11,7 @@ from detector.simulator.world.engine import Handler
 from detector.simulator.world.state import CallKey, Process, Queued
 from detector.simulator.world.world import World
 from stilltrue.model import CallNumber, PartyName, ProcessName, SnapshotId
-from stilltrue.protocol.look import LookRequest, PartyLook, WayOut
+from stilltrue.protocol.requests.look import LookRequest, PartyLook, WayOut
 
 
 def _step(world: World, name: ProcessName, who: PartyName) -> Process:

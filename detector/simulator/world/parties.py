@@ -28,7 +28,7 @@ from detector.simulator.world import calls, cancellation, forgery, locks, stream
 from detector.simulator.world.state import Block, CallKey, Party, Process, SimCall
 from detector.simulator.world.world import PHASE, World
 from stilltrue.model import ProcessName, WaitNumber, party
-from stilltrue.protocol.ledger import ChannelRecord, ServerCall
+from stilltrue.protocol.books.ledger import ChannelRecord, ServerCall
 from stilltrue.protocol.report import OBSERVED_MIN, CallTarget
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import Step

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from detector.simulator.plans.plan import Method, Op, Service
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, WaitNumber
-from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServerCall
+from stilltrue.protocol.books.ledger import ChannelRecord, ClientCall, ServerCall
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import Step

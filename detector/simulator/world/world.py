@@ -17,10 +17,10 @@ from detector.simulator.world.network import Network
 from detector.simulator.world.state import CallKey, Lock, Party, Process, SimCall
 from detector.simulator.world.tasks import observed
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId, party
-from stilltrue.protocol.look import Look
 from stilltrue.protocol.observation import Observation, nothing_more
 from stilltrue.protocol.recorder import Bounds, Recorder
 from stilltrue.protocol.report import Report
+from stilltrue.protocol.requests.look import Look
 from stilltrue.protocol.stamp import Stamp
 
 STEP_SECONDS = 0.01

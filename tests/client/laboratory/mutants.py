@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 from stilltrue.runtime.compat import kept_values
-from stilltrue.runtime.seen import held
+from stilltrue.runtime.seen.holders import held
 from stilltrue.runtime.seen.left import balance, proof
 from stilltrue.runtime.seen.left.proof import Proof
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from stilltrue import Agent
 from stilltrue.model import SnapshotId
-from stilltrue.protocol.look import LookRequest
+from stilltrue.protocol.requests.look import LookRequest
 from tests.client.look.worlds import PATIENCE_SECONDS
 
 

@@ -16,7 +16,7 @@ import pytest
 import uvloop
 
 from stilltrue import Agent
-from stilltrue.protocol.look import Look
+from stilltrue.protocol.requests.look import Look
 from tests.client.look.worlds import LoopWorld, free_of_ways_out, handler_of, seconds_to
 
 FAR_SECONDS = 60.0

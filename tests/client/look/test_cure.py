@@ -12,8 +12,8 @@ import grpc.aio
 import pytest
 
 from stilltrue import Agent
-from stilltrue.protocol.cure import CureRequest, PartyCured
 from stilltrue.protocol.report import Report
+from stilltrue.protocol.requests.cure import CureRequest, PartyCured
 from stilltrue.runtime.cure.aborter import GONE_ON, Aborter
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from tests.client.look.worlds import PATIENCE_SECONDS, Stuck, report_when, serving, settle, suspects_of

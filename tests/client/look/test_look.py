@@ -13,7 +13,7 @@ import grpc.aio
 
 from stilltrue import Agent
 from stilltrue.model import PartyName, SnapshotId, WaitNumber
-from stilltrue.protocol.look import LookRequest, Suspect
+from stilltrue.protocol.requests.look import LookRequest, Suspect
 from tests.client.look.worlds import PATIENCE_SECONDS, Stuck, look_at, of, report_of, serving
 
 

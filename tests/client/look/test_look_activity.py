@@ -17,7 +17,7 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.model import SnapshotId
-from stilltrue.protocol.look import LookRequest
+from stilltrue.protocol.requests.look import LookRequest
 from stilltrue.runtime.compat import waiting_threads
 from tests.client.look.activity import Gate, acting, echo
 from tests.client.look.worlds import PATIENCE_SECONDS, LoopWorld, serving

@@ -19,7 +19,7 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.model import SnapshotId
-from stilltrue.protocol.look import LookRequest
+from stilltrue.protocol.requests.look import LookRequest
 from tests.client.look.activity import Gate, acting, echo
 from tests.client.look.worlds import PATIENCE_SECONDS, serving
 

@@ -15,8 +15,8 @@ import grpc.aio
 
 from stilltrue import Agent
 from stilltrue.model import PartyName, SnapshotId
-from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
 from stilltrue.protocol.report import Report
+from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect
 
 PATIENCE_SECONDS = 10.0
 

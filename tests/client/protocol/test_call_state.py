@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, SnapshotId
-from stilltrue.protocol.call_state import (
+from stilltrue.protocol.books.call_state import (
     DOUBT,
     END,
     FORGET,

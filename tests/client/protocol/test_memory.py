@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stilltrue.model import Activity, PartyName, ProcessId, ProcessName
-from stilltrue.protocol.ledger import SERVERS_PER_CHANNEL_MAX, ChannelRecord
+from stilltrue.protocol.books.ledger import SERVERS_PER_CHANNEL_MAX, ChannelRecord
 from stilltrue.protocol.recorder import Bounds
 from stilltrue.protocol.report import CallTarget
 from tests.client.recorders import CHANNEL, cut, recorder, stamp

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from stilltrue.model import Activity, CallNumber, PartyName, ProcessId, ProcessName, SnapshotId
-from stilltrue.protocol.ledger import ChannelRecord
-from stilltrue.protocol.look import Look, LookRequest, Suspect
+from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.recorder import Bounds, Recorder
 from stilltrue.protocol.report import CallTarget, PartyTarget, Report, ResourceTarget
+from stilltrue.protocol.requests.look import Look, LookRequest, Suspect
 from stilltrue.protocol.stamp import Stamp, decode, encode, marked
 from tests.client.recorders import CHANNEL, cut, recorder, stamp
 

@@ -23,7 +23,6 @@ from stilltrue.model import (
     WaitNumber,
     Witness,
 )
-from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect, WayOut
 from stilltrue.protocol.report import (
     Answered,
     Caller,
@@ -42,6 +41,7 @@ from stilltrue.protocol.report import (
     SentOver,
     ServedCall,
 )
+from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect, WayOut
 from stilltrue.protocol.wire.look import look_from_wire, look_to_wire, request_from_wire, request_to_wire
 from stilltrue.protocol.wire.report import report_from_wire, report_to_wire
 from stilltrue.protocol.wire.values import MalformedError

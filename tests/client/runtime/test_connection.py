@@ -19,8 +19,8 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.model import PartyName, SnapshotId
-from stilltrue.protocol.look import LookRequest, Suspect
 from stilltrue.protocol.report import CallTarget, PartyTarget
+from stilltrue.protocol.requests.look import LookRequest, Suspect
 from stilltrue.runtime.membership import connection
 
 Join = Callable[..., Agent]

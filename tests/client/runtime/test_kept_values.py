@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stilltrue.runtime.compat import kept_values
-from stilltrue.runtime.seen.blocks import exception_entries_of
+from stilltrue.runtime.seen.holders.blocks import exception_entries_of
 
 needs_reading = pytest.mark.skipif(
     not kept_values._can_read(),
@@ -22,7 +22,7 @@ _PROGRAM = """
 
     faulthandler.enable()
     sys.setswitchinterval(1e-5)
-    from stilltrue.runtime.seen.blocks import blocks_of, exits_of, taken_at
+    from stilltrue.runtime.seen.holders.blocks import blocks_of, exits_of, taken_at
 
     class Block:
         def __enter__(self):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
-from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import Step

@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 from stilltrue.model import CallNumber, PartyName, ProcessName
-from stilltrue.protocol.ledger import ServerCall
+from stilltrue.protocol.books.ledger import ServerCall
 from stilltrue.runtime.parties import Parties
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stilltrue import Agent
 from stilltrue.model import PartyName, SnapshotId
-from stilltrue.protocol.ledger import ChannelRecord
+from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.runtime.steady_clock import SteadyClock
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from stilltrue import Agent
-from stilltrue.protocol.look import PartyLook
 from stilltrue.protocol.report import PartyTarget, Report
+from stilltrue.protocol.requests.look import PartyLook
 from stilltrue.runtime.seen.reachability.waits import ReachedWaits
 from tests.client.look.worlds import look_at, report_of, report_when, settle
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.client.seen.left.test_left import run
 from tests.client.seen.shared_programs import NOT_SHARED, SHARED
-from tests.client.seen.test_left import run
 
 
 @pytest.mark.parametrize("program", SHARED)

@@ -7,13 +7,13 @@ import threading
 
 import pytest
 
-from stilltrue.protocol.stacks import StandingParty
+from stilltrue.protocol.requests.stacks import StandingParty
 from stilltrue.runtime.look import stacks
 from stilltrue.runtime.look.stacks import Stacks
 from stilltrue.runtime.look.unexplained import Unexplained
-from tests.client.seen import releasing
 from tests.client.seen.conftest import Front
-from tests.client.seen.releasing import hold
+from tests.client.seen.left import releasing
+from tests.client.seen.left.releasing import hold
 
 
 def of(front: Front, *names: str) -> dict[str, StandingParty]:

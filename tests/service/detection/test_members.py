@@ -8,8 +8,8 @@ import pytest
 
 from detector.service.detection.membership.members import Member, NameTakenError, Roster, TooManyMembersError
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
-from stilltrue.protocol.cure import CureRequest
-from stilltrue.protocol.look import LookRequest
+from stilltrue.protocol.requests.cure import CureRequest
+from stilltrue.protocol.requests.look import LookRequest
 
 
 class Wire:

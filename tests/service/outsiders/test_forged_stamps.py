@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from stilltrue.model import CallNumber, ProcessName, SnapshotId
-from stilltrue.protocol.ledger import ServerCall
+from stilltrue.protocol.books.ledger import ServerCall
 from stilltrue.protocol.stamp import NUMBER_MAX, Stamp
 from stilltrue.protocol.wire.report import report_to_wire
 from stilltrue.v1 import snapshot_pb2

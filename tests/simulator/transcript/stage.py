@@ -34,10 +34,10 @@ from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator, R
 from detector.core.registry import ask, find_predicate
 from detector.simulator.scenario.language import facts_of, split_at
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber, process_of
-from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServerCall
-from stilltrue.protocol.look import LookRequest
+from stilltrue.protocol.books.ledger import ChannelRecord, ClientCall, ServerCall
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import CallTarget, PartyTarget, Report, ResourceTarget, Target
+from stilltrue.protocol.requests.look import LookRequest
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import Step
 from tests.simulator.transcript.words import assembled_in_words, report_in_words, stamp_in_words, verdict_in_words

@@ -17,7 +17,7 @@ import grpc
 import grpc.aio
 
 from stilltrue.aio.context import RecordedContext, RecordedSyncContext
-from stilltrue.protocol.ledger import ServerCall
+from stilltrue.protocol.books.ledger import ServerCall
 from stilltrue.runtime.calls.incoming_call import CLASSES_MAX, KINDS, IncomingCall, enter_task, has_failed, receive_request
 from stilltrue.runtime.calls.pool import PoolTask, arriving
 from stilltrue.runtime.calls.server_options import call_seconds_max, options_of_task

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from stilltrue.http.headers import named
-from stilltrue.protocol.ledger import NO_REPLY
+from stilltrue.protocol.books.ledger import NO_REPLY
 from stilltrue.runtime import compat
 from stilltrue.runtime.calls.incoming_call import IncomingCall
 from stilltrue.runtime.introspection.frames import frames_of_this_thread

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any
 
 from stilltrue.http import asgi, wsgi
-from stilltrue.http.aiohttp_client import RecordedAiohttp
 from stilltrue.http.aiohttp_server import RecordedAiohttpServer
-from stilltrue.http.httpx_aio import RecordedAsyncHttpx
-from stilltrue.http.httpx_blocking import RecordedHttpx
-from stilltrue.http.outgoing import Requests
-from stilltrue.http.requests_client import RecordedRequests
+from stilltrue.http.clients.aiohttp_client import RecordedAiohttp
+from stilltrue.http.clients.httpx_aio import RecordedAsyncHttpx
+from stilltrue.http.clients.httpx_blocking import RecordedHttpx
+from stilltrue.http.clients.outgoing import Requests
+from stilltrue.http.clients.requests_client import RecordedRequests
 from stilltrue.runtime.compat.references import module_of
 from stilltrue.runtime.session import Session
 

@@ -19,7 +19,7 @@ The rules (docs/design.md section 3; the code names them by number):
 
 One method per event; each returns its effects: numbers, stamps, and a :class:`~stilltrue.protocol.report.Report`
 if it made the process cut. Nothing here does I/O, reads a clock, or knows threads: callers bring the time and hold a
-lock around each call. Calls go through the states of :mod:`stilltrue.protocol.call_state`; nobody else changes them.
+lock around each call. Calls go through the states of :mod:`stilltrue.protocol.books.call_state`; nobody else changes them.
 """
 
 from __future__ import annotations
@@ -41,10 +41,20 @@ from stilltrue.model import (
     WaitNumber,
 )
 from stilltrue.protocol.activity import Activities
-from stilltrue.protocol.call_state import AWAIT, END, GO_ON, HANG_UP, HOLD_BACK, SETTLE, START, TAKE, ClientState, ServerState
-from stilltrue.protocol.colour_jumps import ColourJumps
-from stilltrue.protocol.doubts import Doubts
-from stilltrue.protocol.ledger import (
+from stilltrue.protocol.books.call_state import (
+    AWAIT,
+    END,
+    GO_ON,
+    HANG_UP,
+    HOLD_BACK,
+    SETTLE,
+    START,
+    TAKE,
+    ClientState,
+    ServerState,
+)
+from stilltrue.protocol.books.doubts import Doubts
+from stilltrue.protocol.books.ledger import (
     NO_REPLY,
     NO_WAIT,
     ChannelRecord,
@@ -54,10 +64,11 @@ from stilltrue.protocol.ledger import (
     ServerCall,
     is_blocked,
 )
-from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
-from stilltrue.protocol.memory import Callers
+from stilltrue.protocol.books.memory import Callers
+from stilltrue.protocol.colour_jumps import ColourJumps
 from stilltrue.protocol.observation import Observation, nothing_more
 from stilltrue.protocol.report import Caller, Hold, LocalWait, Pool, Report, ServedCall, Target
+from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect
 from stilltrue.protocol.stamp import Stamp, marked
 from stilltrue.protocol.step import Step
 from stilltrue.protocol.story import HappeningLog

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from stilltrue.model import Fact, Facts
-from stilltrue.protocol.ledger import ClientCall, ServerCall
+from stilltrue.protocol.books.ledger import ClientCall, ServerCall
 from stilltrue.protocol.stamp import Stamp
 
 INTEGER_MAX = 2**63

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 
 from stilltrue.model import CallNumber, PartyName, SnapshotId
-from stilltrue.protocol.ledger import ClientCall, ServerCall
+from stilltrue.protocol.books.ledger import ClientCall, ServerCall
 
 Entry = tuple[int, SnapshotId, str, object]
 """The count of events so far, the colour, what happened, and to what."""

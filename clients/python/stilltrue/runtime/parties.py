@@ -18,7 +18,7 @@ from typing import Any
 from weakref import WeakSet, ref
 
 from stilltrue.model import PartyName, ProcessName
-from stilltrue.protocol.ledger import ServerCall
+from stilltrue.protocol.books.ledger import ServerCall
 from stilltrue.runtime.changing import items_of
 from stilltrue.runtime.compat import current_task_of, is_run_for
 from stilltrue.runtime.own_ref import OwnRef

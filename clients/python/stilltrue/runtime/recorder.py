@@ -17,11 +17,11 @@ from time import monotonic
 from typing import Any
 
 from stilltrue.model import CallNumber, Facts, PartyName, ProcessId, SnapshotId, WaitNumber
-from stilltrue.protocol.call_state import ServerState
-from stilltrue.protocol.ledger import ChannelRecord, ClientCall, ServedContext, ServerCall
-from stilltrue.protocol.look import Look, LookRequest
+from stilltrue.protocol.books.call_state import ServerState
+from stilltrue.protocol.books.ledger import ChannelRecord, ClientCall, ServedContext, ServerCall
 from stilltrue.protocol.recorder import PoolSize, Recorder
 from stilltrue.protocol.report import Report, Target
+from stilltrue.protocol.requests.look import Look, LookRequest
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp, decode, encode
 from stilltrue.protocol.step import Step, StepError
 from stilltrue.runtime.declared.word import Word, word_of_first_call, word_of_idle

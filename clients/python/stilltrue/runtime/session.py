@@ -8,7 +8,7 @@ from typing import Protocol
 from weakref import WeakValueDictionary
 
 from stilltrue.model import CallNumber, WaitNumber
-from stilltrue.protocol.ledger import ClientCall
+from stilltrue.protocol.books.ledger import ClientCall
 from stilltrue.runtime.owned_shares import OwnedShares
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder

@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 
-from stilltrue.protocol.ledger import ClientCall
+from stilltrue.protocol.books.ledger import ClientCall
 from stilltrue.protocol.step import StepError
 from stilltrue.runtime import compat
 from stilltrue.runtime.calls.outgoing_call import OutgoingCall, RecordedMethod, RecordedMethods

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 
 from stilltrue.model import WaitNumber
-from stilltrue.protocol.ledger import ServerCall
+from stilltrue.protocol.books.ledger import ServerCall
 from stilltrue.runtime.calls.incoming_call import CLASSES_MAX, KINDS, IncomingCall, has_failed, receive_request
 from stilltrue.runtime.calls.pool import arriving
 from stilltrue.runtime.calls.server_options import call_seconds_max, options_of_thread, server_of_thread

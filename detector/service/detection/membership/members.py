@@ -28,9 +28,9 @@ from detector.core.counting import counted
 from detector.core.look.verification import AskLook
 from detector.service.detection.membership.shares import Shares
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
-from stilltrue.protocol.cure import CureRequest
-from stilltrue.protocol.look import LookRequest
 from stilltrue.protocol.report import Report
+from stilltrue.protocol.requests.cure import CureRequest
+from stilltrue.protocol.requests.look import LookRequest
 
 NO_BOUND = sys.maxsize
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from stilltrue.model import PartyName, ProcessName, WaitNumber
-from stilltrue.protocol.cure import Cured, CureRequest, PartyCured
-from stilltrue.protocol.look import Suspect
+from stilltrue.protocol.requests.cure import Cured, CureRequest, PartyCured
+from stilltrue.protocol.requests.look import Suspect
 from stilltrue.protocol.wire.values import own_party
 from stilltrue.v1 import agent_pb2 as pb
 

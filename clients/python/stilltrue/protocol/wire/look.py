@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stilltrue.model import PartyName, ProcessName, SnapshotId, WaitNumber
-from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect, WayOut
+from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect, WayOut
 from stilltrue.protocol.wire.values import any_party, checked_time, own_party
 from stilltrue.v1 import agent_pb2 as pb
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stilltrue.model import ProcessName
-from stilltrue.protocol.stacks import StacksFound, StandingParty
+from stilltrue.protocol.requests.stacks import StacksFound, StandingParty
 from stilltrue.protocol.wire.values import own_party
 from stilltrue.v1 import agent_pb2 as pb
 

@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 
 from stilltrue.model import WaitNumber
-from stilltrue.protocol.ledger import ServerCall
+from stilltrue.protocol.books.ledger import ServerCall
 from stilltrue.protocol.stamp import decode
 from stilltrue.runtime.calls.callbacks import Callbacks
 from stilltrue.runtime.calls.stamps import STAMP_KEYS, with_stamp

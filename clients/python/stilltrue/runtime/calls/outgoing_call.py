@@ -12,7 +12,7 @@ from weakref import ref
 import grpc
 
 from stilltrue.model import PartyName, WaitNumber
-from stilltrue.protocol.ledger import ChannelRecord, ClientCall
+from stilltrue.protocol.books.ledger import ChannelRecord, ClientCall
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import StepError
 from stilltrue.runtime.calls.callbacks import Callbacks

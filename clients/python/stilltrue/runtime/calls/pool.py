@@ -9,7 +9,7 @@ from math import inf
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from stilltrue.protocol.ledger import ServerCall
+from stilltrue.protocol.books.ledger import ServerCall
 from stilltrue.runtime.compat import seconds_left
 from stilltrue.runtime.recorder import LockedRecorder
 

@@ -19,8 +19,8 @@ import grpc
 import grpc.aio
 
 from stilltrue.model import PartyName
-from stilltrue.protocol.cure import Cured, CureRequest, PartyCured
-from stilltrue.protocol.look import Suspect
+from stilltrue.protocol.requests.cure import Cured, CureRequest, PartyCured
+from stilltrue.protocol.requests.look import Suspect
 from stilltrue.runtime import compat
 from stilltrue.runtime.calls.incoming_call import IncomingCall
 from stilltrue.runtime.introspection.frames import frame_of

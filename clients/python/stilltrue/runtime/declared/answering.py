@@ -16,7 +16,7 @@ from collections.abc import Callable
 from weakref import ref
 
 from stilltrue.model import PartyName
-from stilltrue.protocol.call_state import ServerState
+from stilltrue.protocol.books.call_state import ServerState
 from stilltrue.protocol.report import Hold
 from stilltrue.runtime.changing import items_of
 from stilltrue.runtime.parties import Parties

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from stilltrue.protocol.ledger import ServerCall
+from stilltrue.protocol.books.ledger import ServerCall
 from stilltrue.protocol.step import Step, StepError
 from stilltrue.runtime.recorder import LockedRecorder
 

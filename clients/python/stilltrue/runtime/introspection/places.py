@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from stilltrue.model import PartyName
-from stilltrue.protocol.ledger import ServerCall
+from stilltrue.protocol.books.ledger import ServerCall
 from stilltrue.runtime import compat
 from stilltrue.runtime.calls.incoming_call import IncomingCall
 from stilltrue.runtime.introspection.frames import frame_of, frames_of_threads, variables_of

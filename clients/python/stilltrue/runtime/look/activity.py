@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from types import CodeType, FrameType
 from weakref import ref
 
-from stilltrue.protocol.ledger import ServerCall
+from stilltrue.protocol.books.ledger import ServerCall
 from stilltrue.runtime import compat
 from stilltrue.runtime.declared.word import Word
 from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of

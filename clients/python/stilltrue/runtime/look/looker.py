@@ -11,8 +11,8 @@ from types import FrameType
 from typing import Any
 
 from stilltrue.model import PartyName, WaitNumber, has_ended
-from stilltrue.protocol.look import Look, LookRequest, PartyLook, Suspect
 from stilltrue.protocol.report import OBSERVED_MIN
+from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect
 from stilltrue.runtime.introspection.frames import innermost_frames
 from stilltrue.runtime.introspection.observation import Observer
 from stilltrue.runtime.introspection.places import Place, Places

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import ResourceTarget
-from stilltrue.protocol.stacks import StacksFound, StandingParty
+from stilltrue.protocol.requests.stacks import StacksFound, StandingParty
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.origins import is_application, position_of
 from stilltrue.runtime.introspection.places import STACK_LENGTH_MAX

@@ -21,8 +21,8 @@ from stilltrue.runtime.declared.word import Word
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.places import Place, Places
-from stilltrue.runtime.look.enders.wakers import told_of_sockets
-from stilltrue.runtime.seen.executors import items_behind
+from stilltrue.runtime.look.enders.kinds.wakers import told_of_sockets
+from stilltrue.runtime.seen.waits.executors import items_behind
 
 _WAITS_FOR_CHILD = "ThreadedChildWatcher._do_waitpid"
 

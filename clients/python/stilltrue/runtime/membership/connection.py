@@ -16,9 +16,9 @@ from typing import Any
 import grpc
 
 from stilltrue.model import CallNumber, SnapshotId, WaitNumber
-from stilltrue.protocol.cure import Cured, CureRequest
-from stilltrue.protocol.look import Look, LookRequest
-from stilltrue.protocol.stacks import StacksFound
+from stilltrue.protocol.requests.cure import Cured, CureRequest
+from stilltrue.protocol.requests.look import Look, LookRequest
+from stilltrue.protocol.requests.stacks import StacksFound
 from stilltrue.protocol.wire.report import report_to_wire
 from stilltrue.protocol.wire.values import process_to_wire
 from stilltrue.runtime.lines import LINES

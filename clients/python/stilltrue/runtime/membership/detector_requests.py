@@ -6,9 +6,9 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from stilltrue.protocol.cure import Cured, CureRequest
-from stilltrue.protocol.look import Look, LookRequest
-from stilltrue.protocol.stacks import StacksFound
+from stilltrue.protocol.requests.cure import Cured, CureRequest
+from stilltrue.protocol.requests.look import Look, LookRequest
+from stilltrue.protocol.requests.stacks import StacksFound
 from stilltrue.protocol.wire.cure import cure_from_wire, cured_to_wire
 from stilltrue.protocol.wire.look import look_to_wire, request_from_wire
 from stilltrue.protocol.wire.stacks import found_to_wire

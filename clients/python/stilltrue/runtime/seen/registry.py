@@ -8,9 +8,11 @@ from types import CodeType, FrameType
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.by_code import kept_by_code
 from stilltrue.runtime.introspection.origins import is_application, is_library
-from stilltrue.runtime.seen import anyio_waits, executors, gates, imports, locks, loops, pools, results, servers, thread_pools
+from stilltrue.runtime.seen import pools
 from stilltrue.runtime.seen.databases import waits as databases
+from stilltrue.runtime.seen.holders import gates
 from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
+from stilltrue.runtime.seen.waits import anyio_waits, executors, imports, locks, loops, results, servers, thread_pools
 
 RESOLVERS: tuple[Resolver, ...] = (
     *results.RESOLVERS,

@@ -32,11 +32,11 @@ from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.enders.reach import FAR_MAX, NEAR_MAX, PASSED_BY, is_open, named_by
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.seen.call_stack import stack_of_task, where_is
-from stilltrue.runtime.seen.circles import in_circles
-from stilltrue.runtime.seen.executors import queued_items
-from stilltrue.runtime.seen.held import held_by
+from stilltrue.runtime.seen.holders.held import held_by
 from stilltrue.runtime.seen.registry import resolve
 from stilltrue.runtime.seen.wait import CallStack, EndedHolder, Ender, Queued, SeenWait, T, Task
+from stilltrue.runtime.seen.waits.circles import in_circles
+from stilltrue.runtime.seen.waits.executors import queued_items
 
 TASKS_MAX = 1_000
 """Tasks of one loop that are looked at; the others count as active."""

@@ -24,8 +24,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stilltrue.model import CallNumber, PartyName, SnapshotId, WaitNumber
-from stilltrue.protocol.look import Look, LookRequest, PartyLook
 from stilltrue.protocol.report import CallTarget, Connection, HeldUp, Report, SentOver
+from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook
 from stilltrue.runtime.changing import alive_in
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.introspection.places import Place, Places

@@ -28,7 +28,7 @@ from stilltrue.runtime.look.code.lookups import (
     texts_near,
 )
 from stilltrue.runtime.look.code.methods import imported, texts_of
-from stilltrue.runtime.seen.brackets import gives_back_only_its_own
+from stilltrue.runtime.seen.holders.brackets import gives_back_only_its_own
 
 _RELEASE = frozenset({"release"})
 _LIBRARYS = _RELEASE | {"cancel", "set_result", "set_exception", "__exit__", "__aexit__"}

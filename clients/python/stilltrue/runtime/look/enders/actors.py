@@ -21,6 +21,7 @@ from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.code.attributes import attributes_of
 from stilltrue.runtime.look.code.reachable_names import ReachableNames
+from stilltrue.runtime.look.enders.kinds.wakers import told_of_sockets
 from stilltrue.runtime.look.enders.spoken import (
     frame_speaks,
     globals_of,
@@ -32,7 +33,6 @@ from stilltrue.runtime.look.enders.spoken import (
     roots_from,
     speaks,
 )
-from stilltrue.runtime.look.enders.wakers import told_of_sockets
 
 _CERTAIN = frozenset({"cancel", "_on_timeout", "_release_waiter", "_timeout", "_deliver_cancellation", "set_result"})
 """Callbacks by whose names one knows that they end what they are for."""

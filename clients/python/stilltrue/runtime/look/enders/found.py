@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stilltrue.model import PartyName
-from stilltrue.protocol.look import WayOut
+from stilltrue.protocol.requests.look import WayOut
 from stilltrue.runtime.introspection.places import Place
 from stilltrue.runtime.introspection.tasks import Task
 

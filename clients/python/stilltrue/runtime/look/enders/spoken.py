@@ -19,8 +19,8 @@ from stilltrue.runtime.look.code.lookups import LOOKUPS
 from stilltrue.runtime.look.code.methods import kept_by_classes
 from stilltrue.runtime.look.code.names import only_measured_in, still_named, still_named_beside, stored_in
 from stilltrue.runtime.look.code.reachable_names import ReachableNames, reachable_names
-from stilltrue.runtime.seen.blocks import depth_of
-from stilltrue.runtime.seen.brackets import gives_back_nothing_yet
+from stilltrue.runtime.seen.holders.blocks import depth_of
+from stilltrue.runtime.seen.holders.brackets import gives_back_nothing_yet
 
 _AT_EXIT = frozenset({"atexit", "finalize"})
 _DYNAMIC = LOOKUPS | {"eval", "exec", "globals", "vars", "deadline"}

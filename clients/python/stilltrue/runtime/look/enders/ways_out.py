@@ -24,14 +24,14 @@ from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.ending import ended_by, forget
 from stilltrue.runtime.look.enders import actors
 from stilltrue.runtime.look.enders.actors import Actor
-from stilltrue.runtime.look.enders.closers import ANYTHING, Closer, closers, of_alarms, of_calls
 from stilltrue.runtime.look.enders.found import Found
-from stilltrue.runtime.look.enders.growers import Growers
-from stilltrue.runtime.look.enders.kept_shares import KeptShares
 from stilltrue.runtime.look.enders.kin import is_bound, kin_of
+from stilltrue.runtime.look.enders.kinds.closers import ANYTHING, Closer, closers, of_alarms, of_calls
+from stilltrue.runtime.look.enders.kinds.growers import Growers
+from stilltrue.runtime.look.enders.kinds.kept_shares import KeptShares
+from stilltrue.runtime.look.enders.kinds.undoing import Undoers, interrupts
 from stilltrue.runtime.look.enders.reach import Reach, named_by
 from stilltrue.runtime.look.enders.spoken import nothing
-from stilltrue.runtime.look.enders.undoing import Undoers, interrupts
 from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, NEVER, Progress
 from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of

@@ -34,10 +34,9 @@ from stilltrue.runtime.introspection.tasks import Task, awaiters, blocking_futur
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.ahead import names_at
 from stilltrue.runtime.look.code.conditions import Condition
-from stilltrue.runtime.look.enders.failing import Hook, hooks_of_failure
-from stilltrue.runtime.look.enders.reach import Reach
-from stilltrue.runtime.look.enders.stoppers import callback_stops, stops
-from stilltrue.runtime.look.enders.wakers import (
+from stilltrue.runtime.look.enders.kinds.failing import Hook, hooks_of_failure
+from stilltrue.runtime.look.enders.kinds.stoppers import callback_stops, stops
+from stilltrue.runtime.look.enders.kinds.wakers import (
     Callback,
     callback_sets,
     of_alarm,
@@ -49,6 +48,7 @@ from stilltrue.runtime.look.enders.wakers import (
     speaks,
     waking_names,
 )
+from stilltrue.runtime.look.enders.reach import Reach
 from stilltrue.runtime.look.progress.flags import Flag, Kind, flags_of
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, NEVER, Progress, any_of
 from stilltrue.runtime.look.progress.stretches import Stretch, frames_of_task, returns, stretches

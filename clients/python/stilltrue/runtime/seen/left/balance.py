@@ -22,7 +22,7 @@ from stilltrue.runtime.introspection.by_code import kept_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN
 from stilltrue.runtime.look.code.names import ATTRIBUTES
-from stilltrue.runtime.seen.blocks import (
+from stilltrue.runtime.seen.holders.blocks import (
     Expression,
     exception_entries_of,
     expression_before,
@@ -30,7 +30,7 @@ from stilltrue.runtime.seen.blocks import (
     is_changed,
     value_of,
 )
-from stilltrue.runtime.seen.brackets import called_and_dropped
+from stilltrue.runtime.seen.holders.brackets import called_and_dropped
 from stilltrue.runtime.seen.left.census import codes_within
 
 GIVING_BACK = frozenset({"release", "release_lock", "__exit__", "__aexit__", "_release_save"})

@@ -26,9 +26,9 @@ from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.seen.call_stack import where_is
 from stilltrue.runtime.seen.left.census import take_census
 from stilltrue.runtime.seen.left.proof import Proof
-from stilltrue.runtime.seen.locks import is_taken
 from stilltrue.runtime.seen.scene import LiveScene
 from stilltrue.runtime.seen.wait import CallStack, Ender
+from stilltrue.runtime.seen.waits.locks import is_taken
 
 CANDIDATES_MAX, SEARCHED_MAX = 100, 8
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.1, 60.0

@@ -28,12 +28,12 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_ours
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_dictionary, attribute_of
-from stilltrue.runtime.seen.blocks import Expression, blocks_of, entered_in, exits_of, is_entering, made_at, value_of
-from stilltrue.runtime.seen.held import left_by
+from stilltrue.runtime.seen.holders.blocks import Expression, blocks_of, entered_in, exits_of, is_entering, made_at, value_of
+from stilltrue.runtime.seen.holders.held import left_by
 from stilltrue.runtime.seen.left.balance import GIVING_BACK, codes_ahead, uses_of
 from stilltrue.runtime.seen.left.census import Census, codes_within, is_of, root_of
-from stilltrue.runtime.seen.locks import LOCKS, lock_of
 from stilltrue.runtime.seen.wait import CallStack
+from stilltrue.runtime.seen.waits.locks import LOCKS, lock_of
 
 _CONTEXT_MANAGERS = frozenset({"contextmanager.<locals>.helper", "asynccontextmanager.<locals>.helper"})
 _ENTERING = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__", "acquire"})

@@ -1,0 +1,1 @@
+"""The HTTP libraries that make requests."""

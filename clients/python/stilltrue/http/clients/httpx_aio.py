@@ -1,0 +1,66 @@
+"""``httpx.AsyncClient``: each request that an ``AsyncHTTPTransport`` handles is a call of the task that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from functools import cached_property
+from typing import Any
+
+from stilltrue.http.clients.httpx_messages import add, begin, headed
+from stilltrue.http.clients.outgoing import HttpCall, Requests, writing
+from stilltrue.http.tasks import current_party
+
+
+class RecordedAsyncHttpx:
+    """The replaced functions of ``httpx`` and of ``httpcore``, on which it stands."""
+
+    def __init__(self, requests: Requests) -> None:
+        """``requests`` begins calls."""
+        self._requests = requests
+
+    @cached_property
+    def _stream(self) -> Callable[[Any, HttpCall], Any]:
+        """The class of recorded bodies, which ``httpx`` wants to be one of its own."""
+        import httpx  # noqa: PLC0415 - imported by the application already
+
+        class RecordedStream(httpx.AsyncByteStream):
+            """The body of a reply; the call ends when it is closed."""
+
+            __module__ = httpx.AsyncByteStream.__module__  # walks leave out what is ours; this has a connection
+
+            def __init__(self, inner: Any, call: HttpCall) -> None:
+                self._inner = inner
+                self._call = call
+
+            async def __aiter__(self) -> AsyncIterator[bytes]:
+                async for part in self._inner:
+                    yield part
+
+            async def aclose(self) -> None:
+                try:
+                    await self._inner.aclose()
+                finally:
+                    self._call.end()
+
+        return RecordedStream
+
+    async def handle_request(self, original: Callable[..., Any], transport: Any, request: Any) -> Any:
+        """``httpx.AsyncHTTPTransport.handle_async_request``."""
+        call = begin(self._requests, transport, request, current_party(self._requests.session.parties))
+        if call is None:
+            return await original(transport, request)
+        before = writing.set(call)
+        try:
+            response = await original(transport, request)
+        except BaseException:
+            call.end()
+            raise
+        finally:
+            writing.reset(before)
+        headed(call, response, self._stream)
+        return response
+
+    async def send_headers(self, original: Callable[..., Any], connection: Any, *args: Any, **kwargs: Any) -> Any:
+        """``httpcore``: the head of a request is about to be written to a known connection."""
+        add(connection, args, kwargs)
+        return await original(connection, *args, **kwargs)

@@ -1,0 +1,64 @@
+"""``httpx.Client``: each request that an ``HTTPTransport`` handles is a call of the thread that makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import Any
+
+from stilltrue.http.clients.httpx_messages import add, begin, headed
+from stilltrue.http.clients.outgoing import HttpCall, Requests, writing
+
+
+class RecordedHttpx:
+    """The replaced functions of ``httpx`` and of ``httpcore``, on which it stands."""
+
+    def __init__(self, requests: Requests) -> None:
+        """``requests`` begins calls."""
+        self._requests = requests
+
+    @cached_property
+    def _stream(self) -> Callable[[Any, HttpCall], Any]:
+        """The class of recorded bodies, which ``httpx`` wants to be one of its own."""
+        import httpx  # noqa: PLC0415 - imported by the application already
+
+        class RecordedStream(httpx.SyncByteStream):
+            """The body of a reply; the call ends when it is closed."""
+
+            __module__ = httpx.SyncByteStream.__module__  # walks leave out what is ours; this has a connection
+
+            def __init__(self, inner: Any, call: HttpCall) -> None:
+                self._inner = inner
+                self._call = call
+
+            def __iter__(self) -> Iterator[bytes]:
+                yield from self._inner
+
+            def close(self) -> None:
+                try:
+                    self._inner.close()
+                finally:
+                    self._call.end()
+
+        return RecordedStream
+
+    def handle_request(self, original: Callable[..., Any], transport: Any, request: Any) -> Any:
+        """``httpx.HTTPTransport.handle_request``."""
+        call = begin(self._requests, transport, request, self._requests.session.parties.now)
+        if call is None:
+            return original(transport, request)
+        before = writing.set(call)
+        try:
+            response = original(transport, request)
+        except BaseException:
+            call.end()
+            raise
+        finally:
+            writing.reset(before)
+        headed(call, response, self._stream)
+        return response
+
+    def send_headers(self, original: Callable[..., Any], connection: Any, *args: Any, **kwargs: Any) -> Any:
+        """``httpcore``: the head of a request is about to be written to a known connection."""
+        add(connection, args, kwargs)
+        return original(connection, *args, **kwargs)

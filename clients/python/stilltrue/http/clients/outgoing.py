@@ -1,0 +1,155 @@
+"""One request made here, from the step that sends it to the end of its reply: what the shells of all HTTP clients share.
+
+Rules:
+
+1. A hop is a call: each redirect and each attempt that the client library makes itself is another request on a connection.
+   Attempts of one hop (urllib3's ``Retry``) bear one number: the call can be at two servers.
+2. Its party waits until the head of the reply has come, unless code of the application still makes the request's body. The
+   call is outstanding until the reply's body has ended, was closed or dropped; a party that reads a body counts as one that
+   goes on.
+3. A request that was written to a connection and got no reply is in doubt (rule 8 of docs/design.md section 3). So is one
+   whose reply has no stamp and a status that a proxy may have given.
+
+Each method fails open: errors are counted, and the application's request goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+from weakref import WeakKeyDictionary, ref
+
+from stilltrue.http.headers import ADDRESS, address_text, named, path_of
+from stilltrue.model import PartyName
+from stilltrue.protocol.books.ledger import ChannelRecord, ClientCall
+from stilltrue.protocol.stamp import Stamp
+from stilltrue.protocol.step import StepError
+from stilltrue.runtime.calls.outgoing_call import OutgoingCall
+from stilltrue.runtime.session import Session
+from stilltrue.runtime.transport.tcp import ends_of
+
+CHANNELS_MAX = 1_024
+STATUS_FAILED_MIN = 500
+STATUS_TIMEOUT = 408
+
+Pair = tuple[str, str]
+
+
+class HttpCall(OutgoingCall):
+    """A request that is not over."""
+
+    __slots__ = ("_addresses", "_outcome", "_pair", "_written")
+
+    def __init__(self, session: Session, made: ClientCall, pair: Pair) -> None:
+        """``pair`` is its stamp, as a header."""
+        super().__init__(session, made)
+        self._pair = pair
+        self._written = False
+        self._addresses: tuple[object, object] | None = None
+        self._outcome: tuple[Stamp | None, bool] | None = None
+        session.over_tcp[made.number] = self
+
+    def __del__(self) -> None:
+        if not self.settled:
+            self.end()
+
+    @property
+    def ends(self) -> tuple[str, str] | None:
+        """The addresses of the connection that it was written to, ours first; None: they are not known."""
+        return None if self._addresses is None else ends_of(*self._addresses)
+
+    def headers(self, address: object, peer: object) -> tuple[Pair, ...]:
+        """The headers to write to a connection that was made from ``address`` to ``peer`` (as sockets tell them)."""
+        self._written = True
+        self._addresses = address, peer
+        text = address_text(address)
+        return (self._pair, (ADDRESS, text)) if text else (self._pair,)
+
+    def headed(self, status: int, stamp: str | None) -> None:
+        """The head of the reply has come, with this header: the party goes on."""
+        live = self.live
+        try:
+            known = None if stamp is None else live.stamp_of(stamp, self.made.method, reply=True)
+            if known is not None:
+                live.coloured(known)
+            self._outcome = known, known is None and (status >= STATUS_FAILED_MIN or status == STATUS_TIMEOUT)
+            live.goes_on(self.made)
+        except Exception:  # noqa: BLE001 - fail open
+            live.report_failure("a reply begins")
+
+    def end(self) -> None:
+        """The body has ended, or nobody reads it any more; or the request has failed. May run in a finalizer."""
+        if self.settled:
+            return
+        try:
+            stamp, in_doubt = self._outcome or (None, self._written)
+            self._settle(stamp, in_doubt=in_doubt)
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.report_failure("a request ends")
+
+
+writing: ContextVar[HttpCall | None] = ContextVar("stilltrue_http_writing", default=None)
+"""The request that this thread or task is about to write to a connection."""
+
+
+class Requests:
+    """Begins the requests of one agent's process."""
+
+    def __init__(self, session: Session, start: Callable[[], object]) -> None:
+        """``start`` has the agent connect; idempotent."""
+        self.session = session
+        self._start = start
+        self._channels: WeakKeyDictionary[Any, dict[tuple[str, int], ChannelRecord]] = WeakKeyDictionary()
+
+    def begin(
+        self,
+        verb: str,
+        target: str,
+        host: str,
+        *,
+        owner: object,
+        timeout: float | None,
+        now: Callable[[], PartyName | None],
+        copies_max: int = 1,
+        closes: bool = False,
+        waiting: bool = True,
+    ) -> HttpCall | None:
+        """Begin a request for ``target`` (a path and query) at ``host`` (``HOST:PORT``); None: it is not recorded.
+
+        ``owner`` has the connections; ``closes``: when it is closed, open requests end. ``timeout`` in seconds; ``now`` returns
+        the party that makes the request. ``waiting``: it does nothing else, as the body of the request is at hand.
+        Raises :class:`~stilltrue.protocol.step.StepError`: an error of the application.
+        """
+        session = self.session
+        try:
+            method, _ = named(verb.upper(), path_of(target))
+            if session.leaves_out(method[len(verb) + 1 :]):
+                return None
+            self._start()
+            party = now()
+            channel = self._channel(owner, host, copies_max, closes)
+            made, pair = session.live.sent(method, channel, party, timeout, waiting and party is not None)
+        except StepError:
+            raise
+        except Exception:  # noqa: BLE001 - fail open: the request goes on unrecorded
+            session.live.report_failure("a request begins")
+            return None
+        return HttpCall(session, made, pair)
+
+    def _channel(self, owner: object, host: str, copies_max: int, closes: bool) -> ChannelRecord:
+        channels = self._channels.setdefault(owner, {})
+        known = channels.get((host, copies_max))
+        if known is None:
+            if len(channels) >= CHANNELS_MAX:
+                channels.clear()
+            known = channels[host, copies_max] = ChannelRecord(host, copies_max=copies_max)
+            known.dialled = ref(owner) if closes else None
+        return known
+
+
+def total_of(*timeouts: Any) -> float | None:
+    """The sum of timeouts in seconds; None when the last one, which bounds the reply, is none."""
+    if not timeouts or not isinstance(timeouts[-1], int | float):
+        return None
+    return float(sum(one for one in timeouts if isinstance(one, int | float)))

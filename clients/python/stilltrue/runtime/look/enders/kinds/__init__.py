@@ -1,0 +1,1 @@
+"""The kinds of ways out, one each: closing, stopping, waking, releasing, growing, ending the process."""

@@ -1,0 +1,147 @@
+"""Which locks a frame has by calling functions of the application's own that take them and give them back.
+
+Rules:
+
+1. It is a call that is a statement of its own (:mod:`~stilltrue.runtime.seen.holders.delegates`). On every way that leads to
+   where the frame stands it has been made, and on every way on which the function returns it calls what gives the same lock
+   back.
+2. What gives it back is named nowhere else in the code; nor is anything beside it in the same class or module that does so.
+3. Whoever is called meanwhile has given it back, too, if its code names what does so for anything but what it has taken itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+from stilltrue.runtime.introspection.by_code import kept_by_code
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.look.code.names import mentioned_in
+from stilltrue.runtime.seen.holders.blocks import instructions_of, value_of
+from stilltrue.runtime.seen.holders.brackets import dropped_after
+from stilltrue.runtime.seen.holders.delegates import GIVES_BACK, Call, Effect, call_at, effect_of, method_of
+from stilltrue.runtime.seen.left import balance
+from stilltrue.runtime.seen.left.balance import Balance, balance_of, releases_only_its_own
+from stilltrue.runtime.seen.left.census import codes_within
+
+Taken = tuple[Any, frozenset[str]]
+"""A lock, and the names of the functions that give it back."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A call, where its result is dropped (None: it is used), and what it does."""
+
+    call: Call
+    dropped: int | None
+    effect: Effect
+
+
+def taken_by_calls(frame: FrameType) -> Iterator[Taken]:
+    """What a frame has so, where it stands."""
+    code = frame.f_code
+    if not _has_pairs(code):
+        return
+    names = variables_of(frame)
+    made = [(those, _balance(code, those)) for those in _by_lock(_made(_calls(code), names, frame.f_globals))]
+    own = [one for those, known in made if not known.of_others for one in those]
+    for those, known in made:
+        giving = [one.effect.functions for one in those if not one.effect.takes]
+        givers = frozenset[str]().union(*giving) - GIVES_BACK
+        if not giving or known.of_others or known.sure is None or frame.f_lasti not in known.sure:
+            continue
+        if not (_names_elsewhere(code, givers, own) or _lets_go_otherwise(frame, givers, those, names)):
+            yield those[0].effect.lock, givers
+
+
+def gives_back_by_calls(frame: FrameType, names: frozenset[str]) -> bool:
+    """Whether a frame may have given back, by a function of one of these names, what it has not taken itself (rule 3)."""
+    code = frame.f_code
+    if not is_application(code) or not any(map(names.intersection, map(_named_in, codes_within(code)))):
+        return False
+    made = _made(_calls(code), variables_of(frame), frame.f_globals)
+    own = [one for those in _by_lock(made) if not _balance(code, those).of_others for one in those]
+    return _names_elsewhere(code, names, own)
+
+
+def _made(calls: Iterable[tuple[Call, int | None]], names: Mapping[str, Any], others: Mapping[str, Any]) -> Iterator[_Made]:
+    """What some calls do, of those that take or give back by a function."""
+    for call, dropped in calls:
+        effect = effect_of(call, names, others)
+        if effect is not None and effect.deep:
+            yield _Made(call, dropped, effect)
+
+
+def _by_lock(made: Iterable[_Made]) -> list[list[_Made]]:
+    found: dict[int, list[_Made]] = {}
+    for one in made:
+        found.setdefault(id(one.effect.lock), []).append(one)
+    return list(found.values())
+
+
+def _balance(code: CodeType, those: Iterable[_Made]) -> Balance:
+    effects: dict[int, str] = {}
+    for one in those:
+        if not one.effect.takes:
+            effects[one.call.mention] = balance.GIVES_BACK
+        elif one.dropped is None:
+            effects[one.call.at] = balance.MAY_TAKE
+        else:
+            effects[one.dropped] = balance.TAKES
+    expressions = dict.fromkeys(part for one in those for part in (one.call.receiver, *one.call.arguments))
+    return balance_of(code, effects, expressions)
+
+
+def _names_elsewhere(code: CodeType, names: frozenset[str], known: Iterable[_Made]) -> bool:
+    """Whether a code, or a function within it, names one of these otherwise than in these calls (rule 2)."""
+    mentions = {one.call.mention for one in known if one.dropped is not None}
+    if any(index not in mentions and _speaks(one.argval, names) for index, one in enumerate(instructions_of(code))):
+        return True
+    return any(not names.isdisjoint(_named_in(one)) for one in codes_within(code) if one is not code)
+
+
+def _speaks(argument: Any, names: frozenset[str]) -> bool:
+    return (type(argument) is str and argument in names) or (type(argument) is tuple and not names.isdisjoint(argument))
+
+
+def _lets_go_otherwise(frame: FrameType, givers: frozenset[str], those: Iterable[_Made], names: Mapping[str, Any]) -> bool:
+    """Whether it names another method or function beside these that gives something back."""
+    known = {one.call.name for one in those}
+    owners = [type(value_of(one.call.receiver, names, frame.f_globals)) for one in those if one.call.receiver]
+    for name in mentioned_in(frame.f_code) - known:
+        function = frame.f_globals.get(name)
+        if type(function) is FunctionType and not owners and not releases_only_its_own(function.__code__):
+            return True
+        methods = (one for kind in owners if (one := method_of(kind, name)) is not None)
+        codes = (code for one in methods for code in codes_within(one.__code__))
+        if any(not (givers | GIVES_BACK).isdisjoint(_named_in(code)) for code in codes):
+            return True
+    return False
+
+
+@kept_by_code
+def _named_in(code: CodeType) -> frozenset[str]:
+    """All names and texts of a code."""
+    texts = (one for one in code.co_consts if type(one) is str)
+    return frozenset((*code.co_names, *code.co_varnames, *code.co_freevars, *texts))
+
+
+@kept_by_code
+def _calls(code: CodeType) -> tuple[tuple[Call, int | None], ...]:
+    """The calls of a code that are understood."""
+    every = instructions_of(code)
+    calls = (call for index, one in enumerate(every) if one.opname == "CALL" and (call := call_at(every, index)) is not None)
+    dropped = ((call, dropped_after(every, call.at)) for call in calls)
+    return tuple((call, None if done is None else done[0]) for call, done in dropped)
+
+
+@kept_by_code
+def _has_pairs(code: CodeType) -> bool:
+    """Whether a code may take anything so: it calls two functions or methods of different names with the same thing."""
+    names: dict[Any, set[str]] = {}
+    for call, _ in _calls(code) if is_application(code) else ():
+        names.setdefault((call.receiver, call.arguments), set()).add(call.name)
+    return any(len(those) > 1 for those in names.values())

@@ -1,0 +1,192 @@
+"""Which lock a function of the application's own takes or gives back for its caller: read from its code.
+
+Rules:
+
+1. It is straight code that makes one call: ``acquire()``, ``release()`` or the like, without arguments, on what its parameters
+   or globals lead to; or another such function, with arguments that are understood. What it awaits is awaited in turn.
+2. Who calls it as a statement of its own has what it takes from there on, until he calls what gives the same back.
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+from stilltrue.runtime.introspection.by_code import kept_by_code
+from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
+from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES
+from stilltrue.runtime.seen.holders.blocks import SHUFFLES, Expression, instructions_of, operand_before, value_of
+from stilltrue.runtime.seen.holders.gates import raised_by
+from stilltrue.runtime.seen.waits.locks import AWAITED, lock_of
+
+TAKES = frozenset({"acquire", "__enter__", "__aenter__"})
+GIVES_BACK = frozenset({"release", "__exit__", "__aexit__"})
+_CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX", "BEFORE_WITH", "BEFORE_ASYNC_WITH"})
+_BACK_TO_WAIT = frozenset({"JUMP_BACKWARD_NO_INTERRUPT", "SEND"})
+"""The loop of an ``await``."""
+_ODD = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+_DEEP_MAX = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call that a code makes: of the function ``name``, or of the method of that name of ``receiver``.
+
+    ``at``: the instruction that calls; ``mention``: the one that names what is called.
+    """
+
+    receiver: Expression
+    name: str
+    arguments: tuple[Expression, ...]
+    awaited: bool
+    at: int
+    mention: int
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a call does: it takes a lock, or gives it back.
+
+    ``functions`` and ``attributes``: the names by which it comes to that; ``deep``: behind how many functions.
+    """
+
+    lock: Any
+    takes: bool
+    functions: frozenset[str]
+    attributes: frozenset[str]
+    deep: int
+
+
+def effect_of(call: Call, names: Mapping[str, Any], others: Mapping[str, Any], deep: int = 0) -> Effect | None:
+    """What a call does, made by a code with these variables and globals; None if that is not understood."""
+    receiver = value_of(call.receiver, names, others) if call.receiver else None
+    if receiver is UNKNOWN or deep > _DEEP_MAX:
+        return None
+    lock = lock_of(receiver)
+    named = frozenset({call.name})
+    attributes = frozenset(what for how, what in call.receiver if how == "attribute")
+    if lock is not None:
+        takes = call.name in TAKES
+        known = (takes and not call.arguments and call.awaited == (type(lock) in AWAITED)) or (
+            call.name in GIVES_BACK and not call.awaited
+        )
+        return Effect(lock, takes, named, attributes, deep) if known else None
+    function, first = _called(call, receiver, names, others)
+    if function is None or call.awaited != bool(function.__code__.co_flags & inspect.CO_COROUTINE):
+        return None
+    given = [*first, *(value_of(one, names, others) for one in call.arguments)]
+    only = only_call(function.__code__)
+    if only is None:
+        raised = raised_by(function, given)
+        return None if raised is None else Effect(*raised, named, attributes, deep + 1)
+    own = _variables(function, given)
+    found = None if own is None else effect_of(only, own, function.__globals__, deep + 1)
+    if found is None:
+        return None
+    return Effect(found.lock, found.takes, found.functions | named, found.attributes | attributes, found.deep)
+
+
+def _called(
+    call: Call, receiver: Any, names: Mapping[str, Any], others: Mapping[str, Any]
+) -> tuple[FunctionType | None, tuple[Any, ...]]:
+    """The function of the application's own that is called, and the object whose method it is."""
+    found: Any = attribute_of(receiver, call.name) if call.receiver else names.get(call.name, others.get(call.name))
+    first: tuple[Any, ...] = ()
+    if type(found) is MethodType:
+        found, first = found.__func__, (found.__self__,)
+    elif found is UNKNOWN:
+        found, first = method_of(type(receiver), call.name), (receiver,)
+    return (found, first) if type(found) is FunctionType and is_application(found.__code__) else (None, ())
+
+
+def method_of(kind: type, name: str) -> FunctionType | None:
+    """The plain method of this name of a class."""
+    found = next((one.__dict__[name] for one in kind.__mro__ if name in one.__dict__), None)
+    return found if type(found) is FunctionType else None
+
+
+def _variables(function: FunctionType, given: Sequence[Any]) -> dict[str, Any] | None:
+    """The variables with which a function begins; None if it is given anything else than its parameters."""
+    code = function.__code__
+    if code.co_flags & _ODD or code.co_kwonlyargcount or code.co_argcount != len(given):
+        return None
+    own = {}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            own[name] = cell.cell_contents
+        except ValueError:  # it is empty
+            return None
+    return own | dict(zip(code.co_varnames, given, strict=False))
+
+
+@kept_by_code
+def only_call(code: CodeType) -> Call | None:
+    """Rule 1: the call that a code makes; None if it may do anything else."""
+    every = instructions_of(code)
+    if any(map(_branches, every, (None, *every))):
+        return None
+    calls = [index for index, one in enumerate(every) if one.opname in _CALLS]
+    return _with_variables(every, calls[0]) if len(calls) == 1 else None
+
+
+def _with_variables(every: Sequence[dis.Instruction], at: int) -> Call | None:
+    """The call at an instruction of straight code, where variables that are set once stand for what they were set to."""
+    call = call_at(every, at)
+    if call is None:
+        return None
+    stores = [index for index, one in enumerate(every[:at]) if one.opname == "STORE_FAST"]
+    set_to = {every[index].argval: operand_before(every, index) for index in stores}
+    written = {one.argval for one in every if one.opname in ("STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL")}
+    if len(set_to) != len(stores) or any(one is None for one in set_to.values()):
+        return None
+    meant = {name: one[0] for name, one in set_to.items() if one is not None}
+    receiver, *arguments = (_meant(one, meant) for one in (call.receiver, *call.arguments))
+    if any(what in written for one in (receiver, *arguments) for _, what in one if type(what) is str):
+        return None
+    return Call(receiver, call.name, tuple(arguments), call.awaited, call.at, call.mention)
+
+
+def _meant(expression: Expression, set_to: Mapping[str, Expression]) -> Expression:
+    return tuple(
+        part for how, what in expression for part in (set_to[what] if how == "name" and what in set_to else ((how, what),))
+    )
+
+
+def call_at(every: Sequence[dis.Instruction], at: int) -> Call | None:
+    """The call at an instruction, if it is of a name or a method, with arguments by position that are understood."""
+    one = every[at]
+    if one.opname != "CALL":
+        return None
+    arguments: list[Expression] = []
+    end = at
+    for _ in range(one.arg or 0):
+        found = operand_before(every, end)
+        if found is None:
+            return None
+        arguments.append(found[0])
+        end = found[1]
+    index = end - 1
+    while index > 0 and every[index].opname in SHUFFLES:
+        index -= 1
+    called = every[index]
+    awaited = any(later.opname == "GET_AWAITABLE" for later in every[at + 1 : at + 3])
+    if called.opname in ATTRIBUTES:
+        receiver = operand_before(every, index)
+        if receiver is None:
+            return None
+        return Call(receiver[0], str(called.argval), tuple(reversed(arguments)), awaited, at, index)
+    if called.opname in VARIABLES and type(called.argval) is str:
+        return Call((), called.argval, tuple(reversed(arguments)), awaited, at, index)
+    return None
+
+
+def _branches(one: dis.Instruction, before: dis.Instruction | None) -> bool:
+    """Whether an instruction jumps elsewhere than within an ``await`` or its clean-up."""
+    if one.opcode not in dis.hasjrel and one.opcode not in dis.hasjabs:
+        return False
+    return one.opname not in _BACK_TO_WAIT and (before is None or before.opname != "CLEANUP_THROW")

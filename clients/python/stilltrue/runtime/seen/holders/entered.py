@@ -1,0 +1,81 @@
+"""Which lock somebody has who stands in the ``with`` block of an object of a class of the application's own.
+
+Rules:
+
+1. The class takes the lock when the block is entered: its ``__enter__`` (``__aenter__``) is straight code that calls
+   ``acquire()`` or ``__enter__()``, without arguments, on what one of its attributes leads to, or a method that does so
+   (:mod:`~stilltrue.runtime.seen.holders.delegates`), awaits it if it is a coroutine, and calls nothing else. So whoever is
+   inside has the lock.
+2. Its ``__exit__`` (``__aexit__``) names ``release`` or the like, or calls a method that gives the same lock back: it is left
+   by giving back.
+3. No method but ``__init__`` sets the attribute: it still means the lock that was taken.
+4. No other method names what gives it back, but one of that name, whose callers name it too: nobody gives it back unnoticed
+   while he is in the block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import CodeType, FunctionType
+from typing import Any
+
+from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.seen.holders.blocks import instructions_of
+from stilltrue.runtime.seen.holders.delegates import GIVES_BACK, Effect, effect_of, method_of, only_call
+from stilltrue.runtime.seen.left.census import codes_within
+
+_WAYS = (("__enter__", "__exit__"), ("__aenter__", "__aexit__"))
+_WRITES = frozenset({"STORE_ATTR", "DELETE_ATTR"})
+
+
+def entered_lock(thing: Any) -> tuple[Any, frozenset[str]]:
+    """What somebody has who stands in a block of ``thing``, and the functions that give it back; None if not understood."""
+    kind = type(thing)
+    for enters, leaves in _WAYS:
+        enter, leave = (method_of(kind, name) for name in (enters, leaves))
+        if enter is None or leave is None or not is_application(enter.__code__):
+            continue
+        taken = _effect(enter, thing) if enter.__code__.co_argcount == 1 else None
+        if taken is None or not taken.takes:
+            continue
+        givers = GIVES_BACK
+        if GIVES_BACK.isdisjoint(leave.__code__.co_names):
+            given = _effect(leave, thing)
+            if given is None or given.takes or given.lock is not taken.lock:
+                continue
+            givers |= given.functions
+        if not _is_let_go_by_others(kind, taken.attributes, givers):
+            return taken.lock, givers - GIVES_BACK
+    return None, frozenset()
+
+
+def _effect(method: FunctionType, thing: Any) -> Effect | None:
+    """What the only call of a method does that begins with its object."""
+    call, first = only_call(method.__code__), method.__code__.co_varnames[0]
+    if call is None or not call.receiver or call.receiver[0] != ("name", first):
+        return None
+    return effect_of(call, {first: thing}, method.__globals__)
+
+
+def _is_let_go_by_others(kind: type, attributes: frozenset[str], givers: frozenset[str]) -> bool:
+    """Rules 3 and 4, broken."""
+    for name, code in ((name, code) for base in kind.__mro__ for name, one in base.__dict__.items() for code in _codes_of(one)):
+        if (name != "__init__" and _sets(code, attributes)) or (name not in givers and _names(code, givers)):
+            return True
+    return False
+
+
+def _codes_of(member: Any) -> Iterator[CodeType]:
+    """The codes of a method, a property, a class or static method, and of what decorates one of these."""
+    inner = (getattr(member, name, None) for name in ("fget", "fset", "fdel", "__func__", "__wrapped__", "func"))
+    for one in (member, *inner):
+        if type(one) is FunctionType:
+            yield from codes_within(one.__code__)
+
+
+def _sets(code: CodeType, names: frozenset[str]) -> bool:
+    return any(one.opname in _WRITES and one.argval in names for one in instructions_of(code))
+
+
+def _names(code: CodeType, givers: frozenset[str]) -> bool:
+    return not givers.isdisjoint((*code.co_names, *(one for one in code.co_consts if type(one) is str)))

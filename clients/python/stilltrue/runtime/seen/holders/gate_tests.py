@@ -1,0 +1,178 @@
+"""Whether a test keeps everybody waiting as long as one attribute is positive: read from its bytecode.
+
+All ways through the test are followed, with that attribute known to be positive and everything else unknown. An instruction
+that does anything but load, compare and jump ends a way as one on which the waiting is over: that is doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from stilltrue.runtime.introspection.by_code import kept_by_code
+from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES
+from stilltrue.runtime.seen.holders.blocks import instructions_of
+from stilltrue.runtime.seen.holders.brackets import dropped_after
+
+_OWNER, _POSITIVE, _FLAG = object(), object(), object()
+_CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT", "LOAD_CONST_IMMORTAL"})
+_PASSED = frozenset({"RESUME", "NOP", "CACHE", "COPY_FREE_VARS", "MAKE_CELL", "NOT_TAKEN", "TO_BOOL"})
+_JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
+_OF_ZERO = {">": True, ">=": True, "!=": True, "==": False, "<": False, "<=": False}
+_OF_ONE = {">=": True, "<": False}
+"""What comparing a number of one or more with 0 and with 1 says."""
+_STEPS_MAX = 400
+Stack = tuple[Any, ...]
+Way = tuple[int, Stack]
+
+
+class _Unknown:
+    """Some value; after a jump on it, it is known whether it is true."""
+
+
+@kept_by_code
+def wait_before(code: CodeType, at: int) -> tuple[int, int] | None:
+    """Of a frame that stands in ``condition.wait()``: where it goes on, and where ``wait`` is read; None if not understood."""
+    every = instructions_of(code)
+    here = next((index for index in range(len(every) - 1, -1, -1) if every[index].offset <= at), 0)
+    reads = next((index for index in range(here, -1, -1) if every[index].argval == "wait"), None)
+    if reads is None or every[reads].opname not in ATTRIBUTES:
+        return None
+    call = next((index for index in range(reads, len(every)) if every[index].opname == "CALL"), len(every))
+    dropped = dropped_after(every, call) if call <= here else None
+    return None if dropped is None or dropped[0] <= here else (dropped[0] + 1, reads)
+
+
+@kept_by_code
+def keeps_waiting(code: CodeType, begins: int, ends: int | None, owner: str, attribute: str, is_flag: bool) -> bool:
+    """Whether all ways from ``begins`` lead to ``ends``, or to a false result where that is None.
+
+    ``attribute`` of the variable ``owner`` is positive: a count, or a flag that is ``True``.
+    """
+    return _Test(code, owner, attribute, _FLAG if is_flag else _POSITIVE).keeps_waiting(begins, ends)
+
+
+class _Test:
+    """A test of an attribute of a variable ``owner``."""
+
+    def __init__(self, code: CodeType, owner: str, attribute: str, positive: object) -> None:
+        self.owner, self.attribute, self.positive = owner, attribute, positive
+        self._every = instructions_of(code)
+        self._index_of = {one.offset: index for index, one in enumerate(self._every)}
+
+    def keeps_waiting(self, begins: int, ends: int | None) -> bool:
+        """See above."""
+        todo: list[Way] = [(begins, ())]
+        seen: set[tuple[int, tuple[object, ...]]] = set()
+        while todo:
+            index, stack = todo.pop()
+            key = (index, tuple(_told_apart(one, stack) for one in stack))
+            if index == ends or key in seen:
+                continue
+            seen.add(key)
+            ways = self._ways(index, stack, ends) if len(seen) <= _STEPS_MAX and index < len(self._every) else None
+            if ways is None:
+                return False
+            todo += ways
+        return True
+
+    def _ways(self, index: int, stack: Stack, ends: int | None) -> list[Way] | None:
+        """The ways on from an instruction; none after a false result; None where the waiting may be over."""
+        one = self._every[index]
+        if one.opname.startswith("RETURN_"):
+            value = one.argval if one.opname == "RETURN_CONST" else stack[-1] if stack else None
+            return [] if ends is None and _truth(value) is False else None
+        if one.opname in _JUMPS:
+            return [(self._index_of[one.argval], stack)]
+        if "JUMP" in one.opname and "_IF_" in one.opname:
+            return self._jumped(one, index + 1, stack) if stack else None
+        needs, after = _STRAIGHT.get(one.opname, (0, None))
+        if after is None or len(stack) < needs or "NULL" in one.argrepr:
+            return None
+        return [(index + 1, after(self, one, stack))]
+
+    def _jumped(self, one: Any, further: int, stack: Stack) -> list[Way]:
+        """The ways on from a jump that depends on the top of the stack."""
+        *below, top = stack
+        if "NONE" in one.opname:
+            wanted, found = "NOT_NONE" not in one.opname, None if type(top) is _Unknown else top is None
+            when, otherwise = stack[:-1], stack[:-1]
+        else:
+            wanted, found = "TRUE" in one.opname, _truth(top)
+            when = _known(stack if one.opname.endswith("_OR_POP") else tuple(below), top, wanted)
+            otherwise = _known(tuple(below), top, not wanted)
+        ways = [(self._index_of[one.argval], when)] if found is None or found == wanted else []
+        return [*ways, (further, otherwise)] if found is None or found != wanted else ways
+
+
+def _told_apart(value: Any, stack: Stack) -> object:
+    """What tells a value from others: of an unknown one, where it is first."""
+    if type(value) is _Unknown:
+        return next(at for at, one in enumerate(stack) if one is value)
+    return type(value), id(value)
+
+
+def _truth(value: Any) -> bool | None:
+    if type(value) is _Unknown or value is _OWNER:
+        return None
+    return True if value is _POSITIVE or value is _FLAG else bool(value)
+
+
+def _known(stack: Stack, value: Any, is_true: bool) -> Stack:
+    """A stack where it has turned out whether an unknown value is true."""
+    return tuple(is_true if one is value else one for one in stack) if type(value) is _Unknown else stack
+
+
+# -- what an instruction leaves on the stack -----------------------------------------------------------------------------
+
+
+def _load(test: _Test, one: Any, stack: Stack) -> Stack:
+    names = one.argval if type(one.argval) is tuple else (one.argval,)
+    return (*stack, *(_OWNER if name == test.owner else _Unknown() for name in names))
+
+
+def _read(test: _Test, one: Any, stack: Stack) -> Stack:
+    found = stack[-1] is _OWNER and one.argval == test.attribute
+    return (*stack[:-1], test.positive if found else _Unknown())
+
+
+def _negate(_: _Test, __: Any, stack: Stack) -> Stack:
+    truth = _truth(stack[-1])
+    return (*stack[:-1], _Unknown() if truth is None else not truth)
+
+
+def _copy(_: _Test, one: Any, stack: Stack) -> Stack:
+    return (*stack, stack[-one.arg] if one.arg <= len(stack) else _Unknown())
+
+
+def _compare(_: _Test, one: Any, stack: Stack) -> Stack:
+    *below, left, right = stack
+    known = None
+    if left is _POSITIVE and type(right) in (int, bool):
+        known = (_OF_ONE if right else _OF_ZERO).get(one.argval) if right in (0, 1) else None
+    elif left is _FLAG and type(right) in (int, bool):
+        known = {"==": right == 1, "!=": right != 1}.get(one.argval)
+    return (*below, _Unknown() if known is None else known)
+
+
+def _is(_: _Test, one: Any, stack: Stack) -> Stack:
+    *below, left, right = stack
+    same = None
+    if left is _POSITIVE or left is _FLAG:
+        same = False if right is None or right is False else left is _FLAG if right is True else None
+    return (*below, _Unknown() if same is None else same != bool(one.arg))
+
+
+_STRAIGHT: dict[str, tuple[int, Callable[[_Test, Any, Stack], Stack]]] = {
+    **dict.fromkeys(_PASSED, (0, lambda _, __, stack: stack)),
+    **dict.fromkeys(_CONSTANTS, (0, lambda _, one, stack: (*stack, one.argval))),
+    **dict.fromkeys((*VARIABLES, "LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW"), (0, _load)),
+    "LOAD_ATTR": (1, _read),
+    "UNARY_NOT": (1, _negate),
+    "POP_TOP": (1, lambda _, __, stack: stack[:-1]),
+    "COPY": (1, _copy),
+    "COMPARE_OP": (2, _compare),
+    "IS_OP": (2, _is),
+}
+"""How many values an instruction that only goes on to the next needs, and what it leaves."""

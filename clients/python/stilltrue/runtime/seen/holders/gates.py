@@ -1,0 +1,292 @@
+"""Locks of one's own that are made of a condition and a counter or flag, such as readers-writer locks: who keeps whom waiting.
+
+Rules:
+
+1. Who waits for a condition in a loop, or in ``wait_for``, goes on only when what is tested there has changed. An attribute
+   that is positive (a count of one or more, or ``True``) is a gate if with it the test keeps everybody waiting, whatever else
+   holds.
+   The wait is for those who have raised it.
+2. A function raises an attribute of its object by ``+= 1`` or ``= True``, and lowers it by ``-= 1`` or ``= False``. It is read
+   from its code where it stands between the two, and what its callers have by it: if it has raised it wherever it returns,
+   and does not lower it.
+3. All who have raised it must be known: as many as the count says, one for a flag.
+4. Whoever may lower it without having raised it is a way out: those who come by the object, and whose code names such a method
+   or the attribute.
+5. Where others are meant to lower it, it is no lock: if a method sets it to anything else (``= 0``), if the function that waits
+   has raised it before, or if the one that waits has raised a flag for which there is such a method.
+6. The ``with`` blocks of such a code are for locks and conditions alone: they swallow no exception.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+from stilltrue.runtime.introspection.by_code import kept_by_code
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
+from stilltrue.runtime.look.code.names import VARIABLES
+from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.seen.holders.blocks import expression_before, instructions_of, value_of
+from stilltrue.runtime.seen.holders.gate_tests import keeps_waiting, wait_before
+from stilltrue.runtime.seen.left.balance import GIVES_BACK, TAKES, balance_of, leaves_with
+from stilltrue.runtime.seen.left.census import codes_within
+from stilltrue.runtime.seen.wait import CallStack, Ender, Resolver, Scene, SeenWait
+from stilltrue.runtime.seen.waits.locks import lock_of
+
+_WAITS = frozenset({threading.Condition.wait.__code__, asyncio.Condition.wait.__code__})
+_WAITS_FOR = frozenset({threading.Condition.wait_for.__code__, asyncio.Condition.wait_for.__code__})
+_ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL"})
+_STORES = frozenset({"STORE_ATTR", "DELETE_ATTR"})
+_BY_ONE = {"+=": TAKES, "-=": GIVES_BACK}
+_NAMES_MAX = 32
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
+class Gate:
+    """An attribute of an object: who has raised it keeps those waiting who test it."""
+
+    owner: OwnRef
+    attribute: str
+
+
+_gates: dict[tuple[int, str], Gate] = {}
+"""By identity of the object and attribute, for as long as the object is there."""
+
+
+def gate_of(owner: Any, attribute: str) -> Gate | None:
+    """The gate that an attribute of an object is: the same each time; None for an object without weak references."""
+    key = (id(owner), attribute)
+    known = _gates.get(key)
+    if known is not None and known.owner() is owner:
+        return known
+    try:
+        weak = OwnRef(owner, lambda _: _gates.pop(key, None))
+    except TypeError:
+        return None
+    gate = _gates[key] = Gate(weak, attribute)
+    return gate
+
+
+# -- who has raised it (rule 2) ------------------------------------------------------------------------------------------
+
+
+def raised_in(frame: FrameType) -> Iterator[tuple[Gate, frozenset[str]]]:
+    """The gates that a frame has raised, and lowers itself; with the methods that may lower each otherwise."""
+    code = frame.f_code
+    raised = [attribute for attribute, offsets in _all_sure(code).items() if frame.f_lasti in offsets]
+    owner = variables_of(frame).get(code.co_varnames[0], UNKNOWN) if raised else UNKNOWN
+    if owner is UNKNOWN or not _swallows_nothing(code, owner):
+        return
+    for attribute in raised:
+        gate = gate_of(owner, attribute)
+        if gate is not None:
+            yield gate, lowering(type(owner), attribute)
+
+
+def raised_by(function: FunctionType, given: list[Any]) -> tuple[Gate, bool] | None:
+    """The gate that a call raises for its caller (True) or lowers (False); None if that is not understood."""
+    found = _net(function.__code__) if given else None
+    if found is None or not _swallows_nothing(function.__code__, given[0]):
+        return None
+    gate = gate_of(given[0], found[0])
+    return None if gate is None else (gate, found[1])
+
+
+def lowering(kind: type, attribute: str) -> frozenset[str]:
+    """The methods of a class that may lower an attribute which they have not raised, or do anything else with it."""
+    return frozenset(
+        name
+        for base in kind.__mro__
+        for name, one in base.__dict__.items()
+        if type(one) is FunctionType and name != "__init__" and _may_lower(getattr(one, "__wrapped__", one), attribute)
+    )
+
+
+def _may_lower(function: Any, attribute: str) -> bool:
+    code = getattr(function, "__code__", None)
+    if type(code) is not CodeType:
+        return True
+    changes = _changes(code)
+    if attribute not in changes:
+        return False
+    return attribute not in _all_sure(code) and _net(code) != (attribute, True)
+
+
+@kept_by_code
+def _changes(code: CodeType) -> Mapping[str, dict[int, str] | None]:
+    """By attribute of its first parameter, at which instructions a code raises and lowers it; None if not understood."""
+    if not code.co_argcount or not is_application(code):
+        return {}
+    every = instructions_of(code)
+    found: dict[str, dict[int, str] | None] = {}
+    for index, one in enumerate(every):
+        if one.opname not in _STORES:
+            continue
+        effect = _effect(every, index, code.co_varnames[0])
+        known = found.setdefault(one.argval, {})
+        if effect is None or known is None:
+            found[one.argval] = None
+        else:
+            known[index] = effect
+    return found
+
+
+def _effect(every: Any, index: int, owner: str) -> str | None:
+    """Whether an attribute is raised or lowered there; None if it is set to anything else."""
+    one = every[index]
+    if one.opname != "STORE_ATTR":
+        return None
+    if every[index - 1].opname == "SWAP":  # load, copy, read, by how much, operation
+        load, copy, read, by, operation = every[max(0, index - 6) : index - 1] if index >= 6 else every[:5]
+        known = load.argval == owner and copy.opname == "COPY" and read.argval == one.argval
+        return _BY_ONE.get(operation.argrepr) if known and type(by.argval) is int and by.argval == 1 else None
+    value, load = every[index - 2], every[index - 1]
+    if load.opname not in VARIABLES or load.argval != owner or not value.opname.startswith("LOAD_CONST"):
+        return None
+    return {True: TAKES, False: GIVES_BACK}.get(value.argval) if type(value.argval) is bool else None
+
+
+@kept_by_code
+def _all_sure(code: CodeType) -> dict[str, frozenset[int]]:
+    """By attribute that a code raises and lowers itself, the offsets at which it has raised it in any case."""
+    found = {}
+    for attribute, effects in _changes(code).items():
+        if effects and set(effects.values()) == {TAKES, GIVES_BACK}:
+            balance = balance_of(code, effects, (), swallowed=False)
+            if balance.sure is not None and not balance.of_others:
+                found[attribute] = balance.sure
+    return found
+
+
+@kept_by_code
+def _net(code: CodeType) -> tuple[str, bool] | None:
+    """Which one attribute a code has raised (True) or lowered wherever it returns."""
+    found = []
+    for attribute, effects in _changes(code).items():
+        if effects is None or attribute in _all_sure(code):
+            continue
+        kinds = set(effects.values())
+        if len(kinds) > 1:
+            return None
+        if not leaves_with(code, dict.fromkeys(effects, TAKES)):
+            return None
+        found.append((attribute, kinds == {TAKES}))
+    return found[0] if len(found) == 1 else None
+
+
+def _swallows_nothing(code: CodeType, owner: Any) -> bool:
+    """Rule 6."""
+    every = instructions_of(code)
+    names = {code.co_varnames[0]: owner}
+    entered = (expression_before(every, index) for index, one in enumerate(every) if one.opname in _ENTERS)
+    return all(one and lock_of(value_of(one, names, {})) is not None for one in entered)
+
+
+# -- who waits for it (rules 1 and 3) ------------------------------------------------------------------------------------
+
+
+def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
+    if at or stack.frames[0].f_code not in _WAITS or len(stack.frames) < 2:
+        return None
+    names = variables_of(stack.frames[0])
+    if stack.task is None and names.get("timeout", 0) is not None:
+        return None
+    condition = names.get("self")
+    found = [_holders(owner, attribute, stack, scene) for owner, attribute in _gates_of(stack, condition)]
+    known = [one for one in found if one is not None]
+    if not known:
+        return None
+    enders: list[Ender] = [ender for one, _, _ in known for ender in one]
+    return SeenWait(
+        on=condition if stack.task is None else stack.future,
+        enders=tuple(dict.fromkeys(enders)),
+        needs=None,
+        what="what {} keeps shut",
+        undone=tuple({id(owner): owner for _, owner, _ in known}.values()),
+        by=frozenset[str]().union(*(by for _, _, by in known)),
+    )
+
+
+def _holders(
+    owner: Any, attribute: str, stack: CallStack, scene: Scene
+) -> tuple[tuple[Ender, ...], Any, frozenset[str]] | None:
+    """Who has raised an attribute, if all are known (rule 3); whose it is, and what may lower it otherwise (rule 4)."""
+    if _is_set_otherwise(type(owner), attribute) or any(_has_raised(frame, attribute) for frame in stack.frames[1:3]):
+        return None
+    gate = gate_of(owner, attribute)
+    holders = () if gate is None else scene.inside(gate)
+    count = attribute_of(owner, attribute)
+    if not holders or len(holders) != (1 if count is True else count):
+        return None
+    by = lowering(type(owner), attribute)
+    return None if count is True and by and stack.who in holders else (holders, owner, by | {attribute})
+
+
+def _is_set_otherwise(kind: type, attribute: str) -> bool:
+    """Whether a method sets it to anything else (rule 5)."""
+    members = ((name, one) for base in kind.__mro__ for name, one in base.__dict__.items() if name != "__init__")
+    codes = (code for name, one in members for code in _codes_of(one))
+    return any(_changes(code).get(attribute, ()) is None for code in codes)
+
+
+def _codes_of(member: Any) -> Iterator[CodeType]:
+    for one in (member, *(getattr(member, name, None) for name in ("__wrapped__", "__func__", "fget", "fset", "fdel"))):
+        if type(one) is FunctionType:
+            yield from codes_within(one.__code__)
+
+
+def _has_raised(frame: FrameType, attribute: str) -> bool:
+    return frame.f_lasti in _all_sure(frame.f_code).get(attribute, ())
+
+
+def _gates_of(stack: CallStack, condition: Any) -> Iterator[tuple[Any, str]]:
+    """The attributes, with their objects, each of which alone keeps waiting who stands there (rule 1)."""
+    frame = stack.frames[1]
+    if frame.f_code in _WAITS_FOR:
+        predicate = variables_of(frame).get("predicate")
+        if type(predicate) is not FunctionType or predicate.__code__.co_argcount:
+            return
+        code, begins, ends = predicate.__code__, 0, None
+        names = dict(zip(code.co_freevars, _contents(predicate), strict=True))
+    else:
+        code, names = frame.f_code, variables_of(frame)
+        every = instructions_of(code)
+        place = wait_before(code, frame.f_lasti)
+        if place is None:
+            return
+        begins, ends = place
+        if value_of(expression_before(every, ends), names, frame.f_globals) is not condition:
+            return
+    for name in [*names][:_NAMES_MAX]:
+        for attribute in [one for one in code.co_names if _is_raised(names[name], one)]:
+            if keeps_waiting(code, begins, ends, name, attribute, attribute_of(names[name], attribute) is True):
+                yield names[name], attribute
+
+
+def _contents(function: FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        try:
+            yield cell.cell_contents
+        except ValueError:  # it is empty
+            yield None
+
+
+def _is_raised(owner: Any, attribute: str) -> bool:
+    value = attribute_of(owner, attribute) if _is_of_application(type(owner)) else UNKNOWN
+    return value is True or (type(value) is int and value > 0)
+
+
+def _is_of_application(kind: type) -> bool:
+    """Whether a class has a method of the application's."""
+    return any(
+        type(one) is FunctionType and is_application(one.__code__) for base in kind.__mro__ for one in base.__dict__.values()
+    )
+
+
+RESOLVERS = (Resolver((("threading.py", "Condition.wait"), ("asyncio/locks.py", "Condition.wait")), _read),)

@@ -1,0 +1,195 @@
+"""Waits for locks and bounded semaphores that the application has made itself, of ``threading`` and of ``asyncio``.
+
+Rules:
+
+1. Who has a lock is read from where he stands (:mod:`~stilltrue.runtime.seen.holders.held`). An ``RLock`` knows its owner. Any
+   other is held by nobody known, so a wait for it counts as none.
+2. Of a bounded semaphore as many holders must be known as there are shares. The size of any other is unknown: of that, and of
+   one some of whose shares are lost, it must be proved that nobody has a share besides those inside
+   (:mod:`~stilltrue.runtime.seen.left`). Then a share comes back from one of these, or from nobody.
+3. With a timeout it is no wait here.
+4. Anybody may release a lock or semaphore that another has, and who releases it elsewhere may have it there, so that it is not
+   with whom it seems to be. The second look searches for those who come by it and speak of that.
+5. An ``RLock`` whose thread has ended is given back by nobody. Of any other lock or semaphore whose holder is not found that
+   must be proved (:mod:`~stilltrue.runtime.seen.left`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections import deque
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.frames import innermost_frames, variables_of
+from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
+from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.seen.holders.blocks import EXITS, taken_at
+from stilltrue.runtime.seen.holders.exit_stacks import entered_through_stack
+from stilltrue.runtime.seen.wait import CallStack, EndedHolder, Ender, Resolver, Scene, SeenWait
+
+_LOCK = type(threading.Lock())
+_RLOCK = type(threading.RLock())
+LOCKS = (_LOCK, _RLOCK, asyncio.Lock, threading.Lock, threading.RLock)
+_CONDITIONS = (threading.Condition, asyncio.Condition)
+_SEMAPHORES = (threading.Semaphore, asyncio.Semaphore, threading.BoundedSemaphore, asyncio.BoundedSemaphore)
+_BOUNDED = {threading.BoundedSemaphore: "_initial_value", asyncio.BoundedSemaphore: "_bound_value"}
+AWAITED = (asyncio.Lock, asyncio.BoundedSemaphore, asyncio.Semaphore)
+GIVES_BACK = frozenset({"release", "release_lock"})
+_RELEASING = frozenset({"_release_save", "_at_fork_reinit", "enter_context", "unlock"}) | GIVES_BACK | EXITS
+_OWNER = re.compile(r"owner=(\d+)")
+_LEFT = "what {} and has not given back"
+_ENDED_MAX = 1_000
+_ended_owners: dict[int, tuple[OwnRef, int]] = {}
+"""The owners of locks that have ended, by identity of the lock."""
+WAITS = frozenset({id(threading.Condition.wait.__code__), id(asyncio.Condition.wait.__code__)})
+
+
+def _read_taken(stack: CallStack, _: int, scene: Scene) -> SeenWait | None:
+    """A thread that is about to take a lock, or blocked in that."""
+    return None if stack.task is not None else _of_lock(lock_taken(stack.frames), stack, scene)
+
+
+def lock_taken(frames: Sequence[FrameType]) -> Any:
+    """The lock that a thread with these frames is about to take, or blocked in taking; None if there is none."""
+    if id(frames[0].f_code) in WAITS or any(one.f_code is compat.THREAD_START for one in frames[:4]):
+        return None  # what it waits for there is to be woken
+    lock = lock_of(taken_at(frames[0]))
+    lock = lock_of(entered_through_stack(frames[0])) if lock is None else lock
+    return lock if type(lock) in (_LOCK, _RLOCK) else None
+
+
+def _read_condition(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
+    """A thread that enters the block of a condition."""
+    return _of_lock(lock_of(variables_of(stack.frames[0]).get("self")), stack, scene) if at == 0 else None
+
+
+def _read_task(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
+    """A task that waits for a lock of asyncio's."""
+    names = variables_of(stack.frames[at])
+    if stack.task is None or at != 0 or names.get("fut") is not stack.future:
+        return None
+    lock = names.get("self")
+    if type(lock) is asyncio.Lock:
+        return _of_lock(lock, stack, scene)
+    return _of_semaphore(lock, stack, scene)
+
+
+def _read_semaphore(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
+    """A thread that waits for a share of a semaphore."""
+    names = variables_of(stack.frames[at])
+    if at != 1 or id(stack.frames[0].f_code) not in WAITS or names.get("timeout", 0) is not None:
+        return None
+    return _of_semaphore(names.get("self"), stack, scene)
+
+
+def _of_lock(lock: Any, stack: CallStack, scene: Scene) -> SeenWait | None:
+    if type(lock) not in (_LOCK, _RLOCK, asyncio.Lock):
+        return None
+    if type(lock) is _RLOCK:
+        owner = _owner_of(lock)
+        if is_left_by(lock, owner):
+            return SeenWait(on=lock, enders=(EndedHolder(f"the thread that took {_named(lock)}"),), what=_LEFT)
+        holders: tuple[Ender, ...] = (owner,) if owner not in (0, stack.ident) else ()
+        tasks = tuple(one for one in scene.inside(lock) if isinstance(one, asyncio.Task))
+        holders = tasks if holders and tasks else holders  # it is its loop's thread that owns it
+    else:
+        holders = tuple(scene.inside(lock)) if lock.locked() else ()
+    if not holders and type(lock) is not _RLOCK and lock.locked() and scene.is_had_by_nobody_else(lock, stack):
+        return _left(lock)
+    known = holders if len(holders) == 1 else None
+    shares = _left_early(lock, scene)
+    return SeenWait(on=lock, enders=known, what="a lock that {} holds", undone=(lock,), by=_RELEASING, shares=shares)
+
+
+def _of_semaphore(semaphore: Any, stack: CallStack, scene: Scene) -> SeenWait | None:
+    if type(semaphore) not in _SEMAPHORES or attribute_of(semaphore, "_value") != 0:
+        return None
+    holders = scene.inside(semaphore)
+    attribute = _BOUNDED.get(type(semaphore))
+    shares = UNKNOWN if attribute is None else attribute_of(semaphore, attribute)
+    if len(holders) != shares and (not _is_handed_over(semaphore) and scene.is_had_by_nobody_else(semaphore, stack)):
+        if not holders:
+            return _left(semaphore)
+        shares = len(holders)
+    if not holders and not isinstance(shares, int):
+        return None
+    known = tuple(dict.fromkeys(holders)) if len(holders) == shares else None
+    what = "a share of a semaphore, all of which {} have"
+    kept = _left_early(semaphore, scene)
+    return SeenWait(on=semaphore, enders=known, what=what, undone=(semaphore,), by=_RELEASING, shares=kept)
+
+
+def _is_handed_over(semaphore: Any) -> bool:
+    """Whether a share has been given to somebody who has yet to run."""
+    waiters = attribute_of(semaphore, "_waiters")
+    return type(waiters) is deque and any(one.done() for one in tuple(waiters))
+
+
+def _left_early(thing: Any, scene: Scene) -> tuple[Any, ...]:
+    """Rule 6."""
+    stacks = scene.exit_stacks(thing)
+    return (thing, *stacks) if stacks else ()
+
+
+def _left(thing: Any) -> SeenWait:
+    """Rule 5."""
+    return SeenWait(on=thing, enders=(EndedHolder(f"who took {_named(thing)}"),), what=_LEFT, shares=(thing,))
+
+
+def _named(thing: Any) -> str:
+    return f"a {type(thing).__name__} ({id(thing):x})"
+
+
+def is_taken(thing: Any) -> bool:
+    """Whether somebody has a lock, or all shares of a semaphore."""
+    return attribute_of(thing, "_value") == 0 if type(thing) in _SEMAPHORES else bool(thing.locked())
+
+
+def _owner_of(lock: Any) -> int:
+    """The identity of the thread that has an ``RLock``; 0 if none has."""
+    owner = _OWNER.search(repr(lock))
+    return int(owner[1]) if owner else 0
+
+
+def is_left_by(lock: Any, owner: int) -> bool:
+    """Whether the thread of this identity, which has an ``RLock``, has ended: nobody else can give it back.
+
+    A later thread may get the identity of one that has ended; it does not give back what it has not taken.
+    """
+    known = _ended_owners.get(id(lock))
+    if not owner:
+        _ended_owners.pop(id(lock), None)
+        return False
+    if known is not None and known[0]() is lock and known[1] == owner:
+        return True
+    if _lives(owner) or _owner_of(lock) != owner or _lives(owner):  # it may be another's by now, of the same identity
+        _ended_owners.pop(id(lock), None)
+        return False
+    if len(_ended_owners) >= _ENDED_MAX:
+        _ended_owners.clear()
+    _ended_owners[id(lock)] = (OwnRef(lock), owner)
+    return True
+
+
+def _lives(ident: int) -> bool:
+    return ident in innermost_frames() or ident in compat.threads()
+
+
+def lock_of(thing: Any) -> Any:
+    """The lock of a condition; a lock or semaphore itself; None for anything else."""
+    if issubclass(type(thing), _CONDITIONS):
+        thing = attribute_of(thing, "_lock")
+    return thing if type(thing) in (_LOCK, _RLOCK, asyncio.Lock, *_SEMAPHORES) else None
+
+
+RESOLVERS = (
+    Resolver((("threading.py", "Condition.__enter__"),), _read_condition),
+    Resolver((("threading.py", "Semaphore.acquire"),), _read_semaphore),
+    Resolver((("asyncio/locks.py", "Lock.acquire"), ("asyncio/locks.py", "Semaphore.acquire")), _read_task),
+    Resolver((), _read_taken),
+)

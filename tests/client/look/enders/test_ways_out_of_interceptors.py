@@ -1,0 +1,189 @@
+"""What ends a call from within: its client interceptors on an event loop, and whoever has the call object of a stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from stilltrue.protocol.requests.look import Look
+from tests.client.look.worlds import LoopWorld, free_of_ways_out, handler_of, holders, report_of, seconds_to, settle
+
+FAR_SECONDS = 60.0
+
+
+class OfOne(grpc.aio.UnaryUnaryClientInterceptor):
+    """Does what the test has it do with each call."""
+
+    def __init__(self, behaviour: Any) -> None:
+        self.behaviour = behaviour
+
+    async def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        """As gRPC asks for it."""
+        return await self.behaviour(await continuation(client_call_details, request))
+
+
+class OfMany(grpc.aio.UnaryStreamClientInterceptor):
+    """The same with each stream."""
+
+    def __init__(self, behaviour: Any) -> None:
+        self.behaviour = behaviour
+
+    async def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        """As gRPC asks for it."""
+        return await self.behaviour(await continuation(client_call_details, request))
+
+
+def intercepted(world: LoopWorld, behaviour: Any) -> Any:
+    """The channel of the front with such interceptors."""
+    interceptors: Any = [OfOne(behaviour), OfMany(behaviour)]
+    return world.front.channel(grpc.aio.insecure_channel(world.address, interceptors=interceptors))
+
+
+async def look_through(world: LoopWorld, behaviour: Any) -> Look:
+    """What is seen of a handler whose call has an interceptor."""
+
+    async def body(world: LoopWorld) -> None:
+        async with intercepted(world, behaviour) as channel:
+            await channel.unary_unary("/t.T/Stuck")(b"")
+
+    return await world.look(body)
+
+
+async def passes_on(call: Any) -> Any:
+    return call
+
+
+async def waits_for_the_end(call: Any) -> Any:
+    await call
+    return call
+
+
+async def waits_in_a_task(call: Any) -> Any:
+    await asyncio.wait([asyncio.ensure_future(call)])
+    return call
+
+
+async def cancels_later(call: Any) -> Any:
+    asyncio.get_running_loop().call_later(FAR_SECONDS, call.cancel)
+    return call
+
+
+async def waits_until(call: Any) -> Any:
+    await asyncio.wait_for(asyncio.shield(asyncio.ensure_future(call)), FAR_SECONDS)
+    return call
+
+
+async def waits_within(call: Any) -> Any:
+    async with asyncio.timeout(FAR_SECONDS):
+        await call
+    return call
+
+
+@pytest.mark.parametrize("behaviour", [passes_on, waits_for_the_end, waits_in_a_task])
+async def test_an_interceptor_that_only_waits_for_its_call_is_no_way_out(world: LoopWorld, behaviour: Any) -> None:
+    look = await look_through(world, behaviour)
+    assert free_of_ways_out(look)
+    assert not any(one.doubt for one in look.parties)
+
+
+@pytest.mark.parametrize("behaviour", [cancels_later, waits_until, waits_within])
+async def test_a_timeout_in_an_interceptor_is_a_deadline_of_who_waits_for_the_call(world: LoopWorld, behaviour: Any) -> None:
+    assert 0 < seconds_to(handler_of(await look_through(world, behaviour))) <= FAR_SECONDS
+
+
+async def test_an_interceptor_that_waits_for_something_else_may_go_on(world: LoopWorld) -> None:
+    async def sleeps(call: Any) -> Any:
+        await asyncio.wait([asyncio.ensure_future(call)], timeout=0.0)
+        await world.go.wait()
+        return call
+
+    look = await look_through(world, sleeps)
+    ends = [wait.deadline for wait in world.cut.waits]
+    assert ends
+    assert all(end is not None and end <= world.cut.cut_at for end in ends)
+    assert all(one.doubt for one in look.parties)
+
+
+async def test_who_keeps_the_calls_of_an_interceptor_may_cancel_them(world: LoopWorld) -> None:
+    kept: list[Any] = []
+
+    async def keeps(call: Any) -> Any:
+        kept.append(call)
+        return call
+
+    async def reaps(calls: list[Any]) -> None:
+        await asyncio.sleep(FAR_SECONDS)
+        for one in calls:
+            one.cancel()
+
+    reaper = asyncio.create_task(reaps(kept))
+    look = await look_through(world, keeps)
+    reaper.cancel()
+    assert "-" in holders(handler_of(look))
+
+
+@pytest.mark.parametrize("beneath", [True, False], ids=["intercepted", "plain"])
+@pytest.mark.parametrize("cancelled", [True, False])
+async def test_a_timer_that_cancels_a_stream_is_a_deadline_of_its_reader(
+    world: LoopWorld, beneath: bool, cancelled: bool
+) -> None:
+    def later(call: Any) -> None:
+        if cancelled:
+            asyncio.get_running_loop().call_later(FAR_SECONDS, call.cancel)
+
+    async def later_beneath(call: Any) -> Any:
+        later(call)
+        return call
+
+    async def read(replies: AsyncIterator[bytes]) -> None:
+        async for _ in replies:
+            pass
+
+    async def body(world: LoopWorld) -> None:
+        if beneath:
+            async with intercepted(world, later_beneath) as channel:
+                await read(channel.unary_stream("/t.T/Flow")(b""))
+        else:
+            replies = world.flow(b"")
+            later(replies)
+            await read(replies)
+
+    seen = handler_of(await world.look(body))
+    assert not seen.doubt
+    if cancelled:
+        assert 0 < seconds_to(seen) <= FAR_SECONDS
+    else:
+        assert (seen.deadline, seen.ways_out) == (None, ())
+
+
+async def test_a_stream_that_is_let_go_of_is_not_kept_by_its_items(world: LoopWorld) -> None:
+    async def body(world: LoopWorld) -> None:
+        items = aiter(world.flow(b""))
+        await settle()
+        owner = items.owner
+        assert owner() is None
+
+    world.body = body
+    await world.outside.unary_unary("/t.T/Do")(b"")
+    assert not report_of(world.front).waits
+
+
+async def test_who_has_the_context_of_a_handler_may_send_its_caller_what_that_waits_for(world: LoopWorld) -> None:
+    contexts: list[Any] = []
+
+    async def companion(context: Any) -> None:
+        await asyncio.sleep(FAR_SECONDS)
+        await context.write(b"")
+
+    async def body(world: LoopWorld) -> None:
+        beside = asyncio.create_task(companion(contexts.pop()))
+        await world.stuck(b"")
+        beside.cancel()
+
+    world.on_context = contexts.append
+    assert "-" in holders(handler_of(await world.look(body)))

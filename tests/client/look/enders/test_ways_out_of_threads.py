@@ -1,0 +1,326 @@
+"""Ways out of a thread's wait that only a second look finds, each with a near miss that has none."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import pytest
+
+from stilltrue import Agent
+from stilltrue.protocol.requests.look import PartyLook
+from tests.client.look.worlds import (
+    Stuck,
+    holders,
+    look_at,
+    look_at_caller,
+    of,
+    report_of,
+    report_when,
+    serving,
+)
+
+FAR_SECONDS = 60.0
+
+
+def test_nothing_ends_the_result_of_a_future(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    seen = look_at_caller(alone, stuck, lambda get: get.future(b"").result())
+    assert (seen.unchanged, seen.ways_out, seen.doubt, seen.deadline) == (True, (), "", None)
+
+
+def test_a_timer_thread_that_cancels_is_a_way_out(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    def caller(get: Any) -> None:
+        call = get.future(b"")
+        timer = threading.Timer(FAR_SECONDS, call.cancel)
+        timer.start()
+        call.result()
+        timer.cancel()
+
+    assert "-" in holders(look_at_caller(alone, stuck, caller))
+
+
+def test_a_timer_thread_for_something_else_is_none(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    def caller(get: Any) -> None:
+        timer = threading.Timer(FAR_SECONDS, stuck.go.set)
+        timer.start()
+        get.future(b"").result()
+        timer.cancel()
+
+    assert holders(look_at_caller(alone, stuck, caller)) == []
+
+
+def test_a_thread_that_holds_the_call_is_a_way_out(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    def caller(get: Any) -> None:
+        call = get.future(b"")
+
+        def watch() -> None:
+            stuck.go.wait(FAR_SECONDS)
+            call.done()
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        call.result()
+        watcher.join()
+
+    assert "-" in holders(look_at_caller(alone, stuck, caller))
+
+
+class Janitor(threading.Thread):
+    """A thread of the application's own class, which has calls in an object."""
+
+    def __init__(self, go: threading.Event, calls: Any) -> None:
+        super().__init__(daemon=True)
+        self.go, self.open = go, SimpleNamespace(calls=calls)
+
+    def run(self) -> None:
+        if not self.go.wait(FAR_SECONDS):
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Give them up."""
+        for call in self.open.calls:
+            call.cancel()
+
+
+class Teller(Janitor):
+    """The same, but it only counts."""
+
+    def sweep(self) -> None:
+        assert self.open.calls
+
+
+@pytest.mark.parametrize(("kind", "expected"), [(Janitor, True), (Teller, False)])
+def test_a_thread_of_ones_own_class_may_cancel_what_it_has(
+    alone: Callable[..., Agent], stuck: Stuck, kind: type[Janitor], expected: bool
+) -> None:
+    beside: list[Janitor] = []
+
+    def caller(get: Any) -> None:
+        call = get.future(b"")
+        beside.append(kind(stuck.go, [call]))
+        beside[0].start()
+        call.result()
+
+    found = holders(look_at_caller(alone, stuck, caller))
+    beside[0].join()
+    assert ("-" in found) is expected
+
+
+def test_the_end_of_another_call_may_cancel_this_one(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    def caller(get: Any) -> None:
+        first, second = get.future(b"1"), get.future(b"2")
+        first.add_done_callback(lambda _: second.cancelled())
+        second.result()
+        first.result()
+
+    assert holders(look_at_caller(alone, stuck, caller, calls=2)) == ["-"]
+
+
+def test_a_signal_interrupts_the_main_thread_alone(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, FAR_SECONDS)
+    try:
+        assert holders(look_at_caller(alone, stuck, lambda get: get(b""))) == []
+        front, back = alone("front2"), alone("back2")
+        stuck.go.clear()
+        seen: list[PartyLook] = []
+
+        def looks() -> None:
+            stuck.wait_for_callers()
+            seen.append(of(look_at(front, report_of(front)), "front2/thread:MainThread"))
+            stuck.go.set()
+
+        threading.Thread(target=looks).start()
+        with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel:
+            get: Any = front.channel(channel).unary_unary("/s/Get")
+            get(b"")
+        assert "SIGALRM" in seen[0].ways_out[0].text
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_timer_may_close_what_cancels_the_call(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    def caller(get: Any) -> None:
+        call = get.future(b"")
+        closing = contextlib.ExitStack()
+        closing.callback(call.cancel)
+        timer = threading.Timer(FAR_SECONDS, closing.close)
+        timer.start()
+        call.result()
+        timer.cancel()
+
+    assert holders(look_at_caller(alone, stuck, caller)) == ["-"]
+
+
+def test_the_handler_of_an_alarm_may_cancel_the_call_of_any_thread(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    calls: list[Any] = []
+    before = signal.signal(signal.SIGALRM, lambda *_: calls[0].cancel())
+    signal.setitimer(signal.ITIMER_REAL, FAR_SECONDS)
+
+    def caller(get: Any) -> None:
+        calls.append(get.future(b""))
+        calls[0].result()
+
+    try:
+        seen = look_at_caller(alone, stuck, caller)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert any("SIGALRM" in way.text for way in seen.ways_out)
+
+
+@pytest.mark.parametrize("passes_on", [True, False])
+def test_a_context_that_passes_a_cancellation_on_makes_its_thread_interruptible(
+    alone: Callable[..., Agent], stuck: Stuck, passes_on: bool
+) -> None:
+    front, back, client = alone("front"), alone("back"), alone("client")
+    with serving(back, Get=stuck) as behind, grpc.insecure_channel(behind) as to_back:
+        get: Any = front.channel(to_back).unary_unary("/s/Get")
+
+        def place(request: bytes, context: Any) -> bytes:
+            call = get.future(request)
+            context.add_callback(call.cancel if passes_on else stuck.go.is_set)
+            return bytes(call.result())
+
+        with serving(front, Place=place) as address, grpc.insecure_channel(address) as to_front:
+            stub: Any = client.channel(to_front).unary_unary("/s/Place")
+            outer = stub.future(b"", timeout=FAR_SECONDS)
+            stuck.wait_for_callers()
+            report = report_when(front, lambda report: bool(report.waits))
+            seen = of(look_at(front, report), "front/Place#")
+            assert seen.interruptible is passes_on
+            assert (seen.deadline is not None) is passes_on
+            assert seen.ways_out == ()
+            stuck.go.set()
+            assert outer.result() == b""
+
+
+@pytest.mark.parametrize("passes_on", [True, False])
+def test_a_caller_without_an_agent_may_hang_up_where_the_context_passes_that_on(
+    alone: Callable[..., Agent], stuck: Stuck, passes_on: bool
+) -> None:
+    front, back = alone("front"), alone("back")
+    with serving(back, Get=stuck) as behind, grpc.insecure_channel(behind) as to_back:
+        get: Any = front.channel(to_back).unary_unary("/s/Get")
+
+        def place(request: bytes, context: Any) -> bytes:
+            call = get.future(request)
+            context.add_callback(call.cancel if passes_on else stuck.go.is_set)
+            return bytes(call.result())
+
+        with serving(front, Place=place) as address, grpc.insecure_channel(address) as outside:
+            stub: Any = outside.unary_unary("/s/Place")
+            outer = stub.future(b"")
+            stuck.wait_for_callers()
+            report = report_when(front, lambda report: bool(report.waits))
+            seen = of(look_at(front, report), "front/Place#")
+            stuck.go.set()
+            assert outer.result() == b""
+    assert holders(seen) == (["-"] if passes_on else [])
+
+
+def give_up(go: threading.Event, contexts: list[Any]) -> None:
+    """Cancel the calls that are served, later."""
+    go.wait(FAR_SECONDS)
+    for context in contexts:
+        context.cancel()
+
+
+def report_on(go: threading.Event, contexts: list[Any]) -> None:
+    """Count them."""
+    go.wait(FAR_SECONDS)
+    assert sum(context.is_active() for context in contexts) < len(contexts) + 1
+
+
+@pytest.mark.parametrize(("reap", "expected"), [(give_up, ["-"]), (report_on, [])])
+def test_who_cancels_the_call_that_a_thread_serves_is_a_way_out(
+    alone: Callable[..., Agent], stuck: Stuck, reap: Callable[..., None], expected: list[str]
+) -> None:
+    front, back, client = alone("front"), alone("back"), alone("client")
+    served: list[Any] = []
+    with serving(back, Get=stuck) as behind, grpc.insecure_channel(behind) as to_back:
+        get: Any = front.channel(to_back).unary_unary("/s/Get")
+
+        def place(request: bytes, context: Any) -> bytes:
+            served.append(context)
+            return bytes(get(request))
+
+        reaper = threading.Thread(target=reap, args=(stuck.go, served))
+        reaper.start()
+        with serving(front, Place=place) as address, grpc.insecure_channel(address) as to_front:
+            stub: Any = client.channel(to_front).unary_unary("/s/Place")
+            outer = stub.future(b"")
+            stuck.wait_for_callers()
+            seen = of(look_at(front, report_when(front, lambda report: bool(report.waits))), "front/Place#")
+            stuck.go.set()
+            reaper.join()
+            assert outer.code() is not None  # it has ended, one way or the other
+    assert holders(seen) == expected
+
+
+def test_a_server_of_threads_that_is_being_stopped(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    front, back, client = alone("front"), alone("back"), alone("client")
+    with serving(back, Get=stuck) as behind, grpc.insecure_channel(behind) as to_back:
+        get: Any = front.channel(to_back).unary_unary("/s/Get")
+
+        def place(request: bytes, context: Any) -> bytes:
+            return bytes(get(request))
+
+        server = grpc.server(front.pool(ThreadPoolExecutor(1)), interceptors=[front.server_interceptor()])
+        methods: dict[str, Any] = {"Place": grpc.unary_unary_rpc_method_handler(place)}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", methods),))
+        address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+        server.start()
+        with grpc.insecure_channel(address) as to_front:
+            stub: Any = client.channel(to_front).unary_unary("/s/Place")
+            outer = stub.future(b"")
+            stuck.wait_for_callers()
+            report = report_of(front)
+            before = of(look_at(front, report), "front/Place#")
+            stopped = server.stop(FAR_SECONDS)
+            report_after = report_of(front)
+            after = of(look_at(front, report_after), "front/Place#")
+            stuck.go.set()
+            assert outer.result() == b""
+            stopped.wait()
+        assert (before.ways_out, len(after.ways_out)) == ((), 1)
+        ends = [wait.deadline is not None for one in (report, report_after) for wait in one.waits]
+        assert ends == [False, True]  # known at the cut, for who has been looked at before is not looked at again soon
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_the_iterator_that_feeds_a_request_stream_from_a_thread(alone: Callable[..., Agent], stuck: Stuck, ended: bool) -> None:
+    front, back = alone("front"), alone("back")
+
+    def feeds() -> Iterator[bytes]:
+        yield b"1"
+        if not ended:
+            stuck.go.wait(FAR_SECONDS)
+
+    def upload(requests: Any, context: Any) -> bytes:
+        return bytes(stuck(next(requests), context))
+
+    with serving(back, Upload=("stream_unary", upload)) as address, grpc.insecure_channel(address) as channel:
+        stub: Any = front.channel(channel).stream_unary("/s/Upload")
+        thread = threading.Thread(target=lambda: stub(feeds()), name="caller")
+        thread.start()
+        stuck.wait_for_callers()
+        settled = "its requests" if ended else "feeds"
+        end = time.monotonic() + FAR_SECONDS
+        while time.monotonic() < end:
+            seen = of(look_at(front, report_of(front)), "front/thread:caller")
+            if not seen.doubt and bool(seen.ways_out) is not ended:
+                break  # until then gRPC is sending the first request: doubt
+            assert not seen.doubt or "requests" in seen.doubt
+        assert not any(settled in way.text for way in seen.ways_out) or not ended
+        assert [("feeds" in way.text, way.party) for way in seen.ways_out] == ([] if ended else [(True, None)])
+        stuck.go.set()
+        thread.join()

@@ -1,0 +1,235 @@
+"""Locks that are taken by ``acquire()`` and given back in ``finally``: who surely has one, and of whom nobody can say so."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from stilltrue.protocol.report import PartyTarget
+from stilltrue.runtime.seen.holders.brackets import gives_back_only_its_own
+from tests.client.look.worlds import look_at, of, report_of, report_when
+from tests.client.seen.conftest import PATIENCE_SECONDS, Front, is_unseen, targets
+from tests.client.seen.taking import HELD, NOT_SURELY_HELD, by_finally
+from tests.client.seen.waits.test_locks import Account
+from tests.client.seen.waits.test_locks_of_tasks import Loop, waits_of
+
+
+@pytest.mark.parametrize("how", HELD)
+def test_who_gives_it_back_in_finally_has_it(front: Front, how: str) -> None:
+    lock = threading.Lock()
+    front.hold(HELD[how], lock, lambda: front.get(b""))
+    assert front.waits_for(by_finally, lock, lambda: None) == ["thread:holder"]
+    front.let_go()
+
+
+@pytest.mark.parametrize("how", NOT_SURELY_HELD)
+def test_of_any_other_way_nobody_says_who_has_it(front: Front, how: str) -> None:
+    lock = threading.Lock()
+    front.hold(NOT_SURELY_HELD[how], lock, lambda: front.get(b""))
+    assert front.waits_unseen(Account(lock).by_attribute, lambda: None)
+    if how == "given_back_when_it_fails":
+        lock.release()
+    front.let_go()
+
+
+def test_what_gives_back_its_own_locks_alone_is_known_by_its_code() -> None:
+    assert all(gives_back_only_its_own(function.__code__) for function in HELD.values())
+    assert not any(gives_back_only_its_own(function.__code__) for function in NOT_SURELY_HELD.values())
+
+
+def test_one_name_and_two_locks(front: Front) -> None:
+    """The attribute names another lock by now, which somebody has of whom nothing is known."""
+    second, owner = threading.Lock(), SimpleNamespace(lock=threading.Lock())
+
+    def holds() -> None:
+        owner.lock.acquire()
+        try:
+            owner.lock = second
+            front.get(b"")
+        finally:
+            owner.lock.release()
+
+    second.acquire()
+    front.hold(holds)
+    assert front.waits_unseen(Account(second).by_attribute, lambda: None)
+    owner.lock = SimpleNamespace(release=lambda: None)
+    second.release()
+    front.let_go()
+
+
+def test_who_has_called_what_gives_back_others_locks_may_not_have_it(front: Front) -> None:
+    lock = threading.Lock()
+
+    def waits_without() -> None:
+        lock.release()
+        try:
+            front.get(b"")
+        finally:
+            lock.acquire()
+
+    front.hold(by_finally, lock, waits_without)
+    lock.acquire()
+    assert front.waits_unseen(Account(lock).by_attribute, lambda: None)
+    lock.release()
+    front.let_go()
+
+
+def test_two_locks_in_two_orders(front: Front) -> None:
+    first, second, both = threading.Lock(), threading.Lock(), threading.Barrier(2)
+
+    def takes(one: threading.Lock, other: threading.Lock) -> None:
+        with suppress(RuntimeError):
+            one.acquire()
+            try:
+                both.wait()
+                by_finally(other, lambda: None)
+            finally:
+                one.release()
+
+    front.start("left", takes, first, second)
+    front.start("right", takes, second, first)
+    assert targets(front.seen("thread:left")) == ["thread:right"]
+    assert targets(front.seen("thread:right")) == ["thread:left"]
+    report = front.report_when_still("left", "right")
+    for one in look_at(front.agent, report).parties:
+        assert (one.unchanged, one.doubt) == (True, "")
+        assert {way.party for way in one.ways_out} <= {"front/thread:left", "front/thread:right"}
+    second.release()  # as nobody else would
+    front.let_go()
+
+
+def test_who_else_takes_the_lock_and_gives_it_back_is_no_way_out(front: Front) -> None:
+    lock, idle = threading.Lock(), threading.Event()
+
+    def uses_it_now_and_then() -> None:
+        while not idle.wait(PATIENCE_SECONDS):
+            by_finally(lock, lambda: None)
+
+    def gives_it_back() -> None:
+        while not idle.wait(PATIENCE_SECONDS):
+            lock.release()
+
+    front.hold(by_finally, lock, lambda: front.get(b""))
+    front.start("user", uses_it_now_and_then)
+    front.start("waiter", Account(lock).by_attribute, lambda: None)
+    front.seen("thread:waiter")
+    report = front.report_when_still("waiter", "holder")
+    assert {one.party for one in of(look_at(front.agent, report), "front/thread:waiter").ways_out} <= {"front/thread:holder"}
+    front.start("undoer", gives_it_back)
+    front.report_when_still("undoer")
+    ways_out = of(look_at(front.agent, report), "front/thread:waiter").ways_out
+    assert any("thread undoer" in one.text for one in ways_out)
+    idle.set()
+    front.let_go()
+
+
+@contextmanager
+def of_a_generator(lock: Any) -> Iterator[None]:
+    lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def test_who_is_within_the_block_of_a_generator_that_gives_it_back_may_do_so_to_what_another_has(front: Front) -> None:
+    """The lock was another's meanwhile: ``finally`` may release what the holder has by now."""
+    lock, reached, idle = threading.Lock(), threading.Event(), threading.Event()
+
+    def stays() -> None:
+        with suppress(RuntimeError), of_a_generator(lock):
+            reached.set()
+            idle.wait(PATIENCE_SECONDS)
+
+    front.start("user", stays)
+    assert reached.wait(PATIENCE_SECONDS)
+    lock.release()
+    front.hold(by_finally, lock, lambda: front.get(b""))
+    front.start("waiter", Account(lock).by_attribute, lambda: None)
+    report = front.report_when_still("waiter", "holder")
+    if not is_unseen(report, "thread:waiter"):  # where it is read in whose block a thread stands, two of them seem to have it
+        ways_out = of(look_at(front.agent, report), "front/thread:waiter").ways_out
+        assert any("thread user" in one.text for one in ways_out), ways_out
+    idle.set()
+    front.let_go()
+
+
+async def taken_by_task(lock: Any, inside: Callable[[], Awaitable[object]]) -> None:
+    await lock.acquire()
+    try:
+        await inside()
+    finally:
+        lock.release()
+
+
+async def taken_and_given_back_elsewhere(lock: Any, inside: Callable[[], Awaitable[object]]) -> None:
+    await lock.acquire()
+    asyncio.get_running_loop().call_later(PATIENCE_SECONDS, lock.release)
+    await inside()
+
+
+@pytest.mark.parametrize("kind", [asyncio.Lock, asyncio.Condition])
+def test_two_locks_of_tasks_in_two_orders(front: Front, kind: Callable[[], Any]) -> None:
+    loop, one, other = Loop(front), kind(), kind()
+
+    async def takes(first: Any, second: Any) -> None:
+        async def then() -> None:
+            await asyncio.sleep(0)
+            await taken_by_task(second, lambda: asyncio.sleep(1_000))
+
+        await taken_by_task(first, then)
+
+    loop.run(lambda _: takes(one, other), lambda _: takes(other, one))
+    report = loop.report("t0", "t1")
+    assert (waits_of(report, "t0"), waits_of(report, "t1")) == ([["task:t1"]], [["task:t0"]])
+    assert all(found.unchanged and not found.doubt for found in look_at(front.agent, report).parties)
+    loop.stop()
+
+
+def test_a_lock_that_a_timer_gives_back_is_held_by_nobody_known(front: Front) -> None:
+    loop: Any = Loop(front)
+    lock = asyncio.Lock()
+    loop.run(
+        lambda _: taken_and_given_back_elsewhere(lock, lambda: asyncio.sleep(1_000)),
+        lambda _: taken_by_task(lock, lambda: asyncio.sleep(0)),
+    )
+    assert waits_of(report_of(front.agent), "t1") == []
+    loop.stop()
+
+
+def test_a_lock_that_a_coroutine_never_awaited_was_to_take_is_held_by_nobody_known(front: Front) -> None:
+    loop: Any = Loop(front)
+    lock, other = asyncio.Lock(), asyncio.Lock()
+
+    async def forgets_await() -> None:
+        lock.acquire()  # type: ignore[unused-coroutine]
+        try:
+            await asyncio.sleep(1_000)
+        finally:
+            lock.release()
+
+    async def takes(loop: Loop) -> None:
+        await lock.acquire()
+        await asyncio.sleep(1_000)
+
+    loop.run(takes, lambda _: forgets_await(), lambda _: taken_by_task(lock, other.acquire))
+    assert waits_of(report_of(front.agent), "t2") == []
+    loop.stop()
+
+
+def test_every_share_of_a_bounded_semaphore(front: Front) -> None:
+    shares = threading.BoundedSemaphore(2)
+    for name in ("first", "second"):
+        front.start(name, by_finally, shares, lambda: front.get(b""))
+    front.wait_for_callers(2)
+    front.start("waiter", by_finally, shares, lambda: None)
+    report = report_when(front.agent, lambda report: not is_unseen(report, "thread:waiter"))
+    (wait,) = [one for one in report.waits if one.waiter.endswith("thread:waiter") and isinstance(one.among[0], PartyTarget)]
+    assert sorted(targets(wait)) == ["thread:first", "thread:second"]
+    front.let_go()

@@ -1,0 +1,394 @@
+"""Locks of one's own, made of a condition and a counter or flag: who waits for one waits for those who have raised it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+
+from stilltrue.runtime.seen.holders.blocks import instructions_of
+from stilltrue.runtime.seen.holders.gate_tests import keeps_waiting, wait_before
+from tests.client.look.worlds import look_at, of, report_when
+from tests.client.seen.conftest import Front, targets
+from tests.client.seen.waits.test_locks_of_tasks import waits_of
+
+FAR_SECONDS = 60.0
+
+
+class ReadWriteLock:
+    """Many readers or one writer, as people write it; each way of writing has a subclass."""
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.readers = 0
+        self.writing = False
+
+    def acquire_read(self) -> None:
+        with self.condition:
+            self.condition.wait_for(lambda: not self.writing)
+            self.readers += 1
+
+    def release_read(self) -> None:
+        with self.condition:
+            self.readers -= 1
+            if self.readers == 0:
+                self.condition.notify_all()
+
+    def acquire_write(self) -> None:
+        with self.condition:
+            while self.writing or self.readers > 0:
+                self.condition.wait()
+            self.writing = True
+
+    def release_write(self) -> None:
+        with self.condition:
+            self.writing = False
+            self.condition.notify_all()
+
+    @contextmanager
+    def read(self) -> Iterator[None]:
+        self.acquire_read()
+        try:
+            yield
+        finally:
+            self.release_read()
+
+
+class WithTimeout(ReadWriteLock):
+    def acquire_write(self) -> None:
+        with self.condition:
+            while self.writing or self.readers > 0:
+                self.condition.wait(20)
+            self.writing = True
+
+
+class Impatient(ReadWriteLock):
+    """The test has another end than that of the readers."""
+
+    closed = False
+
+    def acquire_write(self) -> None:
+        with self.condition:
+            while self.readers > 0 and not self.closed:
+                self.condition.wait()
+            self.writing = True
+
+
+class Resetting(ReadWriteLock):
+    """Others are meant to let the writer in."""
+
+    def reset(self) -> None:
+        self.readers = 0
+
+
+class Guessing(ReadWriteLock):
+    """Whether it raises the count depends on something else."""
+
+    def acquire_read(self) -> None:
+        with self.condition:
+            if not self.writing:
+                self.readers += 1
+
+
+def by_calls(lock: ReadWriteLock, inside: Callable[[], object]) -> None:
+    lock.acquire_read()
+    try:
+        inside()
+    finally:
+        lock.release_read()
+
+
+def by_block(lock: ReadWriteLock, inside: Callable[[], object]) -> None:
+    with lock.read():
+        inside()
+
+
+def left_behind(lock: ReadWriteLock, inside: Callable[[], object]) -> None:
+    lock.acquire_read()
+    inside()
+    let_another_end_it(lock)
+
+
+def let_another_end_it(lock: ReadWriteLock) -> None:
+    lock.release_read()
+
+
+@pytest.mark.parametrize("reads", [by_calls, by_block])
+def test_a_writer_waits_for_the_readers(front: Front, reads: Callable[..., None]) -> None:
+    lock = ReadWriteLock()
+    front.hold(reads, lock, lambda: front.get(b""))
+    front.start("waiter", lock.acquire_write)
+    wait = front.seen("thread:waiter")
+    assert targets(wait) == ["thread:holder"]
+    report = front.report_when_still("waiter", "holder")
+    look = of(look_at(front.agent, report), "front/thread:waiter")
+    assert (look.unchanged, look.doubt) == (True, "")
+    assert all(way.party == "front/thread:holder" for way in look.ways_out)
+    front.let_go()
+    assert not of(look_at(front.agent, report), "front/thread:waiter").unchanged
+
+
+def test_a_reader_waits_for_the_writer(front: Front) -> None:
+    lock = ReadWriteLock()
+
+    def writes() -> None:
+        lock.acquire_write()
+        try:
+            front.get(b"")
+        finally:
+            lock.release_write()
+
+    front.hold(writes)
+    assert front.waits_for(by_block, lock, lambda: None) == ["thread:holder"]
+    front.let_go()
+
+
+def test_a_writer_waits_for_all_readers(front: Front) -> None:
+    lock = ReadWriteLock()
+    front.start("first", by_block, lock, lambda: front.get(b""))
+    front.wait_for_callers(1)
+    front.hold(by_calls, lock, lambda: front.get(b""))
+    front.start("waiter", lock.acquire_write)
+    wait = front.seen("thread:waiter")
+    assert sorted(targets(wait)) == ["thread:first", "thread:holder"]
+    assert wait.needs == 2
+    front.let_go()
+
+
+@pytest.mark.parametrize("lock", [WithTimeout(), Impatient(), Resetting(), Guessing()], ids=lambda lock: type(lock).__name__)
+def test_what_may_end_otherwise_is_no_wait(front: Front, lock: ReadWriteLock) -> None:
+    front.hold(by_calls, lock, lambda: front.get(b""))
+    assert front.waits_unseen(lock.acquire_write)
+    front.let_go()
+
+
+def test_of_a_reader_that_is_not_found_nothing_is_said(front: Front) -> None:
+    lock = ReadWriteLock()
+    front.start("other", left_behind, lock, lambda: front.get(b""))
+    front.wait_for_callers(1)
+    front.hold(by_block, lock, lambda: front.get(b""))
+    assert front.waits_unseen(lock.acquire_write)
+    front.let_go()
+
+
+@pytest.mark.parametrize("how", ["method", "function", "attribute"])
+def test_who_may_lower_it_later_is_a_way_out(front: Front, how: str) -> None:
+    lock = ReadWriteLock()
+    go = threading.Event()
+
+    def lowers() -> None:
+        go.wait(FAR_SECONDS)
+        if how == "method":
+            lock.release_read()
+        elif how == "function":
+            let_another_end_it(lock)
+        else:
+            lock.readers = 0
+
+    def upgrades() -> None:
+        with suppress(RuntimeError), lock.read():
+            lock.acquire_write()
+
+    front.start("other", lowers)
+    front.start("upgrader", upgrades)
+    assert targets(front.seen("thread:upgrader")) == ["thread:upgrader"]
+    report = front.report_when_still("upgrader", "other")
+    look = of(look_at(front.agent, report), "front/thread:upgrader")
+    assert look.ways_out or look.doubt
+    go.set()
+    with lock.condition:
+        lock.readers = 0
+        lock.condition.notify_all()
+    front.let_go()
+
+
+def test_who_reads_and_wants_to_write_waits_for_itself(front: Front) -> None:
+    lock = ReadWriteLock()
+
+    def upgrades() -> None:
+        with lock.read():
+            lock.acquire_write()
+
+    front.start("upgrader", upgrades)
+    assert targets(front.seen("thread:upgrader")) == ["thread:upgrader"]
+    report = front.report_when_still("upgrader")
+    look = of(look_at(front.agent, report), "front/thread:upgrader")
+    assert (look.unchanged, look.ways_out, look.doubt) == (True, (), "")
+    with lock.condition:
+        lock.readers = 0
+        lock.condition.notify_all()
+    front.let_go()
+
+
+class Turnstile:
+    """Whoever comes waits until somebody lets him through."""
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.closed = False
+        self.waiting = 0
+
+    def enter(self) -> None:
+        with self.condition:
+            self.waiting += 1
+            while self.waiting > 0:
+                self.condition.wait()
+            self.waiting -= 1
+
+    def admit(self) -> None:
+        with self.condition:
+            self.waiting -= 1
+            self.condition.notify_all()
+
+    def close(self) -> None:
+        self.closed = True
+
+    def open(self) -> None:
+        with self.condition:
+            self.closed = False
+            self.condition.notify_all()
+
+    def stand_until_open(self) -> None:
+        with self.condition:
+            while self.closed:
+                self.condition.wait()
+
+    def close_and_stand(self) -> None:
+        self.close()
+        try:
+            self.stand_until_open()
+        finally:
+            self.open()
+
+
+@pytest.mark.parametrize(("waits", "ends"), [("enter", "admit"), ("close_and_stand", "open")])
+def test_what_others_are_meant_to_lower_is_no_lock(front: Front, waits: str, ends: str) -> None:
+    turnstile = Turnstile()
+    assert front.waits_unseen(getattr(turnstile, waits))
+    getattr(turnstile, ends)()
+    front.let_go()
+
+
+class Mutex:
+    """A lock for tasks."""
+
+    def __init__(self) -> None:
+        self.condition = asyncio.Condition()
+        self.taken = False
+
+    async def __aenter__(self) -> None:
+        await self.lock()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.unlock()
+
+    async def lock(self) -> None:
+        async with self.condition:
+            while self.taken:
+                await self.condition.wait()
+            self.taken = True
+
+    async def unlock(self) -> None:
+        async with self.condition:
+            self.taken = False
+            self.condition.notify()
+
+
+async def test_tasks_wait_for_each_others_locks(front: Front) -> None:
+    first, second = Mutex(), Mutex()
+    both = asyncio.Barrier(2)
+
+    async def takes(one: Mutex, other: Mutex) -> None:
+        async with one:
+            await both.wait()
+            async with other:
+                pass
+
+    tasks = [asyncio.create_task(takes(first, second), name="a"), asyncio.create_task(takes(second, first), name="b")]
+    report = await asyncio.to_thread(report_when, front.agent, lambda report: all(waits_of(report, name) for name in "ab"))
+    assert (waits_of(report, "a"), waits_of(report, "b")) == ([["task:b"]], [["task:a"]])
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class _Tests:
+    """What somebody waits for; ``count`` is one or more, and ``flag`` is True."""
+
+    condition: Any
+    count = flag = other = 0
+
+    def more_than_none(self) -> None:
+        while self.count > 0:
+            self.condition.wait()
+
+    def any_of(self) -> None:
+        while self.other or self.count != 0:
+            self.condition.wait()
+
+    def at_least_one(self) -> None:
+        while not self.count < 1:
+            self.condition.wait()
+
+    def is_set(self) -> None:
+        while self.flag is True or self.other:
+            self.condition.wait()
+
+    def not_equal(self) -> None:
+        while self.flag != False:  # noqa: E712 - people write it
+            self.condition.wait()
+
+    def both(self) -> None:
+        while self.count and self.other:
+            self.condition.wait()
+
+    def more_than_one(self) -> None:
+        while self.count > 1:
+            self.condition.wait()
+
+    def none(self) -> None:
+        while self.count == 0:
+            self.condition.wait()
+
+    def by_a_call(self) -> None:
+        while self.count > 0 and bool(self):
+            self.condition.wait()
+
+    def once(self) -> None:
+        if self.count > 0:
+            self.condition.wait()
+
+    def changing(self) -> None:
+        while self.count > 0:
+            self.condition.wait()
+            self.count = 0
+
+
+@pytest.mark.parametrize(
+    ("name", "keeps"),
+    [
+        ("more_than_none", ["count"]),
+        ("any_of", ["count"]),
+        ("at_least_one", ["count"]),
+        ("is_set", ["flag"]),
+        ("not_equal", ["flag"]),
+        ("both", []),
+        ("more_than_one", []),
+        ("none", []),
+        ("by_a_call", []),
+        ("once", []),
+        ("changing", []),
+    ],
+)
+def test_which_attributes_keep_a_test_waiting(name: str, keeps: list[str]) -> None:
+    code = getattr(_Tests, name).__code__
+    every = instructions_of(code)
+    reads = next(index for index, one in enumerate(every) if one.argval == "wait")
+    place = wait_before(code, next(one.offset for one in every[reads:] if one.opname == "CALL"))
+    assert place is not None
+    found = [one for one in ("count", "flag") if keeps_waiting(code, *place, "self", one, one == "flag")]
+    assert found == keeps
