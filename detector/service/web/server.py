@@ -1,11 +1,13 @@
 """The HTTP side: metrics, health and pages, on the event loop where the state lives.
 
-``/healthz`` therefore also says whether that loop still turns. Where there are roles, all but the probes needs a reader's or an
-operator's bearer token, or the session of a browser that has shown one, or a user named by a trusted proxy.
+``/healthz`` therefore also says whether that loop still turns. What is read takes turns and half of the loop's time, so readers
+hold up neither questions nor agents. Where there are roles, all but the probes needs a reader's or an operator's bearer token,
+or the session of a browser that has shown one, or a user named by a trusted proxy.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
 from http import HTTPStatus
 
@@ -13,6 +15,7 @@ from aiohttp import web
 
 from detector.ops.http import Answer, HttpServer
 from detector.ops.logs import Log
+from detector.ops.turns import Turns
 from detector.service import metrics as metric_texts
 from detector.service.cure.cures import Cures
 from detector.service.detection.driver import Driver
@@ -89,6 +92,9 @@ class Web:
             base_path=base_path,
         )
         self._metrics = metrics
+        self._scrape: asyncio.Task[bytes] | None = None
+        self._scrapes = Turns()
+        self._reads = Turns()
         self._access_log = access_log
         self._user_of = users.of
         self._roles = operators
@@ -141,11 +147,21 @@ class Web:
         if cure is not None:
             answers = self._cure.answer if cure[1] else self._cure.page
             return await answers(cure[2], request)
-        return await self._read(path, request)
+        if path == "/metrics":
+            return Answer(body=await self._metrics_text(), content_type=metric_texts.CONTENT_TYPE)
+        return await self._reads.run(self._read(path, request))
+
+    async def _metrics_text(self) -> bytes:
+        """Made once for all who ask before it is made; it waits for no page."""
+        if self._scrape is None:
+            self._scrape = asyncio.create_task(self._scrapes.run(self._make_metrics()))
+        return await asyncio.shield(self._scrape)
+
+    async def _make_metrics(self) -> bytes:
+        self._scrape = None
+        return self._metrics.text()
 
     async def _read(self, path: str, request: web.BaseRequest) -> Answer | None:
-        if path == "/metrics":
-            return Answer(body=self._metrics.text(), content_type=metric_texts.CONTENT_TYPE)
         if path in {f"{_API}events", "/live"}:  # the second: its name in earlier versions
             return self._live.answer(request.rel_url.query.get("seen", "")[:64])
         if path.startswith(_API):

@@ -14,6 +14,8 @@ import pytest
 from detector.ops.address import host_of, is_loopback
 from detector.ops.http import MALFORMED_SECONDS, Answer, HttpServer, _Rarely
 from detector.ops.logs import LineFormatter, Log
+from detector.service.metrics import Metrics
+from detector.service.web.pages import Pages
 
 
 async def _request(port: int, text: str) -> str:
@@ -170,3 +172,55 @@ def test_which_hosts_are_this_machine() -> None:
     assert all(is_loopback(host) for host in ("localhost", "127.9.9.9", "::1", "[::1]"))
     assert not any(is_loopback(host) for host in ("10.0.0.1", "x", ""))
     assert [host_of(text) for text in ("A.b:1", "[::1]:2", "x.", "")] == ["a.b", "::1", "x", ""]
+
+
+async def _all_at_once(web: str, path: str, count: int) -> list[str]:
+    """The answers to as many requests, which are there in one round of the event loop."""
+    host, _, port = web.removeprefix("http://").partition(":")
+    ones = [await asyncio.open_connection(host, int(port)) for _ in range(count)]
+    for _, writer in ones:
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    async with asyncio.timeout(60):
+        answers = [(await reader.read()).decode() for reader, _ in ones]
+    for _, writer in ones:
+        writer.close()
+    return answers
+
+
+async def test_between_any_two_pages_the_loop_is_left_to_others(
+    start_detector: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds, made, render = [0], list[int](), Pages.html
+
+    def noting(pages: Pages, *given: Any, **values: Any) -> Answer:
+        made.append(rounds[0])
+        return render(pages, *given, **values)
+
+    async def count() -> None:
+        while True:
+            rounds[0] += 1
+            await asyncio.sleep(0)
+
+    async with start_detector(tmp_path) as detector:
+        monkeypatch.setattr(Pages, "html", noting)
+        counting = asyncio.create_task(count())
+        answers = await _all_at_once(detector.web, "/members", 20)
+        counting.cancel()
+    assert all(" 200 " in answer.splitlines()[0] for answer in answers)
+    assert len(made) == len(set(made)) == 20
+
+
+async def test_metrics_are_made_once_for_all_who_ask_meanwhile(
+    start_detector: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, text = list[None](), Metrics.text
+
+    def noting(metrics: Metrics) -> bytes:
+        made.append(None)
+        return text(metrics)
+
+    async with start_detector(tmp_path) as detector:
+        monkeypatch.setattr(Metrics, "text", noting)
+        answers = await _all_at_once(detector.web, "/metrics", 20)
+    assert all("stilltrue_members" in answer for answer in answers)
+    assert len(made) < 20
