@@ -435,6 +435,72 @@ def test_tasks_that_are_awaited_together_wait_for_each_other(alone: Callable[...
         assert {way.party for one in seen.values() for way in one.ways_out} <= {one.party for one in seen.values()}
 
 
+async def _waits_and_sets(awaited: asyncio.Event, other: asyncio.Event) -> None:
+    await awaited.wait()
+    other.set()
+
+
+async def _waits_and_has(awaited: asyncio.Event, other: asyncio.Event) -> None:
+    await awaited.wait()
+    print(other)
+
+
+async def _waits_and_completes(awaited: asyncio.Future[None], other: asyncio.Future[None]) -> None:
+    await awaited
+    other.set_result(None)
+
+
+def _two_of(each: Callable[..., Any], made: Callable[[], Any]) -> list[asyncio.Task[None]]:
+    """Two tasks that alone have the two objects."""
+    first, second = made(), made()
+    return [asyncio.create_task(each(first, second), name="left"), asyncio.create_task(each(second, first), name="right")]
+
+
+def _consumer_and_producer() -> list[asyncio.Task[None]]:
+    """Two tasks that alone have the condition."""
+    outer, condition, items = asyncio.Lock(), asyncio.Condition(), list[int]()
+    return [
+        asyncio.create_task(_consume(outer, condition, items), name="left"),
+        asyncio.create_task(_produce(outer, condition, items), name="right"),
+    ]
+
+
+async def two_that_set_each_others_event() -> None:
+    await asyncio.gather(*_two_of(_waits_and_sets, asyncio.Event))
+
+
+async def two_that_complete_each_others_future() -> None:
+    await asyncio.gather(*_two_of(_waits_and_completes, asyncio.get_running_loop().create_future))
+
+
+async def two_that_alone_have_a_condition() -> None:
+    await asyncio.gather(*_consumer_and_producer())
+
+
+async def two_that_park() -> None:
+    await asyncio.gather(*_two_of(_waits_and_has, asyncio.Event))
+
+
+@pytest.mark.parametrize(
+    "stuck", [two_that_set_each_others_event, two_that_complete_each_others_future, two_that_alone_have_a_condition]
+)
+def test_tasks_that_are_to_wake_each_other_do_not_park(alone: Callable[..., Agent], stuck: Main) -> None:
+    agent = alone("here")
+    with running(stuck):
+        found = waits_of(report_when(agent, lambda report: "left" in waits_of(report)))
+        assert (found["left"], found["right"]) == ({"right"}, {"left"})
+        seen = _looked_at(agent)
+        assert all(one.unchanged and one.deadline is None and not one.doubt for one in seen.values())
+
+
+def test_tasks_that_only_have_what_others_wait_for_park(alone: Callable[..., Agent]) -> None:
+    agent = alone("here")
+    with running(two_that_park):
+        assert in_time("left") == {"right"}
+        for _ in range(3):
+            assert "left" not in waits_of(report_of(agent))
+
+
 async def two_stages_and_a_timer_that_takes_one_out() -> None:
     left, right, met = asyncio.Queue[int](1), asyncio.Queue[int](1), asyncio.Event()
     asyncio.get_running_loop().call_later(FAR_SECONDS, right.get_nowait)

@@ -65,6 +65,40 @@ def aborts(_: Any, go: threading.Event) -> None:
         os.abort()
 
 
+ITS_NUMBER = os.getpid()
+
+
+def kills_its_number(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        os.kill(ITS_NUMBER, signal.SIGCONT)
+
+
+def kills_whom_it_has_asked_before(_: Any, go: threading.Event) -> None:
+    own = os.getpid()
+    if not go.wait(FAR_SECONDS):
+        os.kill(own, signal.SIGCONT)
+
+
+def kills_its_group(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        os.killpg(os.getpgrp(), signal.SIGCONT)
+
+
+def kills_all_about_it(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        os.kill(0, signal.SIGCONT)
+
+
+def runs_a_command(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        subprocess.run(["kill", "-CONT", str(os.getpid())], check=False)
+
+
+def runs_a_shell(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        os.system(f"sleep 1; kill -CONT {os.getpid()}")
+
+
 def bites_behind_closures(_: Any, go: threading.Event) -> None:
     def bite() -> None:
         os._exit(1)
@@ -120,6 +154,17 @@ def aborts_a_call(_: Any, go: threading.Event) -> None:
         context.abort(1, "no")
 
 
+def asks_whether_another_is_there(_: Any, go: threading.Event) -> None:
+    child = 1
+    if not go.wait(FAR_SECONDS):
+        os.kill(child, 0)
+
+
+def says_its_number(_: Any, go: threading.Event) -> None:
+    if not go.wait(FAR_SECONDS):
+        subprocess.run(["echo", "nobody is killed by", str(os.getpid())], check=False)
+
+
 def kills_another(_: Any, go: threading.Event) -> None:
     child = 0
     if not go.wait(FAR_SECONDS):
@@ -144,6 +189,7 @@ def exits_without_its_parent(_: Any, go: threading.Event) -> None:
 ENDING = [
     *(exits, watches, kills_itself, becomes_another, aborts, bites_behind_closures, ends_as_its_child),
     *(interrupts_the_main_thread, signals_the_main_thread, raises_in_a_thread),
+    *(kills_its_number, kills_whom_it_has_asked_before, kills_its_group, kills_all_about_it, runs_a_command, runs_a_shell),
 ]
 
 
@@ -154,7 +200,10 @@ def test_who_may_end_the_process_is_a_way_out(alone: Callable[..., Agent], stuck
 
 @pytest.mark.parametrize(
     "holder",
-    [kills_another, aborts_a_call, exits_when_interrupted, exits_without_its_parent, counts_behind_closures],
+    [
+        *(kills_another, asks_whether_another_is_there, says_its_number, aborts_a_call, exits_when_interrupted),
+        *(exits_without_its_parent, counts_behind_closures),
+    ],
     ids=lambda one: one.__name__,
 )
 def test_who_ends_another_or_ends_with_its_parent_is_none(alone: Callable[..., Agent], stuck: Stuck, holder: Holder) -> None:
@@ -168,6 +217,7 @@ def test_who_ends_another_or_ends_with_its_parent_is_none(alone: Callable[..., A
         (os.kill, (os.getpid(), signal.SIGTERM), True),
         (functools.partial(os.kill, os.getpid()), (signal.SIGTERM,), True),
         (os.kill, (2**22 + 1, signal.SIGTERM), False),
+        (os.killpg, (os.getpid(), signal.SIGCONT), True),
         (_thread.interrupt_main, (), True),
     ],
 )

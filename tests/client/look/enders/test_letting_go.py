@@ -12,7 +12,7 @@ import pytest
 from stilltrue import Agent
 from tests.client.look.enders.closing import FAR_SECONDS, Holder, interrupted, may_close_the_channel
 from tests.client.look.test_leaving_loops import way_out_beside
-from tests.client.look.worlds import LoopWorld, Stuck
+from tests.client.look.worlds import LoopWorld, Stuck, holders, look_at_caller
 
 
 class WithFinalizer:
@@ -123,3 +123,39 @@ async def test_a_timer_that_empties_their_collection_is_a_way_out(world: LoopWor
 
 def test_a_function_that_closes_what_it_alone_names_is_a_way_out(alone: Callable[..., Agent], stuck: Stuck) -> None:
     assert may_close_the_channel(alone, stuck, kept_by(Plain, closes_below))
+
+
+class Session:
+    """What a call is made for."""
+
+
+def _evicts(go: threading.Event, held: dict[str, Session]) -> None:
+    go.wait(FAR_SECONDS)
+    held.clear()
+
+
+@pytest.mark.parametrize("cancels", [True, False])
+def test_what_a_weak_reference_calls_may_end_a_call_when_its_object_is_let_go_of(
+    alone: Callable[..., Agent], stuck: Stuck, cancels: bool
+) -> None:
+    held = {"a": Session()}
+    told = []
+
+    def caller(get: Any) -> None:
+        call = get.future(b"")
+
+        def cancel(_: object) -> None:
+            call.cancel()
+
+        def tell(_: object) -> None:
+            print(call)
+
+        told.append(weakref.ref(held["a"], cancel if cancels else tell))
+        del cancel, tell
+        call.result()
+
+    other = threading.Thread(target=_evicts, args=(stuck.go, held))
+    other.start()
+    assert holders(look_at_caller(alone, stuck, caller)) == (["-"] if cancels else [])
+    told.clear()
+    other.join()

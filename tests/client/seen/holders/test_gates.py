@@ -1,4 +1,4 @@
-"""Locks of one's own, made of a condition and a counter or flag: who waits for one waits for those who have raised it."""
+"""Locks of one's own, of a condition and a counter, flag or owner: who waits for one waits for those who have raised it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from stilltrue.runtime.seen.holders.blocks import instructions_of
-from stilltrue.runtime.seen.holders.gate_tests import keeps_waiting, wait_before
+from stilltrue.runtime.seen.holders.gate_tests import Positive, keeps_waiting, wait_before
 from tests.client.look.worlds import look_at, of, report_when
 from tests.client.seen.conftest import Front, targets
 from tests.client.seen.waits.test_locks_of_tasks import waits_of
@@ -224,6 +224,174 @@ def test_who_reads_and_wants_to_write_waits_for_itself(front: Front) -> None:
     front.let_go()
 
 
+class OwnedLock:
+    """A lock that knows who has it."""
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.owner: object = None
+
+    def acquire(self, who: object) -> None:
+        with self.condition:
+            while self.owner is not None:
+                self.condition.wait()
+            self.owner = who
+
+    def release(self) -> None:
+        with self.condition:
+            self.owner = None
+            self.condition.notify_all()
+
+
+class NamedLock(OwnedLock):
+    """The same, tested in another way."""
+
+    def acquire(self, who: object) -> None:
+        with self.condition:
+            while self.owner:
+                self.condition.wait()
+            self.owner = who
+
+
+class ThreadLock(OwnedLock):
+    """The same, of threads."""
+
+    def acquire(self, who: object) -> None:
+        del who
+        with self.condition:
+            self.condition.wait_for(lambda: self.owner is None)
+            self.owner = threading.current_thread()
+
+
+class EnteredLock(OwnedLock):
+    """The same, for blocks."""
+
+    def __enter__(self) -> None:
+        with self.condition:
+            while self.owner is not None:
+                self.condition.wait()
+            self.owner = threading.get_ident()
+
+    def __exit__(self, *_: object) -> None:
+        with self.condition:
+            self.owner = None
+            self.condition.notify_all()
+
+
+class LeftOpen(EnteredLock):
+    """Its block is left without giving anything back."""
+
+    def __exit__(self, *_: object) -> None:
+        print(self.owner)
+
+
+class LeasedLock(OwnedLock):
+    """Its owner may be another at any moment."""
+
+    def hand_over(self, who: object) -> None:
+        self.owner = who
+
+
+class ReentrantLock(OwnedLock):
+    """Its owner is let in."""
+
+    def acquire(self, who: object) -> None:
+        with self.condition:
+            while self.owner is not None and self.owner != who:
+                self.condition.wait()
+            self.owner = who
+
+
+class VacantLock(OwnedLock):
+    """It is set to nobody where some condition says so."""
+
+    def acquire(self, who: object) -> None:
+        with self.condition:
+            while self.owner is not None:
+                self.condition.wait()
+            self.owner = who if self.condition else None
+
+
+class Empty(list[int]):
+    """An owner that is false in a test."""
+
+
+def owns(lock: OwnedLock, who: object, inside: Callable[[], object]) -> None:
+    lock.acquire(who)
+    try:
+        inside()
+    finally:
+        lock.release()
+
+
+@pytest.mark.parametrize(("lock", "who"), [(OwnedLock(), "a"), (OwnedLock(), Empty()), (NamedLock(), "a"), (ThreadLock(), "a")])
+def test_who_waits_for_an_owner_waits_for_who_has_become_it(front: Front, lock: OwnedLock, who: object) -> None:
+    front.hold(owns, lock, who, lambda: front.get(b""))
+    assert front.waits_for(owns, lock, "b", lambda: None) == ["thread:holder"]
+    front.let_go()
+
+
+@pytest.mark.parametrize("lock", [LeasedLock(), ReentrantLock(), VacantLock()], ids=lambda lock: type(lock).__name__)
+def test_an_owner_that_may_be_set_otherwise_keeps_nobody(front: Front, lock: OwnedLock) -> None:
+    front.hold(owns, lock, "a", lambda: front.get(b""))
+    assert front.waits_unseen(owns, lock, "b", lambda: None)
+    front.let_go()
+
+
+@pytest.mark.parametrize("lock", [EnteredLock(), LeftOpen()], ids=lambda lock: type(lock).__name__)
+def test_who_is_in_the_block_of_a_lock_with_an_owner_is_that(front: Front, lock: EnteredLock) -> None:
+    def enters(inside: Callable[[], object]) -> None:
+        with lock:
+            inside()
+
+    front.hold(enters, lambda: front.get(b""))
+    if type(lock) is EnteredLock:
+        assert front.waits_for(enters, lambda: None) == ["thread:holder"]
+    else:
+        assert front.waits_unseen(enters, lambda: None)
+        lock.release()
+    front.let_go()
+
+
+def test_who_is_not_surely_true_is_not_what_a_test_waits_for(front: Front) -> None:
+    class Owner:
+        """It is true for some time."""
+
+        def __bool__(self) -> bool:
+            return True
+
+    lock = NamedLock()
+    front.hold(owns, lock, Owner(), lambda: front.get(b""))
+    assert front.waits_unseen(owns, lock, "b", lambda: None)
+    front.let_go()
+
+
+@pytest.mark.parametrize("lowers", [True, False])
+def test_who_takes_the_owner_away_when_its_lease_is_over_is_a_way_out(front: Front, lowers: bool) -> None:
+    lock = OwnedLock()
+    go = threading.Event()
+
+    def expires() -> None:
+        go.wait(FAR_SECONDS)
+        with lock.condition:
+            lock.owner = None
+            lock.condition.notify_all()
+
+    def asks() -> None:
+        go.wait(FAR_SECONDS)
+        print(lock.condition)
+
+    front.start("other", expires if lowers else asks)
+    front.hold(owns, lock, "a", lambda: front.get(b""))
+    assert front.waits_for(owns, lock, "b", lambda: None) == ["thread:holder"]
+    report = front.report_when_still("waiter", "other")
+    look = of(look_at(front.agent, report), "front/thread:waiter")
+    ways = [way for way in look.ways_out if way.party != "front/thread:holder"]
+    assert bool(ways or look.doubt) is lowers
+    go.set()
+    front.let_go()
+
+
 class Turnstile:
     """Whoever comes waits until somebody lets him through."""
 
@@ -390,5 +558,5 @@ def test_which_attributes_keep_a_test_waiting(name: str, keeps: list[str]) -> No
     reads = next(index for index, one in enumerate(every) if one.argval == "wait")
     place = wait_before(code, next(one.offset for one in every[reads:] if one.opname == "CALL"))
     assert place is not None
-    found = [one for one in ("count", "flag") if keeps_waiting(code, *place, "self", one, one == "flag")]
+    found = [one for one in ("count", "flag") if keeps_waiting(code, *place, "self", one, Positive(one))]
     assert found == keeps

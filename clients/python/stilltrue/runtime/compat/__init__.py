@@ -77,7 +77,7 @@ from stilltrue.runtime.compat.http_servers import (
     waits_for_requests,
 )
 from stilltrue.runtime.compat.hypercorn import serves_alone
-from stilltrue.runtime.compat.keepers import executors_queues, finalizers, modules_of_application
+from stilltrue.runtime.compat.keepers import executors_queues, finalizers, modules_of_application, told_when_let_go
 from stilltrue.runtime.compat.kept_values import kept_at
 from stilltrue.runtime.compat.references import (
     Task,
@@ -164,6 +164,7 @@ __all__ = [
     "time_of",
     "timers_of",
     "told_of_connectivity",
+    "told_when_let_go",
     "waiting_tasks",
     "protocols_of",
     "watched_by",

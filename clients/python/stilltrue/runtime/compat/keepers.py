@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
 from collections.abc import Iterator
 from concurrent.futures import thread
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from stilltrue.runtime.changing import items_of
@@ -37,6 +38,16 @@ def finalizers() -> Iterator[tuple[Any, Any]]:
         weak = getattr(info, "weakref", None)
         if isinstance(weak, weakref.ref) and (thing := weak()) is not None:
             yield thing, info
+
+
+def told_when_let_go(thing: Any) -> Iterator[Any]:
+    """The functions that weak references to an object call when it is let go of."""
+    if not type(thing).__weakrefoffset__:
+        return
+    for weak in weakref.getweakrefs(thing):
+        callback = weakref.ref.__dict__["__callback__"].__get__(weak)
+        if type(callback) in (FunctionType, MethodType, functools.partial):
+            yield callback
 
 
 def executors_queues() -> tuple[Any, ...]:

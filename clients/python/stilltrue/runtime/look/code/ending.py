@@ -4,9 +4,10 @@ Rules:
 
 1. What is called is found by its name (:mod:`~stilltrue.runtime.look.code.called`). Far down only what cancels counts: nearly
    everything closes something.
-2. What is called by those who do not name it (a handler in a registry, what a ``with`` block's exit or a finalizer runs) ends
-   what it carries, or will be given (:mod:`~stilltrue.runtime.look.code.jobs`), where its code speaks of ending things. What it
-   names of its module does not count: nearly every program has a list of functions that requests from outside may call.
+2. What is called by those who do not name it (a handler in a registry, what a ``with`` block's exit, a finalizer or a weak
+   reference runs) ends what it carries, or will be given (:mod:`~stilltrue.runtime.look.code.jobs`), where its code speaks of
+   ending things. What it names of its module does not count: nearly every program has a list of functions that requests from
+   outside may call.
 """
 
 from __future__ import annotations
@@ -96,8 +97,9 @@ def ended_by(thing: Any, leads: Leads, by: frozenset[str] = frozenset(), *, name
     finalizer = _finalizer_of(kind)
     if finalizer is not None and leads((thing,)) and _speaks_so(finalizer.__code__, finalizer.__globals__, thing, (), by):
         return (thing,)
+    told = tuple(one for callback in compat.told_when_let_go(thing) for one in _ended_by_call(callback, leads, by, named=named))
     functions, given = job_in(thing)
-    return given if functions and leads(given) and any(_ends_given(one, given, by) for one in functions) else ()
+    return (*told, *given) if functions and leads(given) and any(_ends_given(one, given, by) for one in functions) else told
 
 
 def _ends_given(function: Any, given: tuple[Any, ...], by: frozenset[str]) -> bool:

@@ -23,6 +23,7 @@ from stilltrue.runtime.look.code.names import mentioned_in
 from stilltrue.runtime.seen.holders.blocks import instructions_of, value_of
 from stilltrue.runtime.seen.holders.brackets import dropped_after
 from stilltrue.runtime.seen.holders.delegates import GIVES_BACK, Call, Effect, call_at, effect_of, method_of
+from stilltrue.runtime.seen.holders.gates import Gate
 from stilltrue.runtime.seen.left import balance
 from stilltrue.runtime.seen.left.balance import Balance, balance_of, releases_only_its_own
 from stilltrue.runtime.seen.left.census import codes_within
@@ -50,7 +51,9 @@ def taken_by_calls(frame: FrameType) -> Iterator[Taken]:
     own = [one for those, known in made if not known.of_others for one in those]
     for those, known in made:
         giving = [one.effect.functions for one in those if not one.effect.takes]
-        givers = frozenset[str]().union(*giving) - GIVES_BACK
+        givers = frozenset[str]().union(*giving)
+        if type(those[0].effect.lock) is not Gate:  # who names what gives locks back is judged by the lock that is meant
+            givers -= GIVES_BACK
         if not giving or known.of_others or known.sure is None or frame.f_lasti not in known.sure:
             continue
         if not (_names_elsewhere(code, givers, own) or _lets_go_otherwise(frame, givers, those, names)):
@@ -140,8 +143,8 @@ def _calls(code: CodeType) -> tuple[tuple[Call, int | None], ...]:
 
 @kept_by_code
 def _has_pairs(code: CodeType) -> bool:
-    """Whether a code may take anything so: it calls two functions or methods of different names with the same thing."""
+    """Whether a code may take anything so: it calls two methods of the same thing, or two functions with it."""
     names: dict[Any, set[str]] = {}
     for call, _ in _calls(code) if is_application(code) else ():
-        names.setdefault((call.receiver, call.arguments), set()).add(call.name)
+        names.setdefault(call.receiver or call.arguments, set()).add(call.name)
     return any(len(those) > 1 for those in names.values())

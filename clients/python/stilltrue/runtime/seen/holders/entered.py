@@ -5,7 +5,7 @@ Rules:
 1. The class takes the lock when the block is entered: its ``__enter__`` (``__aenter__``) is straight code that calls
    ``acquire()`` or ``__enter__()``, without arguments, on what one of its attributes leads to, or a method that does so
    (:mod:`~stilltrue.runtime.seen.holders.delegates`), awaits it if it is a coroutine, and calls nothing else. So whoever is
-   inside has the lock.
+   inside has the lock. Or it raises a gate (:mod:`~stilltrue.runtime.seen.holders.gates`), which its ``__exit__`` lowers.
 2. Its ``__exit__`` (``__aexit__``) names ``release`` or the like, or calls a method that gives the same lock back: it is left
    by giving back.
 3. No method but ``__init__`` sets the attribute: it still means the lock that was taken.
@@ -22,6 +22,7 @@ from typing import Any
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.seen.holders.blocks import instructions_of
 from stilltrue.runtime.seen.holders.delegates import GIVES_BACK, Effect, effect_of, method_of, only_call
+from stilltrue.runtime.seen.holders.gates import Gate, raised_by
 from stilltrue.runtime.seen.left.census import codes_within
 
 _WAYS = (("__enter__", "__exit__"), ("__aenter__", "__aexit__"))
@@ -39,7 +40,7 @@ def entered_lock(thing: Any) -> tuple[Any, frozenset[str]]:
         if taken is None or not taken.takes:
             continue
         givers = GIVES_BACK
-        if GIVES_BACK.isdisjoint(leave.__code__.co_names):
+        if type(taken.lock) is Gate or GIVES_BACK.isdisjoint(leave.__code__.co_names):
             given = _effect(leave, thing)
             if given is None or given.takes or given.lock is not taken.lock:
                 continue
@@ -50,8 +51,10 @@ def entered_lock(thing: Any) -> tuple[Any, frozenset[str]]:
 
 
 def _effect(method: FunctionType, thing: Any) -> Effect | None:
-    """What the only call of a method does that begins with its object."""
+    """What the only call of a method does that begins with its object, or what it does to a gate."""
     call, first = only_call(method.__code__), method.__code__.co_varnames[0]
+    if call is None and (raised := raised_by(method, [thing])) is not None:
+        return Effect(*raised, frozenset({method.__name__}), frozenset(), 0)
     if call is None or not call.receiver or call.receiver[0] != ("name", first):
         return None
     return effect_of(call, {first: thing}, method.__globals__)

@@ -7,6 +7,7 @@ that does anything but load, compare and jump ends a way as one on which the wai
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from types import CodeType
 from typing import Any
 
@@ -15,7 +16,7 @@ from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES
 from stilltrue.runtime.seen.holders.blocks import instructions_of
 from stilltrue.runtime.seen.holders.brackets import dropped_after
 
-_OWNER, _POSITIVE, _FLAG = object(), object(), object()
+_OWNER = object()
 _CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT", "LOAD_CONST_IMMORTAL"})
 _PASSED = frozenset({"RESUME", "NOP", "CACHE", "COPY_FREE_VARS", "MAKE_CELL", "NOT_TAKEN", "TO_BOOL"})
 _JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
@@ -25,6 +26,15 @@ _OF_ONE = {">=": True, "<": False}
 _STEPS_MAX = 400
 Stack = tuple[Any, ...]
 Way = tuple[int, Stack]
+
+
+class Positive(Enum):
+    """What a positive attribute is: a count of one or more, ``True``, an owner (true in a test), or anybody but ``None``."""
+
+    COUNT = "count"
+    FLAG = "flag"
+    OWNER = "owner"
+    ANYBODY = "anybody"
 
 
 class _Unknown:
@@ -45,18 +55,18 @@ def wait_before(code: CodeType, at: int) -> tuple[int, int] | None:
 
 
 @kept_by_code
-def keeps_waiting(code: CodeType, begins: int, ends: int | None, owner: str, attribute: str, is_flag: bool) -> bool:
+def keeps_waiting(code: CodeType, begins: int, ends: int | None, owner: str, attribute: str, positive: Positive) -> bool:
     """Whether all ways from ``begins`` lead to ``ends``, or to a false result where that is None.
 
-    ``attribute`` of the variable ``owner`` is positive: a count, or a flag that is ``True``.
+    ``attribute`` of the variable ``owner`` is ``positive``.
     """
-    return _Test(code, owner, attribute, _FLAG if is_flag else _POSITIVE).keeps_waiting(begins, ends)
+    return _Test(code, owner, attribute, positive).keeps_waiting(begins, ends)
 
 
 class _Test:
     """A test of an attribute of a variable ``owner``."""
 
-    def __init__(self, code: CodeType, owner: str, attribute: str, positive: object) -> None:
+    def __init__(self, code: CodeType, owner: str, attribute: str, positive: Positive) -> None:
         self.owner, self.attribute, self.positive = owner, attribute, positive
         self._every = instructions_of(code)
         self._index_of = {one.offset: index for index, one in enumerate(self._every)}
@@ -114,9 +124,9 @@ def _told_apart(value: Any, stack: Stack) -> object:
 
 
 def _truth(value: Any) -> bool | None:
-    if type(value) is _Unknown or value is _OWNER:
+    if type(value) is _Unknown or value is _OWNER or value is Positive.ANYBODY:
         return None
-    return True if value is _POSITIVE or value is _FLAG else bool(value)
+    return True if isinstance(value, Positive) else bool(value)
 
 
 def _known(stack: Stack, value: Any, is_true: bool) -> Stack:
@@ -149,9 +159,9 @@ def _copy(_: _Test, one: Any, stack: Stack) -> Stack:
 def _compare(_: _Test, one: Any, stack: Stack) -> Stack:
     *below, left, right = stack
     known = None
-    if left is _POSITIVE and type(right) in (int, bool):
+    if left is Positive.COUNT and type(right) in (int, bool):
         known = (_OF_ONE if right else _OF_ZERO).get(one.argval) if right in (0, 1) else None
-    elif left is _FLAG and type(right) in (int, bool):
+    elif left is Positive.FLAG and type(right) in (int, bool):
         known = {"==": right == 1, "!=": right != 1}.get(one.argval)
     return (*below, _Unknown() if known is None else known)
 
@@ -159,8 +169,10 @@ def _compare(_: _Test, one: Any, stack: Stack) -> Stack:
 def _is(_: _Test, one: Any, stack: Stack) -> Stack:
     *below, left, right = stack
     same = None
-    if left is _POSITIVE or left is _FLAG:
-        same = False if right is None or right is False else left is _FLAG if right is True else None
+    if left is Positive.OWNER or left is Positive.ANYBODY:
+        same = False if right is None else None
+    elif isinstance(left, Positive):
+        same = False if right is None or right is False else left is Positive.FLAG if right is True else None
     return (*below, _Unknown() if same is None else same != bool(one.arg))
 
 

@@ -1,19 +1,20 @@
-"""Locks of one's own that are made of a condition and a counter or flag, such as readers-writer locks: who keeps whom waiting.
+"""Locks of one's own, of a condition and a counter, flag or owner, such as readers-writer locks: who keeps whom waiting.
 
 Rules:
 
 1. Who waits for a condition in a loop, or in ``wait_for``, goes on only when what is tested there has changed. An attribute
-   that is positive (a count of one or more, or ``True``) is a gate if with it the test keeps everybody waiting, whatever else
-   holds.
-   The wait is for those who have raised it.
-2. A function raises an attribute of its object by ``+= 1`` or ``= True``, and lowers it by ``-= 1`` or ``= False``. It is read
-   from its code where it stands between the two, and what its callers have by it: if it has raised it wherever it returns,
-   and does not lower it.
-3. All who have raised it must be known: as many as the count says, one for a flag.
+   that is positive (a count of one or more, ``True``, or an owner: anything but ``None``) is a gate if with it the test keeps
+   everybody waiting, whatever else holds. The wait is for those who have raised it.
+2. A function raises an attribute of its object by ``+= 1`` or ``= True``, and lowers it by ``-= 1`` or ``= False``. It also
+   raises one by setting an owner, if it waits for the condition first, and lowers it by ``= None``. It is read from its code
+   where it stands between the two, and what its callers have by it: if it has raised it wherever it returns, and does not
+   lower it.
+3. All who have raised it must be known: as many as the count says, one for a flag or an owner.
 4. Whoever may lower it without having raised it is a way out: those who come by the object, and whose code names such a method
    or the attribute.
-5. Where others are meant to lower it, it is no lock: if a method sets it to anything else (``= 0``), if the function that waits
-   has raised it before, or if the one that waits has raised a flag for which there is such a method.
+5. Where others are meant to lower it, it is no lock: if a method sets it to anything else (``= 0``) or in another way, if the
+   function that waits has raised it before, or if the one that waits has raised a flag or is the owner, and there is such a
+   method.
 6. The ``with`` blocks of such a code are for locks and conditions alone: they swallow no exception.
 """
 
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -33,7 +34,7 @@ from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.look.code.names import VARIABLES
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.seen.holders.blocks import expression_before, instructions_of, value_of
-from stilltrue.runtime.seen.holders.gate_tests import keeps_waiting, wait_before
+from stilltrue.runtime.seen.holders.gate_tests import Positive, keeps_waiting, wait_before
 from stilltrue.runtime.seen.left.balance import GIVES_BACK, TAKES, balance_of, leaves_with
 from stilltrue.runtime.seen.left.census import codes_within
 from stilltrue.runtime.seen.wait import CallStack, Ender, Resolver, Scene, SeenWait
@@ -44,6 +45,8 @@ _WAITS_FOR = frozenset({threading.Condition.wait_for.__code__, asyncio.Condition
 _ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL"})
 _STORES = frozenset({"STORE_ATTR", "DELETE_ATTR"})
 _BY_ONE = {"+=": TAKES, "-=": GIVES_BACK}
+_WAITING = frozenset({"wait", "wait_for"})
+_Effects = dict[int, str]
 _NAMES_MAX = 32
 
 
@@ -119,16 +122,28 @@ def _may_lower(function: Any, attribute: str) -> bool:
 
 
 @kept_by_code
-def _changes(code: CodeType) -> Mapping[str, dict[int, str] | None]:
+def _changes(code: CodeType) -> Mapping[str, _Effects | None]:
     """By attribute of its first parameter, at which instructions a code raises and lowers it; None if not understood."""
     if not code.co_argcount or not is_application(code):
         return {}
+    counted, owned = _set_in(code, _effect), _set_in(code, _effect_on_owner)
+    return {name: owned[name] if effects is None else effects for name, effects in counted.items()}
+
+
+@kept_by_code
+def _owned(code: CodeType) -> frozenset[str]:
+    """The attributes of its first parameter that a code raises or lowers by setting an owner."""
+    counted, owned = _set_in(code, _effect), _set_in(code, _effect_on_owner)
+    return frozenset(name for name, effects in counted.items() if effects is None and owned[name] is not None)
+
+
+def _set_in(code: CodeType, effect_at: Callable[[Any, int, str], str | None]) -> dict[str, _Effects | None]:
     every = instructions_of(code)
-    found: dict[str, dict[int, str] | None] = {}
+    found: dict[str, _Effects | None] = {}
     for index, one in enumerate(every):
-        if one.opname not in _STORES:
+        if one.opname not in _STORES or not code.co_argcount:
             continue
-        effect = _effect(every, index, code.co_varnames[0])
+        effect = effect_at(every, index, code.co_varnames[0])
         known = found.setdefault(one.argval, {})
         if effect is None or known is None:
             found[one.argval] = None
@@ -137,8 +152,23 @@ def _changes(code: CodeType) -> Mapping[str, dict[int, str] | None]:
     return found
 
 
+def _effect_on_owner(every: Any, index: int, owner: str) -> str | None:
+    """Whether an owner is set there after a wait, or taken away; None if it is neither."""
+    one, load, value = every[index], every[index - 1], every[index - 2]
+    if one.opname != "STORE_ATTR" or not _is_plain(load, owner):
+        return None
+    if value.opname.startswith("LOAD_CONST"):
+        return GIVES_BACK if value.argval is None else None
+    return TAKES if any(before.argval in _WAITING for before in every[:index]) else None
+
+
+def _is_plain(load: Any, owner: str) -> bool:
+    """Whether this loads the owner of what is set, and the value before it is that of one expression."""
+    return load.opname in VARIABLES and load.argval == owner and not load.is_jump_target
+
+
 def _effect(every: Any, index: int, owner: str) -> str | None:
-    """Whether an attribute is raised or lowered there; None if it is set to anything else."""
+    """Whether an attribute is raised or lowered there as a count or flag; None if it is set to anything else."""
     one = every[index]
     if one.opname != "STORE_ATTR":
         return None
@@ -147,7 +177,7 @@ def _effect(every: Any, index: int, owner: str) -> str | None:
         known = load.argval == owner and copy.opname == "COPY" and read.argval == one.argval
         return _BY_ONE.get(operation.argrepr) if known and type(by.argval) is int and by.argval == 1 else None
     value, load = every[index - 2], every[index - 1]
-    if load.opname not in VARIABLES or load.argval != owner or not value.opname.startswith("LOAD_CONST"):
+    if not _is_plain(load, owner) or not value.opname.startswith("LOAD_CONST"):
         return None
     return {True: TAKES, False: GIVES_BACK}.get(value.argval) if type(value.argval) is bool else None
 
@@ -222,17 +252,29 @@ def _holders(
     gate = gate_of(owner, attribute)
     holders = () if gate is None else scene.inside(gate)
     count = attribute_of(owner, attribute)
-    if not holders or len(holders) != (1 if count is True else count):
+    alone = count is True or _has_owner(type(owner), attribute)
+    if not holders or len(holders) != (1 if alone else count):
         return None
     by = lowering(type(owner), attribute)
-    return None if count is True and by and stack.who in holders else (holders, owner, by | {attribute})
+    return None if alone and by and stack.who in holders else (holders, owner, by | {attribute})
 
 
 def _is_set_otherwise(kind: type, attribute: str) -> bool:
-    """Whether a method sets it to anything else (rule 5)."""
+    """Whether a method sets it to anything else, or one as an owner and another as a count (rule 5)."""
+    changing = [code for code in _codes_in(kind) if attribute in _changes(code)]
+    owned = sum(attribute in _owned(code) for code in changing)
+    return owned not in (0, len(changing)) or any(_changes(code)[attribute] is None for code in changing)
+
+
+def _has_owner(kind: type, attribute: str) -> bool:
+    """Whether a method raises or lowers it by setting an owner."""
+    return any(attribute in _owned(code) for code in _codes_in(kind))
+
+
+def _codes_in(kind: type) -> Iterator[CodeType]:
+    """The code of all methods of a class but ``__init__``."""
     members = ((name, one) for base in kind.__mro__ for name, one in base.__dict__.items() if name != "__init__")
-    codes = (code for name, one in members for code in _codes_of(one))
-    return any(_changes(code).get(attribute, ()) is None for code in codes)
+    return (code for name, one in members for code in _codes_of(one))
 
 
 def _codes_of(member: Any) -> Iterator[CodeType]:
@@ -265,7 +307,7 @@ def _gates_of(stack: CallStack, condition: Any) -> Iterator[tuple[Any, str]]:
             return
     for name in [*names][:_NAMES_MAX]:
         for attribute in [one for one in code.co_names if _is_raised(names[name], one)]:
-            if keeps_waiting(code, begins, ends, name, attribute, attribute_of(names[name], attribute) is True):
+            if keeps_waiting(code, begins, ends, name, attribute, _kind_of(names[name], attribute)):
                 yield names[name], attribute
 
 
@@ -279,7 +321,25 @@ def _contents(function: FunctionType) -> Iterator[Any]:
 
 def _is_raised(owner: Any, attribute: str) -> bool:
     value = attribute_of(owner, attribute) if _is_of_application(type(owner)) else UNKNOWN
-    return value is True or (type(value) is int and value > 0)
+    if value is True or (type(value) is int and value > 0):
+        return True
+    return value is not UNKNOWN and value is not None and value is not False and _has_owner(type(owner), attribute)
+
+
+def _kind_of(owner: Any, attribute: str) -> Positive:
+    """What an attribute is that is raised."""
+    value = attribute_of(owner, attribute)
+    if _has_owner(type(owner), attribute):
+        return Positive.OWNER if _is_surely_true(value) else Positive.ANYBODY
+    return Positive.FLAG if value is True else Positive.COUNT
+
+
+def _is_surely_true(value: Any) -> bool:
+    """Whether an object is true in a test, as far as that can be said without running its code."""
+    kind = type(value)
+    if kind in (int, str, bytes):
+        return bool(value)
+    return not any("__bool__" in base.__dict__ or "__len__" in base.__dict__ for base in kind.__mro__)
 
 
 def _is_of_application(kind: type) -> bool:

@@ -36,7 +36,7 @@ from stilltrue.runtime.seen.holders.brackets import gives_back_only_its_own, may
 from stilltrue.runtime.seen.holders.by_calls import gives_back_by_calls, taken_by_calls
 from stilltrue.runtime.seen.holders.entered import entered_lock
 from stilltrue.runtime.seen.holders.exit_stacks import exits_in, is_stack
-from stilltrue.runtime.seen.holders.gates import raised_in
+from stilltrue.runtime.seen.holders.gates import Gate, raised_in
 from stilltrue.runtime.seen.holders.strangers import may_give_back
 from stilltrue.runtime.seen.left.balance import releases_only_its_own, taken_for_sure
 from stilltrue.runtime.seen.pools.lost import nobody_else_has
@@ -65,7 +65,7 @@ def held_by(stack: CallStack) -> tuple[list[tuple[Any, Any]], list[Any]]:
         giving += [frame] if _gives_back(frame) else []
         known = list(_held_in(frame, stack.coroutines[index] if stack.coroutines else None))
         entered += known
-        kept = (one for one in known if not any(may_give_back(giver, one[0], frame.f_code) for giver in giving))
+        kept = (one for one in known if not any(_may_give_back(giver, one[0], frame.f_code) for giver in giving))
         inner = stack.frames[: index + 1]
         kept = (one for one in kept if not (one[2] and any(gives_back_by_calls(other, one[2]) for other in inner)))
         held += [(lock, left) for lock, left, _ in kept if not any(lock is other for other in waited)]
@@ -133,6 +133,11 @@ def _left(left: Any, deep: int) -> Iterator[Held]:
         return
     if not any(getattr(made[0], name, False) is True for name in _RUNNING) and not _gives_back(frame):
         yield from _held_in(frame, made[0], deep + 1)
+
+
+def _may_give_back(giver: FrameType, lock: Any, taker: CodeType) -> bool:
+    """Whether a frame that speaks of releasing may have given back what ``taker`` has; gates are given back by known names."""
+    return type(lock) is not Gate and may_give_back(giver, lock, taker)
 
 
 def _gives_back(frame: FrameType) -> bool:

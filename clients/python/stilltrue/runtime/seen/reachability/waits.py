@@ -11,7 +11,7 @@ Rules:
    is doubt.
 5. Tasks park if only they can reach what they wait for, one alone or several: idle workers at a queue that nobody feeds. They
    never do anything again, but that may be meant so: their waits are none. Who awaits tasks (``gather``, ``wait``) does not
-   park: it goes on when they do.
+   park: it goes on when they do. Nor does a task that another of them is to wake.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from stilltrue.runtime.introspection.tasks import blocking_future, read
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.seen.reachability.closure import References, kept, reached_by, references_from
+from stilltrue.runtime.seen.reachability.waking import is_to_wake
 from stilltrue.runtime.seen.wait import SeenWait, Task
 
 CUT_SECONDS_MAX = 0.01
@@ -181,10 +182,14 @@ def _proved(found: References, budget: Budget) -> dict[Task, frozenset[Task]]:
 
 def parked(proved: Mapping[Task, frozenset[Task]]) -> frozenset[Task]:
     """The tasks that park (rule 5), of those for which it is proved who can reach what they wait for."""
-    found = {task for task in proved if not _awaits_tasks(task)}
+    found = {task for task, enders in proved.items() if not (_awaits_tasks(task) or _is_to_be_woken(task, enders))}
     while gone := {task for task in found if not proved[task] <= found}:
         found -= gone
     return frozenset(found)
+
+
+def _is_to_be_woken(task: Task, enders: frozenset[Task]) -> bool:
+    return any(one is not task and is_to_wake(one, task) for one in enders)
 
 
 def _awaits_tasks(task: Task) -> bool:

@@ -191,9 +191,9 @@ def _of_frames(
             yield Closer(text=text, of=of, progress=progress, process=True)
         if of == threading.main_thread().ident:
             ahead = ahead.in_loop()
-            named = [code for code, _ in named_ahead(ahead, frame)] if ahead.names else []
+            functions = list(named_ahead(ahead, frame)) if ahead.names else []
             names_ahead = ahead.names
-        if ends_process(frame.f_code, names_ahead, named):
+        if ends_process(frame.f_code, names_ahead, functions, (*names.values(), *_globals_of_code(frame))):
             yield Closer(text=f"{who}, which may end the process: {position_of(frame)}", of=of, progress=progress, process=True)
 
 
@@ -227,6 +227,11 @@ def _roots(
     return tuple(found)
 
 
+def _globals_of_code(frame: FrameType) -> Iterator[Any]:
+    """The globals that a frame's code speaks of."""
+    return (frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals)
+
+
 def _globals_of(functions: _Functions) -> Iterator[Any]:
     """The globals that functions speak of which close something, or let go of it."""
     for code, names in functions:
@@ -256,7 +261,7 @@ def _of_callback(
     words = frozenset(code.co_names)
     functions = list(named_by_callback(callback, arguments))
     named = [code for code, _ in functions]
-    if ends_process(code, words, named):
+    if ends_process(code, words, functions, (*arguments, *(names[name] for name in words if name in names))):
         yield Closer(text=f"{name}, which may end the process", process=True)
     if loop is not None and ends_its_loop(code, words, named):
         yield Closer(text=f"{name}, which may end its event loop", tasks=loop)

@@ -3,7 +3,8 @@
 Rules:
 
 1. The application's own code ends the process by ``os._exit``, ``os.abort``, ``os.execv`` and the like, or a signal to its own
-   process or main thread. Who asks for the parent process (``getppid``) ends when that has gone, and does not count.
+   process, process group or main thread: by ``os.kill`` and the like, by psutil, or by a command (``kill``), where it asks for
+   its own process or has its number. Who asks for the parent process (``getppid``) ends when that has gone, and does not count.
 2. ``SystemExit`` and ``KeyboardInterrupt`` leave a task or a callback: the loop stops, and ``asyncio.run`` cancels every other
    task of it. In any other thread than the main one such an exception ends that thread alone, and the main thread ends its
    program when that is done: neither counts.
@@ -16,7 +17,8 @@ from __future__ import annotations
 import dis
 import functools
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
 from types import BuiltinFunctionType, CodeType
 from typing import Any
@@ -27,25 +29,75 @@ from stilltrue.runtime.introspection.origins import is_own_code
 from stilltrue.runtime.look.code.ahead import NEVER_RETURNING
 from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES, chain_before
 
+Functions = Iterable[tuple[CodeType, dict[str, Any]]]
+"""Their code, with their globals."""
 _LEAVING = frozenset({"exit", "quit"})
 _RAISED = frozenset({"SystemExit", "KeyboardInterrupt"})
 _EXITING = NEVER_RETURNING | {"raise_signal", "pthread_kill", "interrupt_main"}
 _INTERRUPTING_ANY = "PyThreadState_SetAsyncExc"
-_KILLING_ITSELF = frozenset({"kill", "getpid"})
+SENDING = frozenset({"kill", "killpg", "pidfd_send_signal"})
+"""Functions that send a signal to any process."""
+ITSELF = frozenset({"getpid", "getpgrp", "getpgid"})
+"""Functions by which code knows its own process, or the group of it."""
+_BY_PSUTIL = frozenset({"kill", "terminate", "send_signal"})
+_COMMAND = re.compile(r"(^|[;&|/]\s*)(p?kill|killall)($|\s)")
+_OWN_GROUP = (0, -1)
 _ALL_TASKS = "all_tasks"
 _CANCELLING = frozenset({"cancel", "throw"})
 
 
-def ends_process(code: CodeType, names: frozenset[str], named: Iterable[CodeType]) -> bool:
-    """Rule 1, of a function in whose code these names are ahead, and of the functions ``named``."""
+def ends_process(code: CodeType, names: frozenset[str], functions: Functions, held: Iterable[Any] = ()) -> bool:
+    """Rule 1, of a function in whose code these names are ahead, and of the ``functions`` that it names; it has ``held``."""
     if not is_own_code(code):
         return False
-    if any(map(_aborts, (code, *named))):
+    named = [(one, known) for one, known in functions if is_own_code(one)]
+    if any(_aborts(one) or _signals_its_group(one) for one in (code, *(one for one, _ in named))):
         return True
-    every = [names, *(frozenset(code.co_names) for code in named if is_own_code(code))]
-    if any("getppid" in one for one in every):
+    every = [(code, names), *((one, frozenset(one.co_names)) for one, _ in named)]
+    if any("getppid" in one for _, one in every):
         return False
-    return any(not _EXITING.isdisjoint(one) or one >= _KILLING_ITSELF for one in every)
+    if any(not _EXITING.isdisjoint(one) or _kills_by_psutil(one) for _, one in every):
+        return True
+    sends = any(not SENDING.isdisjoint(one) or _has_command(of) for of, one in every)
+    return sends and (any(_knows_itself(of, known) for of, known in named) or _knows_itself(code, {}) or _is_itself(held))
+
+
+def _knows_itself(code: CodeType, known: dict[str, Any]) -> bool:
+    return not ITSELF.isdisjoint(code.co_names) or _is_itself(known[name] for name in code.co_names if name in known)
+
+
+def _is_itself(held: Iterable[Any]) -> bool:
+    own = os.getpid()
+    return any(type(one) is int and one == own for one in held)
+
+
+def _kills_by_psutil(names: frozenset[str]) -> bool:
+    return "psutil" in names and not _BY_PSUTIL.isdisjoint(names)
+
+
+@kept_by_code
+def _has_command(code: CodeType) -> bool:
+    """Whether one of its texts is a command that sends a signal."""
+    return any(_COMMAND.search(text) for text in _texts_in(code.co_consts))
+
+
+def _texts_in(consts: Iterable[Any]) -> Iterator[str]:
+    for one in consts:
+        if type(one) is str:
+            yield one
+        elif type(one) is tuple:
+            yield from _texts_in(one)
+
+
+@kept_by_code
+def _signals_its_group(code: CodeType) -> bool:
+    """Whether it sends a signal to its own group, or to everybody: ``os.kill(0, ...)``."""
+    every = [one for one in dis.get_instructions(code) if one.opname not in ("PUSH_NULL", "PRECALL")]
+    return any(
+        one.opname in ATTRIBUTES and one.argval == "kill" and after.opname.startswith("LOAD_") and after.argval in _OWN_GROUP
+        for one, after in pairwise(every)
+        if type(after.argval) is int
+    )
 
 
 def ends_its_loop(code: CodeType, names: frozenset[str], named: Iterable[CodeType]) -> bool:
@@ -71,7 +123,7 @@ def is_end_of_process(callback: Any, arguments: Iterable[Any]) -> bool:
     """Whether a callback is a compiled function that ends the process, given some of its arguments or not."""
     name = _builtin_in(callback)
     given = (*(callback.args if type(callback) is functools.partial else ()), *arguments)
-    return name in _EXITING | {"abort"} or (name == "kill" and os.getpid() in [one for one in given if type(one) is int])
+    return name in _EXITING | {"abort"} or (name in SENDING and _is_itself(given))
 
 
 def is_end_of_loop(callback: Any) -> bool:

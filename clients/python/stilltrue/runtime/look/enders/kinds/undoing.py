@@ -17,14 +17,13 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.ending import ended_by
 from stilltrue.runtime.look.enders.actors import Actor
+from stilltrue.runtime.look.enders.kinds.exits import ITSELF, SENDING
 from stilltrue.runtime.look.enders.reach import Reach
 from stilltrue.runtime.seen.wait import SeenWait
 
 _INTERRUPTING = frozenset({"interrupt_main", "raise_signal", "pthread_kill", "PyErr_SetInterrupt", "PyErr_SetInterruptEx"})
-_KILLING = frozenset({"kill", "killpg"})
 _COMPLETING = frozenset({"cancel", "set_result", "set_exception"})
 _THREADS = frozenset({"enumerate", "current_thread", "main_thread", "_active"})
-_TO_ITSELF = frozenset({"getpid", "getpgrp", "getpgid"})
 
 
 class Undoers:
@@ -87,4 +86,4 @@ class Undoers:
 
 def interrupts(names: frozenset[str]) -> bool:
     """Whether code that speaks of these may send its own process a signal."""
-    return not _INTERRUPTING.isdisjoint(names) or not (_TO_ITSELF.isdisjoint(names) or _KILLING.isdisjoint(names))
+    return not _INTERRUPTING.isdisjoint(names) or not (ITSELF.isdisjoint(names) or SENDING.isdisjoint(names))
