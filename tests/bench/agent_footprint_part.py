@@ -6,13 +6,17 @@ import gc
 import resource
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Never, cast
 
 NOBODY = "127.0.0.1:1"
 CALLS = 10_000
 SETTLE_SECONDS = 2.0
 """Joining and the first snapshots are not idle time."""
 IDLE_SECONDS = 10.0
+ECHO = "/bench/Ticks"
+"""A stream whose server sends a short message every second, as a detector does."""
 
 
 def resident() -> int:
@@ -42,6 +46,40 @@ def idle(address: str) -> float:
         begun = time.process_time()
         time.sleep(IDLE_SECONDS)
         return (time.process_time() - begun) * 1e3 / IDLE_SECONDS
+
+
+def stream(address: str) -> float:
+    """Milliseconds of processor time a second of gRPC alone: one open stream, a short message each way every second."""
+    import queue  # noqa: PLC0415 - in this process alone
+    import threading  # noqa: PLC0415 - as above
+
+    import grpc  # noqa: PLC0415 - as above
+
+    replies: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    with grpc.insecure_channel(address) as channel:
+
+        def requests() -> Iterator[Never]:  # of bytes: the call without generated code is typed so
+            while True:
+                yield cast("Never", replies.get())
+
+        call: Any = channel.stream_stream(ECHO)(requests())
+
+        def answer() -> None:
+            try:
+                for _ in call:
+                    replies.put(bytes(200))
+            except grpc.RpcError:
+                pass  # it is cancelled below
+
+        reader = threading.Thread(target=answer, daemon=True)
+        reader.start()
+        time.sleep(SETTLE_SECONDS)
+        begun = time.process_time()
+        time.sleep(IDLE_SECONDS)
+        used = (time.process_time() - begun) * 1e3 / IDLE_SECONDS
+        call.cancel()
+        reader.join(10)
+        return used
 
 
 def memory(address: str) -> float:
@@ -91,5 +129,5 @@ def _outstanding(*, at_server: bool) -> float:
 
 
 if __name__ == "__main__":
-    figures = {"imported": imported, "idle": idle, "memory": memory, "made": made, "served": served}
+    figures = {"imported": imported, "idle": idle, "stream": stream, "memory": memory, "made": made, "served": served}
     print(figures[sys.argv[1]](*sys.argv[2:]))  # type: ignore[operator]  # each takes what agent_footprint.py gives it

@@ -11,15 +11,17 @@ Rules:
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterable, Iterator
-from multiprocessing import pool as pools
+from types import CodeType
 from typing import Any
 
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
-_WORKER = pools.worker.__code__  # type: ignore[attr-defined]  # what its threads run
+_MODULE = "multiprocessing.pool"
+"""Not imported here: it brings 1.3 MB along, and whoever waits in it has imported it."""
 _OUTERMOST_MAX = 8
 _ITEMS_MAX = 10_000
 _PARTS = 5
@@ -28,18 +30,20 @@ _BY = frozenset({"_set", "_event", "_processes", "_repopulate_pool", "_inqueue",
 
 def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
     """A thread that waits for a result without a timeout."""
+    pools = sys.modules.get(_MODULE)
     names = variables_of(stack.frames[at])
     result = names.get("self")
     job, pool = attribute_of(result, "_job"), attribute_of(result, "_pool")
     if (
-        stack.task is not None
+        pools is None
+        or stack.task is not None
         or names.get("timeout", 0) is not None
         or type(job) is not int
         or not issubclass(type(pool), pools.Pool)
     ):
         return None
     queue, size = attribute_of(pool, "_inqueue"), attribute_of(pool, "_processes")
-    running = scene.once(__name__, lambda: list(_running(scene.stacks().values())))
+    running = scene.once(__name__, lambda: list(_running(scene.stacks().values(), pools.worker.__code__)))
     at_work = {ident: item for ident, of, item in running if of is queue and item is not None}
     for_it = tuple(ident for ident, item in at_work.items() if item == job)
     if for_it:
@@ -50,10 +54,10 @@ def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
     return SeenWait(on=result, enders=tuple(at_work), what=what, undone=(result, pool), by=_BY)
 
 
-def _running(stacks: Iterable[CallStack]) -> Iterator[tuple[int, Any, int | None]]:
-    """The threads of pools: each with its pool's queue and the number of what it runs, if it runs anything."""
+def _running(stacks: Iterable[CallStack], worker: CodeType) -> Iterator[tuple[int, Any, int | None]]:
+    """The threads that run ``worker``: each with its pool's queue and the number of what it runs, if it runs anything."""
     for stack in stacks:
-        frame = next((one for one in stack.frames[-_OUTERMOST_MAX:] if one.f_code is _WORKER), None)
+        frame = next((one for one in stack.frames[-_OUTERMOST_MAX:] if one.f_code is worker), None)
         if frame is not None:
             names = variables_of(frame)
             yield stack.ident, names.get("inqueue"), _job_of(names.get("task"))
