@@ -358,6 +358,7 @@ def test_in_many_more_worlds_no_deadlock_is_called_that_is_none() -> None:
         World(seed).run()
 
 
+@pytest.mark.longer
 def test_where_handlers_wait_for_all_and_parties_are_forwarded_every_deadlock_is_called() -> None:
     found = 0
     for seed in range(WORLDS):

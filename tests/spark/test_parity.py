@@ -87,6 +87,7 @@ def _left_out(out: Path) -> list[str]:
     return [row["reason"] for path in out.glob("left_out/*/*.parquet") for row in pq.ParquetFile(path).read().to_pylist()]
 
 
+@pytest.mark.longer
 def test_spark_over_all_of_it_at_once(spark: SparkSession, truth: Mapping[Key, Verdict], tmp_path: Path) -> None:
     folder = written(tmp_path / "archive")
     ours = ("shuffled times", "reordered", "mixed versions", "other days", "compacted twice", "doubled")

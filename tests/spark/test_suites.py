@@ -97,6 +97,7 @@ def trace_data(trace_run: Judged, archived: Any, tmp_path_factory: pytest.TempPa
     return data
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("way", WAYS)
 def test_termination_at_the_cuts_of_the_published_trace(
     spark: SparkSession, trace: Trace, taken: list[Taken], trace_run: Judged, trace_data: Path, way: Way
@@ -131,6 +132,7 @@ def tokens() -> list[tuple[RandomSnapshot, int]]:
     return made
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("way", WAYS)
 def test_tokens_of_the_published_snapshots_are_conserved(
     spark: SparkSession, tokens: list[tuple[RandomSnapshot, int]], archived: Any, tmp_path: Path, way: Way

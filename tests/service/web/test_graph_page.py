@@ -125,6 +125,7 @@ async def test_thousands_of_parties_are_drawn_as_a_few_groups(
         assert errors_of(page) == []
 
 
+@pytest.mark.longer
 async def test_the_next_snapshot_leaves_the_view_alone_and_is_drawn_when_it_differs(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page
 ) -> None:

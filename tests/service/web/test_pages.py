@@ -287,6 +287,7 @@ async def test_links_in_alerts_lead_to_the_incident_that_is_meant(
         assert await leads_to("/incidents/latest?predicate=deadlock") == "/ops/incidents", "two are open"
 
 
+@pytest.mark.longer
 async def test_a_long_ending_leaves_the_core_readable_and_what_is_unfolded_stays_so(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page
 ) -> None:

@@ -105,6 +105,7 @@ def _again_and_again(archive: str, out: str, truth: Mapping[Key, Verdict], every
     return cuts
 
 
+@pytest.mark.longer
 def test_on_a_disk_wherever_it_is_cut(
     archive: Path, truth: Mapping[Key, Verdict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,6 +79,7 @@ def _plain(frame: Any) -> list[dict[str, Any]]:
     return sorted((row.asDict(recursive=True) for row in frame.collect()), key=lambda row: row["snapshot"])
 
 
+@pytest.mark.longer
 def test_a_torn_file_is_named_and_the_rest_evaluated(spark: SparkSession, run: Judged, archived: Any, tmp_path: Path) -> None:
     store: ArchiveFiles = archived(run, tmp_path, 0, 40, reports_max=60)
     index = Index(store, "reports")
