@@ -23,6 +23,7 @@ pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.longer]
 _UVICORN = ("uvicorn", "--port", "{port}", "--log-level", "error")
 _GUNICORN = ("gunicorn", "-b", "127.0.0.1:{port}", "--log-level", "error", "--chdir", str(PROGRAMS))
 _HYPERCORN = ("hypercorn", "-b", "127.0.0.1:{port}", "--log-level", "error")
+_THREADS = ("-k", "gthread", "--threads", "4")
 COMMANDS = [
     pytest.param((*_UVICORN, "circle_asgi:app"), id="uvicorn"),
     pytest.param((*_UVICORN, "--workers", "2", "circle_asgi:app"), id="workers of uvicorn"),
@@ -34,9 +35,14 @@ COMMANDS = [
     pytest.param((*_UVICORN, "circle_bare:app"), id="uvicorn, without a framework"),
     pytest.param((*_HYPERCORN, "circle_bare:app"), id="hypercorn, without a framework"),
     pytest.param(("circle_aiohttp_web", "{port}"), id="aiohttp's own server"),
-    pytest.param((*_GUNICORN, "-k", "gthread", "--threads", "4", "circle_wsgi:app"), id="threads of gunicorn"),
+    pytest.param((*_GUNICORN, *_THREADS, "circle_wsgi:app"), id="threads of gunicorn"),
     pytest.param(("flask", "--app", "circle_wsgi", "run", "--port", "{port}"), id="Flask's own server"),
     pytest.param(("waitress", "--listen=127.0.0.1:{port}", "circle_wsgi:app"), id="waitress"),
+    pytest.param((*_GUNICORN, *_THREADS, "circle_bare_wsgi:app"), id="threads of gunicorn, without a framework"),
+    pytest.param(("waitress", "--listen=127.0.0.1:{port}", "circle_bare_wsgi:app"), id="waitress, without a framework"),
+    pytest.param(("circle_bare_wsgi", "{port}", "cheroot"), id="cheroot, without a framework"),
+    pytest.param(("circle_bare_wsgi", "{port}", "wsgiref"), id="wsgiref, without a framework"),
+    pytest.param(("circle_bare_wsgi", "{port}", "werkzeug"), id="werkzeug, without a framework"),
     pytest.param(("circle_django", "runserver", "127.0.0.1:{port}"), id="Django's runserver"),
 ]
 

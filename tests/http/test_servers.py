@@ -73,6 +73,11 @@ def get(url: str) -> dict[str, Any]:
     ("command", "seconds"),
     [
         pytest.param((*GUNICORN, FLASK), 30, id="gunicorn"),
+        pytest.param((*GUNICORN, "site_of_wsgi:bare"), 30, id="gunicorn, without a framework"),
+        pytest.param((*GUNICORN, "-k", "asgi", "asgi_site:bare"), None, id="gunicorn's ASGI worker, without a framework"),
+        pytest.param(
+            (*GUNICORN, "-k", "asgi", "--max-requests", "9", "asgi_site:bare"), 30, id="which stops after some requests"
+        ),
         pytest.param((*GUNICORN, "--timeout", "0", FLASK), None, id="gunicorn without a timeout"),
         pytest.param((*GUNICORN, "--worker-class", "gthread", "--threads", "2", FLASK), None, id="threads of gunicorn"),
         pytest.param((*GUNICORN, "--worker-class", UVICORNS, "asgi_site:app"), None, id="uvicorn's worker of gunicorn"),

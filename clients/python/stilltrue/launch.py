@@ -25,7 +25,9 @@ SITE = str(Path(__file__).with_name("site"))
 """The directory of our ``sitecustomize``."""
 STARTED = "STILLTRUE_RUN_PID"
 """The process that ``run`` became; its presence says that a process was started by ``run``, or by such a one."""
-_SERVERS = frozenset({"gunicorn", "uvicorn", "hypercorn", "daphne", "granian", "celery", "flask"})
+_SERVERS = frozenset(
+    {"gunicorn", "uvicorn", "hypercorn", "daphne", "granian", "celery", "flask", "waitress", "waitress-serve", "cheroot"}
+)
 """Programs that run another one, which is named among their arguments."""
 _APPLICATION = re.compile(r"(?:--?app=?)?([A-Za-z_][\w.]*)(?::[\w.()]+)")
 _WORKERS = ("from multiprocessing.spawn import", "from multiprocessing.forkserver import")

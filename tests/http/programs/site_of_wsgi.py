@@ -1,5 +1,6 @@
 """A WSGI application that knows nothing of the agent but for telling what is recorded of its own request."""
 
+import json
 import os
 import sys
 import time
@@ -21,3 +22,8 @@ def make_flask():
     app = flask.Flask("site")
     app.add_url_rule("/one/<int:n>", "one", lambda n: recorded())
     return app
+
+
+def bare(environ, start_response):
+    start_response("200 OK", [("Content-Type", "application/json")])
+    return [json.dumps(recorded()).encode()]

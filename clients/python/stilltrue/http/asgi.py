@@ -36,6 +36,15 @@ class ASGIMiddleware:
         self._app = app
         self._session = session
 
+    @classmethod
+    def before(cls, app: Any, session: Session) -> Any:
+        """``app`` as a server is to call it; itself if this session records it already, without another one's recording."""
+        while type(app) is cls:
+            if app._session is session:  # noqa: SLF001 - another of this class
+                return app
+            app = app._app  # noqa: SLF001 - as above
+        return cls(app, session)
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> Any:
         """Serve one request."""
         return await serve(self._session, self._app, scope, receive, send)

@@ -9,15 +9,31 @@ from typing import Any
 
 from stilltrue.http import asgi, wsgi
 from stilltrue.http.aiohttp_server import RecordedAiohttpServer
+from stilltrue.http.asgi import ASGIMiddleware
 from stilltrue.http.clients.aiohttp_client import RecordedAiohttp
 from stilltrue.http.clients.httpx_aio import RecordedAsyncHttpx
 from stilltrue.http.clients.httpx_blocking import RecordedHttpx
 from stilltrue.http.clients.outgoing import Requests
 from stilltrue.http.clients.requests_client import RecordedRequests
+from stilltrue.http.wsgi import WSGIMiddleware
 from stilltrue.runtime.compat.references import module_of
 from stilltrue.runtime.session import Session
 
 Make = Callable[..., Any]
+_APPLICATIONS: dict[str, tuple[str, type[WSGIMiddleware] | type[ASGIMiddleware]]] = {
+    "Server.create_application": ("application", ASGIMiddleware),
+    "ASGIProtocol._handle_http_request": ("app", ASGIMiddleware),
+    "ASGIProtocol._handle_http2_request": ("app", ASGIMiddleware),
+    "AsyncWorker.handle_request": ("wsgi", WSGIMiddleware),
+    "AsyncWorker.handle_http2_request": ("wsgi", WSGIMiddleware),
+    "ThreadWorker.handle_request": ("wsgi", WSGIMiddleware),
+    "ThreadWorker.handle_http2_request": ("wsgi", WSGIMiddleware),
+    "SyncWorker.handle_request": ("wsgi", WSGIMiddleware),
+    "WSGITask.execute": ("channel.server.application", WSGIMiddleware),
+    "Gateway.respond": ("req.server.wsgi_app", WSGIMiddleware),
+    "WSGIRequestHandler.run_wsgi": ("server.app", WSGIMiddleware),
+}
+"""By the method of a server that serves one request: where its object has the application, and what records that one."""
 _MIDDLEWARE_MAX = 4
 
 
@@ -68,11 +84,14 @@ class Makers:
             "Bottle.__call__": lambda: self._wsgi,
             "RequestResponseCycle.run_asgi": lambda: self._under_uvicorn,
             "ASGIWrapper.__call__": lambda: self._under_hypercorn,
+            "BaseHandler.run": lambda: self._under_wsgiref,
             "Channel.__connect__": lambda: partial(self._unseen, "channel of grpclib"),
             "Server.start": lambda: partial(self._unseen, "server of grpclib"),
             "HTTPServer.start_request": lambda: partial(self._unseen, "server of Tornado"),
             "SanicProtocol.__init__": lambda: self._unseen_sanic,
         }
+        if name in _APPLICATIONS:
+            return partial(self._serving, *_APPLICATIONS[name])
         return known[name]() if name in known else None
 
     def _wsgi(self, original: Make, app: Any, environ: Any, start_response: Any) -> Any:
@@ -86,13 +105,33 @@ class Makers:
     def _under_uvicorn(self, original: Make, cycle: Any, app: Any) -> Any:
         """Any application of ASGI's; one of WSGI's runs in a thread, where its framework is known."""
         self._start()
-        return original(cycle, app if _is_of_wsgi(app) else asgi.ASGIMiddleware(app, self._session))
+        return original(cycle, app if _is_of_wsgi(app) else ASGIMiddleware(app, self._session))
 
     def _under_hypercorn(self, original: Make, wrapper: Any, *given: Any, **named: Any) -> Any:
         self._start()
         recorded = copy(wrapper)
-        recorded.app = asgi.ASGIMiddleware(wrapper.app, self._session)
+        recorded.app = ASGIMiddleware(wrapper.app, self._session)
         return original(recorded, *given, **named)
+
+    def _under_wsgiref(self, original: Make, handler: Any, application: Any) -> Any:
+        self._start()
+        return original(handler, WSGIMiddleware(application, self._session))
+
+    def _serving(self, path: str, kind: Any, original: Make, one: Any, *given: Any, **named: Any) -> Any:
+        """A server serves a request by the application at ``path`` from ``one``, which is a recorded one from now on."""
+        self._start()
+        try:
+            *owners, name = path.split(".")
+            owner = one
+            for each in owners:
+                owner = getattr(owner, each)
+            application = getattr(owner, name)
+            recorded = kind.before(application, self._session)
+            if recorded is not application:
+                setattr(owner, name, recorded)
+        except Exception:  # noqa: BLE001 - fail open
+            self._session.live.report_failure("a server's application is recorded")
+        return original(one, *given, **named)
 
     def _unseen(self, what: str, original: Make, owner: Any, *given: Any, **named: Any) -> Any:
         self._not_recorded(what, owner)

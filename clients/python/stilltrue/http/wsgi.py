@@ -34,6 +34,15 @@ class WSGIMiddleware:
         self._app = app
         self._session = session
 
+    @classmethod
+    def before(cls, app: Any, session: Session) -> Any:
+        """``app`` as a server is to call it; itself if this session records it already, without another one's recording."""
+        while type(app) is cls:
+            if app._session is session:  # noqa: SLF001 - another of this class
+                return app
+            app = app._app  # noqa: SLF001 - as above
+        return cls(app, session)
+
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         """Serve one request."""
         return serve(self._session, self._app, environ, start_response)

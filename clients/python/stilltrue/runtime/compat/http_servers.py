@@ -19,6 +19,7 @@ _SERVERS_FILE = f"{os.sep}socketserver.py"
 _ACCEPT = socket.socket.accept.__code__
 _GUNICORN = "gunicorn.workers.base"
 _THREADED = "gunicorn.workers.gthread"
+_ASGI = "gunicorn.workers.gasgi"
 _STANDS_BY = (("asyncio/tasks.py", "sleep"), ("aiohttp/web.py", "_run_app"))
 _WORKER = re.compile(r"gunicorn|worker")
 
@@ -93,13 +94,13 @@ def gunicorns_worker(frames: Callable[[], Iterable[FrameType]]) -> Any:
 def stays_alive(worker: Any) -> bool:
     """Whether a worker tells gunicorn that it is alive whatever its requests wait for, and is not killed for them.
 
-    Its own thread only hands them to others, or runs uvicorn's loop. After ``max_requests`` that one tells nothing any more.
+    Its own thread only hands them to others, or runs uvicorn's loop or gunicorn's own, which stop after ``max_requests``.
     """
     threaded = getattr(sys.modules.get(_THREADED), "ThreadWorker", None)
     if threaded is not None and isinstance(worker, threaded):
         return True
     of_uvicorn = module_of(type(getattr(worker, "__dict__", {}).get("config"))) == "uvicorn.config"
-    return of_uvicorn and not worker.cfg.max_requests
+    return (of_uvicorn or module_of(type(worker)) == _ASGI) and not worker.cfg.max_requests
 
 
 def daphnes_timeout(send: Any) -> float | None:
