@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from stilltrue.runtime.introspection.observation import Observer
+from stilltrue.runtime.introspection.seen_at_cut import SeenAtCut
 from tests.client.look.worlds import look_at, of, report_when
 from tests.client.seen.conftest import Front, is_unseen, targets
 
@@ -64,6 +66,30 @@ def test_who_holds_a_queued_future_and_may_cancel_it_is_a_way_out(front: Front) 
     look = of(look_at(front.agent, front.report_when_still("caller")), "front/thread:caller")
     assert look.ways_out
     timer.cancel()
+    front.let_go()
+    executor.shutdown()
+
+
+def test_while_a_cut_is_taken_a_look_still_reads_what_the_one_before_has_seen(
+    front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = ThreadPoolExecutor(1, "worker")
+    executor.submit(front.get, b"")
+    front.wait_for_callers()
+    front.start("caller", executor.submit(int).exception)
+    caller = front.seen("thread:caller").waiter
+    observer, wait_of_thread, read = front.agent._observer, Observer._wait_of_thread, list[SeenAtCut]()
+    handles = observer.newest.handles_of(caller)
+
+    def reads_meanwhile(*given: Any) -> Any:
+        read.append(observer.newest)
+        return wait_of_thread(*given)
+
+    monkeypatch.setattr(Observer, "_wait_of_thread", reads_meanwhile)
+    report_when(front.agent, lambda _: bool(read))
+    assert handles
+    assert read[0].handles_of(caller) == handles
+    assert caller in read[0].waiting
     front.let_go()
     executor.shutdown()
 

@@ -21,6 +21,7 @@ from stilltrue.protocol.report import OBSERVED_MIN, Hold, LocalWait, PartyTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import no_collection
 from stilltrue.runtime.introspection.places import Places
+from stilltrue.runtime.introspection.seen_at_cut import Same, SeenAtCut
 from stilltrue.runtime.introspection.tasks import Task, blocking_future
 from stilltrue.runtime.introspection.tasks_at_cut import TASKS_MAX, TaskAtCut, read_tasks
 from stilltrue.runtime.own_ref import OwnRef
@@ -34,8 +35,6 @@ from stilltrue.runtime.seen.scene import LiveScene
 from stilltrue.runtime.seen.wait import CallStack, SeenWait
 
 EndingTarget = PartyTarget | ResourceTarget
-_Same = Callable[[Mapping[int, FrameType]], bool]
-"""Whether a wait is still the very same, given the innermost frame of each thread."""
 
 
 class Observer:
@@ -58,24 +57,18 @@ class Observer:
         self.sessions = Sessions()
         """The connections to databases, and whose they are."""
         self._is_stopping = is_stopping
-        self._numbers: dict[tuple[int, int], tuple[ref[Any], WaitNumber, float, object]] = {}
-        self._before = self._numbers
-        self._seen: dict[WaitNumber, _Same] = {}
-        self._handles: dict[PartyName, tuple[Any, ...]] = {}
-        self._ended: dict[PartyName, tuple[WaitNumber, float]] = {}
-        self.of_shares: frozenset[PartyName] = frozenset()
-        """The parties that waited at the newest cut for what others may give back: the second look reads that anew."""
+        self.newest = self._cut = SeenAtCut()
+        """What the newest cut has seen; replaced when the next one is complete, as a look in another thread may read it."""
         self.left = LeftLocks(parties)
         """Locks that nobody has any more."""
         self.reached = ReachedWaits()
         """Waits for what nobody but the blocked can reach."""
         self._next: int = OBSERVED_MIN
-        self.waiting: frozenset[PartyName] = frozenset()
-        """The parties whose waits were seen at the newest cut."""
 
     def __call__(self, now: float) -> Observation:
         """The observation at a cut taken ``now`` (epoch). Never raises."""
         known = self._parties.tasks()
+        self._cut = SeenAtCut()
         try:
             scene = LiveScene(self._parties, now, reached=self.reached.at_cut(), left=self.left.at_cut())
             with no_collection:  # with ten thousand tasks one collection takes as long as all the rest
@@ -83,9 +76,12 @@ class Observer:
             self.left.remember(scene.to_be_proved())
             seen = replace(seen, holds=(*self._answers(), *self.sessions.holds(scene)))
             seen = self._with_ended(seen, now)
-            return replace(seen, deadlines={**seen.deadlines, **self._stopped(now)}) if self._is_stopping() else seen
+            if self._is_stopping():
+                seen = replace(seen, deadlines={**seen.deadlines, **self._stopped(now)})
         except Exception:  # noqa: BLE001 - on any doubt, every wait of every task may end by itself
-            return Observation(deadlines={party: now for _, party in known})
+            seen, self._cut = Observation(deadlines={party: now for _, party in known}), SeenAtCut()
+        self.newest = self._cut
+        return seen
 
     def search(self, now: float) -> None:
         """What takes longer than a cut may take, in the agent's own thread, ``now`` (epoch). Never raises."""
@@ -100,7 +96,6 @@ class Observer:
 
     def _observe(self, known: list[tuple[Task, PartyName]], now: float, workers: LiveScene) -> Observation:
         blocked = workers.blocked()
-        self.reached.reported = {}
         known += workers.blocked_tasks(dict(known), [wait for _, _, wait in blocked])
         served = {root.task for root in list(self._parties.roots.values())}
         self.reached.remember(workers.unexplained_tasks([wait for _, _, wait in blocked], served))
@@ -128,21 +123,10 @@ class Observer:
         deadlines |= _killed(workers, now)
         return Observation(waits=waits, deadlines=deadlines, ways_out=ways_out, held=frozenset(held))
 
-    def lasts(self, number: WaitNumber, frames: Mapping[int, FrameType]) -> bool:
-        """Whether the observed wait with this number is still the very same; ``frames``: the innermost of each thread."""
-        same = self._seen.get(number)
-        return number in (known for known, _ in self._ended.values()) if same is None else same(frames)
-
-    def handles_of(self, party: PartyName) -> tuple[Any, ...]:
-        """What ends the wait of a party that was seen at the newest cut, when it is cancelled, closed or set."""
-        return self._handles.get(party, ())
-
     def _waits(
         self, seen: dict[Task, TaskAtCut], blocked: list[tuple[PartyName, CallStack, SeenWait]], now: float, workers: LiveScene
     ) -> tuple[LocalWait, ...]:
         read_waits = [(one, among) for one in seen.values() if (among := _among(one, seen, workers)) is not None]
-        self._before, self._numbers, self._seen, self._handles = self._numbers, {}, {}, {}
-        self.of_shares = frozenset()
         waits = [self._wait_of_task(one, among, now) for one, among in read_waits]
         waits += [self._wait_for_loop(one, *one.holder, now) for one in seen.values() if one.holder is not None]
         for party, stack, wait in blocked:
@@ -150,7 +134,7 @@ class Observer:
             others = known != (PartyTarget(party=party),)
             if known and (others or stack.ident in workers.loops() or stack.ident in (wait.enders or ())):
                 waits.append(self._wait_of_thread(party, stack, wait, known, now, workers))
-        self.waiting = frozenset(wait.waiter for wait in waits)
+        self._cut.waiting = frozenset(wait.waiter for wait in waits)
         return tuple(sorted(waits, key=lambda wait: wait.number))
 
     def _with_ended(self, seen: Observation, now: float) -> Observation:
@@ -158,16 +142,16 @@ class Observer:
         left = {share: (count, self._owned.name_of(share)) for share, count in self._owned.left().items()}
         found = {target.party for wait in seen.waits for target in wait.among if isinstance(target, PartyTarget)}
         found |= {holder for _, holder in left.values()}
-        before, self._ended = self._ended, {}
+        before = dict(self.newest.ended)
         waits = []
         for one in sorted(filter(has_ended, found)):
             if one not in before:
                 before[one] = (WaitNumber(self._next), now)
                 self._next += 1
-            self._ended[one] = number, since = before[one]
+            self._cut.ended[one] = number, since = before[one]
             among, what = (PartyTarget(party=one),), "nothing: it has ended"
             waits.append(LocalWait(waiter=one, number=number, among=among, since=since, uncoloured=True, what=what))
-        self.waiting |= self._ended.keys()
+        self._cut.waiting |= self._cut.ended.keys()
         return replace(seen, waits=(*seen.waits, *waits), left=left)
 
     def _wait_for_loop(self, one: TaskAtCut, holder: PartyName, task: Task, now: float) -> LocalWait:
@@ -196,9 +180,9 @@ class Observer:
             return found
         if one.wait.reached:
             parties = frozenset(target.party for target in among if isinstance(target, PartyTarget))
-            self.reached.reported[one.party] = Reported(task, future, parties)
-        self._handles[one.party] = one.wait.handles
-        self.of_shares |= {one.party} if one.wait.shares or one.wait.undone else set()
+            self._cut.reported[one.party] = Reported(task, future, parties)
+        self._cut.handles[one.party] = one.wait.handles
+        self._cut.of_shares |= {one.party} if one.wait.shares or one.wait.undone else set()
         needs = len(among) if one.wait.needs is None else one.wait.needs
         return replace(found, needs=needs, uncoloured=True, what=_text(one.wait, among))
 
@@ -226,8 +210,8 @@ class Observer:
             return awaited is not None and awaited[0] is weak()
 
         number, since = self._number(ident, wait.on, now, same, where)
-        self._handles[party] = wait.handles
-        self.of_shares |= {party} if wait.shares or wait.undone else set()
+        self._cut.handles[party] = wait.handles
+        self._cut.of_shares |= {party} if wait.shares or wait.undone else set()
         return LocalWait(
             waiter=party,
             number=number,
@@ -239,18 +223,18 @@ class Observer:
             what=_text(wait, among),
         )
 
-    def _number(self, waiter: int, future: Any, now: float, same: _Same, where: object = None) -> tuple[WaitNumber, float]:
+    def _number(self, waiter: int, future: Any, now: float, same: Same, where: object = None) -> tuple[WaitNumber, float]:
         """The number of this wait for ``future``, and since when it is seen; as before while it is the same.
 
         ``where``: what changes when the waiter runs.
         """
         key = (waiter, id(future))
-        before = self._before.get(key)
+        before = self.newest.numbers.get(key)
         if before is None or before[0]() is not future or before[3] != where:
             before = (OwnRef(future), WaitNumber(self._next), now, where)
             self._next += 1
-        self._numbers[key] = before
-        self._seen[before[1]] = same
+        self._cut.numbers[key] = before
+        self._cut.same[before[1]] = same
         return before[1], before[2]
 
 

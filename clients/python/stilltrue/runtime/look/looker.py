@@ -16,6 +16,7 @@ from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspe
 from stilltrue.runtime.introspection.frames import innermost_frames
 from stilltrue.runtime.introspection.observation import Observer
 from stilltrue.runtime.introspection.places import Place, Places
+from stilltrue.runtime.introspection.seen_at_cut import SeenAtCut
 from stilltrue.runtime.look.activity import unaccounted
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.enders.found import Found
@@ -48,22 +49,23 @@ class Looker:
         return look if self._transport is None else self._transport.checked(request, look)
 
     def _look(self, request: LookRequest) -> Look:
-        happenings, before = self.in_force(request.suspects)
+        at = self._observer.newest  # another thread may cut meanwhile
+        happenings, before = self.in_force(request.suspects, at)
         acting: tuple[str, ...] = ()
         why = ""
         seen: dict[PartyName, Found] = {}
         try:
-            reachable = self._observer.reached.at_look(before)
+            reachable = self._observer.reached.at_look(before, at.reported)
             places = Places(self._parties)
             carried = self._transport.on_full_connections(request) if self._transport is not None else ()
-            seen = self._see(places, before, carried)
+            seen = self._see(places, before, carried, at)
             add_reachers(seen, reachable, self._parties)
             acting = self._unaccounted(places) if request.activity else ()
         except Exception as error:  # noqa: BLE001 - whatever fails here is doubt
             self._live.report_failure("a look")
             why = f"the look failed: {error!r}"
             acting = (why,)
-        _, after = self.in_force(request.suspects)
+        _, after = self.in_force(request.suspects, at)
         looks = (_whole(one.party, one.party in before, after, seen.get(one.party), why) for one in request.suspects)
         return Look(snapshot=request.snapshot, parties=tuple(looks), happenings=happenings, unaccounted=acting)
 
@@ -73,40 +75,42 @@ class Looker:
             served = tuple(live.recorder._served.values())  # noqa: SLF001 - read under its lock
         return unaccounted(places, served, live.covered)
 
-    def _see(self, places: Places, parties: Iterable[PartyName], carried: Container[PartyName]) -> dict[PartyName, Found]:
+    def _see(
+        self, places: Places, parties: Iterable[PartyName], carried: Container[PartyName], at: SeenAtCut
+    ) -> dict[PartyName, Found]:
         stack = [place for party in parties if (place := places.find(party)) is not None]
         search = Search(
             places,
             self._open_calls(),
             self._live.clock(),
             Budget(),
-            self._waiting(),
+            self._waiting() | at.waiting,
             carried,
-            self._observer.handles_of,
-            self._waits_for_shares(stack),
+            at.handles_of,
+            self._waits_for_shares(stack, at.of_shares),
             self._observer.sessions,
         )
         return search.find(stack)
 
-    def _waits_for_shares(self, stack: Iterable[Place]) -> dict[PartyName, SeenWait | None]:
+    def _waits_for_shares(self, stack: Iterable[Place], of_shares: Container[PartyName]) -> dict[PartyName, SeenWait | None]:
         """The waits for what others may give back, read anew: nothing of the application's is kept in between."""
         now = self._live.clock()
         scene = LiveScene(self._parties, now, WALK_SECONDS_MAX, left=self._observer.left.at_look(now))
         waits: dict[PartyName, SeenWait | None] = {}
         for place in stack:
-            if place.party is not None and place.party in self._observer.of_shares:
+            if place.party is not None and place.party in of_shares:
                 at = None if place.ident == 0 else scene.stacks().get(place.ident)
                 wait = scene.wait_of(at) if at is not None else None if place.task is None else scene.wait_of_task(place.task)
                 waits[place.party] = wait if wait is not None and wait.enders else None
         return waits
 
     def _waiting(self) -> frozenset[PartyName]:
-        """The parties with a wait that is recorded, or was seen at the cut."""
+        """The parties with a wait that is recorded."""
         with self._live.lock:
             recorder = self._live.recorder
             recorded = {wait.waiter for wait in recorder._waits.values()}  # noqa: SLF001 - read under its lock
             made = {call.party for call in recorder._made.values() if call.wait and call.party is not None}  # noqa: SLF001
-        return frozenset(recorded | made | self._observer.waiting)
+        return frozenset(recorded | made)
 
     def _open_calls(self) -> list[Any]:
         """gRPC's own objects of the calls that are open, where the shells keep them."""
@@ -115,12 +119,13 @@ class Looker:
         found = (made.handle() for made in open_calls if made.handle is not None)
         return [call for call in found if call is not None]
 
-    def in_force(self, suspects: Iterable[Suspect]) -> tuple[int, dict[PartyName, float | None]]:
+    def in_force(self, suspects: Iterable[Suspect], at: SeenAtCut | None = None) -> tuple[int, dict[PartyName, float | None]]:
         """How much has happened; the suspects all of whose waits are in force at this instant, and until when at the latest.
 
-        Not :meth:`Recorder.look`, which looks at every task under the lock: that is done once, at the cut.
+        ``at``: what was seen at the cut; None: at the newest. Not :meth:`Recorder.look`, which looks at every task under the
+        lock: that is done once, at the cut.
         """
-        live = self._live
+        live, seen = self._live, at or self._observer.newest
         with live.lock:
             live.catch_up()
             recorder = live.recorder
@@ -131,12 +136,13 @@ class Looker:
         found = {}
         frames = innermost_frames()  # once: with a thousand threads each reading takes as long as a hundred waits
         for one in suspects:
-            if all(self._lasts(number, ends, frames) for number in one.waits):
+            if all(_lasts(number, ends, seen, frames) for number in one.waits):
                 found[one.party] = _first_of(ends.get(number) for number in one.waits)
         return happenings, found
 
-    def _lasts(self, number: WaitNumber, recorded: Container[WaitNumber], frames: Mapping[int, FrameType]) -> bool:
-        return self._observer.lasts(number, frames) if number >= OBSERVED_MIN else number in recorded
+
+def _lasts(number: WaitNumber, recorded: Container[WaitNumber], seen: SeenAtCut, frames: Mapping[int, FrameType]) -> bool:
+    return seen.lasts(number, frames) if number >= OBSERVED_MIN else number in recorded
 
 
 def _first_of(ends: Iterable[float | None]) -> float | None:

@@ -68,9 +68,13 @@ class Sessions:
 
     def holds(self, scene: LiveScene) -> tuple[Hold, ...]:
         """Rule 1: for whom the servers' processes wait, at a cut."""
-        self._of = {}
-        if not is_loaded():
-            return ()
+        of: dict[PartyName, tuple[ref[Any], ...]] = {}
+        try:
+            return tuple(self._read(scene, of)) if is_loaded() else ()
+        finally:
+            self._of = of  # at once: a look in another thread may read it
+
+    def _read(self, scene: LiveScene, of: dict[PartyName, tuple[ref[Any], ...]]) -> Iterable[Hold]:
         owners: dict[int, _Owners] = {}
         busy: set[int] = set()
         budget = Budget(SECONDS_MAX)
@@ -87,9 +91,11 @@ class Sessions:
                         busy.update((id(connection),) if is_driver else ())
                 if not budget.step():
                     return ()
-        return tuple(self._claimed(owners.values(), busy, scene))
+        return self._claimed(owners.values(), busy, scene, of)
 
-    def _claimed(self, owners: Iterable[_Owners], busy: set[int], scene: LiveScene) -> Iterable[Hold]:
+    def _claimed(
+        self, owners: Iterable[_Owners], busy: set[int], scene: LiveScene, of: dict[PartyName, tuple[ref[Any], ...]]
+    ) -> Iterable[Hold]:
         for one in owners:
             connection = one.connection
             parties = [scene.party_of(who) for who in one.who]
@@ -99,7 +105,7 @@ class Sessions:
             if link is None:  # the database waits for nobody, nor is it waited for
                 continue
             for party in known:
-                self._of[party] = (*self._of.get(party, ()), *_weakly(one.things.values()))
+                of[party] = (*of.get(party, ()), *_weakly(one.things.values()))
             if None not in parties and status is not Status.ACTIVE:
                 yield from (Hold(party=party, resource=link.client) for party in sorted(known))
 

@@ -82,8 +82,6 @@ class ReachedWaits:
     def __init__(self) -> None:
         self._candidates: dict[int, _Candidate] = {}
         self._not_before = 0.0
-        self.reported: dict[PartyName, Reported] = {}
-        """The waits of the newest cut."""
 
     def at_cut(self) -> dict[Task, SeenWait]:
         """The waits that are proved at this moment (rule 2): to be asked for before the cut reads anything else."""
@@ -143,9 +141,9 @@ class ReachedWaits:
                 one.depended_on = False
                 self._candidates[key] = one
 
-    def at_look(self, parties: Iterable[PartyName]) -> Reachable:
-        """Who can end the reported waits of these parties (rule 4): to be asked for before the look reads anything else."""
-        asked = {party: self.reported[party] for party in parties if party in self.reported}
+    def at_look(self, parties: Iterable[PartyName], reported: Mapping[PartyName, Reported]) -> Reachable:
+        """Who can end the waits of these parties that were ``reported`` (rule 4): to be asked before the look reads more."""
+        asked = {party: reported[party] for party in parties if party in reported}
         return self.proved(asked) if asked else Reachable()
 
     def proved(self, asked: Mapping[PartyName, Reported]) -> Reachable:
