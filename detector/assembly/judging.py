@@ -9,7 +9,8 @@ from detector.assembly.columnar import assembled_as_columns
 from detector.assembly.recent import Recent
 from detector.assembly.records import Answers, Asked, Header, first_by_process
 from detector.core.look.memory import NOTHING, Memory
-from detector.core.look.verification import AskLook, RoundEffect, Suspicion, Verified, Verifier, idle_of, suspicion_of
+from detector.core.look.suspicion import Suspicion, idle_of, suspicion_of
+from detector.core.look.verification import AskLook, RoundEffect, Verified, Verifier
 from detector.core.predicate import Predicate
 from detector.core.protocol.assembler import Assembled, PendingSnapshot
 from detector.core.registry import PluginError, answered, leans_on_idleness, predicate_or_unusable

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from detector.core.look.verification import AskLook, Interim, RoundEffect, Suspicion, Verified, Verifier, suspicion_of
+from detector.core.look.suspicion import Suspicion, suspicion_of
+from detector.core.look.verification import AskLook, Interim, RoundEffect, Verified, Verifier
 from detector.core.predicate import Predicate, reads_activity
 from detector.core.protocol.assembler import Assembled, Outcome
 from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator, Timing

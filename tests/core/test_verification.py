@@ -8,16 +8,9 @@ from dataclasses import replace
 import pytest
 
 from detector.core.look.amendment import amend
-from detector.core.look.verification import (
-    BRIEF_SECONDS,
-    INTERIM_SECONDS,
-    AskLook,
-    Interim,
-    RoundEffect,
-    Verified,
-    Verifier,
-    suspicion_of,
-)
+from detector.core.look.round import INTERIM_SECONDS
+from detector.core.look.suspicion import suspicion_of
+from detector.core.look.verification import BRIEF_SECONDS, AskLook, Interim, RoundEffect, Verified, Verifier
 from detector.core.protocol.assembler import Assembled, PendingSnapshot
 from detector.core.registry import ask
 from detector.predicates.deadlock import Deadlock

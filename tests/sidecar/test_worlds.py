@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from detector.core.look.verification import AskLook, Verified, Verifier, suspicion_of
+from detector.core.look.suspicion import suspicion_of
+from detector.core.look.verification import AskLook, Verified, Verifier
 from detector.core.protocol.assembler import Assembled, PendingSnapshot
 from detector.predicates.deadlock import Deadlock
 from detector.sidecar.tracking.calls import InboundCall, OutboundCall

@@ -26,41 +26,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from detector.core.look.amendment import amended
 from detector.core.look.memory import Idle, Key, Known, Memory, copied
 from detector.core.look.reassembly import Reassembly
+from detector.core.look.round import INTERIM_SECONDS, Round
+from detector.core.look.suspicion import Suspicion, keys_of
 from detector.core.protocol.assembler import Assembled
-from detector.core.protocol.clocks import ahead_seconds
-from detector.core.snapshot import Snapshot
-from detector.core.waits.resolution import owner_of
 from detector.graph.partial import left_over
-from stilltrue.model import Activity, PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber, process_of
+from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect
 
 DOUBLES = 2.0
 BRIEF_SECONDS = 1.0
 """Rule 7: how long those are waited for that did not answer the last time."""
-INTERIM_SECONDS = 0.5
-"""Rule 8: longer than most looks take."""
 LATE_MAX = 16
 """Snapshots for which late members are remembered."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suspicion:
-    """What must be looked at again before a TRUE.
-
-    ``parties`` seem stuck, each by the waits with these numbers; ``processes`` seem idle.
-    """
-
-    parties: Mapping[PartyName, tuple[WaitNumber, ...]] = field(default_factory=dict)
-    processes: tuple[ProcessName, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.parties or self.processes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,31 +76,6 @@ class Interim:
 RoundEffect = AskLook | Interim | Verified
 
 
-@dataclass(slots=True, kw_only=True)
-class _Round:
-    """One snapshot's round in progress. ``leaned`` and ``doubts``: what was known when it was decided whom to ask.
-
-    ``interim_due``: rule 8 is still to be applied. ``patience``: how long it has waited in the end. ``remembered``: suspects
-    that later rounds know of.
-    """
-
-    assembled: Assembled
-    suspicion: Suspicion
-    keys: dict[PartyName, Key]
-    leaned: dict[PartyName, PartyLook]
-    doubts: dict[ProcessName, str]
-    asked: dict[ProcessName, LookRequest]
-    asked_about: frozenset[PartyName]
-    begun: float
-    awaited: set[ProcessName]
-    interim_due: bool
-    patience: float = 0.0
-    looks: dict[ProcessName, Look] = field(default_factory=dict)
-    seen: dict[ProcessName, dict[PartyName, PartyLook]] = field(default_factory=dict)
-    reasons: dict[ProcessName, str] = field(default_factory=dict)
-    remembered: set[PartyName] = field(default_factory=set)
-
-
 class Verifier:
     """The rounds in progress, and what earlier ones showed."""
 
@@ -129,7 +87,7 @@ class Verifier:
         self._give_up_seconds = give_up_seconds
         self._brief_seconds = min(BRIEF_SECONDS, give_up_seconds)
         self._again_seconds_min = again_seconds_min
-        self._rounds: dict[SnapshotId, _Round] = {}
+        self._rounds: dict[SnapshotId, Round] = {}
         self._known: dict[Key, Known] = {} if memory is None else copied(memory.parties)
         self._idle: dict[ProcessId, Idle] = {} if memory is None else copied(memory.processes)
         self._leaned, self._seen_in, self._alone, self._sure = (Reassembly() for _ in range(4))
@@ -153,13 +111,13 @@ class Verifier:
         snapshot = assembled.snapshot.ref.id
         if snapshot is None or snapshot in self._rounds:
             raise AssertionError("a snapshot has a number, and one round at a time")
-        keys = _keys(assembled.reports, suspicion.parties)
+        keys = keys_of(assembled.reports, suspicion.parties)
         self._forget(assembled, keys, suspicion)
         leaned = {party: known.look for party, key in keys.items() if (known := self._known.get(key)) is not None}
         members = {name: assembled.reports[name].process for name in suspicion.processes}
         doubts = {name: idle.doubt for name, process in members.items() if (idle := self._idle.get(process)) is not None}
         asked = self._requests(assembled, keys, suspicion, now)
-        one = _Round(
+        one = Round(
             assembled=assembled, suspicion=suspicion, keys=keys, leaned=leaned, doubts=doubts, asked=asked,
             begun=now, awaited=asked.keys() - self._late.get(snapshot, frozenset()), interim_due=bool(keys),
             asked_about=frozenset(suspect.party for request in asked.values() for suspect in request.suspects),
@@ -174,19 +132,13 @@ class Verifier:
         """A process reports what it saw."""
         self._mute.discard(process)
         one = self._rounds.get(look.snapshot)
-        if one is None or process.instance not in one.awaited or one.assembled.reports[process.instance].process != process:
-            return []
-        one.awaited.discard(process.instance)
-        one.looks[process.instance] = look
-        one.seen[process.instance] = {seen.party: seen for seen in reversed(look.parties)}
-        return self._settle(now)
+        return self._settle(now) if one is not None and one.accept(process, look) else []
 
     def unable(self, process: ProcessName, reason: str, now: float, snapshot: SnapshotId | None = None) -> list[RoundEffect]:
         """A process cannot look, or is gone: it is not waited for in ``snapshot``'s round (None: in any)."""
         for number, one in self._rounds.items():
-            if process in one.awaited and snapshot in {None, number}:
-                one.awaited.discard(process)
-                one.reasons[process] = reason
+            if snapshot in {None, number}:
+                one.leave_out(process, reason)
         return self._settle(now)
 
     def ticked(self, now: float) -> list[RoundEffect]:
@@ -199,12 +151,12 @@ class Verifier:
 
     def interim(self, now: float) -> list[RoundEffect]:
         """Rule 8: what the rounds that last show so far."""
-        lasting = [one for one in self._rounds.values() if one.interim_due and now >= one.begun + INTERIM_SECONDS]
+        lasting = [one for one in self._rounds.values() if now >= one.interim_at()]
         return [effect for one in lasting for effect in self._shown_so_far(one, now)]
 
     def interim_due(self) -> float:
         """When :meth:`interim` has something to do next (infinity: never)."""
-        return min((one.begun + INTERIM_SECONDS for one in self._rounds.values() if one.interim_due), default=math.inf)
+        return min((one.interim_at() for one in self._rounds.values()), default=math.inf)
 
     @property
     def under_way(self) -> int:
@@ -257,11 +209,11 @@ class Verifier:
 
     # -- the end of a round --------------------------------------------------------------------------------------------
 
-    def _until(self, one: _Round) -> float:
+    def _until(self, one: Round) -> float:
         """Until when a round waits for those that are still to answer."""
         return one.begun + self._patience(one)
 
-    def _patience(self, one: _Round) -> float:
+    def _patience(self, one: Round) -> float:
         """Rule 7."""
         mute = one.awaited and all(one.assembled.reports[name].process in self._mute for name in one.awaited)
         return self._brief_seconds if mute else self._give_up_seconds
@@ -272,7 +224,7 @@ class Verifier:
         ended = [self._rounds.pop(number) for number in over]
         return [Verified(assembled=self._end(one, now), given_up=bool(one.awaited)) for one in ended]
 
-    def _shown_so_far(self, one: _Round, now: float) -> list[RoundEffect]:
+    def _shown_so_far(self, one: Round, now: float) -> list[RoundEffect]:
         """Rule 8: the snapshot with what has been answered, where that is of use."""
         one.interim_due, one.patience = False, INTERIM_SECONDS
         since = self._since(one)
@@ -285,7 +237,7 @@ class Verifier:
         new = {party for party in one.remembered - since.keys() if not self._known[one.keys[party]].bars}
         return [Interim(assembled=found, certain=certain)] if certain or not new.isdisjoint(_unsure(found)) else []
 
-    def _end(self, one: _Round, now: float) -> Assembled:
+    def _end(self, one: Round, now: float) -> Assembled:
         ref = one.assembled.snapshot.ref
         one.patience = self._patience(one)
         if one.awaited and ref.id is not None:
@@ -301,21 +253,21 @@ class Verifier:
                 self._known[key].verified = party in stuck and not self._known[key].bars
         return found
 
-    def _since(self, one: _Round) -> dict[PartyName, float]:
+    def _since(self, one: Round) -> dict[PartyName, float]:
         """When the first round ended that saw each suspect in its waits, of those that were seen before."""
         return {party: known.since for party, key in one.keys.items() if (known := self._known.get(key)) is not None}
 
     def _as_seen(
         self,
-        one: _Round,
+        one: Round,
         looks: Mapping[PartyName, PartyLook],
         doubts: Mapping[ProcessName, str],
         since: Mapping[PartyName, float],
         now: float,
     ) -> Assembled:
         """The snapshot with what the looks show; ``since`` when each suspect has been known in the very same waits."""
-        if _deadline_passed(one, now):
-            looks = {party: _since_then(look, one, now) for party, look in looks.items()}
+        if one.deadline_passed(now):
+            looks = {party: one.since_deadline(look, now) for party, look in looks.items()}
         begun = one.assembled.snapshot.ref.begun or 0.0
         seen = {**one.assembled.snapshot.looks, **looks}
         found = self._seen_in.of(one.assembled, amended(one.assembled.reports, looks, doubts), seen)
@@ -325,7 +277,7 @@ class Verifier:
             found = self._confirmed(one, found, old, seen)
         return found
 
-    def _seen(self, one: _Round, party: PartyName, key: Key, now: float) -> PartyLook:
+    def _seen(self, one: Round, party: PartyName, key: Key, now: float) -> PartyLook:
         """What the round showed of a suspect, which is remembered."""
         shown = self._shown(one, party, key)
         if party not in one.asked_about or party in one.remembered:
@@ -339,31 +291,19 @@ class Verifier:
             known.again_seconds *= DOUBLES
             if shown is known.look:
                 return shown
-        known.look, known.until = shown, _until(shown, one.assembled, key.process)
+        known.look, known.until = shown, one.until(shown, key.process)
         return shown
 
-    def _shown(self, one: _Round, party: PartyName, key: Key) -> PartyLook:
+    def _shown(self, one: Round, party: PartyName, key: Key) -> PartyLook:
         """What the round showed of a suspect."""
         if party not in one.asked_about:
             return one.leaned.get(party) or PartyLook(party=party, unchanged=True, doubt="it was not looked at")
-        look, known = self._answer(one, key.process, party), self._known.get(key)
+        look, known = one.answer(party), self._known.get(key)
         if known is not None and known.verified and look.doubt:  # what was verified is so forever
             return known.look
         return look
 
-    def _answer(self, one: _Round, name: ProcessName, party: PartyName) -> PartyLook:
-        look = one.looks.get(name)
-        found = one.seen.get(name, {}).get(party)
-        if found is not None and not found.unchanged and len(one.keys[party].waits) > 1:
-            return replace(found, unchanged=True, doubt="one of its several waits has ended")
-        if found is not None:
-            return found
-        reason = one.reasons.get(name) or (
-            f"{name} did not answer within {one.patience:g} s" if look is None else f"{name} did not report on it"
-        )
-        return PartyLook(party=party, unchanged=True, doubt=reason)
-
-    def _idleness(self, one: _Round, name: ProcessName, now: float) -> str:
+    def _idleness(self, one: Round, name: ProcessName, now: float) -> str:
         """Why it is not certain that a process is idle (rule 6); empty when it is."""
         report = one.assembled.reports[name]
         known = self._idle.get(report.process)
@@ -383,7 +323,7 @@ class Verifier:
         self._idle[report.process] = Idle(happenings=report.happenings, doubt=doubt, looked_at=now, again_seconds=again)
         return doubt
 
-    def _confirmed(self, one: _Round, found: Assembled, old: set[PartyName], looks: Mapping[PartyName, PartyLook]) -> Assembled:
+    def _confirmed(self, one: Round, found: Assembled, old: set[PartyName], looks: Mapping[PartyName, PartyLook]) -> Assembled:
         """Rule 5: whether an earlier round saw all parties of the set in the very same waits."""
         if not old:
             return found
@@ -398,50 +338,3 @@ def _unsure(assembled: Assembled) -> set[PartyName]:
     """The parties with a wait that a further round may confirm (rule 5)."""
     waits = assembled.snapshot.waits
     return set(waits.named(waits.waiter[waits.uncoloured]))
-
-
-def _deadline_passed(one: _Round, now: float) -> bool:
-    """Whether a suspect's deadline may have passed: clocks that nothing proves wrong are off by the snapshot's time at most."""
-    ref, waits = one.assembled.snapshot.ref, one.assembled.snapshot.waits
-    off = 0.0 if ref.begun is None or ref.ended is None else ref.ended - ref.begun
-    passed = waits.named(waits.waiter[waits.deadline <= now + off])
-    return any((owner_of(party) or party) in one.keys for party in passed)
-
-
-def _since_then(look: PartyLook, one: _Round, now: float) -> PartyLook:
-    """The look, when it shows that its party has gone on: in doubt is until when it could not, and now it can."""
-    if look.unchanged or look.doubt:
-        return look
-    ref, report = one.assembled.snapshot.ref, one.assembled.reports[process_of(look.party)]
-    ahead = ahead_seconds(report, ref.begun or 0.0, ref.ended or math.inf)
-    return replace(look, deadline=now + ahead, doubt="by then a deadline had passed")
-
-
-def _until(look: PartyLook, assembled: Assembled, name: ProcessName) -> float | None:
-    """The deadline that a look showed, by the detector's clock."""
-    if look.deadline is None:
-        return None
-    ref = assembled.snapshot.ref
-    return look.deadline - ahead_seconds(assembled.reports[name], ref.begun or 0.0, ref.ended or math.inf)
-
-
-def suspicion_of(snapshot: Snapshot, *, leaning: bool) -> Suspicion:
-    """What a snapshot shows that must be looked at again; ``leaning``: a TRUE depends on which processes are idle."""
-    return Suspicion(parties=left_over(snapshot.waits, snapshot.missing), processes=idle_of(snapshot) if leaning else ())
-
-
-def idle_of(snapshot: Snapshot) -> tuple[ProcessName, ...]:
-    """The processes that seem idle, or blocked for good: those that are not active."""
-    return tuple(name for name, state in snapshot.processes.items() if state.activity is not Activity.ACTIVE)
-
-
-def _keys(reports: Mapping[ProcessName, Report], parties: Mapping[PartyName, tuple[WaitNumber, ...]]) -> dict[PartyName, Key]:
-    """Each suspect with the waits that block it; without auxiliary parties that represent a part of a wait (``party~3.1``)."""
-    suspected = {process_of(party) for party in parties}
-    waits = {(name, wait.waiter, wait.number) for name in suspected & reports.keys() for wait in reports[name].waits}
-    found: dict[PartyName, Key] = {}
-    for party, numbers in parties.items():
-        name = process_of(party)
-        if name in reports and all((name, party, number) in waits for number in numbers):
-            found[party] = Key(name, reports[name].process.incarnation, party, numbers)
-    return found

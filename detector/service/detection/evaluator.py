@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from detector.core.answer import undetermined
-from detector.core.look.verification import idle_of
+from detector.core.look.suspicion import idle_of
 from detector.core.predicate import Predicate
 from detector.core.registry import (
     PluginError,

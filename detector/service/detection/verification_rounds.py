@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from detector.core.look.verification import AskLook, Interim, RoundEffect, Suspicion, Verified, Verifier, suspicion_of
+from detector.core.look.suspicion import Suspicion, suspicion_of
+from detector.core.look.verification import AskLook, Interim, RoundEffect, Verified, Verifier
 from detector.core.protocol.assembler import ENTRIES_PER_MEMBER, Assembled
 from detector.core.snapshot import Snapshot
 from detector.ops.clock import Clock

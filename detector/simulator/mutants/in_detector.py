@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from detector.core.look.verification import Suspicion
+from detector.core.look.suspicion import Suspicion
 from detector.core.protocol.initiator import Effect, Initiator
 from detector.core.snapshot import Snapshot
 from detector.core.waits.cancellation import Cancellation, WaysOut

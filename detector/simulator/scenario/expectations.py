@@ -66,7 +66,7 @@ class FifoExpectations:
     def _unfinished(self, line: Line) -> None:
         snapshot = number_of(line.words[2:3])
         if snapshot in self._stage.system.snapshots or snapshot not in self._stage.system.pending:
-            raise ValueError("it is completed" if snapshot in self._stage.system.snapshots else "nobody has begun it")
+            raise ValueError("it is completed" if snapshot in self._stage.system.snapshots else "it has not begun")
         if line.words[3:4] == ("missing",):
             _expect(line, self._stage.system.pending[snapshot].missing, line.words[4:])
 

@@ -78,7 +78,7 @@ class FifoStage:
             return system.snapshots[snapshot]
         pending = system.pending.get(snapshot)
         if pending is None:
-            raise ValueError(f"nobody has begun snapshot {snapshot}")
+            raise ValueError(f"snapshot {snapshot} has not begun")
         raise ValueError(f"snapshot {snapshot} is not completed: no record of {', '.join(pending.missing)}")
 
     def _algorithm(self, line: Line) -> None:

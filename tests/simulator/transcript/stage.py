@@ -28,7 +28,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from detector.core.look.verification import AskLook, RoundEffect, Verified, Verifier, suspicion_of
+from detector.core.look.suspicion import suspicion_of
+from detector.core.look.verification import AskLook, RoundEffect, Verified, Verifier
 from detector.core.protocol.assembler import Assembled
 from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator, Refuse, Timing
 from detector.core.registry import ask, find_predicate

@@ -1,0 +1,48 @@
+"""A suspicion: what a snapshot shows that must be looked at again before a TRUE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from detector.core.look.memory import Key
+from detector.core.snapshot import Snapshot
+from detector.graph.partial import left_over
+from stilltrue.model import Activity, PartyName, ProcessName, WaitNumber, process_of
+from stilltrue.protocol.report import Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspicion:
+    """What must be looked at again before a TRUE.
+
+    ``parties`` seem stuck, each by the waits with these numbers; ``processes`` seem idle.
+    """
+
+    parties: Mapping[PartyName, tuple[WaitNumber, ...]] = field(default_factory=dict)
+    processes: tuple[ProcessName, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.parties or self.processes)
+
+
+def suspicion_of(snapshot: Snapshot, *, leaning: bool) -> Suspicion:
+    """What a snapshot shows that must be looked at again; ``leaning``: a TRUE depends on which processes are idle."""
+    return Suspicion(parties=left_over(snapshot.waits, snapshot.missing), processes=idle_of(snapshot) if leaning else ())
+
+
+def idle_of(snapshot: Snapshot) -> tuple[ProcessName, ...]:
+    """The processes that seem idle, or blocked for good: those that are not active."""
+    return tuple(name for name, state in snapshot.processes.items() if state.activity is not Activity.ACTIVE)
+
+
+def keys_of(reports: Mapping[ProcessName, Report], parties: Mapping[PartyName, tuple[WaitNumber, ...]]) -> dict[PartyName, Key]:
+    """Each suspect with the waits that block it; without auxiliary parties that represent a part of a wait (``party~3.1``)."""
+    suspected = {process_of(party) for party in parties}
+    waits = {(name, wait.waiter, wait.number) for name in suspected & reports.keys() for wait in reports[name].waits}
+    found: dict[PartyName, Key] = {}
+    for party, numbers in parties.items():
+        name = process_of(party)
+        if name in reports and all((name, party, number) in waits for number in numbers):
+            found[party] = Key(name, reports[name].process.incarnation, party, numbers)
+    return found
