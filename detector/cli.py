@@ -13,13 +13,16 @@ import click
 from detector.commands.shared.run import quietly
 
 COMMANDS: dict[str, tuple[str, str]] = {
-    "run": ("detector.commands.processes.run:run", "Run a program with the agent in it, without a change of its code."),
+    "run": ("detector.commands.processes.run:run", "Run a program with the agent, without changing its code."),
     "serve": ("detector.commands.processes.serve:serve", "Run the detector."),
     "collect": (
         "detector.commands.processes.collect:collect",
         "Run a collector of agents' streams for a coordinator.",
     ),
-    "assemble": ("detector.commands.archives.assemble:assemble", "Judge the snapshots of collected fleets, with Spark."),
+    "assemble": (
+        "detector.commands.archives.assemble:assemble",
+        "Assemble and judge the snapshots that collectors gather, with Spark.",
+    ),
     "ask": ("detector.commands.live.ask:ask", "Take a snapshot now and print the verdict."),
     "watch": ("detector.commands.live.watch:watch", "Print verdicts as they change."),
     "agents": ("detector.commands.live.agents:agents", "List the connected processes."),
@@ -41,7 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Evaluate an archive or a live detector continuously, with Spark.",
     ),
     "backup": ("detector.commands.processes.backup:backup", "Copy a detector's state, also while it runs."),
-    "restore": ("detector.commands.processes.restore:restore", "Put a backup of a detector's state back."),
+    "restore": ("detector.commands.processes.restore:restore", "Restore a detector's state from a backup."),
     "compact": ("detector.commands.archives.compact:compact", "Merge the small files of an archive."),
     "generate-archive": (
         "detector.commands.archives.generate_archive:generate_archive",

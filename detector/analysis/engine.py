@@ -105,7 +105,7 @@ class LocalEngine:
             except BrokenProcessPool:
                 self._pool.shutdown()
                 self._pool = None
-        raise WorkerDiedError(f"cannot {kernel.name}: a process of it was killed {TRIES} times in a row; is memory short?")
+        raise WorkerDiedError(f"cannot {kernel.name}: its worker process was killed {TRIES} times in a row; out of memory?")
 
     def _with_progress(self, tables: Iterable[pa.Table], total: int) -> Iterator[pa.Table]:
         for done, table in enumerate(tables, start=1):

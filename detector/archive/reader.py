@@ -49,7 +49,7 @@ def columns_schema(table: str, columns: Sequence[str]) -> pa.Schema:
     schema = TABLES[table]
     unknown = [name for name in columns if name not in schema.names]
     if unknown:
-        raise ColumnError(f"no column {unknown[0]!r} in {table}; there are {', '.join(schema.names)}")
+        raise ColumnError(f"no column {unknown[0]!r} in {table}; available: {', '.join(schema.names)}")
     return pa.schema([field for field in schema if not columns or field.name in columns])
 
 

@@ -169,7 +169,7 @@ class _Reading:
         targets = list(chain.from_iterable(among))
         kinds = [_KINDS.get(target.WhichOneof("target") or "") for target in targets]
         if None in kinds:
-            raise MalformedError("waits.among: a target of no kind")
+            raise MalformedError("waits.among: a target without a kind")
         numbers, parties = [target.call for target in targets], [target.party for target in targets]
         kind = np.array(kinds, np.int64)
         target, is_party = _numbers(numbers), kind == PARTY
@@ -229,7 +229,7 @@ def _places(known: dict[str, int], texts: Sequence[str]) -> Rows:
 
 def _own(owner: Rows, process: Rows, party: Rows) -> None:
     if bool(np.any(owner[party] != process)):
-        raise MalformedError("a report may name as its own only parties of its process")
+        raise MalformedError("a report's own parties must belong to its process")
 
 
 def _values(rows: Sequence[Any], name: str) -> Floats:

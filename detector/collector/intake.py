@@ -83,7 +83,7 @@ class Intake:
                 if kind == "hello":
                     self._process = process_from_wire(request.hello.process)
                 elif kind == "difference":  # the welcome offers none: nobody but the coordinator could make a report of it
-                    raise MalformedError("difference: a collector takes whole reports alone")
+                    raise MalformedError("difference: a collector accepts only whole reports")
                 if kind != "report":
                     return None
                 message, found = request.report, None

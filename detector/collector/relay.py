@@ -93,7 +93,7 @@ class Relay:
             try:
                 self._unsent.put_nowait(event)
             except asyncio.QueueFull:
-                self._log.warning("coordinator takes nothing", unsent=_UNSENT_MAX)
+                self._log.warning("coordinator does not read", unsent=_UNSENT_MAX)
                 self._lose()
 
     def _lose(self) -> None:

@@ -13,7 +13,7 @@ VARIABLE = "_STILLTRUE_COMPLETE"
 def completion(shell: str) -> None:
     """Print a script for SHELL (bash, zsh, fish) that completes commands, flags, predicates, scopes, processes and ids.
 
-    Names that only a detector knows are asked of the one in STILLTRUE_DETECTOR, for half a second at most.
+    It looks up names that only a detector knows at STILLTRUE_DETECTOR, for at most half a second.
 
     \b
     Examples:

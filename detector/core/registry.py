@@ -68,7 +68,7 @@ def find_predicate(name: str, settings: PredicateSettings | None = None) -> Pred
             raise RefusedSettingError(f"predicate {name!r}: {' '.join(str(error).split())}") from error
         raise PluginError(f"predicate {name!r} ({places[0]}) cannot be created: {described(error)}") from error
     if not isinstance(made, Predicate):
-        raise PluginError(f"predicate {name!r} ({places[0]}) has no name and evaluate(snapshot)")
+        raise PluginError(f"predicate {name!r} ({places[0]}) must have a name and evaluate(snapshot)")
     return made
 
 
@@ -166,7 +166,7 @@ def _answer(predicate: Predicate, snapshot: Snapshot) -> Verdict:
         raise PluginError(f"predicate {predicate.name!r} failed: {described(error)}") from error
     fault = fault_of(verdict)
     if fault:
-        raise PluginError(f"predicate {predicate.name!r} answered with {fault}")
+        raise PluginError(f"predicate {predicate.name!r} returned {fault}")
     return verdict
 
 

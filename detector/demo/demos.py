@@ -47,7 +47,7 @@ class Demo:
         done = self.harness.run(*arguments)
         self.console.print((done.stdout + done.stderr).rstrip(), markup=False, highlight=False, soft_wrap=True)
         if done.returncode not in exit_codes:
-            raise HarnessError(f"'stilltrue {' '.join(arguments)}' ended with {done.returncode}, expected {exit_codes}")
+            raise HarnessError(f"'stilltrue {' '.join(arguments)}' exited with {done.returncode}, expected {exit_codes}")
         return done.stdout
 
     def verdict(self, predicate: str) -> dict[str, Any]:

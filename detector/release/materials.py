@@ -52,7 +52,7 @@ def write_materials(wheels: Path, names: Mapping[str, str], constraints: Path, e
             _uv(*tool, "--output-file", str(out), str(python), SOURCE_DATE_EPOCH=str(epoch))
         refused = list(refused_licences(json.loads(out.read_text())))
         if refused:
-            raise SystemExit(f"{name} brings what may not be shipped: {', '.join(refused)}")
+            raise SystemExit(f"{name} includes components whose licence forbids shipping them: {', '.join(refused)}")
         made.append(out)
     return made
 

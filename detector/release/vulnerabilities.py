@@ -67,7 +67,7 @@ def pip_audit(pinned: list[str]) -> Mapping[str, Any]:
     try:
         said: Mapping[str, Any] = json.loads(done.stdout)
     except ValueError:
-        raise SystemExit(f"pip-audit ended with {done.returncode}: {done.stderr.strip()[-500:]}") from None
+        raise SystemExit(f"pip-audit exited with {done.returncode}: {done.stderr.strip()[-500:]}") from None
     return said
 
 

@@ -241,7 +241,9 @@ class Settings:
     def _check_proxies(self) -> None:
         """A header is believed from stated addresses alone, and stands for a role."""
         if bool(self.proxy_user_header) is not bool(self.trusted_proxies):
-            raise SettingError("--proxy-user-header", "needs --trusted-proxies, and vice versa: else anybody could send it")
+            raise SettingError(
+                "--proxy-user-header", "requires --trusted-proxies, and vice versa: otherwise anyone could send it"
+            )
         if self.proxy_user_header and (self.roles_file is None or not _HEADER.fullmatch(self.proxy_user_header)):
             raise SettingError("--proxy-user-header", "must be the name of a header, and needs --roles-file, which names users")
         _ = self.proxy_networks

@@ -28,12 +28,14 @@ def find_java() -> Path:
     found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     if found is None:
         where = f"in JAVA_HOME ({home})" if home else "on the PATH"
-        raise JavaError(f"the pipeline needs Java {JAVA_MAJOR_MIN} or newer, and there is none {where}: {_advice()}")
+        raise JavaError(f"the pipeline needs Java {JAVA_MAJOR_MIN} or newer, but there is none {where}: {_advice()}")
     major = java_major(_version(found))
     if major is None:
-        raise JavaError(f"the pipeline needs Java {JAVA_MAJOR_MIN} or newer, and {found} names no version: {_advice()}")
+        raise JavaError(
+            f"the pipeline needs Java {JAVA_MAJOR_MIN} or newer, but {found} does not state its version: {_advice()}"
+        )
     if major < JAVA_MAJOR_MIN:
-        raise JavaError(f"the pipeline needs Java {JAVA_MAJOR_MIN} or newer, and {found} is Java {major}: {_advice()}")
+        raise JavaError(f"the pipeline needs Java {JAVA_MAJOR_MIN} or newer, but {found} is Java {major}: {_advice()}")
     return Path(found)
 
 

@@ -76,7 +76,9 @@ def open_session(master: str | None = None, settings: Mapping[str, str] | None =
         find_java()
     chosen = master or (None if submitted else "local[*]")
     if chosen is not None and not _MASTER.fullmatch(chosen):
-        raise SparkFailedError(f"no master {chosen!r}; there are local, local[2], spark://HOST:PORT, yarn, k8s://HOST:PORT")
+        raise SparkFailedError(
+            f"{chosen!r} is not a valid master; use local, local[2], spark://HOST:PORT, yarn, k8s://HOST:PORT"
+        )
     builder = SparkSession.builder.appName("stilltrue")
     local = chosen is not None and chosen.startswith("local")
     if chosen is not None:

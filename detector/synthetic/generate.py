@@ -124,7 +124,7 @@ def read_graph(path: Path) -> list[Edge]:
         rows = raw["data"] if isinstance(raw, dict) else raw
         return [(str(row["parent"]), str(row["child"]), float(row["callCount"])) for row in rows]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArchiveError(f"{path}: no call graph (a list of parent, child, callCount): {error}") from None
+        raise ArchiveError(f"{path}: not a call graph (a list of parent, child, callCount): {error}") from None
 
 
 def _load(plan: ArchivePlan, first: int) -> float:

@@ -98,9 +98,9 @@ async def test_errors_are_one_line_that_names_what_to_change(here: Any, argument
 async def test_unknown_names_are_refused_with_those_there_are(played: Any, here: Any, tmp_path: Path) -> None:
     async with played.detecting(tmp_path) as detector:
         for arguments, words in (
-            (("ask", "dedlock"), "there are deadlock"),
+            (("ask", "dedlock"), "available: deadlock"),
             (("ask", "deadlock", "--scope", "shop"), "no scope 'shop'"),
-            (("watch", "dedlock"), "there are deadlock"),
+            (("watch", "dedlock"), "available: deadlock"),
             (("show", "99"), "there is no snapshot 99 yet: the next one is"),
             (("show", "latest"), "no snapshot is kept yet"),
             (("show", "i-0000000000"), "no incident i-0000000000"),

@@ -127,7 +127,7 @@ def test_a_predicate_that_raises_is_named(installed: dict[str, str]) -> None:
 
 def test_an_answer_that_is_no_verdict_is_refused(installed: dict[str, str]) -> None:
     installed["nonsense"] = "mine:AnswersNonsense"
-    with pytest.raises(PluginError, match="predicate 'nonsense' answered with bool, not a Verdict"):
+    with pytest.raises(PluginError, match="predicate 'nonsense' returned bool, not a Verdict"):
         ask(find_predicate("nonsense"), read_document({}))
 
 
@@ -149,7 +149,7 @@ def test_an_answer_that_is_no_verdict_is_refused(installed: dict[str, str]) -> N
 def test_a_verdict_of_the_wrong_shape_is_refused_and_the_value_named(other: dict[str, Any], said: str) -> None:
     with pytest.raises(PluginError) as raised:
         ask(Answers(**other), read_document({}))
-    assert str(raised.value) == f"predicate 'answers' answered with {said}"
+    assert str(raised.value) == f"predicate 'answers' returned {said}"
 
 
 def test_a_verdict_of_the_right_shape_is_taken() -> None:
@@ -173,7 +173,7 @@ def test_one_that_says_nothing_of_the_missing_is_not_asked_when_there_are_some(i
     [
         ("mine:Absent", r"predicate 'p' \(mine:Absent\) cannot be created: AttributeError"),
         ("no_such_module:P", r"predicate 'p' \(no_such_module:P\) cannot be created: ModuleNotFoundError"),
-        ("mine:NoPredicate", r"predicate 'p' \(mine:NoPredicate\) has no name and evaluate"),
+        ("mine:NoPredicate", r"predicate 'p' \(mine:NoPredicate\) must have a name and evaluate"),
     ],
 )
 def test_one_that_cannot_be_made_is_named_with_its_place(installed: dict[str, str], value: str, said: str) -> None:

@@ -61,8 +61,8 @@ def test_a_preference_of_ones_own_chooses(installed: list[tuple[str, str]]) -> N
     [
         ("raises", "failed: RuntimeError: two lines"),
         ("ends", "failed: SystemExit: 0"),
-        ("text", "answered with 'cheap', not a number"),
-        ("nothing", "answered with nan, not a number"),
+        ("text", "returned 'cheap', not a number"),
+        ("nothing", "returned nan, not a number"),
     ],
 )
 def test_one_that_fails_costs_the_suggestion_and_not_the_verdict(

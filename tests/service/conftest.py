@@ -193,10 +193,15 @@ class Detector:
         self._processes += processes
         await asyncio.gather(*(process.connect(self.address) for process in processes))
 
-    async def ask(self, predicate: str = "deadlock", scope: str = "") -> snapshot_pb2.Verdict:
-        answer = await self.stub.Ask(detector_pb2.AskRequest(predicate=predicate, scope=scope), timeout=10)
+    async def ask(self, predicate: str = "deadlock", scope: str = "", seconds_max: float = 10) -> snapshot_pb2.Verdict:
+        answer = await self.stub.Ask(detector_pb2.AskRequest(predicate=predicate, scope=scope), timeout=seconds_max)
         verdict: snapshot_pb2.Verdict = answer.verdict
         return verdict
+
+    async def deadlock(self, seconds_max: float = 10) -> tuple[int, list[str]]:
+        """The verdict on ``deadlock`` and its core."""
+        verdict = await self.ask(seconds_max=seconds_max)
+        return verdict.holds, list(verdict.core)
 
     async def agents(self) -> dict[str, int]:
         """The state of each member, by name."""

@@ -113,7 +113,7 @@ def test_a_broken_rule_is_caught_by_the_scenarios(
         ("process A\nprocess B\nchannel A -> B\ndeliver A -> B", "line 4: deliver A -> B: A -> B is empty"),
         ("process A x=1\nprocess B\nchannel A -> B\nsend A -> B moving x=2", "A has x=1 and cannot give 2"),
         ("process A\nprocess B\nchannel A -> B\nsend A -> B m\ndeliver A -> B k", "the head of A -> B is 'm'"),
-        ("process A\nexpect snapshot 1", "nobody has begun snapshot 1"),
+        ("process A\nexpect snapshot 1", "snapshot 1 has not begun"),
         ("process A\nprocess B\nchannel A -> B\nbegin A\nexpect snapshot 1", "no record of B"),
         ("process A x=1\nbegin A\nexpect snapshot 1\n  A x=2", "expected: A x=2\n  found:    A x=1"),
         ("process A\nprocess B\nloop A -> B", "this channel closes no cycle"),
@@ -124,7 +124,7 @@ def test_a_broken_rule_is_caught_by_the_scenarios(
         ("process A\nbegin A\nexpect verdict 1 nonsense true", "no predicate 'nonsense'"),
         ("process A\nbegin A\nexpect verdict 1 token-lost maybe", "'maybe' is not a valid Holds"),
         ("process A\nbegin A\nverdict 1", "expected a predicate"),
-        ("process A\nverdict 1 termination", "nobody has begun snapshot 1"),
+        ("process A\nverdict 1 termination", "snapshot 1 has not begun"),
         ("process A\nexpect look nothing", "line 2: expect look nothing: nothing was recorded under that name"),
     ],
 )

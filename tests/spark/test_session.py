@@ -13,7 +13,7 @@ from detector.spark.session import SparkFailedError, open_session, plainly, reas
 def test_a_master_that_is_none_is_said_before_java_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("detector.spark.session.SparkSession.getActiveSession", lambda: None)
     monkeypatch.setattr("detector.spark.session.find_java", lambda: None)
-    with pytest.raises(SparkFailedError, match=r"no master 'nonsense'; there are local, local\[2\], spark://"):
+    with pytest.raises(SparkFailedError, match=r"'nonsense' is not a valid master; use local, local\[2\], spark://"):
         open_session("nonsense")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from stilltrue.launch import copy_package, is_address, run
 from stilltrue.version import __version__
 
-DESCRIPTION = "Run a program with the agent in it, without a change of its code. Its children have it too."
+DESCRIPTION = "Run a program with the agent, without changing its code. Its child processes get it too."
 EPILOG = """Everything else is set by environment variables (STILLTRUE_LABELS, STILLTRUE_EXCLUDED_METHODS ...).
 Example: python -m stilltrue run --service orders -- gunicorn orders.wsgi:app"""
 

@@ -29,7 +29,7 @@ NARROW = ("process", "service", "state", "last seen", "sees", "unexplained", "bl
 def agents(endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
     """List the connected processes, and the disconnected ones whose lease has not expired.
 
-    A party is unexplained if it has not moved for long and is in no known wait: `stilltrue stacks PROCESS` shows it.
+    A party is unexplained if it has not moved for a long time and is in no known wait: `stilltrue stacks PROCESS` shows it.
 
     \b
     Example:

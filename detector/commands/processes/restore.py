@@ -28,7 +28,7 @@ by a later version, or the directory is in use or holds state.
     envvar="STILLTRUE_SERVE_DATA", show_envvar=True, help="Directory to restore to (serve --data); it must hold no state.",
 )  # fmt: skip
 def restore(source: Path, *, data: Path) -> None:
-    """Put the backup SOURCE into the detector's directory, which must hold no state."""
+    """Restore the backup SOURCE to the detector's directory, which must hold no state."""
     try:
         files = put_back(source, data)
     except (BackupError, NewerStateError, DirectoryInUseError, DamagedError, OSError) as error:

@@ -15,7 +15,7 @@ from stilltrue.launch import run as become
 @click.option("--detector", metavar="HOST:PORT", help="The detector's address. Default: 127.0.0.1:7600.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(service: str | None, detector: str | None, command: tuple[str, ...]) -> None:
-    """Run COMMAND with the agent in it, without a change of its code. Its children have it too.
+    """Run COMMAND with the agent, without changing its code. Its child processes get it too.
 
     Everything else is set by environment variables (STILLTRUE_LABELS, STILLTRUE_EXCLUDED_METHODS ...).
 

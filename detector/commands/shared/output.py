@@ -41,7 +41,7 @@ def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(with_output)
     return click.option(
         "-o", "--output", "form", type=click.Choice(FORMS), default="text", show_default=True, show_envvar=True,
-        envvar="STILLTRUE_OUTPUT", help="How to print the answer: wide has all columns, name only names, one a line.",
+        envvar="STILLTRUE_OUTPUT", help="How to print the answer: wide has all columns, name only names, one per line.",
     )(with_output)  # fmt: skip
 
 

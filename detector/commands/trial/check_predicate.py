@@ -86,6 +86,6 @@ def _class(place: str) -> type[Predicate]:
     except TypeError as error:
         raise click.UsageError(f"{place}: {name}() must be callable without arguments: {error}") from error
     if not isinstance(made, Predicate):
-        raise click.UsageError(f"{place}: {name} is not a predicate: it needs a name and evaluate(snapshot)")
+        raise click.UsageError(f"{place}: {name} is not a predicate: it must have a name and evaluate(snapshot)")
     assert isinstance(found, type)
     return found

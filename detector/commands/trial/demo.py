@@ -89,7 +89,7 @@ def _analyse(folder: Path, console: Console) -> None:
         )
     console.print(done.stdout.strip(), soft_wrap=True, markup=False, highlight=False)
     if done.returncode:
-        raise HarnessError(f"the analysis ended with {done.returncode}; see {folder / 'analysis.log'}")
+        raise HarnessError(f"the analysis exited with {done.returncode}; see {folder / 'analysis.log'}")
 
 
 def _show(name: str, folder: Path, console: Console, *, keep: bool, seconds: float, period_seconds: float) -> None:

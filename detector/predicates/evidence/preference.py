@@ -94,7 +94,7 @@ class _ThirdParty:
         except (Exception, SystemExit) as error:
             raise PreferenceError(f"preference {self.name!r} failed: {described(error)}") from error
         if not isinstance(cost, Real) or math.isnan(cost):
-            raise PreferenceError(f"preference {self.name!r} answered with {cost!r}, not a number")
+            raise PreferenceError(f"preference {self.name!r} returned {cost!r}, not a number")
         return float(cost)
 
 

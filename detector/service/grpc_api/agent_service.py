@@ -246,7 +246,7 @@ class AgentServicer:
         if (message := await self._apart(size, partial(self._message, found))) is not None:
             await self._take_report(member, message, reader, found, size)
         elif not data:
-            raise MalformedError("difference.pieces: a field of the heading")
+            raise MalformedError("difference.pieces: must not touch the heading")
         else:
             await self._take(member, await self._apart(size, partial(self._read, data)), reader, size)
 

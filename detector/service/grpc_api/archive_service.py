@@ -107,7 +107,7 @@ class ArchiveService:
         if self._refusal:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, self._refusal)
         if table not in TABLES:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no table {table!r}; there are {', '.join(TABLES)}")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no table {table!r}; available: {', '.join(TABLES)}")
 
     async def _call(self, work: Callable[[], T], context: Context) -> T:
         """Do ``work`` on a thread; what goes wrong there is the call's status."""

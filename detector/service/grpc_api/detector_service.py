@@ -216,10 +216,10 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
     async def _check(self, predicate: str, scope: str, context: Context) -> None:
         if predicate not in self._predicates:
             near = "".join(f" (did you mean {one}?)" for one in get_close_matches(predicate, self._predicates, n=1))
-            text = f"no predicate {predicate!r}{near}; there are {', '.join(self._predicates)}"
+            text = f"no predicate {predicate!r}{near}; available: {', '.join(self._predicates)}"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         if scope and scope not in self._scopes:
-            text = f"no scope {scope!r}; there are {', '.join(self._scopes)} (define one with serve --scope NAME=LABEL=VALUE)"
+            text = f"no scope {scope!r}; available: {', '.join(self._scopes)} (define one with serve --scope NAME=LABEL=VALUE)"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
 
 

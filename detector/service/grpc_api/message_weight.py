@@ -78,7 +78,7 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
         number |= (byte & 0x7F) << shift
         shift += 7
         if shift > 70:
-            raise ValueError("more bytes than a number has")
+            raise ValueError("a number is too long")
     return number, at + 1
 
 

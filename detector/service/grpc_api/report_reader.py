@@ -85,7 +85,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         number |= (byte & ~_MORE) << 7 * place
         if byte < _MORE:
             return number, at + place + 1
-    raise ValueError("more bytes than a number has")
+    raise ValueError("a number is too long")
 
 
 class ReportReader:

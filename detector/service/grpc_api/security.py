@@ -102,7 +102,7 @@ def _pem(path: Path, *, secret: bool = False) -> bytes:
     except OSError as error:
         raise SecurityError(f"{path}: {error.strerror}") from None
     if b"-----BEGIN " not in text:
-        raise SecurityError(f"{path}: no PEM")
+        raise SecurityError(f"{path}: not a PEM file")
     return text
 
 

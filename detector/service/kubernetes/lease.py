@@ -96,13 +96,13 @@ class Lease:
                 return
             self._found, ours = None, held  # whose it is now, the next attempt finds
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            self._failed(ApiError(f"its answer makes no sense: {type(error).__name__}: {error}"))
+            self._failed(ApiError(f"its answer is invalid: {type(error).__name__}: {error}"))
             return
         else:
             self._problem = ""
             self._renewed_at = begun if ours else float("-inf")
         if ours is not held:
-            self._log.info("lease held" if ours else "lease is another's", lease=self.name, identity=self._identity)
+            self._log.info("lease held" if ours else "lease held by another", lease=self.name, identity=self._identity)
         async with self._changed:
             self._changed.notify_all()
 

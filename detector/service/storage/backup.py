@@ -53,7 +53,7 @@ def restore(source: Path, data: Path) -> int:
         manifest = json.loads((source / MANIFEST).read_text(encoding="utf-8"))
         version = int(manifest["schema"])
     except (OSError, ValueError, KeyError, TypeError):
-        raise BackupError(f"{source}: no whole backup ({MANIFEST} is missing or cannot be read)") from None
+        raise BackupError(f"{source}: not a complete backup ({MANIFEST} is missing or cannot be read)") from None
     if version > len(MIGRATIONS):
         raise NewerStateError(f"{source}: made by a later version (schema {version}, this one knows {len(MIGRATIONS)})")
     lock = lock_directory(data)

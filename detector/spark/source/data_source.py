@@ -95,10 +95,10 @@ def source_options(options: MutableMapping[str, str]) -> SourceOptions:
     given = {name.lower(): value for name, value in options.items()}
     for name in sorted(given):
         if name not in OPTIONS:
-            raise SourceOptionError(f"no option {name!r}; there are {', '.join(OPTIONS)}")
+            raise SourceOptionError(f"no option {name!r}; available: {', '.join(OPTIONS)}")
     table = given.get("table", "reports")
     if table not in TABLES:
-        raise SourceOptionError(f"table: no table {table!r}; there are {', '.join(TABLES)}")
+        raise SourceOptionError(f"table: no table {table!r}; available: {', '.join(TABLES)}")
     address = given.get("address", ADDRESS)
     columns = tuple(name.strip() for name in given.get("columns", "").split(",") if name.strip())
     try:

@@ -130,7 +130,7 @@ class Folder:
         found = [name for name in names if name.startswith("commit-")]
         if not found and any(name.startswith("batch-") for name in names):
             raise ProgressError(
-                "the state here is from an earlier version of stilltrue: name another folder, or remove this one"
+                "the state here is from an earlier version of stilltrue: use another folder, or remove this one"
             )
         return self._commit(found[-1]) if found else Progress()
 
@@ -156,7 +156,7 @@ class Folder:
         """Raise :class:`ProgressError` when another stream has begun meanwhile."""
         for name in self.state.names():
             if name.startswith("epoch-") and name != epoch.name and int(name.split("-")[1]) >= epoch.number:
-                raise ProgressError("another stream has begun with the same state: only one goes on")
+                raise ProgressError("another stream has started with the same state: only one continues")
 
     def commit(self, progress: Progress, epoch: Epoch) -> None:
         """From here on the batch has been: first the state, then its results come to light, then what is old goes."""
@@ -216,7 +216,7 @@ def _files(progress: Progress) -> set[str]:
 
 def _parsed(raw: dict[str, Any]) -> Progress:
     if raw.get("version") != VERSION:
-        raise ProgressError("the state here is from another version of stilltrue: name another folder, or remove this one")
+        raise ProgressError("the state here is from another version of stilltrue: use another folder, or remove this one")
     pending = {int(bucket): Pending(**each) for bucket, each in raw["pending"].items()}
     newest = {archive: (reports, headers) for archive, (reports, headers) in raw["newest"].items()}
     sets = {name: {archive: _intervals(each) for archive, each in raw[name].items()} for name in ("finished", "closed")}

@@ -97,7 +97,7 @@ ENTRIES = (
     Entry(
         program="waggle_67",
         source="Abhigyan-Shekhar/Waggle-mcp 67",
-        library="threading (a readers-writer lock of one's own)",
+        library="threading (a hand-made readers-writer lock)",
         what="A thread that reads wants to write, and waits until all who read have ended.",
         near={
             "time_out": "the writer waits for a time",
@@ -109,7 +109,7 @@ ENTRIES = (
     Entry(
         program="minemeld_295",
         source="PaloAltoNetworks/minemeld-core 295",
-        library="threading (a readers-writer lock of one's own)",
+        library="threading (a hand-made readers-writer lock)",
         what="A reader reads again while a writer waits for it; writers that wait have precedence over new readers.",
         near={
             "time_out": "the writer waits for a time",

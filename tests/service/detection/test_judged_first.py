@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +15,7 @@ from detector.core.protocol.assembler import PUT_OFF, Assembled, PendingSnapshot
 from detector.service.detection import driver
 from stilltrue.model import Activity, PartyName, WaitNumber
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report
-from stilltrue.v1 import detector_pb2, snapshot_pb2
+from stilltrue.v1 import snapshot_pb2
 
 TRUE, FALSE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE, snapshot_pb2.HOLDS_UNDETERMINED
 WAITS = 40
@@ -57,13 +56,8 @@ def full_of_waits(name: str, *also: LocalWait) -> Callable[[Report], Report]:
     return lambda report: replace(report, waits=(*report.waits, *waits, *also), activity=Activity.ACTIVE)
 
 
-async def asked(detector: Any) -> Any:
-    """The answer to a question that takes as long as it takes."""
-    return (await detector.stub.Ask(detector_pb2.AskRequest(predicate="deadlock"), timeout=60)).verdict
-
-
 async def true_in_the_end(detector: Any) -> Any:
-    while (verdict := await asked(detector)).holds != TRUE:
+    while (verdict := await detector.ask(seconds_max=60)).holds != TRUE:
         pass
     return verdict
 
@@ -82,9 +76,7 @@ async def test_a_member_that_does_not_report_holds_no_circle_of_others_up(
     async with start_detector(tmp_path, give_up_seconds=60, lease_seconds=600) as detector:
         late.silent = True
         await detector.join(a, b, late)
-        async with asyncio.timeout(25):
-            verdict = await asked(detector)
-        assert (verdict.holds, list(verdict.core)) == (TRUE, stuck.core)
+        assert await detector.deadlock(25) == (TRUE, stuck.core)
         assert await open_cores(detector) == [stuck.core]
 
 
@@ -99,9 +91,7 @@ async def test_a_circle_that_takes_two_rounds_has_them_while_another_does_not_re
     async with start_detector(tmp_path, give_up_seconds=60, lease_seconds=600) as detector:
         late.silent = True
         await detector.join(a, b, late)
-        async with asyncio.timeout(25):
-            verdict = await asked(detector)
-        assert (verdict.holds, list(verdict.core)) == (TRUE, stuck.core)
+        assert await detector.deadlock(25) == (TRUE, stuck.core)
 
 
 async def test_where_a_circle_goes_through_one_that_does_not_report_it_is_waited_for(
@@ -112,7 +102,7 @@ async def test_where_a_circle_goes_through_one_that_does_not_report_it_is_waited
     async with start_detector(tmp_path, give_up_seconds=2) as detector:
         b.silent = True
         await detector.join(a, b)
-        verdict = await asked(detector)
+        verdict = await detector.ask(seconds_max=60)
         assert (verdict.holds, list(verdict.missing)) == (UNDETERMINED, ["b"])
 
 
@@ -124,10 +114,10 @@ async def test_a_report_that_is_far_larger_than_others_holds_no_circle_of_others
     large.change = full_of_waits("large")
     async with start_detector(tmp_path) as detector:
         await detector.join(a, b, c, large)
-        assert (await asked(detector)).holds == FALSE, "of all, the large one among them"
+        assert (await detector.ask(seconds_max=60)).holds == FALSE, "of all, the large one among them"
         stuck = deadlock(a, b)
         held.set()
-        verdict = await asked(detector)
+        verdict = await detector.ask(seconds_max=60)
         assert (verdict.holds, list(verdict.core)) == (TRUE, stuck.core)
         assert PUT_OFF in str(verdict.coverage)
         held.clear()
@@ -157,12 +147,12 @@ async def test_while_large_reports_are_judged_further_snapshots_are_kept_without
     async with start_detector(tmp_path) as detector:
         await detector.join(a, b, c, large)
         while await open_cores(detector) != sorted([stuck.core, both.core]):
-            await asked(detector)
+            await detector.ask(seconds_max=60)
         held.set()
-        answers = [await asked(detector) for _ in range(8)]
+        answers = [await detector.ask(seconds_max=60) for _ in range(8)]
         assert {(one.holds, tuple(one.core)) for one in answers} == {(TRUE, tuple(stuck.core))}
         assert await open_cores(detector) == sorted([stuck.core, both.core]), "what was put off ends no incident"
         held.clear()
         both.cure()
         while await open_cores(detector) != [stuck.core]:
-            assert (await asked(detector)).holds == TRUE
+            assert (await detector.ask(seconds_max=60)).holds == TRUE

@@ -122,7 +122,7 @@ async def test_a_running_detectors_own_snapshots_are_there(start_detector: Any, 
 async def test_what_is_refused(start_detector: Any, archived: Path) -> None:
     async with start_detector(archived) as detector:
         code, text = await _status(detector, table="nothing", since=0, until=1)
-        assert (code, "there are reports" in text) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+        assert (code, "available: reports" in text) == (grpc.StatusCode.INVALID_ARGUMENT, True)
         code, text = await _status(detector, table="reports", columns=["nothing"], since=0, until=1)
         assert (code, "no column 'nothing'" in text) == (grpc.StatusCode.INVALID_ARGUMENT, True)
     async with start_detector(archived / "other", archive_bytes_max=0) as detector:

@@ -49,7 +49,7 @@ async def test_nobody_connected_is_undetermined(start_detector: Any, tmp_path: P
 
 async def test_a_predicate_and_a_scope_that_are_not_there_are_refused_by_name(start_detector: Any, tmp_path: Path) -> None:
     async with start_detector(tmp_path) as detector:
-        for predicate, scope, words in (("dedlock", "", "there are deadlock, "), ("deadlock", "shop", "no scope 'shop'")):
+        for predicate, scope, words in (("dedlock", "", "available: deadlock, "), ("deadlock", "shop", "no scope 'shop'")):
             with pytest.raises(grpc.RpcError) as error:
                 await detector.ask(predicate, scope)
             assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT

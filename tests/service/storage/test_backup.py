@@ -58,7 +58,7 @@ def test_what_is_no_whole_backup_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NewerStateError, match="made by a later version"):
         restore(tmp_path / "copy", tmp_path / "again")
     manifest.unlink()
-    with pytest.raises(BackupError, match="no whole backup"):
+    with pytest.raises(BackupError, match="not a complete backup"):
         restore(tmp_path / "copy", tmp_path / "again")
 
 

@@ -147,10 +147,10 @@ def test_a_wrong_address_is_said_in_words(source: SparkSession) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "words"),
     [
-        ("table", "nothing", "no table 'nothing'; there are reports"),
+        ("table", "nothing", "no table 'nothing'; available: reports"),
         ("columns", "nothing", "no column 'nothing' in reports"),
         ("address", "somewhere", "not a valid HOST:PORT"),
-        ("tabel", "reports", "no option 'tabel'; there are"),
+        ("tabel", "reports", "no option 'tabel'; available:"),
         ("rows_per_batch_max", "0", "rows_per_batch_max: '0' is not an integer of at least 1"),
         ("starting", "now", "starting: 'now' is not one of earliest, latest"),
         ("tls_cert_file", "x.pem", "must be set together"),

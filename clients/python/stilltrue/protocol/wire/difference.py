@@ -21,7 +21,7 @@ def fields_of(body: bytes) -> list[bytes]:
     while at < len(body):
         end = _end(body, at)
         if end > len(body):
-            raise MalformedError("fields: a field that does not end")
+            raise MalformedError("fields: a truncated field")
         found.append(body[at:end])
         at = end
     return found
@@ -106,4 +106,4 @@ def _varint(body: bytes, at: int) -> tuple[int, int]:
         number |= (byte & ~_MORE) << _BITS * place
         if byte < _MORE:
             return number, at + place + 1
-    raise MalformedError("fields: a number that does not end")
+    raise MalformedError("fields: an unterminated number")

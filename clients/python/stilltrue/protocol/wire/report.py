@@ -322,4 +322,4 @@ def _target_from_wire(own: ProcessName, message: pb.Target) -> Target:
         case "served":
             return CallerTarget(served=own_party(own, "waits.among.served", message.served))
         case _:
-            raise MalformedError("waits.among: a target of no kind")
+            raise MalformedError("waits.among: a target without a kind")
