@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 from detector.assembly.cluster import Cluster, read_properties
-from detector.core.protocol.initiator import Timing
+from detector.core.protocol.pace import Timing
 from detector.core.scope import parse_selector
 from detector.ops.address import is_loopback
 

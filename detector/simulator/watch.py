@@ -9,7 +9,8 @@ from detector.core.look.suspicion import Suspicion, suspicion_of
 from detector.core.look.verification import AskLook, Interim, RoundEffect, Verified, Verifier
 from detector.core.predicate import Predicate, reads_activity
 from detector.core.protocol.assembler import Assembled, Outcome
-from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator, Timing
+from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator
+from detector.core.protocol.pace import Timing
 from detector.core.registry import ask, leans_on_idleness
 from detector.core.scope import scoped
 from detector.core.snapshot import Snapshot

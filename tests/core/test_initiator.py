@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from detector.core.protocol.assembler import ENTRIES_PER_MEMBER, HEAVY_ENTRIES_MIN, Outcome, Refusal
-from detector.core.protocol.initiator import COMING_SECONDS, Assemble, Begin, Effect, Finish, Initiator, Refuse, SoFar, Timing
+from detector.core.protocol.initiator import COMING_SECONDS, Assemble, Begin, Effect, Finish, Initiator, Refuse, SoFar
+from detector.core.protocol.pace import Timing
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from detector.core.protocol.initiator import Initiator, Timing
+from detector.core.protocol.initiator import Initiator
+from detector.core.protocol.pace import Timing
 from detector.core.protocol.story import SnapshotLog
 from stilltrue.model import ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.recorder import Recorder

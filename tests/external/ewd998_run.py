@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from random import Random
 
 from detector.core.protocol.assembler import Assembled
-from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator, Timing
+from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator
+from detector.core.protocol.pace import Timing
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Bounds, Recorder

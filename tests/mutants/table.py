@@ -65,7 +65,7 @@ MUTANTS = (
     ),
     Mutant(
         "no answer to a look is an answer",
-        "detector.core.look.verification",
+        "detector.core.look.round",
         "        return PartyLook(party=party, unchanged=True, doubt=reason)",
         "        return PartyLook(party=party, unchanged=True)",
         "tests/core/test_verification.py::test_rule_3_what_was_not_looked_at_is_doubt_with_its_reason",
@@ -214,7 +214,7 @@ MUTANTS = (
     ),
     Mutant(
         "requests of processes are granted without end",
-        "detector.core.protocol.initiator",
+        "detector.core.protocol.pace",
         "self._allowance, self._allowance_at = allowance - 1, now",
         "self._allowance_at = now",
         "tests/core/test_initiator.py::test_requests_of_processes_are_granted_a_bounded_number_of_times_a_second",

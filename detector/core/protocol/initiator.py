@@ -18,16 +18,18 @@ Rules:
 7. A question does not wait for members whose reports do not matter to it: where a snapshot lasts, what has been reported is
    judged meanwhile; so it is where a few reports are far larger than the others. Only a TRUE answers a question then. A
    snapshot that has been judged so far ends in its time if it keeps a question from its own, whatever is still unread.
+
+The rates of rules 2, 5 and 6 are kept by :class:`~detector.core.protocol.pace.Pace`.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from detector.core.protocol.assembler import Assembled, PendingSnapshot, Refusal
+from detector.core.protocol.pace import Pace, Timing
 from detector.core.protocol.story import SnapshotLog
 from detector.core.waits.resolved import Resolved
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
@@ -39,32 +41,6 @@ COMING_SECONDS = 0.5
 """Rule 3: while many are awaited, and the last report came less than this ago, more are coming."""
 COMING_GIVE_UPS_MAX = 5
 """Rule 3: how many times ``give_up_seconds`` a snapshot takes at most."""
-RUSH_SECONDS_PER_MEMBER = 0.004
-RUSH_SECONDS_MAX = 15.0
-"""Rule 5: thousands of members take longer to join than ``rush_seconds_max``; this is the longest."""
-CROWD_LASTS_PAUSES = 5
-"""Rule 6: how many pauses a crowd lasts beyond the last moment at which many questions waited."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
-    """When snapshots begin and end. ``period_seconds`` 0: only on demand.
-
-    Rule 5: ``rush_members`` that join within ``rush_seconds`` are many; no snapshot is put off beyond ``rush_seconds_max``.
-    Rule 6: ``crowd_questions`` that wait at once are a crowd, and the pause is ``crowd_seconds``.
-    """
-
-    period_seconds: float = 1.0
-    trigger_seconds_min: float = 0.5
-    triggers_burst_max: int = 5
-    give_up_seconds: float = 1.5
-    suspect_seconds: float = 0.25
-    pending_snapshots_max: int = 4
-    rush_members: int = 16
-    rush_seconds: float = 0.5
-    rush_seconds_max: float = 4.0
-    crowd_questions: int = 8
-    crowd_seconds: float = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,10 +113,11 @@ class Initiator:
 
         ``so_far_seconds``: after how long rule 7 applies.
 
-        ``apart_min``: a snapshot of so many members, or with as many waits and calls, ends as :class:`Ended`, to be assembled
-        elsewhere.
+        ``apart_min``: a snapshot of so many members, or with as many waits and calls, ends as :class:`Assemble`, to be
+        assembled elsewhere.
         """
-        self.timing = timing or Timing()
+        self.timing = timing = timing or Timing()
+        self._pace = Pace(timing)
         self._apart_min = apart_min
         self._so_far_seconds = so_far_seconds
         self.next_id = first
@@ -152,13 +129,7 @@ class Initiator:
         self._requester: ProcessName | None = None
         self._newest_begun = -math.inf
         self._newest_members: Mapping[ProcessName, ProcessId] = {}
-        self._allowance = float(self.timing.triggers_burst_max)
-        self._allowance_at = -math.inf
         self._periodic_at = -math.inf
-        self._crowd_at = -math.inf
-        self._questions_at = -math.inf
-        self._joins: deque[float] = deque(maxlen=self.timing.rush_members)
-        self._rush_begun = -math.inf
         self._suspects: set[ProcessName] = set()
         self._log = SnapshotLog()
         self._lost: set[ProcessName] = set()
@@ -174,9 +145,7 @@ class Initiator:
     def joined(self, process: ProcessId, colour: SnapshotId, now: float) -> list[Effect]:
         """A process is a member from the next snapshot on; its other incarnation no longer is."""
         effects = self.left(process.instance, now)
-        if not self._joins or now > self._joins[-1] + self.timing.rush_seconds:
-            self._rush_begun = now
-        self._joins.append(now)
+        self._pace.joined(now)
         self._members[process.instance] = process
         self._lost.discard(process.instance)
         for pending in self._pending.values():
@@ -214,8 +183,7 @@ class Initiator:
 
     def asked(self, ticket: int, now: float, waiting: int = 1) -> list[Effect]:
         """A question arrived, as one of ``waiting``; the ``Finish`` that answers it has the ticket."""
-        if waiting >= self.timing.crowd_questions:
-            self._crowd_at = now
+        self._pace.asked(waiting, now)
         self._asking.append(ticket)
         return self._begin_wanted(now)
 
@@ -240,10 +208,9 @@ class Initiator:
             if self._is_periodic():
                 times.append(self._periodic_due())
             if self._requester is not None:
-                granted = now + (1 - self._allowance_now(now)) * self.timing.trigger_seconds_min
-                times.append(max(granted, self._rush_until()))
+                times.append(max(self._pace.grants_at(now), self._pace.rush_until(len(self._members))))
         if self._asking and self._has_room(question=True):
-            times.append(self._crowd_until(now))
+            times.append(self._pace.crowd_until(now))
         return max(now, min(times, default=math.inf))
 
     # -- reports -------------------------------------------------------------------------------------------------------
@@ -320,11 +287,10 @@ class Initiator:
         for name in self._lost:
             self._pending[snapshot].gone(name)
         self._tickets[snapshot] = tuple(self._asking)
-        if self._asking:
-            self._questions_at = now
-            self._asking.clear()
+        self._pace.begun(now, for_questions=bool(self._asking))
+        self._asking.clear()
         self._requester = None
-        self._periodic_at = self._rush_begun = now
+        self._periodic_at = now
         self._log.record(now, f"begins for {by}: markers to {', '.join(self.members) or 'no member'}", snapshot)
         begin = Begin(snapshot=snapshot, members=self.members, settled=self._settled_members())
         return [begin, *self._settle(now)]
@@ -345,15 +311,12 @@ class Initiator:
         return not self.paused and len(self._pending) < (most if question else max(1, most - 1))
 
     def _wanted_by(self, now: float) -> str | None:
-        if self._asking and self._has_room(question=True) and now >= self._crowd_until(now):
+        if self._asking and self._has_room(question=True) and now >= self._pace.crowd_until(now):
             return "ask"
-        if not self._has_room() or now < self._rush_until():
+        if not self._has_room() or now < self._pace.rush_until(len(self._members)):
             return None
-        if self._requester is not None:
-            allowance = self._allowance_now(now)
-            if allowance >= 1:
-                self._allowance, self._allowance_at = allowance - 1, now
-                return self._requester
+        if self._requester is not None and self._pace.grant(now):
+            return self._requester
         if self._is_periodic() and now >= self._periodic_due():
             return "period"
         return None
@@ -363,7 +326,7 @@ class Initiator:
         return bool(self.timing.period_seconds and self._members and not self._pending and not self._judging)
 
     def _periodic_due(self) -> float:
-        return max(self._periodic_at + self.timing.period_seconds, self._rest_until, self._rush_until())
+        return max(self._periodic_at + self.timing.period_seconds, self._rest_until, self._pace.rush_until(len(self._members)))
 
     def judging(self) -> None:
         """A snapshot that has ended is being judged."""
@@ -376,24 +339,6 @@ class Initiator:
 
     def _rest(self, begun: float, now: float) -> None:
         self._rest_until = now + min(now - begun, self.timing.period_seconds)
-
-    def _rush_until(self) -> float:
-        """Rule 5: until when snapshots that nobody asked for are put off."""
-        joins, timing = self._joins, self.timing
-        if len(joins) < timing.rush_members or joins[-1] - joins[0] > timing.rush_seconds:
-            return -math.inf
-        longest = max(timing.rush_seconds_max, min(len(self._members) * RUSH_SECONDS_PER_MEMBER, RUSH_SECONDS_MAX))
-        return min(joins[-1] + timing.rush_seconds, self._rush_begun + longest)
-
-    def _allowance_now(self, now: float) -> float:
-        """How many requests may be granted at once: a bucket that holds the burst and fills by one each interval."""
-        grown = (now - self._allowance_at) / self.timing.trigger_seconds_min if self._allowance_at > -math.inf else math.inf
-        return min(self.timing.triggers_burst_max, self._allowance + grown)
-
-    def _crowd_until(self, now: float) -> float:
-        """Rule 6: until when questions wait for others. A crowd lasts until for a while only few have waited."""
-        crowded = now < self._crowd_at + CROWD_LASTS_PAUSES * self.timing.crowd_seconds
-        return self._questions_at + self.timing.crowd_seconds if crowded else -math.inf
 
     def _deadline(self, pending: PendingSnapshot) -> float:
         """Rule 3: until when this snapshot waits for the members that are still to report."""

@@ -31,7 +31,8 @@ from dataclasses import dataclass, field
 from detector.core.look.suspicion import suspicion_of
 from detector.core.look.verification import AskLook, RoundEffect, Verified, Verifier
 from detector.core.protocol.assembler import Assembled
-from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator, Refuse, Timing
+from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator, Refuse
+from detector.core.protocol.pace import Timing
 from detector.core.registry import ask, find_predicate
 from detector.simulator.scenario.language import facts_of, split_at
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber, process_of
