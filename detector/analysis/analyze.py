@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from detector.analysis.counters import Ends
 from detector.analysis.days import Days
 from detector.analysis.engine import Engine
-from detector.analysis.findings.drawn import Drawn, drawn
 from detector.analysis.findings.incidents import (
     INCIDENTS,
     NEAR_MISSES,
@@ -24,12 +23,13 @@ from detector.analysis.findings.incidents import (
     past_incidents,
     sightings,
 )
+from detector.analysis.findings.pictures import Drawn, drawn
+from detector.analysis.findings.recorded_waits import recorded_waits
 from detector.analysis.findings.risk import RISKS, risks
-from detector.analysis.findings.told import told_waits
 from detector.analysis.kernels import LEFT_OUT, Evaluate
 from detector.analysis.report.sections import EPISODES_MAX, report_page
 from detector.analysis.result import Analysis
-from detector.analysis.results import CountsError, Manifest, Results
+from detector.analysis.result_folder import CountsError, Manifest, Results
 from detector.analysis.tables import SCHEMAS, totals
 from detector.archive.rows.local_state_rows import Row
 from detector.archive.units import Archive, open_archive
@@ -137,7 +137,7 @@ class _Steps:
             period_seconds=period,
             answers=_answers(verdicts),
             incidents=incidents,
-            waits={name: each.waits for name, each in pictures.items()} | told_waits(self._archive),
+            waits={name: each.waits for name, each in pictures.items()} | recorded_waits(self._archive),
             near_misses=near,
             coverage=tables["coverage"],
             blocked=tables["blocked"],

@@ -16,7 +16,7 @@ from detector.analysis.counters import DAILY, DAY, Ends
 from detector.analysis.engine import Engine
 from detector.analysis.findings.coverage import HEADERS, Headers, read_units
 from detector.analysis.kernels import HEADS, LEFT_OUT, VERDICTS, Count, Evaluate, heads_of
-from detector.analysis.results import Manifest, ResultFile, Results, check_rows
+from detector.analysis.result_folder import Manifest, ResultFile, Results, check_rows
 from detector.analysis.verdicts import FOUND
 from detector.archive.units import Archive, Unit, by_day
 from stilltrue import __version__

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from detector.analysis.counters import DAILY, DAY, KEYS, TALLIED, TALLY, Ends, merged, tallied
-from detector.analysis.results import Results
+from detector.analysis.result_folder import Results
 from detector.analysis.verdicts import FOUND, columns_for, verdicts_on
 from detector.archive.files import ArchiveError, ArchiveFiles
 from detector.archive.offsets import EVERYTHING, Wanted

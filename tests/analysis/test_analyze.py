@@ -17,9 +17,9 @@ from click.testing import CliRunner
 
 from detector.analysis.analyze import analyze
 from detector.analysis.engine import Kernel, LocalEngine, WorkerDiedError
-from detector.analysis.findings.drawn import Drawn, drawn
+from detector.analysis.findings.pictures import Drawn, drawn
 from detector.analysis.result import Analysis
-from detector.analysis.results import CountsError, Results
+from detector.analysis.result_folder import CountsError, Results
 from detector.archive.compact import compact
 from detector.archive.files import ArchiveFile, ArchiveFiles
 from detector.archive.rows.row_decoder import verdict_of

@@ -12,7 +12,7 @@ from pyarrow import fs
 
 from detector.analysis.analyze import analyze
 from detector.analysis.engine import LocalEngine
-from detector.analysis.results import Results
+from detector.analysis.result_folder import Results
 from detector.archive.compact import compact
 from detector.archive.files import ArchiveFiles
 from detector.archive.units import open_archive

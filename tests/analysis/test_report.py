@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from detector.analysis.findings.incidents import PastIncident
-from detector.analysis.findings.told import told_waits
+from detector.analysis.findings.recorded_waits import recorded_waits
 from detector.analysis.report.plots import histogram, spans, ticks
 from detector.analysis.report.sections import EPISODES_MAX, report_page
 from detector.analysis.result import Analysis
@@ -141,7 +141,7 @@ async def test_the_detectors_own_words_are_read_from_its_archive(tmp_path: Path)
             await detector.ask()
         while not any(one.kept for one in (await detector.stub.ListSnapshots(pb.ListSnapshotsRequest())).snapshots):
             await detector.ask()
-    told = told_waits(open_archive(str(tmp_path / FOLDER)))
+    told = recorded_waits(open_archive(str(tmp_path / FOLDER)))
     assert list(told) == [found[0].id]
     assert any("has waited" in line for line in told[found[0].id])
     assert any(line.startswith("aborting 1 party would free all 4") for line in told[found[0].id])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from detector.analysis.findings.drawn import Drawn
+from detector.analysis.findings.pictures import Drawn
 from detector.analysis.findings.risk import Risk
 from detector.analysis.report.sections import report_page
 from detector.core.document.reader import read_document

@@ -9,8 +9,8 @@ from types import MappingProxyType
 
 from markupsafe import Markup
 
-from detector.analysis.findings.drawn import Drawn
 from detector.analysis.findings.incidents import PastIncident
+from detector.analysis.findings.pictures import Drawn
 from detector.analysis.report.html import Code, Folded, Picture, Section, Table, Tile, moment, page, paragraph
 from detector.analysis.report.plots import AMBER, BLUE, GREY, RED, bars, histogram, service_map, spans, time_bars
 from detector.analysis.report.trends import trends

@@ -84,7 +84,7 @@ def analyze(
         from detector.analysis.analyze import PREDICATES  # noqa: PLC0415 - Arrow is an extra
         from detector.analysis.analyze import analyze as run  # noqa: PLC0415
         from detector.analysis.engine import WorkerDiedError  # noqa: PLC0415
-        from detector.analysis.results import CountsError  # noqa: PLC0415
+        from detector.analysis.result_folder import CountsError  # noqa: PLC0415
         from detector.archive.files import ArchiveError  # noqa: PLC0415
         from detector.archive.units import open_archive  # noqa: PLC0415
         from detector.core.registry import PluginError, UnknownPredicateError, find_predicates  # noqa: PLC0415

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.query import StreamingQuery
 
-from detector.analysis.results import CountsError, check_rows
+from detector.analysis.result_folder import CountsError, check_rows
 from detector.archive.files import ArchiveError
 from detector.assembly.cluster import Cluster, RecordsUnavailableError, client
 from detector.ops.address import Address

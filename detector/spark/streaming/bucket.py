@@ -39,7 +39,7 @@ class Patience:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Assembled:
+class AssembledBucket:
     """The result of one archive's rows of a bucket.
 
     Attributes
@@ -71,7 +71,7 @@ def fragment_schema(columns: Sequence[str]) -> pa.Schema:
     return pa.schema([*(REPORTS.field(name) for name in columns), pa.field("header", HEADER), pa.field("judged", pa.int32())])
 
 
-def assemble(rows: pa.Table, predicates: Sequence[Predicate], patience: Patience) -> dict[str, Assembled]:
+def assemble(rows: pa.Table, predicates: Sequence[Predicate], patience: Patience) -> dict[str, AssembledBucket]:
     """By archive, judge what can be judged.
 
     Parameters
@@ -82,7 +82,7 @@ def assemble(rows: pa.Table, predicates: Sequence[Predicate], patience: Patience
     return {archive: _assemble(archive, own, predicates, patience) for archive, own in by_archive(rows)}
 
 
-def _assemble(archive: str, every: pa.Table, predicates: Sequence[Predicate], patience: Patience) -> Assembled:
+def _assemble(archive: str, every: pa.Table, predicates: Sequence[Predicate], patience: Patience) -> AssembledBucket:
     both = mixed(every)
     rows = once(every.filter(pa.array(~both)) if both.any() else every)
     of_several = np.unique(every.column("snapshot").to_numpy()[both]).tolist()
@@ -109,7 +109,7 @@ def _assemble(archive: str, every: pa.Table, predicates: Sequence[Predicate], pa
     told = pa.array(turns, pa.int32(), mask=turns == 0)
     unjudged = ~over & (before + judged == 0)
     due = began + np.where(unjudged, patience.give_up_seconds, patience.late_seconds)
-    return Assembled(
+    return AssembledBucket(
         verdicts=verdicts,
         judged=verdicts.num_rows // len(predicates),
         corrected=int((judged & (before > 0)).sum()),

@@ -25,13 +25,13 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from detector.analysis.results import check_rows
+from detector.analysis.result_folder import check_rows
 from detector.analysis.verdicts import FOUND
 from detector.archive.deduplicate import mixed_text
 from detector.archive.files import ArchiveFiles
 from detector.archive.rows.schema import conformed
 from detector.core.registry import find_predicates
-from detector.spark.streaming.bucket import Assembled, Patience, assemble, fragment_schema
+from detector.spark.streaming.bucket import AssembledBucket, Patience, assemble, fragment_schema
 from detector.spark.streaming.interval_set import NONE, Finished
 from detector.spark.streaming.packing import Worker, opened, packing, times_file, times_of
 from detector.spark.streaming.plan import StreamPlan
@@ -213,7 +213,7 @@ def _write(plan: StreamPlan, before: Progress, table: str, name: str, rows: pa.T
     plan.state_storage.write(f"{before.making}/{table}/{name}.parquet", sink.getvalue())
 
 
-def _kept(plan: StreamPlan, before: Progress, bucket: int, made: Mapping[str, Assembled]) -> dict[str, Any] | None:
+def _kept(plan: StreamPlan, before: Progress, bucket: int, made: Mapping[str, AssembledBucket]) -> dict[str, Any] | None:
     if not any(each.waiting.num_rows for each in made.values()):
         return None
     rows = pa.concat_tables([each.waiting for each in made.values()])
@@ -231,7 +231,7 @@ def _kept(plan: StreamPlan, before: Progress, bucket: int, made: Mapping[str, As
     }
 
 
-def _began(plan: StreamPlan, before: Progress, bucket: int, made: Mapping[str, Assembled]) -> str | None:
+def _began(plan: StreamPlan, before: Progress, bucket: int, made: Mapping[str, AssembledBucket]) -> str | None:
     """The file that says when the bucket's finished snapshots of an archive without an id began; None: as before."""
     fresh = {number: begun for each in made.values() for number, begun in each.began.items()}
     if not fresh:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from detector.analysis.results import CountsError
+from detector.analysis.result_folder import CountsError
 from detector.archive.files import ArchiveError, ArchiveFiles
 from detector.core.registry import PluginError, PredicateSettings, UnknownPredicateError, find_predicates
 from detector.ops.address import Address

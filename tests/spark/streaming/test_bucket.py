@@ -21,7 +21,7 @@ from detector.archive.rows.row_decoder import verdict_of
 from detector.archive.rows.schema import conformed
 from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate
-from detector.spark.streaming.bucket import Assembled, Patience, assemble, fragment_schema
+from detector.spark.streaming.bucket import AssembledBucket, Patience, assemble, fragment_schema
 from detector.spark.streaming.interval_set import Finished
 from detector.spark.streaming.metrics import StreamMetrics, served
 from detector.spark.streaming.packing import PIECES, opened, packing
@@ -46,7 +46,7 @@ def _patience(watermark: float | None = None, *, headers: bool = True) -> Patien
     return Patience(watermarks=marks, give_up_seconds=100.0, late_seconds=1000.0, headers_expected=headers)
 
 
-def _one(rows: pa.Table, patience: Patience) -> Assembled:
+def _one(rows: pa.Table, patience: Patience) -> AssembledBucket:
     return assemble(rows, [DEADLOCK], patience)[""]
 
 
@@ -54,7 +54,7 @@ def _rows(*tables: pa.Table) -> pa.Table:
     return pa.concat_tables([conformed(table, SCHEMA) for table in tables])
 
 
-def _verdicts(made: Assembled) -> list[object]:
+def _verdicts(made: AssembledBucket) -> list[object]:
     return [verdict_of(row) for row in made.verdicts.to_pylist()]
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from detector.analysis.results import CountsError
+from detector.analysis.result_folder import CountsError
 from detector.archive.files import ArchiveFiles
 from detector.archive.rows.row_decoder import verdict_of
 from detector.archive.writer import ArchiveWriter

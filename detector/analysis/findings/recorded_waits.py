@@ -1,4 +1,4 @@
-"""What the detector itself said of each incident while it lasted: its waits and victims, from the archive's own rows."""
+"""The waits and victims that the detector recorded for each incident while it lasted, from the archive's rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LINES_MAX = 50
 _COLUMNS = pa.schema([INCIDENTS.field(name) for name in ("snapshot", "begun", "id", "seen", "waits", "archive")])
 
 
-def told_waits(archive: Archive) -> dict[str, tuple[str, ...]]:
+def recorded_waits(archive: Archive) -> dict[str, tuple[str, ...]]:
     """The sentences about each incident by its id, as of its newest row; nothing of what cannot be read."""
     found: dict[str, tuple[str, ...]] = {}
     seen: dict[str, float] = {}
