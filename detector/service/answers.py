@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from detector.service.cure.cures import Plan
 from detector.service.detection.incident.incidents import Incident
+from detector.service.detection.incident.standing_waits import first_told
 from detector.service.detection.membership.members import Member, MemberState, Sight
 from detector.service.detection.stacks import ProcessStacks
 from stilltrue.protocol.wire.stacks import found_to_wire
@@ -54,7 +55,7 @@ def incident_to_wire(incident: Incident, lost: Sequence[str] = (), waits: Sequen
         first_snapshot=incident.first_snapshot,
         last_snapshot=incident.last_snapshot,
         text=incident.text,
-        waits=waits or incident.waits,
+        waits=waits or (incident.waits if incident.open and not lost else first_told(incident)),
         ending=incident.ending,
         lost=lost,
         cures=[pb.CureRecord(at=note.at, who=note.who, text=note.text) for note in incident.cures],

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import textwrap
@@ -238,6 +240,40 @@ def test_a_process_says_goodbye_at_its_exit_and_does_not_hang_without_a_detector
         subprocess.run([sys.executable, "-c", script, name, address, patience], check=True, timeout=30)
     detector.wait_for(lambda: detector.kinds("met")[-1:] == ["goodbye"])
     assert not detector.kinds("alone")
+
+
+BLOCKED = """
+{handler}
+import threading, time
+from concurrent.futures import ThreadPoolExecutor
+
+stuck = threading.Lock()
+stuck.acquire()
+ThreadPoolExecutor(1).submit(stuck.acquire)
+assert agent.wait_until_joined(60)
+print("joined", flush=True)
+while True:
+    time.sleep(1)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("handled", [True, False])
+def test_the_handler_of_the_docs_says_goodbye_in_a_deadlock_and_without_it_nobody_does(detector: Any, handled: bool) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "agent.md").read_text()
+    (code,) = (each for each in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if "SIGTERM" in each)
+    name = f"ended-{handled}"
+    program = BLOCKED.format(handler=code if handled else code.partition("signal.signal")[0])
+    env = {**os.environ, "STILLTRUE_INSTANCE": name, "STILLTRUE_DETECTOR": detector.address}
+    with subprocess.Popen([sys.executable, "-c", program], env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "joined\n"
+        process.terminate()
+        assert process.wait(60) == (0 if handled else -signal.SIGTERM)
+    if handled:
+        detector.wait_for(lambda: detector.kinds(name)[-1:] == ["goodbye"])
+    else:
+        assert "goodbye" not in detector.kinds(name)
 
 
 @pytest.mark.slow

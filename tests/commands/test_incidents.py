@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 from rich.console import Console
 
-from detector.commands.live.incidents import incident_table
+from detector.commands.live.incidents import incident_table, print_incident
 from detector.commands.shared.render import PIPE_WIDTH
 from stilltrue.v1 import detector_pb2 as pb
 
@@ -70,3 +70,15 @@ def test_in_a_pipe_an_incident_is_one_line() -> None:
     lines = drawn(found, PIPE_WIDTH, all_names=True)
     assert len(lines) == 3
     assert all(name in line for line in lines[1:] for name in LONG)
+
+
+@pytest.mark.parametrize(
+    ("rest", "said"), [({}, False), ({"lost": ["a"]}, True), ({"closed": 2.0, "ending": "they went on"}, True)]
+)
+def test_waits_that_are_not_known_to_go_on_are_told_as_they_were(
+    rest: dict[str, object], said: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_incident(incident(["a", "b"], waits=["a has waited 1.2 s for b"], **rest))
+    lines = capsys.readouterr().out.splitlines()
+    assert ("  when it was first seen:" in lines) is said
+    assert "  - a has waited 1.2 s for b" in lines

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Sequence
 
 import click
+from rich.table import Table
 
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
 from detector.commands.shared.output import Output, output_option, print_data, print_names
@@ -19,7 +21,10 @@ COLUMNS = (
     "agent", "dropped",
 )  # fmt: skip
 
-NARROW = ("process", "service", "state", "last seen", "sees", "unexplained", "blind spots")
+USUAL = ("process", "service", "state", "last seen", "sees", "unexplained", "blind spots")
+NARROW = ("process", "state", "last seen", "sees", "blind spots")
+WIDTH_MIN = 120
+"""On a narrower terminal only the ``NARROW`` columns are shown, so that no word is cut."""
 
 
 @click.command(short_help="List the processes that are connected.")
@@ -44,10 +49,15 @@ def agents(endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
     elif not found:
         console().print("no process is connected; see 'Join your application' in the README")
     else:
-        shown = COLUMNS if output is Output.WIDE else NARROW
-        at = [COLUMNS.index(column) for column in shown]
-        rows = ([row[index] for index in at] for row in map(_row, found))
-        console(wide=output is Output.WIDE).print(table(shown, rows, flexible={"sees", "labels", "blind spots"}))
+        out = console(wide=output is Output.WIDE)
+        out.print(agent_table(found, COLUMNS if output is Output.WIDE else USUAL if out.width >= WIDTH_MIN else NARROW))
+
+
+def agent_table(found: Iterable[pb.Agent], shown: Sequence[str]) -> Table:
+    """One row per member."""
+    at = [COLUMNS.index(column) for column in shown]
+    rows = ([row[index] for index in at] for row in map(_row, found))
+    return table(shown, rows, flexible={"sees", "labels", "blind spots"})
 
 
 def _row(agent: pb.Agent) -> tuple[str, ...]:

@@ -31,7 +31,11 @@ CURES = (
     ("the database does not answer", "start the server, or correct the probe's DSN: see docs/databases.md"),
     ("dropped by the agent's bounds", "raise the agent's bounds (docs/agent.md), or find why so many calls are in doubt"),
 )
-LOST = "ended or cut off without a goodbye: restore its connection, restart it, or wait for --forget-seconds"
+LOST = (
+    "ended or cut off without a goodbye (SIGTERM ends a Python program without one, unless it has a handler): restore its "
+    "connection, restart it under the same instance name, or wait for --forget-seconds (600 unless set); see docs/agent.md, "
+    "'When a process ends'"
+)
 MISSING = (
     "does not report: it is stopped, starved, cut off, or blocked by code that holds the GIL (a probe: its database is down)"
 )

@@ -106,6 +106,8 @@ def print_incident(incident: pb.Incident) -> None:
     state = f"ended {local_time(incident.closed)}: {incident.ending}" if closed else _open(incident)
     out.print(f"{escape(incident.id)}: {escape(incident.predicate)}, [{'green' if closed else 'bold red'}]{escape(state)}[/]")
     out.print(f"  {escape(incident.text)}")
+    if closed or incident.lost:
+        out.print("  when it was first seen:")
     for wait in incident.waits:
         out.print(f"  - {escape(wait)}")
     out.print(f"  core ({len(incident.core)}): {escape(listed(incident.core))}")

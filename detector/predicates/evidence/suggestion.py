@@ -13,6 +13,13 @@ from detector.predicates.evidence.explain import shortened
 from detector.predicates.evidence.preference import Costs, Preference, PreferenceError
 from stilltrue.model import Holds, Verdict
 
+_BEGINNINGS = ("aborting ", "no victims ")
+
+
+def is_suggestion(sentence: str) -> bool:
+    """Whether a sentence of an explanation is about whom to abort."""
+    return sentence.startswith(_BEGINNINGS)
+
 
 def with_suggestion(
     verdict: Verdict,

@@ -13,6 +13,7 @@ from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns
 from detector.predicates.deadlock import Deadlock
 from detector.predicates.gridlock import Gridlock
+from detector.service.answers import incident_to_wire
 from detector.service.detection.incident.incidents import Incident, Incidents
 from detector.service.detection.incident.standing_waits import now_told, now_waiting
 from detector.service.web.api.evidence import evidence_of
@@ -221,8 +222,19 @@ def test_what_is_no_longer_seen_keeps_waits_and_places_apart() -> None:
     story.sees(*CYCLE)
     (seen,) = (replace(one, waits=told, closed=2.0) for one in story.open)
     evidence = evidence_of(seen, [])
-    assert (evidence["current"], evidence["waits"]) == (False, list(told[:2]))
+    assert (evidence["current"], evidence["waits"]) == (False, list(told[:1])), "nobody is to be aborted"
     assert evidence["places"] == [{"party": "a/1", "stack": ["app.py:7 in place"], "trace": ""}]
+
+
+def test_nobody_is_to_be_aborted_once_an_incident_has_ended_or_its_processes_are_lost() -> None:
+    story = Story()
+    story.sees(*CYCLE)
+    (incident,) = story.open
+    *waits, suggestion = incident.waits
+    assert suggestion.startswith("aborting 1 party would free all 2")
+    assert list(incident_to_wire(replace(incident, closed=2.0)).waits) == waits
+    assert list(incident_to_wire(incident, lost=["a"]).waits) == waits
+    assert list(incident_to_wire(incident).waits) == [*waits, suggestion], "but not yet seen anew"
 
 
 def test_an_open_incident_goes_on_saying_whom_to_abort() -> None:

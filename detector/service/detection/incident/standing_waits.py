@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Set
 
 from detector.core.times import age_in, aged
 from detector.predicates.evidence.explain import shortened
+from detector.predicates.evidence.suggestion import is_suggestion
 from detector.service.detection.incident.incidents import Incident
 from stilltrue.model import PartyName, Verdict
 
@@ -44,6 +45,11 @@ def now_told(incident: Incident, verdicts: Iterable[Verdict]) -> tuple[str, ...]
     else:
         rest = [f"suggested victims: {', '.join(shortened(victims))}"] if victims else []
     return (*filter(is_wait, waits), *rest)
+
+
+def first_told(incident: Incident) -> tuple[str, ...]:
+    """The sentences about it when it was first seen, without whom to abort: that may free nobody any more."""
+    return tuple(sentence for sentence in incident.waits if not is_suggestion(sentence))
 
 
 def _grown(incident: Incident, now: float | None) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from detector.core.times import write_time
 from detector.service.detection.incident.incidents import Incident
-from detector.service.detection.incident.standing_waits import newest_of, now_waiting
+from detector.service.detection.incident.standing_waits import first_told, newest_of, now_waiting
 from stilltrue.model import Verdict
 
 
@@ -37,7 +37,7 @@ def evidence_of(incident: Incident, verdicts: Collection[Verdict]) -> dict[str, 
 def _apart(incident: Incident) -> tuple[list[str], list[dict[str, Any]]]:
     """What is told of an incident, and apart from it where its parties stood in the code."""
     told, places = [], []
-    for sentence in incident.waits:
+    for sentence in first_told(incident):
         party, found, place = sentence.partition(" is at ")
         if found and party in incident.core:
             places.append({"party": party, "stack": [place], "trace": ""})

@@ -1,0 +1,34 @@
+"""The list of members: no wider than a terminal, and no word of it is cut."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from detector.commands.live.agents import NARROW, USUAL, WIDTH_MIN, agent_table
+from stilltrue.v1 import agent_pb2, snapshot_pb2
+from stilltrue.v1 import detector_pb2 as pb
+
+POD = "checkout-service-7d9f8c6b5-x2kq9"
+
+
+@pytest.mark.parametrize(("width", "shown"), [(80, NARROW), (WIDTH_MIN, USUAL), (160, USUAL)])
+@pytest.mark.parametrize("name", ["orders-vm-22056", POD])
+def test_it_fits_in_a_terminal_and_cuts_no_word(name: str, width: int, shown: tuple[str, ...]) -> None:
+    blind = "2 channels made before the agent, or without it"
+    member = pb.Agent(
+        process=snapshot_pb2.ProcessId(service="checkout", instance=name, incarnation=1),
+        state=pb.AGENT_STATE_LOST,
+        heard_at=1.0,
+        sight=agent_pb2.Sight(servers=1, channels=12, calls=1234, unexplained=3),
+        parties=17,
+        blind=[blind],
+    )
+    out = Console(file=io.StringIO(), width=width, color_system=None)
+    with out.capture() as text:
+        out.print(agent_table([member], shown))
+    assert max(map(len, text.get().splitlines())) <= width
+    assert {name, "channels,", "parties", *blind.split()} <= {*text.get().split()}
+    assert "…" not in text.get()
