@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -11,15 +13,18 @@ import pytest
 from pyspark.sql import SparkSession
 
 from detector.analysis.analyze import analyze
+from detector.archive.files import ArchiveFiles
 from detector.archive.rows.row_decoder import verdict_of
 from detector.archive.units import open_archive
+from detector.archive.writer import ArchiveWriter
+from detector.core.registry import find_predicates
 from detector.spark.analyze import SparkEngine
 from detector.spark.batch import table, verdicts_of_archive, verdicts_of_reports
 from detector.spark.streaming.pipeline import archive_stream, start, verdicts
 from detector.spark.streaming.plan import StreamPlan
 from detector.spark.streaming.progress import Progress
 from stilltrue.model import Holds, Verdict
-from tests.spark.streaming.local_workers import streamed_here
+from tests.spark.streaming.local_workers import StreamHere, streamed_here
 from tests.synthetic.hostile_archives import (
     FOREIGN,
     HARMLESS,
@@ -32,6 +37,7 @@ from tests.synthetic.hostile_archives import (
     without_ids,
     written,
 )
+from tests.synthetic.random_snapshots import RandomSnapshot, judged, random_snapshots
 
 FILES_PER_BATCH = 7
 
@@ -107,3 +113,78 @@ def test_spark_over_all_of_it_at_once(spark: SparkSession, truth: Mapping[Key, V
     ):
         rows = [row.asDict(recursive=True) for row in frame.collect()]
         assert {(row["archive"], row["snapshot"], row["predicate"]): verdict_of(row) for row in rows} == truth
+
+
+@pytest.mark.parametrize("restarted", [True, False])
+def test_a_torn_file_that_is_whole_later_is_read_then_though_its_size_is_the_same(
+    truth: Mapping[Key, Verdict], tmp_path: Path, *, restarted: bool
+) -> None:
+    """A copy that takes all its space first; the stream starts again meanwhile, or looks again by itself."""
+    folder = harmed(tmp_path / "archive", "as written")
+    plan = StreamPlan(out=str(tmp_path / "out"), predicates=NAMES, buckets=3)
+    whole = {path: path.read_bytes() for path in sorted(folder.rglob("*.parquet"))[::3]}
+    for path, content in whole.items():
+        path.write_bytes(content[:40] + bytes(len(content) - 40))
+    (folder / "reports" / "notes.parquet").write_text("beside the days")
+    stream = StreamHere(str(folder), plan)
+    torn = stream.run(FILES_PER_BATCH).torn
+    assert set(torn) == {str(path) for path in whole}
+    assert verdict_rows(tmp_path / "out" / "verdicts") != truth
+    assert stream.run(FILES_PER_BATCH).batch == plan.folder.last().batch, "nothing has changed"
+    for path, content in whole.items():
+        path.write_bytes(content)
+        os.utime(path, (1e9, 1e9))
+    stream = StreamHere(str(folder), plan) if restarted else stream
+    assert stream.run(FILES_PER_BATCH).torn == ()
+    assert verdict_rows(tmp_path / "out" / "verdicts") == truth
+    done = plan.folder.last().batch
+    for path in whole:
+        os.utime(path)
+    assert stream.run(FILES_PER_BATCH).batch == done, "files that have been read are not read again for their times"
+
+
+def test_a_torn_file_that_goes_away_is_torn_no_more(tmp_path: Path) -> None:
+    folder = harmed(tmp_path / "archive", "foreign files")
+    plan = StreamPlan(out=str(tmp_path / "out"), predicates=NAMES, buckets=3)
+    assert len(streamed_here(str(folder), plan, FILES_PER_BATCH).torn) == 6
+    for path in folder.rglob("notes.parquet"):
+        path.unlink()
+    (left, *_) = sorted(folder.rglob("prices.parquet"))
+    left.unlink()
+    assert len(streamed_here(str(folder), plan, FILES_PER_BATCH).torn) == 3
+
+
+@pytest.mark.parametrize("shift_seconds", [10 * 365 * 86_400.0, -3 * 86_400.0])
+@pytest.mark.parametrize("lasts", [1, 30])
+def test_a_clock_that_steps_makes_nothing_late(tmp_path: Path, shift_seconds: float, lasts: int) -> None:
+    """It leaps and comes back, or stays there; the header of a snapshot comes a batch before its reports."""
+    run = judged(
+        [
+            _at(made, shift_seconds if 10 <= number < 10 + lasts else 0.0)
+            for number, made in enumerate(random_snapshots(5, 40), 1)
+        ],
+        find_predicates(NAMES),
+    )
+    plan = StreamPlan(out=str(tmp_path / "out"), predicates=NAMES, buckets=2)
+    store = ArchiveFiles(str(tmp_path / "archive"))
+    writer = ArchiveWriter(store, archive="one", reports_max=20, seconds_max=1e9)
+    stream = StreamHere(store.location, plan)
+    for number, made in enumerate(run.made, 1):
+        writer.add(made.assembled, members=made.members)
+        if not number % 3:
+            writer.flush()
+            stream.run(1)
+    writer.flush()
+    progress = stream.run(1)
+    assert verdict_rows(tmp_path / "out" / "verdicts") == {
+        ("one", verdict.snapshot.id, verdict.predicate): verdict for verdict in run.verdicts
+    }
+    assert (progress.waiting(), progress.given_up(), progress.late) == (0, 0, 0)
+
+
+def _at(made: RandomSnapshot, shift_seconds: float) -> RandomSnapshot:
+    """The snapshot as a detector takes it whose clock is off by so much."""
+    snapshot = made.assembled.snapshot
+    begun, ended = (snapshot.ref.begun or 0.0) + shift_seconds, (snapshot.ref.ended or 0.0) + shift_seconds
+    ref = replace(snapshot.ref, begun=begun, ended=ended)
+    return replace(made, assembled=replace(made.assembled, snapshot=replace(snapshot, ref=ref)))

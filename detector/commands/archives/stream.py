@@ -120,6 +120,7 @@ def stream(
             (progress.given_up(), "finished without some reports"),
             (progress.corrected, "verdicts corrected by late reports"),
             (progress.late, "reports came too late"),
+            (len(progress.torn), f"files could not be read ({out}/left_out says why)"),
             (progress.mixed.count(), "left out: detectors without an id have written to one folder"),
         )
         if count

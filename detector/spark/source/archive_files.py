@@ -2,12 +2,13 @@
 
 What has been read is part of the stream's state (:mod:`detector.spark.streaming.progress`), which is looked at when a query
 begins. A file whose size has changed since (it was being copied) is read again.
+So is one that was torn: by the next query, and when it has been written to since.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,12 +32,13 @@ NEW_DAYS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """One file: its table, day and size."""
+    """One file: its table, day and size, and when it was written to (nanoseconds of the storage's clock)."""
 
     table: str
     day: str
     path: str
     bytes: int
+    modified: int
 
     @property
     def order(self) -> tuple[Any, ...]:
@@ -80,9 +82,11 @@ class FileLog:
 class Lister:
     """Lists the files that were not read yet, less often while there are none."""
 
-    def __init__(self, store: ArchiveFiles, log: FileLog) -> None:
+    def __init__(self, store: ArchiveFiles, log: FileLog, torn: Callable[[], Collection[str]] = tuple) -> None:
+        """``torn``: the files of which it is known by now that they could not be read."""
         self.there: set[str] = set()
-        self._store, self._log = store, log
+        self._store, self._log, self._torn = store, log, torn
+        self._modified: dict[str, int] = {}
         self._pause = POLL_SECONDS
         self._listed = self._listed_whole = -WHOLE_SECONDS
 
@@ -97,7 +101,11 @@ class Lister:
         if whole:
             self.there = {each.path for each in found}
         sizes = self._log.sizes()
-        fresh = sorted((each for each in found if sizes.get(each.path) != each.bytes), key=lambda each: each.order)
+        fresh = [each for each in found if sizes.get(each.path) != each.bytes]
+        written = [each for each in found if self._modified.get(each.path, each.modified) != each.modified]
+        torn = set(self._torn()) if written else set()
+        fresh = sorted({*fresh, *(each for each in written if each.path in torn)}, key=lambda each: each.order)
+        self._modified |= {each.path: each.modified for each in fresh}
         self._pause = POLL_SECONDS if fresh else min(2 * self._pause, POLL_SECONDS_MAX)
         return fresh
 
@@ -105,7 +113,7 @@ class Lister:
         days = self._store.days(table)
         for day in days if whole else days[-NEW_DAYS:]:
             for entry in self._store.entries(table, day):
-                yield Listed(table=table, day=day, path=entry.path, bytes=entry.size)
+                yield Listed(table=table, day=day, path=entry.path, bytes=entry.size, modified=entry.mtime_ns or 0)
 
 
 @dataclass
@@ -143,7 +151,8 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._bytes_max, self._tasks = int(options["bytes_per_batch_max"]), int(options["tasks"])
         folder = StreamPlan(out=options["out"], state=options["state"]).folder
         self._log = FileLog(folder.sizes(folder.last()))
-        self._lister = Lister(ArchiveFiles(options["location"]), self._log)
+        self._lister = Lister(ArchiveFiles(options["location"]), self._log, self._torn)
+        self._folder = folder
         self._waiting: list[Listed] = []
         self._no_more = False
 
@@ -166,6 +175,12 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return start
             self._log.add(batch, dict(self._some()))
         return {"batch": batch}
+
+    def _torn(self) -> Collection[str]:
+        try:
+            return self._folder.last().torn
+        except FileNotFoundError:  # a newer commit has replaced it meanwhile: the next look will find that one
+            return ()
 
     def _some(self) -> Iterator[tuple[str, int]]:
         """As many of the waiting files as one batch takes, at least one."""

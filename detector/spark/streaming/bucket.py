@@ -4,6 +4,7 @@ Rules:
 
 1. A snapshot is judged when all members that its header expects have reported; or, ``give_up_seconds`` after its beginning by
    its archive's watermark, with those that have. A member that has not is then missing: the verdict waits, or is UNDETERMINED.
+   Only what has a lower number than the watermark's snapshot can be late: the detector's clock may have been set back.
 2. The reports of a snapshot that was given up are kept. Late ones are put to them, and it is judged again: a corrected verdict
    with the next revision number. When all have come, or ``late_seconds`` after its beginning, it is finished.
 3. A snapshot that began at two times is of two detectors without an id, and nobody can tell their reports apart: it is finished
@@ -25,14 +26,14 @@ from detector.analysis.verdicts import FOUND, verdicts_on
 from detector.archive.deduplicate import by_archive, mixed, once
 from detector.archive.rows.schema import REPORTS
 from detector.core.predicate import Predicate
-from detector.spark.streaming.progress import Newest
+from detector.spark.streaming.progress import NEVER, Began, Newest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """When a snapshot is judged; ``watermarks``: by archive, seconds, none before anything was seen."""
+    """When a snapshot is judged; ``watermarks``: by archive, none before anything was seen."""
 
-    watermarks: Mapping[str, float]
+    watermarks: Mapping[str, Began]
     give_up_seconds: float
     late_seconds: float
     headers_expected: bool
@@ -48,7 +49,7 @@ class AssembledBucket:
     finished : the snapshots that are judged for the last time; ``closed``: those of them that never got all their reports.
     waiting : the rows of the others: of ``waits`` that are not judged yet and ``given_up`` that are.
     due : when, by the watermark, the next of them is judged or closed.
-    newest : the newest beginnings seen in reports and in headers, seconds.
+    newest : the snapshots of the highest numbers in reports and in headers.
     mixed : the snapshots of rule 3; ``began``: when each finished snapshot began, for archives without an id.
     """
 
@@ -97,8 +98,10 @@ def _assemble(archive: str, every: pa.Table, predicates: Sequence[Predicate], pa
     complete = attendance(snapshots, reports, headers).complete()
     if patience.headers_expected:
         complete &= np.isin(snapshots, headers.column("snapshot").to_numpy())
-    mark = patience.watermarks.get(archive, -np.inf)
+    number, mark = patience.watermarks.get(archive, NEVER)
     late = began + patience.give_up_seconds < mark
+    if number > 0:
+        late &= snapshots < number
     judged = fresh & (complete | late | (before > 0))
     over = complete | (late & (began + patience.late_seconds < mark))
     verdicts = _verdicts(rows.filter(pa.array(judged[at])), predicates, snapshots, before)
@@ -119,7 +122,7 @@ def _assemble(archive: str, every: pa.Table, predicates: Sequence[Predicate], pa
         waits=int(unjudged.sum()),
         given_up=int((~over & ~unjudged).sum()),
         due=float(due[~over].min(initial=np.inf)),
-        newest=(_newest(reports), _newest(headers)),
+        newest=(_newest(archive, reports), _newest(archive, headers)),
         mixed=tuple(of_several),
         began={} if archive else dict(zip(snapshots[over].tolist(), began[over].tolist(), strict=True)),
     )
@@ -136,6 +139,10 @@ def _verdicts(
     return found.set_column(place, found.schema.field(place), pa.array(revision, pa.int32(), mask=revision == 0))
 
 
-def _newest(rows: pa.Table) -> float | None:
-    newest: float | None = pc.max(pc.fill_null(rows.column("begun"), 0.0)).as_py()
-    return newest
+def _newest(archive: str, rows: pa.Table) -> Began | None:
+    if not rows.num_rows:
+        return None
+    if archive:
+        rows = rows.filter(pc.equal(rows.column("snapshot"), pc.max(rows.column("snapshot"))))
+    number: int = rows.column("snapshot")[0].as_py() if archive else 0
+    return number, pc.max(pc.fill_null(rows.column("begun"), 0.0)).as_py()

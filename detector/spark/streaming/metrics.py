@@ -29,6 +29,7 @@ class StreamMetrics(Collector):
         gauges = {
             "snapshots_waiting": ("Snapshots without a verdict that wait for reports.", progress.waiting()),
             "snapshots_given_up": ("Snapshots with a verdict that were finished without some reports.", progress.given_up()),
+            "files_torn": ("Files of the archive that are there and could not be read.", len(progress.torn)),
             "batches": ("The number of the newest committed micro-batch; -1 before the first.", progress.batch),
         }
         for name, (text, value) in gauges.items():
@@ -36,7 +37,9 @@ class StreamMetrics(Collector):
         marks = progress.watermarks().values()
         if marks:  # the archive that is furthest behind
             text = "How long ago the newest snapshot began whose reports and header the stream has seen."
-            yield GaugeMetricFamily("stilltrue_stream_lag_seconds", text, value=max(0.0, self._clock() - min(marks)))
+            yield GaugeMetricFamily(
+                "stilltrue_stream_lag_seconds", text, value=max(0.0, self._clock() - min(begun for _, begun in marks))
+            )
         counters = {
             "verdicts": ("Verdicts written, corrected ones included.", progress.verdicts),
             "snapshots_mixed": (

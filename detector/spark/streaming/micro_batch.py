@@ -2,14 +2,15 @@
 
 Rules:
 
-1. When a snapshot is judged, and when once more: :mod:`detector.spark.streaming.bucket`. An archive's watermark is the newest
-   beginning seen both in its reports and in its headers (in reports alone where no header ever comes), as of the micro-batch
-   before, and once more at a batch's end.
+1. When a snapshot is judged, and when once more: :mod:`detector.spark.streaming.bucket`. An archive's watermark is when
+   the newest snapshot began that was seen both in its reports and in its headers (in reports alone where no header ever comes),
+   as of the micro-batch before, and once more at a batch's end. The newest has the highest number: a clock that was ahead for a
+   while makes nothing late afterwards.
 2. Reports of a finished snapshot change nothing: the numbers of all finished snapshots are kept, by archive. Those that are
    late, not doubled, are counted.
 3. A micro-batch makes its results and the state after it aside, under names of its own. One small file then says that the
    batch has been, and what it has read (:mod:`detector.spark.streaming.progress`); its results come to light after that. A
-   stream that was killed begins behind the last batch that has been.
+   stream that was killed begins behind the last batch that has been. A file that was torn has not been read.
 4. Before a batch is committed its verdicts are counted where the driver sees them.
 """
 
@@ -18,12 +19,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import inf
 from typing import Any, Protocol
 from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 from detector.analysis.result_folder import check_rows
 from detector.analysis.verdicts import FOUND
@@ -35,7 +36,7 @@ from detector.spark.streaming.bucket import AssembledBucket, Patience, assemble,
 from detector.spark.streaming.interval_set import NONE, Finished
 from detector.spark.streaming.packing import Worker, opened, packing, times_file, times_of
 from detector.spark.streaming.plan import StreamPlan
-from detector.spark.streaming.progress import MAKING, Epoch, Folder, Newest, Pending, Progress
+from detector.spark.streaming.progress import MAKING, NEVER, Epoch, Folder, Newest, Pending, Progress
 from detector.spark.streaming.storage import Storage
 
 LEFT_OUT = pa.schema([("path", pa.string()), ("reason", pa.string())])
@@ -84,7 +85,7 @@ class MicroBatches:
         """Rule 1, by the watermarks at the batch's end: for buckets with a snapshot that has become late."""
         marks = now.watermarks()
         late = [
-            bucket for bucket, each in now.pending.items() if any(due < marks.get(at, -inf) for at, due in each.due.items())
+            bucket for bucket, each in now.pending.items() if any(due < marks.get(at, NEVER)[1] for at, due in each.due.items())
         ]
         if not late:
             return now
@@ -94,8 +95,10 @@ class MicroBatches:
     def _read(self, now: Progress, told: Sequence[Mapping[str, Any]]) -> Progress:
         """What has been read, beside the state: the files of this batch, and from time to time all in one."""
         files: dict[str, int] = {}
+        torn = set(now.torn)
         for each in told:
             files |= each.get("files", {})
+            torn |= set(each.get("torn", ()))
         logs = now.logs
         if files:
             if len(logs) >= LOGS_MAX:
@@ -104,7 +107,15 @@ class MicroBatches:
                 logs = ()
             logs = (*logs, f"read-{now.batch:012d}-{uuid4().hex[:8]}.json")
             self._folder.state.write(logs[-1], json.dumps(files).encode())
-        return replace(now, logs=logs)
+        return replace(now, logs=logs, torn=tuple(sorted(_still_there(self._location, torn - files.keys()))))
+
+
+def _still_there(location: str, torn: set[str]) -> set[str]:
+    """Those of these paths of an archive at which there is a file."""
+    if not torn:
+        return torn
+    found = ArchiveFiles(location).filesystem.get_file_info(sorted(torn))
+    return {entry.path for entry in found if entry.type == fs.FileType.File}
 
 
 def _there(location: str) -> set[str]:
@@ -131,10 +142,10 @@ def assembling(plan: StreamPlan, before: Progress, step: str) -> Worker:
         for batch in batches:
             for row in batch.to_pylist():
                 gathered.add(row)
-        if gathered.torn:
+        if gathered.left_out:
             name = f"{step}-{uuid4().hex[:8]}"
-            _write(plan, before, "left_out", name, pa.Table.from_pylist(gathered.torn, schema=LEFT_OUT))
-        read = {"files": gathered.files, "positions": gathered.positions}
+            _write(plan, before, "left_out", name, pa.Table.from_pylist(gathered.left_out, schema=LEFT_OUT))
+        read = {"files": gathered.files, "positions": gathered.positions, "torn": gathered.torn}
         yield _told({"late": gathered.late, "mixed": sorted(gathered.mixed), **read})
         for bucket in sorted(gathered.packed):
             yield _told(_bucket(plan, before, step, bucket, gathered.packed.pop(bucket)))
@@ -147,7 +158,8 @@ class _Gathered:
     """The packed rows that come to one task, by what they are (:data:`~detector.spark.streaming.packing.PACKED`)."""
 
     packed: dict[int, list[bytes]] = field(default_factory=dict)
-    torn: list[dict[str, str]] = field(default_factory=list)
+    left_out: list[dict[str, str]] = field(default_factory=list)
+    torn: list[str] = field(default_factory=list)
     files: dict[str, int] = field(default_factory=dict)
     positions: dict[str, int] = field(default_factory=dict)
     mixed: set[int] = field(default_factory=set)
@@ -155,8 +167,9 @@ class _Gathered:
 
     def add(self, row: Mapping[str, Any]) -> None:
         if row["reason"] is not None:
-            self.torn.append({"path": row["path"], "reason": row["reason"]})
-            self.mixed.update(row.get("mixed") or ())
+            self.left_out.append({"path": row["path"], "reason": row["reason"]})
+            self.mixed.update(row["mixed"] or ())
+            self.torn += [] if row["mixed"] else [row["path"]]
         elif row["path"] is not None:
             self.files[row["path"]] = row["bytes"]
         elif row["table"] is not None:
@@ -275,13 +288,14 @@ def _also(sets: Mapping[str, Finished], more: Sequence[Mapping[str, Sequence[int
     return found
 
 
-def _newest(told: Sequence[Mapping[str, Sequence[float | None]]]) -> dict[str, Newest]:
+def _newest(told: Sequence[Mapping[str, Sequence[Sequence[float] | None]]]) -> dict[str, Newest]:
     found: dict[str, Newest] = {}
     for each in told:
-        for archive, times in each.items():
+        for archive, newest in each.items():
             known = found.get(archive, (None, None))
             reports, headers = (
-                max((t for t in pair if t is not None), default=None) for pair in zip(known, times, strict=True)
+                max(((int(one[0]), one[1]) for one in pair if one is not None), default=None)
+                for pair in zip(known, newest, strict=True)
             )
             found[archive] = reports, headers
     return found

@@ -39,7 +39,8 @@ PACKED = pa.schema(
     ]
 )
 """The output: rows of one bucket as an Arrow stream; how many reports came too late; a file that is left out, and why; what has
-been read: a file and its size, or the position in a table; the snapshots of a file whose number another detector's have."""
+been read: a file and its size, or the position in a table; the snapshots of a file whose number another detector's have. A file
+that is left out because it is torn has not been read."""
 BYTES_AT_ONCE = 64 * 2**20
 TRIES = 2
 """How often a file is read before it counts as torn: a storage far away may have failed for a moment."""
@@ -68,7 +69,8 @@ def packing(location: str, columns: tuple[str, ...], before: Progress, state: St
                         yield from _mixed(began.others(rows), row["path"])
                 except ArchiveError as error:
                     yield _row({"bucket": 0, "path": row["path"], "reason": error.reason})
-                yield from _read_up_to(row)
+                else:
+                    yield from _read_up_to(row)
                 if held > BYTES_AT_ONCE:
                     yield from _packed(gathered, before.buckets)
                     gathered, held = {"reports": [], "snapshots": []}, 0

@@ -13,8 +13,9 @@ Rules:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from math import inf
 from typing import Any
 from uuid import uuid4
 
@@ -23,11 +24,15 @@ from detector.spark.streaming.published import Published
 from detector.spark.streaming.storage import Storage
 
 KEPT = 2
-VERSION = 3
-"""Of what is remembered; 2 knew archives and late reports, 3 knows what was read."""
+VERSION = 4
+"""Of what is remembered; 2 knew archives and late reports, 3 what was read, 4 knows the newest snapshots and what is torn."""
+READABLE = (3, VERSION)
 RESULTS = ("verdicts", "left_out")
 MAKING = "_making-"
-Newest = tuple[float | None, float | None]
+Began = tuple[int, float]
+"""A snapshot's number and when it began, seconds. An archive without an id, whose numbers may begin anew, has the number 0."""
+NEVER: Began = (-1, -inf)
+Newest = tuple[Began | None, Began | None]
 
 
 class ProgressError(ValueError):
@@ -57,11 +62,12 @@ class Progress:
     ----------
     buckets : snapshots' numbers are taken modulo this.
     making : the folder in which this batch's results were made; published, it is ``batch=N``.
-    newest : by archive, the newest beginnings seen in reports and in headers, seconds; None: none was.
+    newest : by archive, the snapshots of the highest numbers seen in reports and in headers; None: none was.
     finished : by archive, the snapshots whose last verdicts have been given; ``closed``: those that never got all reports.
     pending : by bucket.
     positions : by table, up to where a detector's rows have been read.
     logs : the files that say which of an archive's files have been read.
+    torn : the archive's files that could not be read. They are tried again when they have changed, and by each start.
     mixed : the snapshots of an archive without an id that two detectors have taken: they are left out.
     began : by bucket, the file that says when the finished snapshots of an archive without an id began.
     verdicts, corrected, late : verdicts written, those of them with a revision, and reports that came after the last.
@@ -76,6 +82,7 @@ class Progress:
     pending: Mapping[int, Pending] = field(default_factory=dict)
     positions: Mapping[str, int] = field(default_factory=dict)
     logs: tuple[str, ...] = ()
+    torn: tuple[str, ...] = ()
     verdicts: int = 0
     corrected: int = 0
     late: int = 0
@@ -83,8 +90,8 @@ class Progress:
     began: Mapping[int, str] = field(default_factory=dict)
     version: int = VERSION
 
-    def watermarks(self) -> dict[str, float]:
-        """By archive, the beginning up to which reports and headers have come; without any header, that of the reports."""
+    def watermarks(self) -> dict[str, Began]:
+        """By archive, the snapshot up to which reports and headers have come; without any header, that of the reports."""
         return {
             archive: reports if headers is None else min(reports, headers)
             for archive, (reports, headers) in self.newest.items()
@@ -215,13 +222,21 @@ def _files(progress: Progress) -> set[str]:
 
 
 def _parsed(raw: dict[str, Any]) -> Progress:
-    if raw.get("version") != VERSION:
+    if raw.get("version") not in READABLE:
         raise ProgressError("the state here is from another version of stilltrue: use another folder, or remove this one")
     pending = {int(bucket): Pending(**each) for bucket, each in raw["pending"].items()}
-    newest = {archive: (reports, headers) for archive, (reports, headers) in raw["newest"].items()}
+    newest = {archive: (_began(reports), _began(headers)) for archive, (reports, headers) in raw["newest"].items()}
     sets = {name: {archive: _intervals(each) for archive, each in raw[name].items()} for name in ("finished", "closed")}
     alone = {"mixed": _intervals(raw.get("mixed", {"intervals": ()})), "began": _by_bucket(raw.get("began", {}))}
-    return Progress(**raw | {"pending": pending, "newest": newest, "logs": tuple(raw["logs"])} | sets | alone)
+    names = {"logs": tuple(raw["logs"]), "torn": tuple(raw.get("torn", ()))}
+    return Progress(**raw | {"pending": pending, "newest": newest, "version": VERSION} | sets | alone | names)
+
+
+def _began(raw: Sequence[float] | float | None) -> Began | None:
+    """Version 3 knew no numbers: any snapshot is newer."""
+    if raw is None:
+        return None
+    return (-1, raw) if isinstance(raw, float | int) else (int(raw[0]), raw[1])
 
 
 def _by_bucket(raw: Mapping[str, str]) -> dict[int, str]:

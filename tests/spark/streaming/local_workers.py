@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from detector.archive.files import ArchiveFiles
-from detector.spark.source.archive_files import FileLog, Lister
+from detector.spark.source.archive_files import WHOLE_SECONDS, FileLog, Lister
 from detector.spark.streaming.micro_batch import MicroBatches
 from detector.spark.streaming.packing import PACKED, PIECES, Worker
 from detector.spark.streaming.plan import StreamPlan
@@ -35,13 +35,27 @@ def _told(batches: object) -> Sequence[str]:
     return [row["told"] for batch in batches for row in batch.to_pylist()]
 
 
+class StreamHere:
+    """A stream that begins anew where the plan's state says, and looks for new files when it is told to."""
+
+    def __init__(self, location: str, plan: StreamPlan) -> None:
+        self._folder = plan.folder
+        self._batches = MicroBatches(plan, location, self._folder.begin())
+        self._log = FileLog(self._folder.sizes(self._folder.last()))
+        self._lister = Lister(ArchiveFiles(location), self._log, lambda: self._folder.last().torn)
+        self._now = 0.0
+
+    def run(self, files_per_batch: int) -> Progress:
+        """Read what the archive has that was not read, all days of it."""
+        self._now += WHOLE_SECONDS
+        fresh = self._lister.new(self._now)
+        for low in range(0, len(fresh), files_per_batch):
+            some = fresh[low : low + files_per_batch]
+            self._log.add(self._folder.last().batch + 1, {each.path: each.bytes for each in some})
+            self._batches.run(LocalWorkers([{"table": each.table, "path": each.path, "bytes": each.bytes} for each in some]))
+        return self._folder.last()
+
+
 def streamed_here(location: str, plan: StreamPlan, files_per_batch: int) -> Progress:
-    """Begin anew where the plan's state says, read what the archive has that was not read, and end."""
-    folder = plan.folder
-    batches = MicroBatches(plan, location, folder.begin())
-    log = FileLog(folder.sizes(folder.last()))
-    fresh = Lister(ArchiveFiles(location), log).new(1e9)
-    for low in range(0, len(fresh), files_per_batch):
-        some = fresh[low : low + files_per_batch]
-        batches.run(LocalWorkers([{"table": each.table, "path": each.path, "bytes": each.bytes} for each in some]))
-    return folder.last()
+    """Begin, read what the archive has that was not read, and end."""
+    return StreamHere(location, plan).run(files_per_batch)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from urllib.request import urlopen
@@ -25,7 +27,7 @@ from detector.spark.streaming.bucket import AssembledBucket, Patience, assemble,
 from detector.spark.streaming.interval_set import Finished
 from detector.spark.streaming.metrics import StreamMetrics, served
 from detector.spark.streaming.packing import PIECES, opened, packing
-from detector.spark.streaming.progress import Epoch, Folder, Pending, Progress, ProgressError
+from detector.spark.streaming.progress import Epoch, Folder, Newest, Pending, Progress, ProgressError
 from detector.spark.streaming.published import BATCHES_MIN, Published
 from detector.spark.streaming.storage import Storage
 from tests.synthetic.random_snapshots import EPOCH_SECONDS, Judged, WorldShape, judged, random_snapshots
@@ -42,7 +44,7 @@ def short() -> Judged:
 
 
 def _patience(watermark: float | None = None, *, headers: bool = True) -> Patience:
-    marks = {} if watermark is None else {"": watermark}
+    marks = {} if watermark is None else {"": (0, watermark)}
     return Patience(watermarks=marks, give_up_seconds=100.0, late_seconds=1000.0, headers_expected=headers)
 
 
@@ -79,7 +81,7 @@ def test_whole_snapshots_are_finished_however_they_come(short: Judged) -> None:
     made = _one(rows.take(pa.array(order)), _patience())
     assert _verdicts(made) == list(short.verdicts)
     assert (made.finished, made.waits, made.waiting.num_rows) == (tuple(range(1, 21)), 0, 0)
-    assert made.newest == (EPOCH_SECONDS + 60 * 20, EPOCH_SECONDS + 60 * 20)
+    assert made.newest == ((0, EPOCH_SECONDS + 60 * 20), (0, EPOCH_SECONDS + 60 * 20))
 
 
 def test_a_snapshot_waits_for_its_last_report_and_its_header(short: Judged) -> None:
@@ -173,7 +175,8 @@ def _committed(folder: Folder, epoch: Epoch, batch: int) -> Progress:
         positions={"reports": -7},
         logs=(f"read-{batch}.json",),
         finished={"": Finished().also([1, 2, 5])},
-        newest={"": (1.0, None)},
+        newest={"": ((0, 1.0), None)},
+        torn=("a.parquet",),
     )
     for table in ("verdicts", "left_out"):
         folder.state.write(f"{making}/{table}/x.parquet", table.encode())
@@ -216,8 +219,24 @@ def test_state_of_an_earlier_version_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_archives_watermark_is_the_earlier_of_both_where_both_come() -> None:
-    both = Progress(newest={"a": (5.0, 3.0), "b": (9.0, None), "c": (None, 7.0)})
-    assert both.watermarks() == {"a": 3.0, "b": 9.0}
+    newest: dict[str, Newest] = {
+        "a": ((7, 5.0), (6, 3.0)),
+        "b": ((2, 9.0), None),
+        "c": (None, (4, 7.0)),
+        "d": ((8, 5.0), (7, 99.0)),
+    }
+    both = Progress(newest=newest)
+    assert both.watermarks() == {"a": (6, 3.0), "b": (2, 9.0), "d": (7, 99.0)}
+
+
+def test_a_state_from_before_snapshots_numbers_were_known_goes_on(tmp_path: Path) -> None:
+    folder = _folder(tmp_path)
+    raw = {"batch": 4, "version": 3, "pending": {}, "newest": {"a": [5.0, None]}, "logs": [], "finished": {}, "closed": {}}
+    folder.state.write("commit-000001-000000000004.json", json.dumps(raw).encode())
+    last = folder.last()
+    assert (last.batch, last.torn, last.newest) == (4, (), {"a": ((-1, 5.0), None)})
+    folder.commit(replace(last, batch=5), folder.begin())
+    assert folder.last() == replace(last, batch=5)
 
 
 def test_a_file_that_was_compacted_is_passed_over_and_one_that_was_removed_is_named(short: Judged, tmp_path: Path) -> None:
@@ -255,8 +274,8 @@ def test_the_metrics_say_what_the_newest_commit_says(tmp_path: Path) -> None:
     names = [family.name for family in StreamMetrics(folder).collect()]
     assert "stilltrue_stream_lag_seconds" not in names, "nothing has been seen"
     pending = {1: Pending(file="x", snapshots=3, given_up=2, rows=9, due={"a": 1.0})}
-    newest = {"a": (500.0, 400.0), "b": (450.0, None)}
-    progress = Progress(batch=7, pending=pending, newest=newest, verdicts=11, corrected=5, late=4)
+    newest = {"a": ((9, 500.0), (8, 400.0)), "b": ((3, 450.0), None)}
+    progress = Progress(batch=7, pending=pending, newest=newest, verdicts=11, corrected=5, late=4, torn=("x.parquet",))
     folder.commit(progress, folder.begin())
     told = {
         sample.name.removeprefix("stilltrue_stream_"): sample.value
@@ -266,7 +285,7 @@ def test_the_metrics_say_what_the_newest_commit_says(tmp_path: Path) -> None:
     assert told == {
         "snapshots_waiting": 3, "snapshots_given_up": 2, "batches": 7, "lag_seconds": 600.0,
         "verdicts_total": 11, "verdicts_corrected_total": 5, "reports_late_total": 4,
-        "snapshots_mixed_total": 0,
+        "snapshots_mixed_total": 0, "files_torn": 1,
     }  # fmt: skip
     with served(folder, "127.0.0.1", 0) as port, urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         assert "stilltrue_stream_lag_seconds" in answer.read().decode()
