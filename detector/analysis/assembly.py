@@ -171,7 +171,7 @@ def attendance(snapshots: Whole, reports: pa.Table, headers: pa.Table) -> Attend
 
 
 def _known(rows: pa.Table, begins: Whole, snapshots: Whole, headers: pa.Table, waited: Names) -> list[dict[str, Any]]:
-    """What is known of each snapshot, from its header or else its reports; and who is missing (rule 2)."""
+    """Each snapshot's header, or what its reports show instead, and its missing members (rule 2)."""
     begun, members, processes = (rows.column(name) for name in ("begun", "members", "process"))
     absences = attendance(snapshots, rows, headers)
     told = {row["snapshot"]: row for row in headers.select(["snapshot", "begun", "members", "header"]).to_pylist()}

@@ -22,7 +22,7 @@ _NONE = np.empty(0, np.int32)
 
 
 class ArrowNames(Sequence[str]):
-    """Names that stay in Arrow until one is read: of a healthy snapshot no more than a dozen ever are."""
+    """Names that stay in Arrow until one is read: of a healthy snapshot at most a dozen are."""
 
     def __init__(self, names: pa.Array) -> None:
         """``names``: an array of strings."""

@@ -63,7 +63,7 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """Runs kernels in this process, or in up to ``processes`` of its own where there are enough rows.
+    """Runs kernels in this process, or in up to ``processes`` child processes where there are enough rows.
 
     ``progress`` is called with the number of parts done, and of all parts. Close it when done, or use it in a ``with``.
     """

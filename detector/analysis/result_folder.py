@@ -52,7 +52,7 @@ class ResultFile:
 
     @property
     def day(self) -> str:
-        """The day of its folder; nothing where the table has none."""
+        """The day of its folder; empty if the table is not split by day."""
         folder = self.path.rpartition("/")[0].rpartition("/")[2]
         return folder.removeprefix("day=") if folder.startswith("day=") else ""
 

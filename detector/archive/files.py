@@ -168,7 +168,7 @@ class ArchiveFiles:
                     raise
 
     def prune(self, bytes_max: int) -> list[str]:
-        """Remove the oldest files until no more than ``bytes_max`` are left; their paths. By day, then by snapshot."""
+        """Remove the oldest files (by day, then by snapshot) until at most ``bytes_max`` are left; returns their paths."""
         files = [(day, entry) for table in TABLES for day in self.days(table) for entry in self.entries(table, day)]
         total = sum(entry.size for _, entry in files)
         gone = []

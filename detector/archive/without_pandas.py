@@ -1,7 +1,7 @@
 """Keeps pyarrow from importing pandas, which a detector has no use for: a second of processor time and 60 MB.
 
 pyarrow looks for pandas once, at the first array that it makes of a list, and imports it if it is installed. It is told here
-that it is not. Whoever has imported it already (a predicate's package, perhaps) keeps both working together.
+that it is not. Where it is imported already (by a predicate's package, perhaps), both keep working together.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ class ArchiveWriter:
         return full or day_of(begun) != self._day or begun - self._began >= self._seconds_max
 
     def flush(self) -> list[str]:
-        """Write what was gathered; the paths. What could not be written is given up (OSError): the next rows start anew."""
+        """Write the gathered rows; returns the paths. Rows that cannot be written are dropped (OSError)."""
         tables, self._tables = self._tables, {table: [] for table in ORDER}
         try:
             return [self._write(table, _joined(tables[table])) for table in ORDER if tables[table]]
@@ -191,7 +191,7 @@ def _fits(table: str, row: Row) -> bool:
 
 
 def archive_id(directory: Path) -> str:
-    """The id of the detector whose data lie in ``directory``: made once, kept in a file of its own. Raises OSError."""
+    """The id of the detector whose data lie in ``directory``: made once, kept in a separate file. Raises OSError."""
     path = directory / ID
     if not path.exists():
         directory.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Kafka's client, and the one door to it. Records are acknowledged by all replicas before anybody is told of them."""
+"""The only use of Kafka's client. Records count as written once all replicas have acknowledged them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
 
 
 class RecordProducer:
-    """Writes records. Call it on the event loop; a thread of its own waits for Kafka."""
+    """Writes records. Call it on the event loop; a separate thread waits for Kafka."""
 
     def __init__(self, cluster: Cluster) -> None:
         """Raises :class:`RecordsUnavailableError` for properties that cannot be used."""
@@ -128,7 +128,7 @@ class RecordProducer:
 
 
 class RecordConsumer:
-    """Reads a topic from its present end on, all partitions, on a thread of its own."""
+    """Reads a topic from its present end on, all partitions, on a separate thread."""
 
     def __init__(self, cluster: Cluster, topic: str, take: Callable[[bytes], None]) -> None:
         """``take`` is called on the event loop with each record's value. Raises :class:`RecordsUnavailableError`."""

@@ -6,7 +6,7 @@ Rules:
    producer's numbers rise by one, and the next is written once the one before is there. After a failure it takes another name.
 2. A record is acknowledged once its object is there.
 3. A reader takes of each producer what follows without a gap. A gap that stays is a loss: an error, never passed over. Objects
-   are removed by whoever has the store (a lifecycle rule), long after they were read.
+   are removed by the store's owner (a lifecycle rule), long after they were read.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ class RecordProducer:
 
 
 class RecordConsumer:
-    """As :class:`detector.assembly.kafka.RecordConsumer`: a topic from its present end on, on a thread of its own."""
+    """As :class:`detector.assembly.kafka.RecordConsumer`: a topic from its present end on, on a separate thread."""
 
     def __init__(self, cluster: Cluster, topic: str, take: Callable[[bytes], None]) -> None:
         """``take`` is called on the event loop with each record's value. Raises :class:`RecordsUnavailableError`."""

@@ -1,4 +1,4 @@
-"""What whoever assembles may remember of the snapshots before; it makes the next result faster, and no different."""
+"""What an assembler may remember of earlier snapshots; it makes the next result faster, not different."""
 
 from __future__ import annotations
 

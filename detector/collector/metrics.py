@@ -20,7 +20,7 @@ class Counts:
 
 
 class CollectorMetrics(Collector):
-    """As the counts and the relay say whenever somebody asks."""
+    """Read from the counts and the relay at each scrape."""
 
     def __init__(self, counts: Counts, streams: Callable[[], int], connected: Callable[[], bool]) -> None:
         """``streams``: how many agents are connected; ``connected``: whether the coordinator is."""

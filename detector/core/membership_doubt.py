@@ -63,7 +63,7 @@ def speaks_for_all(verdict: Verdict) -> bool:
 
 
 def withheld(verdict: Verdict, doubts: Iterable[MembershipDoubt]) -> Verdict:
-    """``verdict`` no more certain than ``doubts`` allow."""
+    """Weaken ``verdict`` to what ``doubts`` allow."""
     for doubt in doubts:
         if doubt.concerns(verdict):
             verdict = _doubted(verdict, doubt)

@@ -134,7 +134,7 @@ def ask(predicate: Predicate, snapshot: Snapshot) -> Verdict:
 
 
 def answered(name: str, predicate: Predicate, view: Snapshot) -> Verdict:
-    """The verdict of the predicate called ``name`` on a scope's view; UNDETERMINED when nobody reported, or when it fails."""
+    """The verdict of the predicate called ``name`` on a scope's view; UNDETERMINED when none reported, or when it fails."""
     if not view.processes:
         return nobody_reported(name, view)
     try:

@@ -95,7 +95,7 @@ class Kiosk(Program):
 
 
 class Relay(Program):
-    """Calls on with the metadata that it was called with: somebody else's stamp is among it."""
+    """Forwards the metadata that it was called with, which includes another caller's stamp."""
 
     def __init__(self, name: str, port: int) -> None:
         """As :class:`Program`."""
@@ -152,7 +152,7 @@ class Stall(Program):
 
 
 class Clerk(Program):
-    """Keeps no more than ``LIMIT`` calls in flight: a share is taken before each, and given back by its done callback."""
+    """Keeps at most ``LIMIT`` calls in flight: a share is taken before each, and given back by its done callback."""
 
     def __init__(self, name: str, port: int) -> None:
         """It calls spontaneously, so it is active."""

@@ -54,7 +54,7 @@ class ThreadService:
         self._gate(command["open"]).set()
 
     def stop(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         self._server.stop(grace=None)
         self._agent.close()
 
@@ -160,7 +160,7 @@ class AioService:
         self._loop.call_soon_threadsafe(self._gate(command["open"]).set)
 
     def stop(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         self._do(self._server.stop(None))
         self._agent.close()
 

@@ -163,7 +163,7 @@ def _waiting(calls: dict[_Call, int], cut: float) -> Iterable[ET.Element]:
 
 
 def _arrow(call: _Call, count: int) -> ET.Element:
-    """A call from when it was made, to the line of whoever it waits for; rule 3."""
+    """A call from when it was made, to the line of the party it waits for; rule 3."""
     kind, colour = ("core", CORE) if call.core else ("other", OTHER)
     x, y, end = _x(call.column), _y(call.source), _y(call.target)
     to = x + COLUMN * 0.72

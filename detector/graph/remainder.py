@@ -1,4 +1,4 @@
-"""The remainder of a reduction as a graph of its own, renumbered."""
+"""The remainder of a reduction as a separate graph, renumbered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from detector.graph.reduction import Reduction
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RemainderGraph:
-    """The remainder as a graph of its own: N parties, renumbered, and the open waits among them.
+    """The remainder as a separate graph: N parties, renumbered, and the open waits among them.
 
     Attributes
     ----------
@@ -53,7 +53,7 @@ class RemainderGraph:
 
 
 def remainder_graph(columns: WaitColumns, reduction: Reduction) -> RemainderGraph:
-    """Extract the remainder of a finished reduction as a graph of its own.
+    """Extract the remainder of a finished reduction as a separate graph.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""``/metrics`` for Prometheus on a port of its own, for processes that have no pages."""
+"""``/metrics`` for Prometheus on its own port, for processes without pages."""
 
 from __future__ import annotations
 

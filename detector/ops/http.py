@@ -114,7 +114,7 @@ class HttpServer:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
-        """Listen no more, and end what is in progress."""
+        """Stop listening, and end requests in progress."""
         if self._server is not None:
             self._server.close()
         await self._http.shutdown(0.5)
@@ -230,7 +230,7 @@ class _Rarely(logging.Filter):
 
 @cache
 def _malformed_logger() -> logging.Logger:
-    """Where aiohttp complains of what is not HTTP: whoever reaches the port can send that, so it is not said each time."""
+    """Where aiohttp complains of what is not HTTP: any client of the port can send that, so it is not logged each time."""
     logger = logging.getLogger("stilltrue.http")
     logger.addFilter(_Rarely())
     return logger

@@ -18,7 +18,7 @@ _UNREAD_PAUSE_SECONDS = 1.0
 
 
 class Patience:
-    """When it may be counted who is late. Times in seconds, as the caller's clock tells them."""
+    """Decides when late members may be counted. Times in seconds, by the caller's clock."""
 
     def __init__(self) -> None:
         self._until = -math.inf

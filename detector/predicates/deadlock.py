@@ -18,8 +18,8 @@ from stilltrue.model import Verdict, has_ended
 class Deadlock:
     """Holds when some parties can never proceed, whatever the others do.
 
-    A wait with a deadline ends by itself and is left out: see ``gridlock``; so is a holder that has ended, and whoever waits
-    for it: see ``orphaned-resource``. Missing members are considered twice, as free and
+    A wait with a deadline ends by itself and is left out: see ``gridlock``; so is a holder that has ended, with the
+    parties that wait for it: see ``orphaned-resource``. Missing members are considered twice, as free and
     as never moving (docs/design.md section 6). A wait in doubt makes neither TRUE nor FALSE.
 
     Parameters

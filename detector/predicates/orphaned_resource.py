@@ -51,7 +51,7 @@ def orphaned_bounds(snapshot: Snapshot) -> ReductionBounds:
     holders[waits.waiter[ended_holders(waits)]] = True
 
     def of(reduction: Reduction, aside: Bools) -> Reduction:
-        """With the deadlocked set aside; a holder for which nobody waits is nothing to report."""
+        """Leaves the deadlocked parties out; a holder that no party waits for is not reported."""
         left = reduction.further(released=aside)
         return left if (~left.free & ~holders & ~missing).any() else left.further(released=holders)
 

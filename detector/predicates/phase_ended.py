@@ -35,7 +35,7 @@ class PhaseEnded:
         self._phase = phase
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        """TRUE; or FALSE with who is still in the phase; or UNDETERMINED with who did not report."""
+        """TRUE; FALSE with the members still in the phase; or UNDETERMINED with the members that did not report."""
         processes = snapshot.present()
         said = [state.facts for state in processes.values()] + [message.facts for message in snapshot.in_transit]
         phases = [phase for facts in said if (phase := self._of(facts)) is not None]

@@ -24,7 +24,7 @@ class Quiescence:
     treats_forgotten = True
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        """TRUE; or FALSE with who can move; or UNDETERMINED with what it depends on."""
+        """TRUE; FALSE with the parties that can move; or UNDETERMINED with what it depends on."""
         found = stuck_bounds(snapshot)
         processes = snapshot.present()
         blocked = [name for name, state in processes.items() if state.activity is Activity.BLOCKED]

@@ -24,7 +24,7 @@ class Termination:
     treats_forgotten = True
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        """TRUE; or FALSE with who is still busy; or UNDETERMINED with who did not report."""
+        """TRUE; FALSE with the members still busy; or UNDETERMINED with the members that did not report."""
         processes = snapshot.present()
         busy = [name for name, state in processes.items() if state.activity is not Activity.IDLE]
         if busy or snapshot.in_transit:

@@ -5,7 +5,7 @@ Rules:
 1. A process that waits for a lock waits for all the processes that block it (``pg_blocking_pids``): those that hold it, and
    those that asked before. One that is not a client's, or cannot be seen, or is a prepared transaction may end by itself.
 2. A circle of such waits within one server ends by itself: the server looks for it after ``deadlock_timeout``.
-3. A process in a transaction with nothing to do waits for whoever has its connection; in any other state it is at work.
+3. A process in a transaction with nothing to do waits for the client that has its connection; in any other state it is at work.
 4. Timeouts that the server, the database or the role sets by default are deadlines. What a session has set for itself cannot
    be read: the client's agent looks for it, and here what a statement or a function of the database names is doubt.
 """

@@ -185,7 +185,7 @@ def _backend(row: Mapping[str, Any]) -> Backend:
 def _timeouts(row: Mapping[str, Any]) -> tuple[dict[str, float], set[str]]:
     """The defaults of a session: its role's in this database, its role's, the database's, the server's. And the unknown ones.
 
-    The server's default is what our own session began with, unless our role or database has one of its own: then it is unknown.
+    The server's default is what our own session began with, unless our role or database sets its own: then it is unknown.
     """
     found = {name: seconds(value) for name, value in (row["defaults"] or {}).items()}
     ours = " ".join(setting for config in row["of_probe"] or [] for setting in config)

@@ -62,7 +62,7 @@ def _annotations_of(pod: Pod) -> dict[str, str]:
 
 
 def _variables(pod: Pod, annotations: Mapping[str, str], agent: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """What the agent is told, in the order in which one variable may use another."""
+    """The agent's environment, in the order in which one variable may use another."""
     told: dict[str, str] = {
         "STILLTRUE_DETECTOR": agent["detector"],
         "STILLTRUE_SERVICE": service_of(pod, annotations),

@@ -89,7 +89,7 @@ class Sidecar:
         return Listening(inbound=incoming, outbound=outgoing, admin=admin)
 
     async def stop(self) -> None:
-        """Accept no more connections, let calls in progress finish, and leave the detector."""
+        """Stop accepting connections, let calls in progress finish, and leave the detector."""
         for task in self._tasks:
             task.cancel()
         for server in self._servers:

@@ -6,7 +6,7 @@ Rules:
    starts without a sidecar.
 2. A pod is patched when its annotation ``stilltrue.dev/inject`` is "true" and it has no container with the sidecar's name.
 3. A pod that was not patched serves all the same. So the Service names a port (``targetPort: grpc``) that the program's
-   container declares, and the patch moves that name to the sidecar: the name resolves to whoever takes the calls. Probes of the
+   container declares, and the patch moves that name to the sidecar: so it resolves to the port that takes calls. Probes of the
    program that use the name go on probing the program. Likewise only the patch changes a variable with another's address.
 4. The sidecar is the first init container (a native sidecar, with ``restartPolicy: Always``), so that the later ones can call
    through it.

@@ -23,7 +23,7 @@ from stilltrue.model import Holds
 TURNS_MAX_PER_PARTY = 20_000
 """Calls that nest come to an end, but six in each of four levels are 1,300 handlers for one task."""
 THEOREM_EACH = 3
-"""Theorem 1 is tested in one seed of so many: it costs as much as the run."""
+"""Theorem 1 is tested in one of this many seeds: it costs as much as the run."""
 
 THEOREM_SNAPSHOTS_MAX = 3
 

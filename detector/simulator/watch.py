@@ -163,7 +163,7 @@ class Watch:
         self._cures.begins(victims)
 
     def forgets(self) -> None:
-        """Members that were lost for long, and are no more, are forgotten."""
+        """Forget members that have been lost for a long time and no longer exist."""
         for name in self.initiator.members:
             if name not in self.world.processes:
                 self.leaves(name)

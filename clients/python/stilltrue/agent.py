@@ -342,7 +342,7 @@ class Agent:
         return looker
 
     def _find_stacks(self, stand_seconds: float) -> Callable[[int], StacksFound]:
-        """What finds, and counts, who has not moved for long."""
+        """Finds and counts the parties that have not moved for a long time."""
         stacks = self._make_stacks(self.live, self.parties, stand_seconds)
         unexplained = _loaded("stilltrue.runtime.look.unexplained").Unexplained
         self.sight.unexplained = unexplained(stacks, stand_seconds, self.live.report_failure).count
@@ -417,7 +417,7 @@ class Agent:
 
 
 def _loaded(module: str) -> Any:
-    """A module that only agents need, not whoever imports their class: with protobuf they take as long to load as the others.
+    """A module that only agents need, so that importing their class does not load it: protobuf takes as long as all others.
 
     They are loaded when an agent is made, and not later: if that fails, it fails before anything is recorded.
     """

@@ -24,7 +24,7 @@ RISKS = pa.schema(
 BETTER = 0.1
 """By what a pool's share of full time is multiplied by the growth that is advised."""
 GROWTH_MAX = 4
-"""No pool is advised to grow beyond so many times its size: then only another call helps."""
+"""A pool is never advised to grow beyond this multiple of its size: then only changing the calls helps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ def _risk(
 
 def _without(service: str, callee: str) -> str:
     """What opens the circle for good, at its rarest call."""
-    return f"let {service} hold no worker while it calls {callee}, or give {callee} a pool of its own for these calls"
+    return f"let {service} hold no worker while it calls {callee}, or give {callee} a separate pool for these calls"
 
 
 def _growths(services: tuple[str, ...], pools: Mapping[str, tuple[int | None, float, float]]) -> Iterator[str]:

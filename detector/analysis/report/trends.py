@@ -14,7 +14,7 @@ from detector.core.times import duration
 
 HOUR_SECONDS, DAY_SECONDS = 3600.0, 86_400.0
 HOURS_MAX = 96
-"""From so many hours on, the bars are days."""
+"""From this many hours on, a bar is a day."""
 Span = tuple[float, float]
 
 

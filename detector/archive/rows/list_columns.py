@@ -23,7 +23,7 @@ def whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
 
 
 def lengths(lists: pa.Array) -> Whole:
-    """(R,) how many elements each row has; a null has none."""
+    """(R,) the number of elements of each row; 0 for a null."""
     counts: Whole = pc.fill_null(pc.list_value_length(lists), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     return counts
 

@@ -1,7 +1,7 @@
 """The coordinator of one connected pipeline: when to take a point, who takes part, and when it is complete or aborted.
 
 1. *Triggers.* A periodic point is due every ``interval_seconds``, if fewer than ``pending_max`` are in progress. A savepoint
-   is taken on demand under a name of its own, whatever is in progress, and kept forever.
+   is taken on demand under its own name, whatever is in progress, and kept forever.
 2. *Plan.* Who begins and who must acknowledge is settled when the point is triggered (:mod:`detector.checkpoints.graph.plan`).
 3. *Completion.* A point is completed when all have acknowledged and the two ends of every channel agree. Older pending periodic
    points are then subsumed; of completed periodic points the newest ``kept_max`` are kept.

@@ -50,7 +50,7 @@ class PointFailedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSettings:
-    """How a pipeline runs; ``remembered_max`` bounds the completed points (and the given up) that it can be asked about."""
+    """How a pipeline runs; ``remembered_max`` bounds the completed (and the aborted) points that it can be asked about."""
 
     schedule: Schedule = field(default_factory=Schedule)
     channel_records_max: int = 256
@@ -112,7 +112,7 @@ class Pipeline:
             self._fails(outcome)
 
     async def savepoint(self, name: str) -> CompletedPoint:
-        """Take a savepoint now and wait for it; PointFailedError if it is refused or given up."""
+        """Take a savepoint now and wait for it; PointFailedError if it is refused or aborted."""
         if self._coordinator is None:
             raise PointFailedError("the pipeline is not running")
         answer = self._coordinator.savepoint(name, _now())

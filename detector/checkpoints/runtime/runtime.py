@@ -61,7 +61,7 @@ class LocalRuntime:
         return states
 
     async def savepoint(self, name: str) -> tuple[CompletedPoint, ...]:
-        """Take a savepoint of every pipeline under ``name``; PointFailedError if one is refused or given up."""
+        """Take a savepoint of every pipeline under ``name``; PointFailedError if one is refused or aborted."""
         return tuple(await asyncio.gather(*(one.savepoint(name) for one in self.pipelines.values())))
 
     def fail(self, vertex: ProcessName, error: Exception) -> None:

@@ -72,7 +72,7 @@ def assemble(
 ) -> None:
     """Assemble and judge snapshots until SIGINT or SIGTERM."""
     if "://" in out and state is None:
-        raise CommandError(f"--out {out} is a URI: the state needs a directory of its own, --state DIR")
+        raise CommandError(f"--out {out} is a URI: the state needs a local directory, --state DIR")
     try:
         listen = None if metrics is None else parse_address(metrics)
     except AddressError as error:

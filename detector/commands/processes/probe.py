@@ -1,4 +1,4 @@
-"""``stilltrue probe``: joins a database to the detector, which has no agent of its own."""
+"""``stilltrue probe``: joins a database, which has no agent, to the detector."""
 
 from __future__ import annotations
 

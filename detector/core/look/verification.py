@@ -56,7 +56,7 @@ class AskLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """The round is over: the snapshot with what was seen. ``given_up``: somebody had not answered."""
+    """The round is over: the snapshot with what was seen. ``given_up``: not all had answered."""
 
     assembled: Assembled
     given_up: bool

@@ -27,7 +27,7 @@ ENTRIES_PER_MEMBER = 50
 HEAVY_ENTRIES_MIN = 5000
 HEAVY_TIMES_MIN = 20
 HEAVY_TYPICAL_MIN = 10
-"""Reports with so many times the entries of the median one (or of one with ``HEAVY_TYPICAL_MIN``), which together have so many,
+"""Reports with this multiple of the median one's entries (or of one with ``HEAVY_TYPICAL_MIN``), which together have this many,
 are heavy: the others can be judged without them."""
 PUT_OFF = "it is far larger than others, which are judged first"
 
@@ -169,7 +169,7 @@ class PendingSnapshot:
         return tuple(sorted(self.members.keys() - self._reports.keys()))
 
     def attended(self, ended: float) -> Assembled:
-        """Who reported, and no more: for a snapshot that is assembled elsewhere. Nothing is resolved."""
+        """Only which members reported, for a snapshot that is assembled elsewhere. Nothing is resolved."""
         absent, reports = tuple(self.members[name] for name in self.missing()), dict(sorted(self._reports.items()))
         ref = SnapshotRef(id=self.id, begun=self.begun, ended=ended, members=len(self.members))
         states = {name: ProcessState(service=report.process.service, labels=report.labels) for name, report in reports.items()}

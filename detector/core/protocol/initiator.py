@@ -113,7 +113,7 @@ class Initiator:
 
         ``so_far_seconds``: after how long rule 7 applies.
 
-        ``apart_min``: a snapshot of so many members, or with as many waits and calls, ends as :class:`Assemble`, to be
+        ``apart_min``: a snapshot of this many members, or with as many waits and calls, ends as :class:`Assemble`, to be
         assembled elsewhere.
         """
         self.timing = timing = timing or Timing()
@@ -352,7 +352,7 @@ class Initiator:
         return max(due, min(pending.reported_at + COMING_SECONDS, end))
 
     def _settle(self, now: float, *, late: bool = False) -> list[Effect]:
-        """End every snapshot that is due (rule 3), the oldest first. ``late``: who has not reported by now has not in time.
+        """End every snapshot that is due (rule 3), the oldest first. ``late``: a member that has not reported by now is late.
 
         That is for :meth:`ticked` to say: what brings other news may just have been held up itself.
         """

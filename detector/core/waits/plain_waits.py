@@ -35,7 +35,7 @@ _END, _BAD = -1, -2
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlainWaits:
-    """What comes of the plain processes: waits as parallel lists, each for one party, and the calls that nobody has seen.
+    """The plain processes resolved: waits as parallel lists, each for one party, and the calls that no member has seen.
 
     ``plain``: (P,) which they are.
     """
@@ -63,7 +63,7 @@ def plain_waits(columns: ReportColumns, *, missing: bool) -> PlainWaits | None:
 
 
 class _Calls:
-    """Rule 1: each outstanding call, and who has it."""
+    """Rule 1: each outstanding call with the process that has it."""
 
     def __init__(self, columns: ReportColumns) -> None:
         made, served, seen, waits = columns.made, columns.served, columns.seen, columns.waits

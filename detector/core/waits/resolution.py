@@ -169,7 +169,7 @@ class Resolution:
         return known
 
     def given_up(self, facts: Collection[str]) -> Iterator[Message]:
-        """The requests that their callers have given up, which may carry any of ``facts``."""
+        """The requests that their callers have abandoned, which may carry any of ``facts``."""
         unknown = dict.fromkeys(sorted(facts), UNKNOWN_FACT)
         for source, server, served in self.channels.given_up() if unknown else ():
             yield Message(source=source, target=server, facts=unknown, what=f"request {served.method} (given up)")
@@ -235,7 +235,7 @@ def _lasting(wait: LocalWait, awaited: Sequence[_Awaited]) -> Iterator[Wait]:
     needs = wait.needs - (len(awaited) - len(lasting))
     if needs <= 0:
         return
-    if needs == len(lasting):  # all of them: each is a wait of its own, and all must end
+    if needs == len(lasting):  # all of them: each is a separate wait, and all must end
         for target in lasting:
             yield _wait(wait.ending(target.deadline), target.among, 1, target.what or wait.what)
         return

@@ -145,7 +145,7 @@ class _Ties:
         return _Tie(tuple(dict.fromkeys(among)), held.what, min(ends, default=None))
 
     def _callers(self, served: ServedCall) -> list[PartyName]:
-        """Who may cancel a call: its maker, and those who wait for it; none where that is unknown.
+        """The parties that may cancel a call: its maker and those that wait for it; none where that is unknown.
 
         Only the look at one who waits for it finds those who may cancel it besides.
         """
@@ -164,7 +164,7 @@ def _waits(wait: LocalWait, ties: Mapping[CallNumber, _Tie]) -> Iterator[LocalWa
     known = {target: ties[target.number] for target in wait.among if isinstance(target, CallTarget) and target.number in ties}
     if not known:
         yield wait
-    elif wait.needs == len(wait.among):  # each is a wait of its own, and all must end
+    elif wait.needs == len(wait.among):  # each is a separate wait, and all must end
         for target in wait.among:
             yield (
                 _for(replace(wait, needs=1, among=()), known[target])

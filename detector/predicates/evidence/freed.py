@@ -1,4 +1,4 @@
-"""Who goes on again once some parties are aborted: the reduction of a snapshot, continued with them free."""
+"""Which parties go on once some are aborted: the reduction of a snapshot, continued with those free."""
 
 from __future__ import annotations
 

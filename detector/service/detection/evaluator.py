@@ -132,6 +132,6 @@ class Evaluator:
             return True
 
     def close(self) -> None:
-        """Begin no more evaluations."""
+        """Stop beginning evaluations."""
         for worker in self._workers.values():
             worker.close()

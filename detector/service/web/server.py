@@ -108,7 +108,7 @@ class Web:
         return await self._http.start(host, port)
 
     async def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         await self._http.stop()
 
     def _note(self, request: web.BaseRequest, answer: Answer) -> None:

@@ -213,7 +213,7 @@ class Relay:
         asyncio.get_running_loop().call_later(LINGER_SECONDS, self.caller.close)
 
     def drain(self) -> None:
-        """Tell the caller to open no more streams here."""
+        """Tell the caller to stop opening streams here."""
         self.caller.write(goaway(STREAM_MAX))
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 The rules:
 
 1. While the pool counts as full and calls are queued behind it, one health check (``grpc.health.v1.Health/Check``) is under
-   way, over a connection of its own.
+   way, over a separate connection.
 2. It needs a worker as every call does. While it is unanswered, the configured size holds.
 3. Answered while the same calls are still being served a moment later, it disproves the size.
 4. A program that does not implement the health service leaves the size untested: no verdict may rest on it.

@@ -1,4 +1,4 @@
-"""The program as its sidecar sees it: calls arrive, calls leave, and both show who waits for whom.
+"""The program as its sidecar sees it: calls arrive and leave, and both show which party waits for which.
 
 No I/O: the relay reports events in order and gets the stamps to add. The rules of waiting, argued in docs/sidecar.md:
 

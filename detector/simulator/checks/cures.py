@@ -4,7 +4,7 @@ Rules:
 
 1. Aborting all victims of a verdict frees all whom it names.
 2. The preview is exact: when the victims have been let go, those who are still stuck are those whom it does not free.
-3. Whoever the preview does not free never moves. This is checked at each of its steps from then on.
+3. A party that the preview does not free never moves. This is checked at each of its steps from then on.
 4. A victim that has gone on since is not touched, though the request for it may come late, or twice.
 5. No lock is taken away: those alone that are cancelled give back what they hold.
 6. What is said afterwards is held to every promise, as anywhere.

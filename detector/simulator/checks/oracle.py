@@ -128,7 +128,7 @@ def _worker_can_come(process: Process, pool: str, left: Iterable[Party]) -> bool
 
 
 def _can_be_taken(world: World, call: SimCall, left: set[Party], view: View, takers: Takers) -> bool:
-    """Whether a request in transit can reach somebody who will serve it."""
+    """Whether a request in transit can reach a process that will serve it."""
     if view.doubt:
         return True
     asked = (call.service, call.method)

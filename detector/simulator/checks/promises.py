@@ -100,7 +100,7 @@ def hold(
 
 
 def hold_group(world: World, assembled: Assembled, verdict: Verdict, *, begun: Instant, ended: Instant) -> None:
-    """Check what is said of a group's deadlocks: who is named is of the group, and stuck even if all others can move."""
+    """Check the verdicts on a group's deadlocks: each party named is in the group, and stuck even if all others can move."""
     about = f"snapshot {verdict.snapshot.id}, deadlock {verdict.holds.value} in {world.plan.scope}"
     if begun.outside != ended.outside:
         return

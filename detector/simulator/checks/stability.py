@@ -26,7 +26,7 @@ WORLDS = ("tokens", "pools", "fans", "locks", "deadlines")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counterexample:
-    """A run in which the predicate held in the snapshot ``held`` and no more in the later one ``fell``."""
+    """A run in which the predicate held in the snapshot ``held`` but not in the later one ``fell``."""
 
     plan: Plan
     held: Verdict

@@ -24,7 +24,7 @@ class _Counts:
 
 @dataclass(slots=True)
 class ManualRecording:
-    """A recording made by hand, each piece with the counts of its own instant."""
+    """A recording made by hand, each piece with the counts of its instant."""
 
     states: dict[ProcessName, Facts] = field(default_factory=dict)
     channels: dict[Channel, tuple[Message, ...]] = field(default_factory=dict)

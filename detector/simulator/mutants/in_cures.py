@@ -13,7 +13,7 @@ Function = Callable[..., Any]
 
 
 def frees_everybody(_right: Function) -> Function:
-    """All who are stuck go on, whoever is aborted."""
+    """All stuck parties go on, no matter which is aborted."""
 
     def freed_by(snapshot: Snapshot, aborted: Collection[PartyName]) -> tuple[PartyName, ...]:
         return tuple({*Deadlock().evaluate(snapshot).remainder} - {*aborted})

@@ -225,7 +225,7 @@ def unseen(right: Function) -> Function:
 
 
 def lost_is_gone(_right: Function) -> Function:
-    """A member that cannot be reached is a member no more."""
+    """A member that cannot be reached stops being a member."""
     return lambda self, process, now: self.left(process, now)
 
 
@@ -261,7 +261,7 @@ def through_at_work(_right: Function) -> Function:
 
 
 def believes_clocks(_right: Function) -> Function:
-    """What a member says of moments is taken as it is."""
+    """A member's times are taken as they are."""
     return lambda report, _begun, _ended: report
 
 

@@ -26,7 +26,7 @@ from detector.simulator.scenario.language import Line, ScenarioError, Verb, fact
 
 
 class FifoExpectations:
-    """Holds a stage's system and snapshots to what a scenario says of them."""
+    """Checks a stage's system and snapshots against a scenario's expectations."""
 
     def __init__(self, stage: FifoStage) -> None:
         self._stage = stage

@@ -72,7 +72,7 @@ class FifoStage:
         }
 
     def completed(self, snapshot: SnapshotId) -> GlobalState:
-        """A completed snapshot; ValueError that names who is missing otherwise."""
+        """A completed snapshot; otherwise a ValueError that names the missing processes."""
         system = self.system
         if snapshot in system.snapshots:
             return system.snapshots[snapshot]

@@ -53,11 +53,11 @@ class EnabledActions:
         self.bags: dict[str, Bag] = {kind: Bag() for kind in KINDS}
 
     def add(self, kind: str, *action: Any) -> None:
-        """``action`` can happen from now on."""
+        """Enable ``action``."""
         self.bags[kind].add(action)
 
     def discard(self, kind: str, *action: Any) -> None:
-        """``action`` can happen no more."""
+        """Disable ``action``."""
         self.bags[kind].discard(action)
 
     def has(self, *kinds: str) -> bool:

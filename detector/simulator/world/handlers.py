@@ -169,7 +169,7 @@ def _look(world: World, request: LookRequest, name: ProcessName, incarnation: in
 
 
 def _looked_into(process: Process, seen: PartyLook, suspected: set[PartyName]) -> PartyLook:
-    """What a recorder sees of a party, and who is found to hold a reference to it."""
+    """What a recorder sees of a party, and which parties hold a reference to it."""
     found = tuple(WayOut(text="a task that may stop it", party=other) for other in tasks.seen_again(process, seen.party))
     doubt = "a task awaits it since the cut" if tasks.awaited_since(process, seen.party, suspected) else ""
     return replace(seen, ways_out=(*seen.ways_out, *found), doubt=seen.doubt or doubt)

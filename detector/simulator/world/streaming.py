@@ -65,7 +65,7 @@ def takes(world: World, who: Party, op: Take) -> None:
 
 
 def finishes(world: World, who: Party, _: Finish) -> None:
-    """The party says that it will send no more, and waits for the outcome of the newest stream that it has opened."""
+    """The party half-closes, and waits for the outcome of the newest stream that it has opened."""
     if not who.streams:
         who.next()
         return

@@ -17,7 +17,7 @@ Unread = Callable[[Mapping[str, Any]], int]
 
 
 class AssemblyMetrics(Collector):
-    """As the tally, Spark's last progress and Kafka say whenever somebody asks."""
+    """Read from the tally, Spark's last progress and Kafka at each scrape."""
 
     def __init__(self, tally: TallyFile, progress: Callable[[], Mapping[str, Any] | None], unread: Unread) -> None:
         """``progress``: Spark's newest, as its JSON."""

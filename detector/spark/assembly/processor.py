@@ -28,7 +28,7 @@ _RECENT = RecentReports()
 COLLECTED_AFTER = (10_000, 20, 1000)
 """Python's cyclic collector: reports hold no cycles, and each full collection walks over all of a fleet's."""
 SAID = "key string, value binary, what string, number long"
-"""What the processor gives: records for the coordinator, where ``value`` is one; and ``what`` has happened so many times."""
+"""What the processor gives: records for the coordinator, where ``value`` is one; and how often ``what`` happened."""
 BEGUN, ASKED, JUDGED, GIVEN_UP, UNASKED, LATE = "begun", "asked", "judged", "given_up", "unasked", "late"
 """``what``: as :class:`~detector.spark.assembly.tally.Tally` counts it."""
 

@@ -19,10 +19,10 @@ QUIET_SHARE_MIN = 0.9
 
 
 class RecentReports:
-    """Bounded by members; a worker that was started anew has none of it."""
+    """Bounded by members; a restarted worker begins empty."""
 
     def __init__(self, members_max: int = MEMBERS_MAX) -> None:
-        """``members_max``: of whom it remembers."""
+        """``members_max``: the most members whose reports it remembers."""
         self._members_max = members_max
         self._readers: dict[bytes, ReportReader] = {}
         self._resolved: dict[str, Resolved] = {}

@@ -1,4 +1,4 @@
-"""How many snapshots the assembly has begun, judged and given up: added up batch by batch in a file beside its state.
+"""How many snapshots the assembly has begun, judged and timed out: totals in a file beside its state, added to by each batch.
 
 A batch that is made again, after it was cut short, counts once.
 """

@@ -98,7 +98,7 @@ class _Rounds:
         self.shards = shards
 
     def run(self, targets: int, targets_max: int, rounds_max: int, result: str) -> int:
-        """Rounds until a rule ends them, and who is blocked and core, written by one worker; how many rounds there were."""
+        """Run rounds until a rule ends them; one worker writes the blocked and the core. Returns the number of rounds."""
         if targets <= targets_max:
             self._map(_finishing(self._place, result, _whole(self.shards, self._place.parties), kernel=True), tasks=1)
             return 0

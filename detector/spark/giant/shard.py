@@ -30,7 +30,7 @@ from detector.graph.sweep import sweep_all
 SEEN_AT_ONCE_MAX = 8
 """Targets of a wait that are compared one with another, not sorted."""
 NUMBERED_SHARE = 4
-"""With fewer than one wait for so many parties, waits are numbered anew."""
+"""With fewer than one wait for this many parties, waits are renumbered."""
 
 
 class WaitsError(ValueError):
@@ -90,7 +90,7 @@ class Shard:
                 np.save(cast("IO[bytes]", sink), array, allow_pickle=False)
 
     def waiters(self, parties: int) -> Bools:
-        """(P,) who waits here."""
+        """(P,) the parties that wait here."""
         waiting = np.zeros(parties, np.bool_)
         waiting[self.waiter] = True
         return waiting
@@ -172,7 +172,7 @@ class Shard:
 
 
 def waiting_in(filesystem: fs.FileSystem, places: Sequence[tuple[str, int]], parties: int) -> Bools:
-    """(P,) who waits in these row groups; nothing else of them is read."""
+    """(P,) the parties that wait in these row groups; only that column is read."""
     waiting = np.zeros(parties, np.bool_)
     for place, rows in zip(places, _row_groups(filesystem, places, ["waiter"]), strict=True):
         waiting[_numbers("waiter", rows.column("waiter"), place, parties)] = True

@@ -1,4 +1,4 @@
-"""The metrics of a running stream, for Prometheus: read from the stream's own state whenever somebody asks."""
+"""The metrics of a running stream, for Prometheus: read from the stream's state at each scrape."""
 
 from __future__ import annotations
 

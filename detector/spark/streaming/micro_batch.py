@@ -8,7 +8,7 @@ Rules:
    while makes nothing late afterwards.
 2. Reports of a finished snapshot change nothing: the numbers of all finished snapshots are kept, by archive. Those that are
    late, not doubled, are counted.
-3. A micro-batch makes its results and the state after it aside, under names of its own. One small file then says that the
+3. A micro-batch makes its results and the state after it aside, under new names. One small file then says that the
    batch has been, and what it has read (:mod:`detector.spark.streaming.progress`); its results come to light after that. A
    stream that was killed begins behind the last batch that has been. A file that was torn has not been read.
 4. Before a batch is committed its verdicts are counted where the driver sees them.

@@ -90,7 +90,7 @@ def _read_up_to(row: dict[str, Any]) -> Iterator[pa.RecordBatch]:
 
 
 def _unfinished(rows: pa.Table, before: Progress) -> tuple[pa.Table, int]:
-    """The rows of snapshots that are not finished; how many were of some that were given up for good."""
+    """The rows of unfinished snapshots, and the number of rows of those abandoned for good."""
     kept, late = [rows.slice(0, 0)], 0
     for archive, own in by_archive(rows):
         numbers = own.column("snapshot").to_numpy()

@@ -4,7 +4,7 @@ Rules:
 
 1. ``commit-EPOCH-BATCH.json`` is written last and in one step. The newest counts: the highest epoch, then the highest batch.
    What it does not name has not been.
-2. A stream that starts begins a new epoch: it puts a file of its own there, and gives way if another one has come at the same
+2. A stream that starts begins a new epoch: it puts its file there, and gives way if another one has come at the same
    time. Before each commit it looks for a newer epoch, and ends if there is one. So of two streams with one state one goes on.
 3. What has been read is part of the commit (files by path and size, or a detector's positions): Spark's own checkpoint is of no
    use to a stream that starts again, and lies in a scratch directory.

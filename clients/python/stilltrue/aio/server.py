@@ -105,7 +105,7 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
 
 
 class _Handler(IncomingCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs alone
-    """One call and its handler. Each method gets a class of its own, with one of the functions below as its method."""
+    """One call and its handler. Each method gets its own class, with one of the functions below as its method."""
 
     behaviour: Callable[..., Any]
     server: Endpoint
@@ -225,7 +225,7 @@ async def _generator(call: _Handler, request: Any, context: Any) -> AsyncIterato
 
 
 async def _abort_if_cured(call: IncomingCall, context: Any) -> None:
-    """The behaviour has failed: if a cure made it, its caller is told so."""
+    """The behaviour has failed: if a cure caused it, the caller gets the cure's status."""
     if call.aborted and not call.over:
         task = asyncio.current_task()
         if task is not None and hasattr(task, "uncancel"):
@@ -296,7 +296,7 @@ def _sync_generator(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
 
 
 def _leave_to_pool(call: IncomingCall) -> None:
-    """A worker of the pool will be the party. It continues if the task is cancelled; nobody receives its reply then."""
+    """A worker of the pool will be the party. If the task is cancelled the worker continues, and its reply is dropped."""
     call.leave_task()
     task = asyncio.current_task()
     if task is not None:

@@ -28,7 +28,7 @@ class Application(Protocol):
 
 
 class SnapshotFailedError(ChannelError):
-    """A snapshot was given up; the text says by whom and why."""
+    """A snapshot was aborted; the text says by which process and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -140,7 +140,7 @@ class FifoProcess:
         await self._links[target].room()
 
     async def snapshot(self, *, timeout_seconds: float = 30.0) -> LiveSnapshot:
-        """Begin a snapshot and wait for all of it; SnapshotFailedError if it is given up, by anybody or by time."""
+        """Begin a snapshot and wait until it is complete; SnapshotFailedError if a process aborts it, or it times out."""
         snapshot, asked = self._participant.begins()
         waiting: asyncio.Future[LiveSnapshot] = asyncio.get_running_loop().create_future()
         self._waiting[snapshot] = waiting

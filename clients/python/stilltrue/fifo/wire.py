@@ -24,7 +24,7 @@ class FrameError(ChannelError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """The process at the other end, and the digest of its own view of the channels."""
+    """The process at the other end, and the digest of its view of the channels."""
 
     process: ProcessName
     digest: bytes

@@ -677,7 +677,7 @@ def _pool(name: str, size: PoolSize, queued: int) -> Pool:
 
 
 def _out_of_reach(call: ServedCall, held: Container[PartyName]) -> ServedCall:
-    """What is said of a served call: one whose event loop is blocked cannot be interrupted."""
+    """The call as reported: one whose event loop is blocked cannot be interrupted."""
     return replace(call, interruptible=False) if call.interruptible and call.party in held else call
 
 

@@ -1,4 +1,4 @@
-"""Calls a function once a module has been imported, whoever imports it and whenever: nothing is imported for it."""
+"""Calls a function once a module has been imported, by any code at any time; imports nothing itself."""
 
 from __future__ import annotations
 

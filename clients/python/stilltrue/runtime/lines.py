@@ -69,7 +69,7 @@ class Lines:
         self._say(_Line(logging.INFO, text, arguments, None))
 
     def warning(self, text: str, *arguments: object) -> None:
-        """What somebody should know."""
+        """A warning."""
         self._say(_Line(logging.WARNING, text, arguments, None))
 
     def exception(self, text: str, *arguments: object) -> None:

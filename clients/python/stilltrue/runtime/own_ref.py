@@ -1,4 +1,4 @@
-"""Weak references of the agent's own, which are told from those of others: what others have they may follow."""
+"""The agent's own weak references, distinguishable from others', which their owners may follow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shares of the agent's locks that nobody but their owner gives back, and which of the owners have ended.
+"""Shares of the agent's locks that only their owner gives back, and which owners have ended.
 
 Rules:
 
@@ -50,7 +50,7 @@ class OwnedShares:
         return Counter(share for share, has_ended in list(self._now.values()) if has_ended())
 
     def name_of(self, share: Share) -> PartyName:
-        """The party that stands for the owner, who has ended."""
+        """The party that represents an owner that has ended."""
         return party(self._parties.process, f"{ENDED}{share[0].partition('/')[2]}")
 
 

@@ -61,7 +61,7 @@ def settle_ended(call: OutgoingCall, inner: Any) -> None:
 def take_trailing(ended: Any) -> Any:
     """The trailing metadata of an ended call as received; the application sees it without the stamp."""
     state = getattr(ended, "_state", None)  # asking the call itself takes its lock, and a walk through a queue
-    if state is None:  # an interceptor is beneath: gRPC has put an object of its own around the call
+    if state is None:  # an interceptor is beneath: gRPC has wrapped the call in an object
         state = getattr(getattr(ended, "_call", None), "_state", None)
     try:
         trailing = ended.trailing_metadata() if state is None else state.trailing_metadata

@@ -19,7 +19,7 @@ _WRAPPERS_MAX = 3
 
 
 class RecordedContext(PLAIN):  # type: ignore[misc]  # gRPC has no types for it
-    """As ``grpc.ServicerContext``, which neither shows nor sends a stamp of somebody else's."""
+    """A ``grpc.ServicerContext`` that neither shows nor sends another call's stamp."""
 
     recorded_call: IncomingCall
 

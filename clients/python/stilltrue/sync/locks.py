@@ -54,7 +54,7 @@ class Lock:
 
 
 class RLock:
-    """As ``threading.RLock``: nobody but its holder can give it back."""
+    """A recorded ``threading.RLock``: only its holder can release it."""
 
     def __init__(self, record: ResourceRecord) -> None:
         """Made by :meth:`stilltrue.Agent.RLock`."""

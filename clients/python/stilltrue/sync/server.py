@@ -115,7 +115,7 @@ def _asks_for_more(behaviour: Any) -> bool:
 
 
 class _Handler(IncomingCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs alone
-    """One call, the handler that gRPC has of it, and the behaviour in that. A class of its own is made for each method."""
+    """One call, the handler that gRPC has of it, and the behaviour in that. Each method gets its own class."""
 
     behaviour: Callable[..., Any]
     experimental_thread_pool: Any
@@ -250,7 +250,7 @@ class _UnaryStream(_Handler):
             raise
         finally:
             here.serving = before
-        if send:  # non-blocking: the application sends from threads of its own, and the context tells of the end
+        if send:  # non-blocking: the application sends from its threads, and the context reports the end
             context.add_callback(self.withdraw)
             return replies
         return _Replies(iter(replies), self, context)

@@ -89,7 +89,7 @@ class Callers:
         self.lost = 0
 
     def begin(self, caller: Caller) -> CallerMemory:
-        """The memory of a caller that has none yet. For each name the two newest incarnations are remembered.
+        """Begin the memory of a caller. For each name, the two newest incarnations are remembered.
 
         Two, because a request of the previous incarnation may still arrive after the first one of the new incarnation.
         """

@@ -39,7 +39,7 @@ def look_to_wire(look: Look) -> pb.Looked:
 
 
 def look_from_wire(own: ProcessName, message: pb.Looked) -> Look:
-    """What the process ``own`` saw; of its own parties only."""
+    """What the process ``own`` saw, limited to its parties."""
     return Look(
         snapshot=SnapshotId(message.snapshot),
         parties=tuple(_party_from_wire(own, party) for party in message.parties),

@@ -72,7 +72,7 @@ def report_to_wire(report: Report) -> pb.Report:
 
 
 def report_from_wire(message: pb.Report) -> Report:
-    """One process's local state; a report may only name parties of its own process."""
+    """One process's local state; a report may only name parties of its process."""
     process = process_from_wire(message.process)
     own = process.instance
     if message.snapshot <= message.after:

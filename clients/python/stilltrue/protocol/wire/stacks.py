@@ -25,7 +25,7 @@ def found_to_wire(found: StacksFound) -> pb.StacksFound:
 
 
 def found_from_wire(own: ProcessName, message: pb.StacksFound) -> StacksFound:
-    """What the process ``own`` found, of its own parties only."""
+    """What the process ``own`` found, limited to its parties."""
     parties = (
         StandingParty(
             party=own_party(own, "stacks_found.parties.party", one.party),

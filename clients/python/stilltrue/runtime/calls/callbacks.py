@@ -10,7 +10,7 @@ from stilltrue.runtime.recorder import LockedRecorder
 
 
 class Callbacks:
-    """Counts the callbacks of one call. gRPC runs them on a thread of its own, after the call is settled."""
+    """Counts the callbacks of one call. gRPC runs them on a separate thread, after the call is settled."""
 
     __slots__ = ("_live", "_lock", "_owed", "_waiting")
 

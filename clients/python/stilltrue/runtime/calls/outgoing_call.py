@@ -212,7 +212,7 @@ def outgoing_in(variables: Mapping[str, Any]) -> OutgoingCall | None:
 
 
 def weakly(thing: object) -> Callable[[], object] | None:
-    """A weak reference; None to what has none."""
+    """A weak reference; None if the object does not support one."""
     try:
         return ref(thing)
     except TypeError:

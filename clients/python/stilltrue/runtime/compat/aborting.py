@@ -35,7 +35,7 @@ def abort_served(context: Any, text: str) -> bool:
 
 
 def cancel_awaited(frame: FrameType, text: str) -> bool:
-    """End with ABORTED the call that gRPC waits for in this frame of its own (threads). False: it waits for none."""
+    """End with ABORTED the call that gRPC waits for in this frame, one of gRPC's (threads). False: it waits for none."""
     if frame.f_code.co_name != _BLOCKING or not is_grpc(frame.f_code.co_filename):
         return False
     call = variables_of(frame).get("call")

@@ -112,12 +112,12 @@ def signal_handlers_of(loop: asyncio.AbstractEventLoop) -> dict[int, asyncio.Han
 
 
 def exception_handler_of(loop: asyncio.AbstractEventLoop) -> Any:
-    """What ``loop`` calls when something on it fails and nobody hears of it; None where it has none of its own."""
+    """What ``loop`` calls when something on it fails and nobody handles it; None where it has no such handler."""
     return loop.get_exception_handler() if uvloops.is_uvloop(loop) else getattr(loop, "_exception_handler", None)
 
 
 def protocols_of(loop: asyncio.AbstractEventLoop) -> list[Any]:
-    """The protocols that ``loop`` tells of their sockets and pipes."""
+    """The protocols that ``loop`` calls with events of their sockets and pipes."""
     if uvloops.is_uvloop(loop):
         protocols = uvloops.protocols_of(loop)
     else:
@@ -263,7 +263,7 @@ def loop_in(frame: FrameType) -> asyncio.AbstractEventLoop | None:
     if code is _RUNNER_RUN:
         loop = getattr(variables_of(frame).get("self"), "_loop", None)
         if isinstance(getattr(type(loop), "run_forever", None), FunctionType):
-            return None  # it has a frame of its own; uvloop's has none
+            return None  # it has its own frame; uvloop's has none
     elif code.co_name == "run_forever":
         loop = variables_of(frame).get("self")
     else:

@@ -102,7 +102,7 @@ def options_of(channel: Any) -> tuple[tuple[str, Any], ...] | None:
 
 
 def blocking_of(method: Any) -> Callable[..., tuple[Any, Any]] | None:
-    """What makes a unary call (threads) and waits for its end; returns its state and its core. None: nobody can tell.
+    """The function that makes a unary call (threads) and waits for its end; returns its state and its core. None: unknown.
 
     ``reply_of(state, core, False, None)`` returns the reply or raises gRPC's error. ``with_call`` makes a call object, too.
     """
@@ -111,7 +111,7 @@ def blocking_of(method: Any) -> Callable[..., tuple[Any, Any]] | None:
 
 
 def reads_pairs(method: Any) -> bool:
-    """Whether a method of ``grpc.aio`` does no more with a call's metadata than to iterate it: no interceptors are beneath."""
+    """Whether a method of ``grpc.aio`` only iterates over a call's metadata: no interceptors are beneath."""
     return type(method) in _AIO_METHODS and not getattr(method, "_interceptors", True)
 
 
@@ -181,7 +181,7 @@ def is_serving(frame: FrameType) -> bool:
 
 
 def is_stopping(server: Any) -> bool:
-    """Whether a server, as gRPC keeps it, takes no more calls: it has been stopped, and grace may be left.
+    """Whether a server, as gRPC keeps it, has been stopped and accepts no calls; grace may be left.
 
     One on an event loop shows it by the lock of its shutdown, and by the end of the task in which it accepts calls.
     """

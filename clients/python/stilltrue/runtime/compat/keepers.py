@@ -1,4 +1,4 @@
-"""Reads where Python keeps what somebody will find or call later: modules, finalizers, what executors have yet to run."""
+"""Reads where Python keeps what may be found or called later: modules, finalizers, executors' queued items."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def finalizers() -> Iterator[tuple[Any, Any]]:
 
 
 def told_when_let_go(thing: Any) -> Iterator[Any]:
-    """The functions that weak references to an object call when it is let go of."""
+    """The functions that weak references to an object call when it is released."""
     if not type(thing).__weakrefoffset__:
         return
     for weak in weakref.getweakrefs(thing):

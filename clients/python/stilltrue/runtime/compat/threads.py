@@ -106,7 +106,7 @@ def standing_threads() -> dict[int, Where]:
 
 
 def waits_at(frame: FrameType) -> Where | None:
-    """Where a thread waits for others: with no timeout of its own, or for what comes on a queue; None: it does not."""
+    """Where a thread waits for others: without a timeout, or for what comes on a queue; None: it does not."""
     outer = caller_of(frame)
     polls = frame.f_code is _CONDITION_WAIT and outer is not None and outer.f_code is _QUEUE_GET
     return where_of(frame) if polls or is_endless_wait(frame) else None
@@ -194,7 +194,7 @@ def is_begun_for(future: Any, handle: Any) -> bool:
 
 
 def is_being_run(future: Any) -> bool:
-    """Whether somebody works on a future, so that nobody can cancel it."""
+    """Whether a future is running, so that it cannot be cancelled."""
     return getattr(future, "_state", None) == _base.RUNNING
 
 

@@ -1,4 +1,4 @@
-"""Finds the uvloop loop that a thread runs: it is compiled, so the innermost frame is that of whoever has called it.
+"""Finds the uvloop loop that a thread runs: it is compiled, so the innermost frame is its caller's.
 
 Rules:
 

@@ -224,7 +224,7 @@ def _seen_on(kind: type) -> _Layout | None:
 
 
 class _Mark:
-    """A callback that is nobody's, and its arguments."""
+    """A plain callback and its arguments."""
 
     def __init__(self) -> None:
         self.arguments = (object(), object())

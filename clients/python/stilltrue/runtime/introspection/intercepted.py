@@ -1,10 +1,10 @@
-"""What a call's client interceptors do on an event loop: gRPC runs them in a task of its own, for which the caller waits.
+"""What a call's client interceptors do on an event loop: gRPC runs them in a separate task, for which the caller waits.
 
 Rules:
 
 1. Who awaits a call with interceptors waits for that task, and then for the call that it returns.
 2. While the task awaits a call, directly or by the known forms, the wait is one for the call. A timeout there is the
-   caller's, and whoever may end the task, or what it awaits, may end the wait.
+   caller's, and what may end the task, or what it awaits, may end the wait.
 3. A task that does anything else (sleeps before another try, awaits what is not known) goes on by itself.
 """
 

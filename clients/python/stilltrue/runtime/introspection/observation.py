@@ -249,7 +249,7 @@ def _text(wait: SeenWait, among: Iterable[EndingTarget]) -> str:
 
 
 def _enders(wait: SeenWait, workers: LiveScene) -> tuple[EndingTarget, ...]:
-    """Who ends a wait; nobody if one of them is unknown, or too few are different."""
+    """The parties that can end a wait; none if one of them is unknown, or too few are distinct."""
     found = [one if isinstance(one, ResourceTarget) else _party(workers.party_of(one)) for one in wait.enders or ()]
     known = tuple(dict.fromkeys(one for one in found if one is not None))
     return known if None not in found and len(known) >= (wait.needs or 1) else ()

@@ -46,7 +46,7 @@ class Place:
     coroutines: tuple[Any, ...] = ()
 
     def stack(self) -> tuple[str, ...]:
-        """The frames of the application, as ``file:line in function``; all of them where it has none.
+        """The application's frames, as ``file:line in function``; all frames if it has none.
 
         Those of HTTP libraries are left out, where there are others.
         """

@@ -1,4 +1,4 @@
-"""Reads the tasks of a process at the cut: what each awaits, by when it ends by itself, and who may cancel it."""
+"""Reads a process's tasks at the cut: what each awaits, when that ends by itself, and which parties may cancel it."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class _Reader:
 
 
 def _pass_on_deadlines(seen: dict[Task, TaskAtCut]) -> None:
-    """A task that gives up at its deadline cancels what it awaits."""
+    """A task that times out cancels what it awaits."""
     pending = [one for one in seen.values() if one.deadline is not None]
     while pending:
         one = pending.pop()

@@ -46,7 +46,7 @@ HASTY_GOODBYE_SECONDS_MAX = 0.25
 _USERS_OF_GRPC: list[grpc.ServerCredentials] = []
 """Keeps gRPC's core from shutting down between two sessions, until the process ends.
 
-It would shut down on a thread of its own, holding the lock of ``grpc_init``: the child of a fork at that moment would wait
+It would shut down on a separate thread, holding the lock of ``grpc_init``: the child of a fork at that moment would wait
 for that lock when it makes its first channel.
 """
 ABSENT_SECONDS_MAX = 10.0
@@ -152,7 +152,7 @@ class Connection:
     def pause(self, seconds_max: float) -> bool:
         """Before a fork: end the session, and let none begin until :meth:`resume`. Return whether it has ended in time.
 
-        A child that inherits an open connection of gRPC's crashes in about one of fifty first calls of its own, and one
+        A child that inherits an open connection of gRPC's crashes in about one in fifty of its first calls, and one
         that inherits locks of gRPC's core hangs.
         """
         self._forking.add(threading.get_ident())

@@ -7,7 +7,7 @@ from stilltrue.v1 import agent_pb2 as pb
 from stilltrue.v1 import snapshot_pb2
 
 WHOLE_EVERY = 60
-"""Of so many reports one is whole, so that no mistake lasts."""
+"""One report in this many is sent whole, so that no mistake lasts."""
 
 
 class Differences:

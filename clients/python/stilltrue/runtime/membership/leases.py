@@ -11,7 +11,7 @@ from stilltrue.v1 import agent_pb2 as pb
 SHARE = 3
 """How many times a lease is renewed before it would end."""
 SKIPPED_MAX = 8
-"""After so many that were left out, one is sent for what it counts."""
+"""After this number of skipped leases, one is sent for what it counts."""
 
 
 class Leases:

@@ -1,4 +1,4 @@
-"""Connections that nobody can accept, or read from, while a holder waits: of servers that speak HTTP over TCP (Linux).
+"""Connections that no thread can accept or read while a holder waits: of servers that speak HTTP over TCP (Linux).
 
 Rules:
 

@@ -104,7 +104,7 @@ def _connections(channel: Json) -> dict[str, Connection] | None:
     data = channel["data"]
     if not was_connected_once(data, "Channel created") or channel.get("channelRef"):
         return None
-    if int(data.get("maxConnectionsPerSubchannel") or 0) > 1:  # what waits for room may get a connection of its own
+    if int(data.get("maxConnectionsPerSubchannel") or 0) > 1:  # what waits for room may get a new connection
         return None
     found: dict[str, Connection] = {}
     for reference in channel.get("subchannelRef", ()):
@@ -195,7 +195,7 @@ def _address(end: Json | None) -> str | None:
 
 
 def peer_address(peer: str) -> str | None:
-    """The address that gRPC tells of a call's remote end (``ipv4:127.0.0.1:5``); None for what is no TCP address."""
+    """A call's remote address as gRPC gives it (``ipv4:127.0.0.1:5``); None if it is not a TCP address."""
     family, _, rest = unquote(peer).partition(":")
     if family not in {"ipv4", "ipv6"}:
         return None

@@ -5,7 +5,7 @@ None, or no ground for an answer: a call that no member has seen then stays unlo
 
 Rules:
 
-1. A connection that its listening socket has not accepted has a line with no inode. Whoever has that socket may accept it.
+1. A connection that its listening socket has not accepted has a line with no inode; any process with that socket may accept it.
 2. That a process alone has a socket is known only by looking at all others. One that it may not look at has not got it, unless
    that is our parent, a child of it or comes from us, or sockets were passed on to us (as systemd does).
 """

@@ -214,7 +214,7 @@ class Transport:
 
 
 def _callers(report: Report) -> dict[CallNumber, frozenset[PartyName]]:
-    """Rule 1: the calls for which somebody has waited for long, and who."""
+    """Rule 1: the calls that parties have waited for a long time, with these parties."""
     found: dict[CallNumber, set[PartyName]] = {}
     for wait in report.waits:
         if _lasts(wait.since, report.cut_at):
