@@ -1,6 +1,6 @@
-"""Runs a probe: it joins the detector as a process, reads the database at each marker and each look, and reports its waits.
+"""Runs a probe: it joins the detector as a process, reads its server at each marker and each look, and reports its waits.
 
-A database that does not answer makes the probe a missing member: it stays connected, reports nothing, and says why.
+A server that does not answer makes the probe a missing member: it stays connected, reports nothing, and says why.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from detector.ops.logs import Log
-from detector.probe.backends import Backends, Reading
-from detector.probe.postgres import Database, DatabaseDownError
+from detector.probe.reading import Reading, ServerDownError, Source
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.recorder import Recorder
@@ -25,11 +24,11 @@ from stilltrue.settings import Settings
 
 
 class Probe(LockedRecorder):
-    """One database as a member: the recorder that cuts for it."""
+    """One server as a member: the recorder that cuts for it."""
 
-    __slots__ = ("_backends", "_connection", "_database", "_down", "_log", "_process", "_reading")
+    __slots__ = ("_connection", "_database", "_down", "_log", "_process", "_reading")
 
-    def __init__(self, settings: Settings, database: Database, log: Log) -> None:
+    def __init__(self, settings: Settings, database: Source, log: Log) -> None:
         """``settings`` are an agent's; nothing is dialled yet."""
         self._database = database
         self._log = log
@@ -40,7 +39,6 @@ class Probe(LockedRecorder):
             instance=ProcessName(settings.instance),
             incarnation=secrets.randbelow(INCARNATION_MAX) + 1,
         )
-        self._backends = Backends(settings.instance, None)
         super().__init__(
             lambda: Recorder(
                 process=self._process, reactive=True, labels=settings.labels, observe=lambda _: self._observation()
@@ -86,8 +84,8 @@ class Probe(LockedRecorder):
     def _read(self) -> bool:
         """Read the database; whether it answers."""
         try:
-            rows = self._database.read()
-        except DatabaseDownError as error:
+            reading = self._database.reading(self.clock())
+        except ServerDownError as error:
             if not self._down:
                 self._log.warning("database down", text=str(error))
             self._down = str(error)
@@ -95,8 +93,7 @@ class Probe(LockedRecorder):
         if self._down:
             self._log.info("database back")
         self._down = ""
-        self._backends.network = self._database.network
-        self._reading = self._backends.read(rows, self.clock())
+        self._reading = reading
         return True
 
     def _observation(self) -> Observation:

@@ -16,8 +16,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from detector.probe.reading import Numbers, Reading
 from stilltrue.model import PartyName, WaitNumber
-from stilltrue.protocol.report import OBSERVED_MIN, Hold, LocalWait, PartyTarget, ResourceTarget, Target
+from stilltrue.protocol.report import Hold, LocalWait, PartyTarget, ResourceTarget, Target
 from stilltrue.runtime.seen.databases.names import link
 
 IDLE_IN_TRANSACTION = ("idle in transaction", "idle in transaction (aborted)")
@@ -63,15 +64,6 @@ class Backend:
         return max(0.0, min(ends)) if ends else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reading:
-    """The waits of one server at one moment, and which of its processes is at which end of a connection."""
-
-    waits: tuple[LocalWait, ...] = ()
-    holds: tuple[Hold, ...] = ()
-    doubts: Mapping[PartyName, str]
-
-
 class Backends:
     """Turns rows into waits; the same wait keeps its number from one reading to the next."""
 
@@ -79,8 +71,7 @@ class Backends:
         """``process`` is the probe's name; ``network`` the server's, if it is our own: for clients on the loopback."""
         self._process = process
         self.network = network
-        self._numbers: dict[tuple[object, ...], tuple[WaitNumber, float]] = {}
-        self._next: int = OBSERVED_MIN
+        self._numbers = Numbers()
 
     def party(self, pid: int) -> PartyName:
         """The party that a process of the server is."""
@@ -90,7 +81,7 @@ class Backends:
         """What ``rows`` show, read ``now`` (epoch)."""
         known = {row.pid: row for row in rows if row.ours}
         circle = in_circles({pid: row.blockers or () for pid, row in known.items()})
-        before, self._numbers = self._numbers, {}
+        self._numbers.begin()
         waits: list[LocalWait] = []
         holds: list[Hold] = []
         for pid, row in sorted(known.items()):
@@ -105,7 +96,7 @@ class Backends:
             elif row.blockers is None and row.state in IDLE_IN_TRANSACTION and connection is not None:
                 among, what = (ResourceTarget(resource=connection.client),), f"its client; it is {row.state}"
             if among:
-                waits.append(self._wait(row, among, what, self._number(before, key, now), now))
+                waits.append(self._wait(row, among, what, self._numbers.of(key, now), now))
         return Reading(
             waits=tuple(waits),
             holds=tuple(holds),
@@ -126,16 +117,6 @@ class Backends:
             uncoloured=True,
             what=what,
         )
-
-    def _number(
-        self, before: Mapping[tuple[object, ...], tuple[WaitNumber, float]], key: tuple[object, ...], now: float
-    ) -> tuple[WaitNumber, float]:
-        known = before.get(key)
-        if known is None:
-            known = WaitNumber(self._next), now
-            self._next += 1
-        self._numbers[key] = known
-        return known
 
 
 def in_circles(blockers: Mapping[int, Sequence[int]]) -> set[int]:

@@ -11,7 +11,8 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from detector.probe.backends import Backend, seconds
+from detector.probe.backends import Backend, Backends, seconds
+from detector.probe.reading import Reading, ServerDownError, UnusableServerError
 from stilltrue.runtime.seen.databases.drivers import TIMEOUTS
 from stilltrue.runtime.transport.channelz import namespace
 
@@ -60,35 +61,30 @@ SELECT host(inet_client_addr()) AS address, inet_client_port() AS port,
 """
 
 
-class DatabaseDownError(Exception):
-    """The server does not answer; one line."""
-
-
-class UnusableDatabaseError(Exception):
-    """The server cannot be read, and will not be; one line."""
-
-
 class Database:
     """One database of a server, connected when it is needed."""
 
-    def __init__(self, dsn: str) -> None:
-        """``dsn``: as libpq takes it; nothing is dialled yet."""
+    def __init__(self, dsn: str, process: str) -> None:
+        """``dsn``: as libpq takes it; ``process`` is the probe's name. Nothing is dialled yet."""
         self._dsn = dsn
+        self._backends = Backends(process, None)
         self._connection: psycopg.Connection[dict[str, Any]] | None = None
         self.blind: tuple[str, ...] = ()
         """What it cannot see, in words."""
-        self.network: str | None = None
-        """The network of the server, if that is our own."""
 
-    def read(self) -> list[Backend]:
-        """The processes that wait for locks, and those that block them. Raises :class:`DatabaseDownError`, and the other."""
+    def reading(self, now: float) -> Reading:
+        """The waits of its sessions, read ``now`` (epoch). Raises :class:`ServerDownError`, :class:`UnusableServerError`."""
+        return self._backends.read(self._rows(), now)
+
+    def _rows(self) -> list[Backend]:
+        """The processes that wait for locks, and those that block them."""
         try:
             connection = self._connected()
             with _cut_off_when_late(connection):
                 rows = connection.execute(_READING, {"names": list(TIMEOUTS)}).fetchall()
         except psycopg.Error as error:
             self.close()
-            raise DatabaseDownError(_first_line(error)) from None
+            raise ServerDownError(_first_line(error)) from None
         return [_backend(row) for row in rows]
 
     def close(self) -> None:
@@ -110,7 +106,7 @@ class Database:
             )
             if connection.info.server_version < VERSION_MIN:
                 self.close()
-                raise UnusableDatabaseError(
+                raise UnusableServerError(
                     "PostgreSQL 14 or newer is needed: older ones do not say since when a lock is awaited"
                 )
             connection.execute(f"SET statement_timeout = {STATEMENT_MS_MAX}")
@@ -126,7 +122,7 @@ class Database:
         self.blind = () if about["sees_all"] else (hidden,)
         with socket.socket(fileno=os.dup(connection.pgconn.socket)) as same:
             is_direct = same.getsockname()[:2] == (about["address"], about["port"])
-        self.network = namespace() if is_direct else None
+        self._backends.network = namespace() if is_direct else None
 
 
 class _cut_off_when_late:  # noqa: N801 - reads as a block

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from detector.probe.backends import Backend, Backends, Reading, in_circles, seconds
+from detector.probe.backends import Backend, Backends, in_circles, seconds
+from detector.probe.reading import Reading
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import LocalWait, PartyTarget, ResourceTarget
 from stilltrue.runtime.seen.databases.names import link

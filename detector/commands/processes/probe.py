@@ -13,6 +13,7 @@ import click
 
 from detector.commands.shared.run import CommandError
 from detector.ops.logs import Log, configure
+from detector.probe.reading import Source, UnusableServerError
 from detector.service.settings import LOG_FORMATS
 from stilltrue.settings import SettingRefusedError, read_settings
 
@@ -32,22 +33,41 @@ def probe(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
+def _of_member(service: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The options of any probe, whose service is ``service`` by default."""
+    options = (
+        _option("--service", envvar="STILLTRUE_SERVICE", default=service, show_default=True, help="The service it belongs to."),
+        _option(
+            "--instance",
+            envvar="STILLTRUE_INSTANCE",
+            help="Its name, unique among all processes.  [default: from POD_NAME or the host]",
+        ),
+        _option(
+            "--detector",
+            envvar="STILLTRUE_DETECTOR",
+            metavar="HOST:PORT",
+            help="Address of the detector.  [default: 127.0.0.1:7600]",
+        ),
+        _option("--tls-ca-file", envvar="STILLTRUE_TLS_CA_FILE", type=_FILE, help="PEM CA bundle to verify the detector with."),
+        _option(
+            "--tls-cert-file", envvar="STILLTRUE_TLS_CERT_FILE", type=_FILE, help="PEM client certificate for the detector."
+        ),
+        _option("--tls-key-file", envvar="STILLTRUE_TLS_KEY_FILE", type=_FILE, help="PEM private key of that certificate."),
+        _option("--token-file", envvar="STILLTRUE_TOKEN_FILE", type=_FILE, help="File with the bearer token for the detector."),
+        _option("--log-format", default="logfmt", show_default=True, type=click.Choice(LOG_FORMATS), help="Log format."),
+    )
+
+    def decorated(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorated
+
+
 @probe.command()
 @click.argument("dsn", envvar="STILLTRUE_PROBE_DSN")
-@_option("--service", envvar="STILLTRUE_SERVICE", default="postgres", show_default=True, help="The service it belongs to.")
-@_option(
-    "--instance",
-    envvar="STILLTRUE_INSTANCE",
-    help="Its name, unique among all processes.  [default: from POD_NAME or the host]",
-)
-@_option(
-    "--detector", envvar="STILLTRUE_DETECTOR", metavar="HOST:PORT", help="Address of the detector.  [default: 127.0.0.1:7600]"
-)
-@_option("--tls-ca-file", envvar="STILLTRUE_TLS_CA_FILE", type=_FILE, help="PEM CA bundle to verify the detector with.")
-@_option("--tls-cert-file", envvar="STILLTRUE_TLS_CERT_FILE", type=_FILE, help="PEM client certificate for the detector.")
-@_option("--tls-key-file", envvar="STILLTRUE_TLS_KEY_FILE", type=_FILE, help="PEM private key of that certificate.")
-@_option("--token-file", envvar="STILLTRUE_TOKEN_FILE", type=_FILE, help="File with the bearer token for the detector.")
-@_option("--log-format", default="logfmt", show_default=True, type=click.Choice(LOG_FORMATS), help="Log format.")
+@_of_member("postgres")
 def postgres(dsn: str, log_format: str, **given: Any) -> None:
     """Report the lock waits of one PostgreSQL database (14 or newer), whose address DSN is as libpq takes it.
 
@@ -61,8 +81,44 @@ def postgres(dsn: str, log_format: str, **given: Any) -> None:
     """
     if find_spec("psycopg") is None:
         raise CommandError("psycopg is not installed: pip install 'stilltrue-detector[probe]'")
-    from detector.probe.app import Probe  # noqa: PLC0415 - psycopg is an optional extra
-    from detector.probe.postgres import Database, UnusableDatabaseError  # noqa: PLC0415 - as above
+    from detector.probe.postgres import Database  # noqa: PLC0415 - psycopg is an optional extra
+
+    _run(lambda instance: Database(dsn, instance), log_format, given)
+
+
+@probe.command()
+@click.argument("url", envvar="STILLTRUE_PROBE_URL")
+@_option(
+    "--lock",
+    "locks",
+    envvar="STILLTRUE_PROBE_LOCKS",
+    multiple=True,
+    default=("*lock*",),
+    show_default=True,
+    help="The name of a lock, or a pattern as SCAN takes it; may be repeated.",
+)
+@_of_member("redis")
+def redis(url: str, locks: tuple[str, ...], log_format: str, **given: Any) -> None:
+    """Report who has the locks of redis-py in one database of a Redis server (6.2 or newer): redis://HOST:PORT/DATABASE.
+
+    It looks for keys that are called so, and reads their values (128 bytes at most) and time to live, once for each snapshot.
+    Its user needs SCAN, STRLEN, GETRANGE, PTTL, MULTI and CLIENT LIST.
+
+    \b
+    Examples:
+      stilltrue probe redis redis://cache.shop:6379/0 --lock 'lock:*' --instance cache-locks
+      STILLTRUE_PROBE_URL=redis://cache.shop:6379/0 stilltrue probe redis --lock ledger --lock stock
+    """
+    if find_spec("redis") is None:
+        raise CommandError("redis is not installed: pip install 'stilltrue-detector[probe]'")
+    from detector.probe.redis import RedisLocks  # noqa: PLC0415 - redis is an optional extra
+
+    _run(lambda instance: RedisLocks(url, instance, locks), log_format, given)
+
+
+def _run(source: Callable[[str], Source], log_format: str, given: dict[str, Any]) -> None:
+    """Run a probe of the ``source`` that is made for an instance's name, until it is told to stop."""
+    from detector.probe.app import Probe  # noqa: PLC0415 - it takes time to load
 
     for name in _FILES:
         given[name] = None if given[name] is None else str(given[name])
@@ -71,6 +127,7 @@ def postgres(dsn: str, log_format: str, **given: Any) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
     try:
-        Probe(read_settings(given), Database(dsn), Log("stilltrue")).run(stop)
-    except (SettingRefusedError, UnusableDatabaseError) as error:
+        settings = read_settings(given)
+        Probe(settings, source(settings.instance), Log("stilltrue")).run(stop)
+    except (SettingRefusedError, UnusableServerError) as error:
         raise CommandError(str(error)) from None

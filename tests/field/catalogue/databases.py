@@ -1,4 +1,4 @@
-"""Databases: waits that go through the locks of a PostgreSQL server, which the probe reports."""
+"""Databases: waits that go through the locks of a PostgreSQL or Redis server, which the probe reports."""
 
 from __future__ import annotations
 
@@ -20,6 +20,23 @@ ENTRIES = (
         processes=("probe", "stock", "orders"),
         servers=("postgres",),
         elsewhere={"postgres": 2},
+    ),
+    Entry(
+        program="redis_lock",
+        source="told everywhere",
+        library="redis-py, gRPC, Redis",
+        what="A service calls another while it has a lock in Redis, and the other wants the lock.",
+        near={
+            "time_to_live": "the lock has a timeout",
+            "limit": "who wants the lock waits for a time",
+            "deleted": "another thread deletes the key later",
+            "lost": "the key has been given to somebody else meanwhile",
+            "shared": "the lock's token is not the thread's own, and another thread releases it later",
+            "deadline": "the call has a deadline",
+        },
+        processes=("probe", "stock", "orders"),
+        servers=("redis",),
+        elsewhere={"redis": 1},
     ),
     Entry(
         program="two_databases",

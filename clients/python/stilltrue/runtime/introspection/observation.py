@@ -28,6 +28,7 @@ from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.owned_shares import OwnedShares
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.seen.call_stack import where_is
+from stilltrue.runtime.seen.databases import redis_holders
 from stilltrue.runtime.seen.databases.sessions import Sessions
 from stilltrue.runtime.seen.left.locks import LeftLocks
 from stilltrue.runtime.seen.reachability.waits import ReachedWaits, Reported
@@ -74,7 +75,7 @@ class Observer:
             with no_collection:  # with ten thousand tasks one collection takes as long as all the rest
                 seen = self._observe(known, now, scene)
             self.left.remember(scene.to_be_proved())
-            seen = replace(seen, holds=(*self._answers(), *self.sessions.holds(scene)))
+            seen = replace(seen, holds=(*self._answers(), *self.sessions.holds(scene), *redis_holders.holds(scene)))
             seen = self._with_ended(seen, now)
             if self._is_stopping():
                 seen = replace(seen, deadlines={**seen.deadlines, **self._stopped(now)})

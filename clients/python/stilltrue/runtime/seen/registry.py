@@ -9,6 +9,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.by_code import kept_by_code
 from stilltrue.runtime.introspection.origins import is_application, is_library
 from stilltrue.runtime.seen import pools
+from stilltrue.runtime.seen.databases import redis_locks
 from stilltrue.runtime.seen.databases import waits as databases
 from stilltrue.runtime.seen.holders import gates
 from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
@@ -26,6 +27,7 @@ RESOLVERS: tuple[Resolver, ...] = (
     *anyio_waits.RESOLVERS,
     *pools.RESOLVERS,
     *databases.RESOLVERS,
+    *redis_locks.RESOLVERS,
 )
 FRAMES_MAX = 16
 """How deep inside the application's frame a library waits at most."""

@@ -1,0 +1,52 @@
+"""Who is bound to give a lock of redis-py back: rules 2 and 3 of :mod:`~stilltrue.runtime.seen.databases.redis_locks`."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from types import FrameType
+from typing import Any
+
+from stilltrue.protocol.report import Hold
+from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.seen.databases.redis_locks import MODULE, is_lock
+from stilltrue.runtime.seen.databases.redis_names import held_by_token
+from stilltrue.runtime.seen.holders.blocks import blocks_of
+from stilltrue.runtime.seen.holders.brackets import may_take_bare, taken_bare
+from stilltrue.runtime.seen.scene import LiveScene
+
+
+def holds(scene: LiveScene) -> tuple[Hold, ...]:
+    """Rule 2: who has which token, at a cut."""
+    if MODULE not in sys.modules:
+        return ()
+    found: list[Hold] = []
+    for stack in scene.stacks().values():
+        party = scene.party_of(stack.who)
+        for lock in () if party is None else _held_in(stack.frames):
+            token = _token_of(lock)
+            if token is not None and party is not None:
+                found.append(Hold(party=party, resource=held_by_token(token)))
+    return tuple(dict.fromkeys(found))
+
+
+def _held_in(frames: Iterable[FrameType]) -> Iterator[Any]:
+    for frame in frames:
+        if is_application(frame.f_code):
+            bare = (one for one, awaited in taken_bare(frame) if not awaited) if may_take_bare(frame.f_code) else ()
+            yield from (one for one in (*blocks_of(frame), *bare) if is_lock(one))
+
+
+def _token_of(lock: Any) -> bytes | None:
+    """The token of a lock that one thread alone has (rule 3)."""
+    local = attribute_of(lock, "local")
+    if type(local) is not threading.local:
+        return None
+    tables = [one for one in gc.get_referents(local) if type(one) is dict]
+    values = [own.get("token") for table in tables for own in list(table.values()) if type(own) is dict]
+    tokens = {one for one in values if one is not None}
+    token = tokens.pop() if len(tokens) == 1 else None
+    return token if type(token) is bytes else None

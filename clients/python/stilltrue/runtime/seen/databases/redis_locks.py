@@ -1,0 +1,107 @@
+"""Locks of redis-py, of threads: who polls for one.
+
+Rules (2 and 3 are applied in :mod:`~stilltrue.runtime.seen.databases.redis_holders`):
+
+1. A thread in ``Lock.acquire()`` that goes on polling without a limit waits for the key of this name; who has that is known
+   to the server alone, and told by the probe beside it.
+2. A thread that stands in the block of such a lock, or between ``acquire()`` and the ``finally`` that releases it, has its
+   token: the lock keeps it in the thread's own storage, so that nobody else can give it back by the lock.
+3. A lock whose token other threads have too (``thread_local=False``) is held by nobody known. One with a timeout has a time to
+   live, which the probe reads.
+4. Whoever can reach the client with which somebody waits, and whose code speaks of deleting or expiring keys, is a way out.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from stilltrue.protocol.report import ResourceTarget
+from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
+from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.seen.databases.redis_names import waited_for
+from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
+from stilltrue.runtime.transport.channelz import namespace
+
+MODULE = "redis.lock"
+_POLLS = "Lock.acquire"
+_ENDING = frozenset(
+    {"delete", "unlink", "flushdb", "flushall", "expire", "pexpire", "expireat", "pexpireat", "getdel", "getex", "rename"}
+) | frozenset({"eval", "evalsha", "execute_command", "register_script"})
+_CONNECTIONS = ("_available_connections", "_in_use_connections", "_connections")
+
+
+class _Sign:
+    """Stands for one ``acquire()``, and keeps nothing."""
+
+
+_signs: WeakKeyDictionary[Any, dict[int, tuple[bytes, _Sign]]] = WeakKeyDictionary()
+"""Of each lock, by the thread that polls for it: its token, which is another each time, and what stands for that."""
+
+
+def _read(stack: CallStack, at: int, _: Scene) -> SeenWait | None:
+    names = variables_of(stack.frames[at])
+    lock, token = names.get("self"), names.get("token")
+    if stack.task is not None or not is_lock(lock) or type(token) is not bytes or "stop_trying_at" not in names:
+        return None
+    if names.get("blocking") is not True or names["stop_trying_at"] is not None:
+        return None
+    client = attribute_of(lock, "redis")
+    known = _name_of(lock, client)
+    enders = None if known is None else (ResourceTarget(resource=known),)
+    ident, code = stack.ident, stack.frames[at].f_code
+
+    def same() -> bool:
+        frames = frames_of_threads().get(ident, [])
+        return any(one.f_code is code and variables_of(one).get("token") == token for one in frames)
+
+    what = "a Redis lock" if known is None else known
+    return SeenWait(on=_sign(lock, ident, token), enders=enders, what=what, undone=(client,), by=_ENDING, same=same)
+
+
+def _sign(lock: Any, ident: int, token: bytes) -> _Sign:
+    of_threads = _signs.setdefault(lock, {})
+    known = of_threads.get(ident)
+    if known is None or known[0] != token:
+        known = of_threads[ident] = token, _Sign()
+    return known[1]
+
+
+def is_lock(thing: Any) -> bool:
+    """Whether it is a lock of redis-py, of threads."""
+    module = sys.modules.get(MODULE)
+    kind = None if module is None else module.__dict__.get("Lock")
+    return isinstance(kind, type) and issubclass(type(thing), kind)
+
+
+def _name_of(lock: Any, client: Any) -> str | None:
+    """What the lock is called, if its client has connections to one database of one server alone."""
+    name = attribute_of(lock, "name")
+    servers = {_server_of(one) for one in _connections_of(attribute_of(client, "connection_pool"))} - {None}
+    server = servers.pop() if len(servers) == 1 else None
+    if type(name) not in (str, bytes) or server is None:
+        return None
+    address, port, database = server
+    return waited_for(name.encode() if isinstance(name, str) else name, database, address, port, namespace())
+
+
+def _connections_of(pool: Any) -> Iterator[Any]:
+    for attribute in _CONNECTIONS:
+        found = attribute_of(pool, attribute)
+        if type(found) in (list, set):
+            yield from list(found)
+
+
+def _server_of(connection: Any) -> tuple[str, int, int] | None:
+    """The server's address as a connection sees it, and the number of the database; None if it is not connected."""
+    found, database = attribute_of(connection, "_sock"), attribute_of(connection, "db")
+    try:
+        address = found.getpeername()
+        return str(address[0]), int(address[1]), int(database or 0)
+    except (OSError, AttributeError, IndexError, TypeError, ValueError):  # not connected, or a Unix socket
+        return None
+
+
+RESOLVERS = (Resolver((("redis/lock.py", _POLLS),), _read),)

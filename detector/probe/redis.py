@@ -1,0 +1,120 @@
+"""Reads the locks of a Redis server: the keys of some names, their values and the time that they have to live."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import redis
+
+from detector.probe.keys import Address, Key, Keys
+from detector.probe.reading import Reading, ServerDownError, UnusableServerError
+from stilltrue.runtime.transport.channelz import namespace
+
+CONNECT_SECONDS_MAX = 3.0
+ANSWER_SECONDS_MAX = 1.5
+KEYS_MAX = 500
+"""Locks in one reading; who waits for others counts as able to go on."""
+SCANNED_AT_ONCE, SCANS_MAX = 1_000, 20
+"""How many keys the server goes through at a time in search of locks, and how often in one reading."""
+TOKEN_BYTES_MAX = 128
+"""A value that is longer is no token, and is not read."""
+ADDRESSES_MAX = 16
+PATTERN = "*lock*"
+
+
+class RedisLocks:
+    """The locks in one database of a server, connected when it is needed."""
+
+    def __init__(self, url: str, process: str, patterns: Sequence[str] = (PATTERN,)) -> None:
+        """``url``: as redis-py takes it; ``process`` is the probe's name; ``patterns``: the names of the locks.
+
+        Raises :class:`UnusableServerError`. Nothing is dialled yet.
+        """
+        try:
+            self._client = redis.Redis.from_url(
+                url,
+                socket_connect_timeout=CONNECT_SECONDS_MAX,
+                socket_timeout=ANSWER_SECONDS_MAX,
+                client_name="stilltrue-probe",
+                decode_responses=False,
+                single_connection_client=False,
+            )
+        except ValueError as error:
+            raise UnusableServerError(str(error)) from None
+        self._patterns = tuple(patterns)
+        options = self._client.connection_pool.connection_kwargs
+        self._keys = Keys(process, int(options.get("db") or 0))
+        self.blind: tuple[str, ...] = ()
+        """What it cannot see, in words."""
+
+    def reading(self, now: float) -> Reading:
+        """The locks and who has them, read ``now`` (epoch). Raises :class:`ServerDownError`."""
+        try:
+            names = list(dict.fromkeys(islice(self._names(), KEYS_MAX)))
+            addresses, network = self._addresses()
+            return self._keys.read(self._read(names), addresses, network, now)
+        except (redis.RedisError, OSError) as error:
+            self.close()
+            raise ServerDownError((str(error).splitlines() or [type(error).__name__])[0]) from None
+
+    def close(self) -> None:
+        """End the connections; the next reading makes others."""
+        self._client.close()
+        self._client.connection_pool.disconnect()
+
+    def _names(self) -> Iterator[bytes]:
+        """The names of keys that may be locks."""
+        self.blind = ()
+        for pattern in self._patterns:
+            if not any(sign in pattern for sign in "*?[\\"):
+                yield pattern.encode()
+                continue
+            cursor, scans = 0, 0
+            while scans < SCANS_MAX:
+                found: tuple[int, list[bytes]] = self._client.scan(cursor, match=pattern, count=SCANNED_AT_ONCE, _type="string")  # type: ignore[assignment]  # no text is decoded
+                cursor = found[0]
+                yield from found[1]
+                scans += 1
+                if not cursor:
+                    break
+            else:
+                self.blind = (f"the database has too many keys to look for {pattern}: name the locks one by one (--lock)",)
+
+    def _read(self, names: Iterable[bytes]) -> Iterator[Key]:
+        """The keys that exist, each read at one moment."""
+        for name in names:
+            with self._client.pipeline(transaction=True) as pipeline:
+                pipeline.strlen(name)
+                pipeline.getrange(name, 0, TOKEN_BYTES_MAX - 1)
+                pipeline.pttl(name)
+                length, token, left = pipeline.execute(raise_on_error=False)
+            if type(length) is int and 0 < length <= TOKEN_BYTES_MAX and type(left) is int and left != _GONE:
+                yield Key(name=name, token=token, seconds_left=None if left < 0 else left / 1_000)
+
+    def _addresses(self) -> tuple[tuple[Address, ...], str | None]:
+        """The addresses of the server, as its clients see it; and its network, if that is our own."""
+        connection = self._client.connection_pool.get_connection()
+        try:
+            connected: Any = connection._sock  # noqa: SLF001 - redis-py has no other way to it
+            own = connected.getpeername()
+        finally:
+            self._client.connection_pool.release(connection)
+        found = {Address(host=str(own[0]), port=int(own[1])): None}
+        for client in self._clients():
+            host, _, port = str(client.get("laddr", "")).rpartition(":")
+            if port.isdigit() and len(found) < ADDRESSES_MAX:
+                found[Address(host=host.strip("[]"), port=int(port))] = None
+        return tuple(found), namespace() if ipaddress.ip_address(own[0]).is_loopback else None
+
+    def _clients(self) -> list[dict[str, Any]]:
+        try:
+            found: list[dict[str, Any]] = self._client.client_list(_type="normal")
+        except redis.ResponseError:  # its user may not ask: then the clients are those that see the address that we see
+            return []
+        return found
+
+
+_GONE = -2

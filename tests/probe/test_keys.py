@@ -1,0 +1,83 @@
+"""What the keys of a Redis server's locks say of who waits for whom; and what both ends call a lock."""
+
+from __future__ import annotations
+
+import pytest
+
+from detector.probe.keys import Address, Key, Keys
+from detector.probe.reading import Reading
+from stilltrue.model import PartyName
+from stilltrue.protocol.report import Hold, ResourceTarget
+from stilltrue.runtime.seen.databases.redis_names import held_by_token, text_of, waited_for
+
+SERVER = Address(host="10.0.0.7", port=6379)
+PARTY = PartyName("cache/lock-lock:a")
+
+
+def read(*keys: Key, now: float = 100.0, of: Keys | None = None, addresses: tuple[Address, ...] = (SERVER,)) -> Reading:
+    return (of or Keys("cache", 2)).read(keys, addresses, "here", now)
+
+
+def key(token: bytes = b"one", name: bytes = b"lock:a", seconds_left: float | None = None) -> Key:
+    return Key(name=name, token=token, seconds_left=seconds_left)
+
+
+def test_a_lock_waits_for_who_has_its_token_and_is_what_its_waiters_wait_for() -> None:
+    reading = read(key())
+    (wait,) = reading.waits
+    assert (wait.waiter, wait.deadline, wait.uncoloured) == (PARTY, None, True)
+    assert wait.among == (ResourceTarget(resource=held_by_token(b"one")),)
+    wanted = waited_for(b"lock:a", 2, "10.0.0.7", 6379, None)
+    assert wanted is not None
+    assert reading.holds == (Hold(party=PARTY, resource=wanted),)
+
+
+def test_a_time_to_live_is_a_deadline() -> None:
+    assert [wait.deadline for wait in read(key(seconds_left=7.5)).waits] == [107.5]
+
+
+def test_the_same_token_is_the_same_wait_and_another_is_not() -> None:
+    keys = Keys("cache", 2)
+    first, again, other, back = (
+        read(key(token), of=keys, now=now).waits[0] for token, now in [(b"one", 1), (b"one", 2), (b"two", 3), (b"one", 4)]
+    )
+    assert (first.number, first.since) == (again.number, again.since)
+    assert len({first.number, other.number, back.number}) == 3
+
+
+def test_each_address_of_the_server_is_waited_for() -> None:
+    addresses = (SERVER, Address(host="127.0.0.1", port=6379))
+    assert len(read(key(), addresses=addresses).holds) == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ((b"a", 0, "10.0.0.7", 6379, None), (b"b", 0, "10.0.0.7", 6379, None)),
+        ((b"a", 0, "10.0.0.7", 6379, None), (b"a", 1, "10.0.0.7", 6379, None)),
+        ((b"a", 0, "10.0.0.7", 6379, None), (b"a", 0, "10.0.0.8", 6379, None)),
+        ((b"a", 0, "10.0.0.7", 6379, None), (b"a", 0, "10.0.0.7", 6380, None)),
+        ((b"a", 0, "127.0.0.1", 6379, "here"), (b"a", 0, "127.0.0.1", 6379, "there")),
+        ((b"a\xff", 0, "10.0.0.7", 6379, None), (b"a\xfe", 0, "10.0.0.7", 6379, None)),
+    ],
+)
+def test_another_lock_is_called_otherwise(
+    first: tuple[bytes, int, str, int, str | None], second: tuple[bytes, int, str, int, str | None]
+) -> None:
+    assert waited_for(*first) != waited_for(*second)
+
+
+@pytest.mark.parametrize(
+    ("address", "port", "network"), [("127.0.0.1", 6379, None), ("cache.shop", 6379, "here"), ("10.0.0.7", 0, None)]
+)
+def test_what_cannot_be_told_apart_has_no_name(address: str, port: int, network: str | None) -> None:
+    assert waited_for(b"a", 0, address, port, network) is None
+
+
+def test_an_address_of_both_kinds_is_one() -> None:
+    assert waited_for(b"a", 0, "::ffff:10.0.0.7", 6379, None) == waited_for(b"a", 0, "10.0.0.7", 6379, None)
+
+
+def test_a_token_is_not_told_and_a_name_is_made_plain() -> None:
+    assert "secret" not in held_by_token(b"secret")
+    assert text_of(b"lock/\n\xff;" + b"x" * 200) == "lock????" + "x" * 52
