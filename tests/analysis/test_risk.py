@@ -24,11 +24,11 @@ def test_the_fullest_circle_comes_first_and_unbounded_pools_make_none() -> None:
 def test_what_to_change_names_the_rarest_call_and_the_cheapest_pool() -> None:
     (found,) = risks([("a", "b", 9), ("b", "a", 3)], {"a": (8, 6.0, 0.0), "b": (2, 0.5, 0.0)})
     opened, grown = found.change.split("; or ")
-    assert opened == "let b hold no worker while it calls a, or give a a pool of its own for these calls"
+    assert opened == "let b hold no worker while it calls a, or give a a separate pool for these calls"
     assert grown.startswith("give b 4 workers (2 now)")
     assert erlang_b(4, 0.5) <= 0.1 * erlang_b(2, 0.5) < erlang_b(3, 0.5)
 
 
 def test_more_workers_are_not_advised_where_the_load_does_not_explain_why_none_is_free() -> None:
     (found,) = risks([("a", "a", 1)], {"a": (4, 1.0, 0.9)})
-    assert found.change == "let a hold no worker while it calls a, or give a a pool of its own for these calls"
+    assert found.change == "let a hold no worker while it calls a, or give a a separate pool for these calls"
