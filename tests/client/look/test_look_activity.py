@@ -6,9 +6,10 @@ import asyncio
 import queue
 import sched
 import socket
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -21,6 +22,8 @@ from stilltrue.protocol.requests.look import LookRequest
 from stilltrue.runtime.compat import waiting_threads
 from tests.client.look.activity import Gate, acting, echo
 from tests.client.look.worlds import PATIENCE_SECONDS, LoopWorld, serving
+
+FAR_SECONDS = 600.0
 
 
 def test_an_ordinary_process_at_rest_has_nothing_that_acts(alone: Callable[..., Agent], gate: Gate) -> None:
@@ -329,3 +332,77 @@ def test_the_clean_up_of_a_generator_whose_caller_is_gone_is_at_work(alone: Call
         served = len(front.live.recorder._served)
         assert served or acting(front)  # it is still being served, or else it is not accounted for
         gate.go.set()
+
+
+async def _waits_for_a_child() -> None:
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", "import sys; sys.stdin.read()", stdin=asyncio.subprocess.PIPE
+    )
+    try:
+        await child.wait()
+    finally:
+        child.terminate()
+
+
+async def _waits_for_a_time() -> None:
+    async with asyncio.timeout(FAR_SECONDS):
+        await asyncio.Event().wait()
+
+
+async def _waits_for_others_for_a_time() -> None:
+    await asyncio.wait([asyncio.ensure_future(asyncio.Event().wait())], timeout=FAR_SECONDS)
+
+
+async def _waits_for_what_a_timer_completes() -> None:
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+    loop.call_later(FAR_SECONDS, future.set_result, None)
+    await future
+
+
+async def _waits_for_others() -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("waits", "acts"),
+    [
+        (_waits_for_a_child, True),
+        (_waits_for_a_time, True),
+        (_waits_for_others_for_a_time, True),
+        (_waits_for_what_a_timer_completes, True),
+        (_waits_for_others, False),
+    ],
+)
+def test_a_task_that_was_started_since_is_at_work_if_it_ends_its_wait_itself(
+    alone: Callable[..., Agent], waits: Callable[[], Coroutine[Any, Any, None]], acts: bool
+) -> None:
+    front = alone("front")
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    with serving(front, Place=echo) as address, grpc.insecure_channel(address) as channel:
+        stub: Any = channel.unary_unary("/s/Place")
+        stub(b"")
+        assert acting(front) == ()
+        begun = asyncio.run_coroutine_threadsafe(waits(), loop)
+        until = time.monotonic() + PATIENCE_SECONDS
+        while not (told := any("task " in text for text in acting(front))) and acts and time.monotonic() < until:
+            time.sleep(0.05)
+        assert told is acts
+        begun.cancel()
+    loop.call_soon_threadsafe(_end, loop)
+    thread.join()
+    loop.close()
+
+
+def _end(loop: asyncio.AbstractEventLoop) -> None:
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    loop.create_task(_stop_after(left))
+
+
+async def _stop_after(tasks: set[asyncio.Task[Any]]) -> None:
+    await asyncio.gather(*tasks, return_exceptions=True)
+    asyncio.get_running_loop().stop()

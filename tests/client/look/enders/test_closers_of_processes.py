@@ -73,6 +73,28 @@ def kills_its_number(_: Any, go: threading.Event) -> None:
         os.kill(ITS_NUMBER, signal.SIGCONT)
 
 
+class Supervisor:
+    """Has asked for the number of its process when it was made, or has another."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def act(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+
+def kills_by_a_supervisor(_: Any, go: threading.Event) -> None:
+    supervisor = Supervisor(os.getpid())
+    if not go.wait(FAR_SECONDS):
+        supervisor.act()
+
+
+def supervises_another(_: Any, go: threading.Event) -> None:
+    supervisor = Supervisor(2**22 + 1)
+    if not go.wait(FAR_SECONDS):
+        supervisor.act()
+
+
 def kills_whom_it_has_asked_before(_: Any, go: threading.Event) -> None:
     own = os.getpid()
     if not go.wait(FAR_SECONDS):
@@ -189,7 +211,15 @@ def exits_without_its_parent(_: Any, go: threading.Event) -> None:
 ENDING = [
     *(exits, watches, kills_itself, becomes_another, aborts, bites_behind_closures, ends_as_its_child),
     *(interrupts_the_main_thread, signals_the_main_thread, raises_in_a_thread),
-    *(kills_its_number, kills_whom_it_has_asked_before, kills_its_group, kills_all_about_it, runs_a_command, runs_a_shell),
+    *(
+        kills_by_a_supervisor,
+        kills_its_number,
+        kills_whom_it_has_asked_before,
+        kills_its_group,
+        kills_all_about_it,
+        runs_a_command,
+        runs_a_shell,
+    ),
 ]
 
 
@@ -201,7 +231,14 @@ def test_who_may_end_the_process_is_a_way_out(alone: Callable[..., Agent], stuck
 @pytest.mark.parametrize(
     "holder",
     [
-        *(kills_another, asks_whether_another_is_there, says_its_number, aborts_a_call, exits_when_interrupted),
+        *(
+            kills_another,
+            supervises_another,
+            asks_whether_another_is_there,
+            says_its_number,
+            aborts_a_call,
+            exits_when_interrupted,
+        ),
         *(exits_without_its_parent, counts_behind_closures),
     ],
     ids=lambda one: one.__name__,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import asyncio.base_subprocess
+import asyncio.subprocess
 import gc
 import selectors
 import sys
@@ -27,6 +29,7 @@ ASYNCIO_WAITS = frozenset({asyncio.locks.__file__, asyncio.queues.__file__})
 """Where asyncio's own waits for an event, a lock or a queue stand."""
 _AWAITING = frozenset({"coroutine", "generator", "async_generator", *WRAPPERS})
 _SLEEP: CodeType = asyncio.sleep.__code__
+_OF_CHILDREN = frozenset({asyncio.base_subprocess.__file__, asyncio.subprocess.__file__})
 _STEP: CodeType = asyncio.Handle._run.__code__  # noqa: SLF001 - what a loop runs
 _OF_TASKS = frozenset({"_set_result_unless_cancelled", "_release_waiter", "_on_timeout"})
 _GATHERING: type = tasks._GatheringFuture  # type: ignore[attr-defined]  # noqa: SLF001 - what asyncio.gather returns
@@ -158,14 +161,22 @@ def is_task(future: Any) -> bool:
 
 
 def task_waits_at(task: Task) -> Where | None:
-    """Where ``task`` waits until somebody else acts: on a queue, an event, a future; None in a sleep, in a call, or at work."""
+    """Where ``task`` waits until somebody else acts: on a queue, an event, a future.
+
+    None in a sleep, in a call, at work, or where it waits for a child process, which ends by itself.
+    """
     future = getattr(task, "_fut_waiter", None)
     if future is None or is_task(future) or future.done() or task.done():
         return None
     chain = chain_of(task.get_coro())
-    if not chain or code_of(chain[-1]) in {None, _SLEEP}:
+    codes = [code_of(one) for one in chain]
+    if not chain or codes[-1] in {None, _SLEEP} or any(code is not None and _is_of_child(code) for code in codes):
         return None
     return tuple((frame.f_code, frame.f_lasti) for one in chain if (frame := frame_of(one)) is not None)
+
+
+def _is_of_child(code: CodeType) -> bool:
+    return code.co_filename in _OF_CHILDREN
 
 
 def waiting_tasks() -> dict[Task, Where]:

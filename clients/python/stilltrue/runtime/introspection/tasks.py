@@ -238,6 +238,17 @@ def timers(loop: asyncio.AbstractEventLoop) -> dict[int, float] | None:
     return found
 
 
+def woken_by_timers(loop: asyncio.AbstractEventLoop) -> frozenset[int]:
+    """The tasks and futures (by ``id``) that a timer of ``loop`` knows: it wakes or cancels them; none where it is unknown."""
+    found: set[int] = set()
+    for handle in compat.timers_of(loop) or ():
+        callback, arguments = compat.called_by(handle)
+        known = (*_known_to(callback), *arguments)
+        found.update(id(thing) for thing in known if issubclass(type(thing), asyncio.Future))
+        found.update(map(id, _tasks_known_to(handle)))
+    return frozenset(found)
+
+
 def _tasks_known_to(handle: Any) -> list[Task]:
     found: list[Task] = []
     for thing in (*_known_to(handle._callback), *(handle._args or ())):  # noqa: SLF001 - it is told nowhere else

@@ -10,8 +10,9 @@ Rules:
    at the first call, or read something, and has been woken, and a task likewise: on a queue, say, that handlers feed; and one
    that is in a scheduler, and was in none.
 4. A task or timer whose context comes from a handler that has ended was left behind by it. A task of the application's that
-   was started since, by nobody known, is at work unless it waits until somebody else acts; and a timer or callback counts whose
-   code was not scheduled before (one that was may schedule itself anew). A library of HTTP closes idle connections so.
+   was started since, by nobody known, is at work unless it waits until somebody else acts, and no timer wakes it; a timer or
+   callback counts whose code was not scheduled before (one that was may schedule itself anew). A library of HTTP closes idle
+   connections so.
 5. What executors, child processes, alarms and channels will call later counts as well (:mod:`~stilltrue.runtime.look.to_come`).
 """
 
@@ -29,7 +30,7 @@ from stilltrue.runtime.declared.word import Word
 from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_of_http, is_ours, position_of
 from stilltrue.runtime.introspection.places import Place, Places
-from stilltrue.runtime.introspection.tasks import Task
+from stilltrue.runtime.introspection.tasks import Task, blocking_future, woken_by_timers
 from stilltrue.runtime.look.code.ahead import names_at
 from stilltrue.runtime.look.to_come import of_alarms, of_children, of_items, of_results, of_subscribers
 from stilltrue.runtime.parties import Root
@@ -151,7 +152,7 @@ def _on_loops(places: Places, served: set[int], covered: Word | None) -> Iterato
         if handles is None or tasks is None:
             yield "an event loop whose timers and tasks cannot be read"
             continue
-        yield from _tasks(places, tasks, served, covered)
+        yield from _tasks(places, tasks, served, covered, woken_by_timers(loop))
         yield from _handles(places, handles, served, covered)
         frame = None if compat.current_task_of(loop) is not None else _called_by_loop(frames_of_threads().get(ident, []))
         if frame is not None and compat.current_task_of(loop) is None:
@@ -169,12 +170,12 @@ def _called_by_loop(frames: list[FrameType]) -> FrameType | None:
     return None
 
 
-def _tasks(places: Places, tasks: list[Task], served: set[int], covered: Word | None) -> Iterator[str]:
+def _tasks(places: Places, tasks: list[Task], served: set[int], covered: Word | None, timed: frozenset[int]) -> Iterator[str]:
     waited = {} if covered is None else covered.waiting_tasks
     for task in tasks:
         root = _left_behind(places, task, served)
         how = ""
-        if _is_at_work_since(places, task, covered):
+        if _is_at_work_since(places, task, covered, timed):
             how = "started since the first call"
         elif root is not None and root.task is not task and not compat.is_grpc_task(task):
             how = f"left behind by {root.party}"
@@ -185,9 +186,14 @@ def _tasks(places: Places, tasks: list[Task], served: set[int], covered: Word | 
             yield f"task {task.get_name()}, {how}: {stack[0] if stack else 'not begun'}"
 
 
-def _is_at_work_since(places: Places, task: Task, covered: Word | None) -> bool:
-    """Whether a task was started since by nobody known, and does not wait until somebody else acts (rule 4)."""
-    if covered is None or ref(task) in covered.tasks or compat.task_waits_at(task) is not None:
+def _is_at_work_since(places: Places, task: Task, covered: Word | None, timed: frozenset[int]) -> bool:
+    """Whether a task was started since by nobody known, and does not wait until somebody else acts (rule 4).
+
+    ``timed``: what timers wake.
+    """
+    if covered is None or ref(task) in covered.tasks:
+        return False
+    if compat.task_waits_at(task) is not None and timed.isdisjoint((id(task), id(blocking_future(task)))):
         return False
     code, context = compat.code_of(task.get_coro()), compat.context_of(task)
     by_nobody = context is None or context.get(places.root) is None

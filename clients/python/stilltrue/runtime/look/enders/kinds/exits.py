@@ -27,6 +27,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.by_code import kept_by_code
 from stilltrue.runtime.introspection.origins import is_own_code
 from stilltrue.runtime.look.code.ahead import NEVER_RETURNING
+from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES, chain_before
 
 Functions = Iterable[tuple[CodeType, dict[str, Any]]]
@@ -59,11 +60,17 @@ def ends_process(code: CodeType, names: frozenset[str], functions: Functions, he
     if any(not _EXITING.isdisjoint(one) or _kills_by_psutil(one) for _, one in every):
         return True
     sends = any(not SENDING.isdisjoint(one) or _has_command(of) for of, one in every)
-    return sends and (any(_knows_itself(of, known) for of, known in named) or _knows_itself(code, {}) or _is_itself(held))
+    return sends and (_has_its_number([of for of, _ in every], tuple(held)) or any(_knows_itself(*one) for one in named))
+
+
+def _has_its_number(codes: Iterable[CodeType], held: tuple[Any, ...]) -> bool:
+    """Whether one of these functions asks for the process's own number, or what they have is that, or has it."""
+    names = frozenset[str]().union(*(code.co_names for code in codes))
+    return not ITSELF.isdisjoint(names) or _is_itself((*held, *(attribute_of(one, name) for one in held for name in names)))
 
 
 def _knows_itself(code: CodeType, known: dict[str, Any]) -> bool:
-    return not ITSELF.isdisjoint(code.co_names) or _is_itself(known[name] for name in code.co_names if name in known)
+    return _is_itself(known[name] for name in code.co_names if name in known)
 
 
 def _is_itself(held: Iterable[Any]) -> bool:
