@@ -20,7 +20,7 @@ from detector.release.publish import ROOT
 from stilltrue import Detector
 from tests.chaos.fleet import free_port
 from tests.commands.conftest import environment
-from tests.release.test_docs import fenced
+from tests.release.test_docs import PAGES, fenced
 
 PATIENCE_SECONDS = 120.0
 BIN = Path(sys.executable).parent
@@ -29,6 +29,7 @@ DOCUMENT = {
     "waits": [{"waiter": "a/T1", "among": ["a/T2"]}, {"waiter": "a/T2", "among": ["a/T1"]}],
 }
 MISSPELT = '{"waits": [\n{"waiter": "a", "among": ["b"]},\n{"waiter": "b", "among": ["a"], "neds": 1}]}\n'
+ON_A_PAGE = Path(__file__).with_name("on_a_page.py")
 pytestmark = [pytest.mark.slow, pytest.mark.live]
 
 
@@ -77,6 +78,32 @@ def test_the_quick_start_ends_with_a_deadlock(tmp_path: Path) -> None:
                 assert time.monotonic() < give_up, verdict
         done = subprocess.run(ask, shell=True, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
         assert (done.returncode, done.stdout.splitlines()[0]) == (0, "deadlock: TRUE"), done.stderr
+
+
+RUN_BY_OTHER_TESTS = ("docs/checkpoints.md", "docs/pipeline.md")
+"""tests/checkpoints/test_checkpoints_doc.py and tests/spark/source/test_data_source.py, which needs Java."""
+
+
+@pytest.mark.longer
+def test_the_python_of_every_page_runs(tmp_path: Path) -> None:
+    """With the names that the text around it has introduced, a detector, and an archive in the directory that it names."""
+    fleet = ["--processes=5", "--days=0.01", "--incidents=0", "--near-misses=0", "--jobs=1"]
+    for command in (["generate-archive", "archive", *fleet], ["analyze", "archive", "--out=analysis"]):
+        subprocess.run([sys.executable, "-m", "detector", *command], cwd=tmp_path, env=paths(), check=True, capture_output=True)
+    (tmp_path / "analysis" / "verdicts").rename(tmp_path / "archive" / "verdicts")  # the same table as a detector's
+    ports = paths(STILLTRUE_SERVE_PORT="0", STILLTRUE_SERVE_HTTP_PORT="0", STILLTRUE_SERVE_DATA=str(tmp_path / "data"))
+    pages = [page for page in PAGES if str(page.relative_to(ROOT)) not in RUN_BY_OTHER_TESTS]
+    found = [(page, code.replace(", ...]", "]")) for page in pages for code in fenced(page, "python")]
+    assert len(found) >= 13
+    with running("stilltrue serve", ports) as detector:
+        assert detector.stdout is not None
+        address = re.search(rb"grpc=(\S+)", detector.stdout.readline())
+        assert address
+        env = paths(STILLTRUE_DETECTOR=address[1].decode(), PYTHONPATH=str(ROOT))
+        for page, code in found:
+            snippet = [sys.executable, str(ON_A_PAGE)]
+            done = subprocess.run(snippet, input=code, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{page.name}: {code}\n{done.stderr}"
 
 
 def paths(**values: str) -> dict[str, str]:
