@@ -29,7 +29,7 @@ from detector.analysis.findings.risk import RISKS, risks
 from detector.analysis.kernels import LEFT_OUT, Evaluate
 from detector.analysis.report.sections import EPISODES_MAX, report_page
 from detector.analysis.result import Analysis
-from detector.analysis.result_folder import CountsError, Manifest, Results
+from detector.analysis.result_folder import MANIFEST, CountsError, Manifest, Results, check_unoccupied
 from detector.analysis.tables import SCHEMAS, totals
 from detector.archive.rows.local_state_rows import Row
 from detector.archive.units import Archive, open_archive
@@ -65,8 +65,11 @@ def analyze(
     ------
     CountsError
         When there is not one verdict for each snapshot and predicate where ``out`` is.
+    ArchiveError
+        When ``out`` has an archive in it, or the results of a stream.
     """
     asked = tuple(dict.fromkeys(("deadlock", *predicates, *settings)))
+    check_unoccupied(out, own=(MANIFEST,))
     before = Results(location=out).last()
     before = replace(before, sources={}) if again else before
     analysis, pictures, manifest = _Steps(engine, archive, Results(location=out), before, progress).run(asked, settings)

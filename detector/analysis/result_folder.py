@@ -25,12 +25,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from detector.archive.files import ArchiveFiles
+from detector.archive.files import ArchiveError, ArchiveFiles
 from detector.archive.rows.local_state_rows import Row
 from detector.ops.atomic_file import write_atomically
 
 MANIFEST = "_manifest"
 VERSION = 1
+OCCUPANTS = {
+    "reports": "an archive",
+    "snapshots": "an archive",
+    MANIFEST: "the results of an analysis",
+    "_stream": "the results of a stream",
+    "verdicts/batch=": "the results of a stream",
+}
+"""By the beginnings of its folders, what may already be in a folder for results."""
 
 
 class CountsError(RuntimeError):
@@ -41,6 +49,28 @@ def check_rows(told: int, written: int, where: str, *, shared: str = "--out") ->
     """The verdicts that the workers said they wrote are those that are there. Raises :class:`CountsError`."""
     if written != told:
         raise CountsError(f"expected {told} verdicts in {where}, found {written}: do all workers share {shared}?")
+
+
+def check_unoccupied(location: str, own: Sequence[str]) -> None:
+    """Raises :class:`ArchiveError` when there is an archive here, or another command's results: ours would replace them.
+
+    Parameters
+    ----------
+    own : those of :data:`OCCUPANTS` that may be here.
+    """
+    store = ArchiveFiles(location)
+    names = {folder: _folders(store, folder) for folder in ("", "verdicts")}
+    for occupant, what in OCCUPANTS.items():
+        folder, _, beginning = occupant.rpartition("/")
+        exact = not beginning.endswith("=")
+        if occupant not in own and any(name == beginning if exact else name.startswith(beginning) for name in names[folder]):
+            raise ArchiveError(f"{location}: this folder has {what} in it; use another one for these results")
+
+
+def _folders(store: ArchiveFiles, folder: str) -> list[str]:
+    """The names of the folders in one of ``store``."""
+    found = store.filesystem.get_file_info(fs.FileSelector(f"{store.root}/{folder}".rstrip("/"), allow_not_found=True))
+    return [entry.base_name for entry in found if entry.type == fs.FileType.Directory]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -193,6 +193,13 @@ class ArchiveFiles:
         names = (PurePosixPath(entry.path).name for entry in found if entry.type == fs.FileType.Directory)
         return sorted(name.removeprefix("day=") for name in names if name.startswith("day="))
 
+    def _beside_days(self, table: str) -> Iterator[LeftOut]:
+        """What lies in the folder of ``table`` and is not the folder of a day."""
+        for entry in self.filesystem.get_file_info(fs.FileSelector(f"{self.root}/{table}", allow_not_found=True)):
+            visible = entry.type == fs.FileType.Directory or entry.base_name.endswith(".parquet")
+            if visible and entry.base_name[0] not in "_." and not entry.base_name.startswith("day="):
+                yield LeftOut(path=entry.path, reason="not in the folder of a day (day=YYYY-MM-DD)")
+
     def scan(self, table: str, *, since: str = "", until: str = "", known: Mapping[str, ArchiveFile] | None = None) -> Scan:
         """The files of ``table`` from the day ``since`` to the day ``until``, both included; reads each footer.
 
@@ -209,7 +216,9 @@ class ArchiveFiles:
         good = [file for file in scanned if isinstance(file, ArchiveFile)]
         gone = {f"{PurePosixPath(file.path).parent}/{name}" for file in good for name in file.replaces}
         files = sorted((file for file in good if file.path not in gone), key=lambda file: file.path)
-        left_out = (file for file in scanned if isinstance(file, LeftOut) and file.path not in gone)
+        left_out = [file for file in scanned if isinstance(file, LeftOut) and file.path not in gone]
+        if not since and not until:
+            left_out += self._beside_days(table)
         return Scan(files=tuple(files), left_out=tuple(sorted(left_out, key=lambda file: file.path)))
 
     def entries(self, table: str, day: str) -> Iterator[fs.FileInfo]:

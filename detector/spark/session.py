@@ -46,7 +46,7 @@ _own_stderr = [2]
 """The file descriptor of standard error."""
 PYTHON_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark", "py4j")
 """Spark's own in this process; each error of theirs is a page of JSON."""
-_MASTER = re.compile(r"local(-cluster)?(\[[^\]]+\])?|spark://.+|k8s://.+|yarn")
+_MASTER = re.compile(r"local(-cluster)?(\[[^\]]+\])?|spark://\S+:\d+|k8s://.+|yarn")
 
 
 class SparkFailedError(RuntimeError):

@@ -235,6 +235,22 @@ def test_wrong_usage_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("occupied", ["reports/day=2026-11-01", "_stream/state", "verdicts/batch=0"])
+def test_a_folder_with_an_archive_or_a_streams_results_is_left_as_it_is(
+    analysed: tuple[Path, Path, Analysis], occupied: str, tmp_path: Path
+) -> None:
+    """The tables of an archive and of results have the same names: the files of one were removed for those of the other."""
+    own = tmp_path / "verdicts" / "day=2026-11-01" / "x.parquet"
+    for folder in (own.parent, tmp_path / occupied):
+        folder.mkdir(parents=True)
+    own.touch()
+    result = CliRunner().invoke(command, [str(analysed[0]), "--out", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "use another one for these results" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [own]
+
+
 def test_results_that_did_not_arrive_fail_with_the_numbers(location: Path, tmp_path: Path) -> None:
     class Elsewhere(LocalEngine):
         """Its workers write to a folder of the same name on a disk of their own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -107,6 +108,24 @@ def test_days_bound_the_scan(tmp_path: Path, run: Judged) -> None:
         store.write("snapshots", day, run.snapshots.slice(0, 3))
     assert [file.day for file in store.scan("snapshots", since="2026-11-19").files] == ["2026-11-19", "2026-11-20"]
     assert [file.day for file in store.scan("snapshots", until="2026-11-18").files] == ["2026-11-18"]
+
+
+def test_what_is_not_in_the_folder_of_a_day_is_named(tmp_path: Path, run: Judged) -> None:
+    """A day that was renamed; hidden folders and other files are nobody's loss."""
+    store = ArchiveFiles(str(tmp_path))
+    path = Path(store.write("reports", "2026-11-20", run.reports))
+    kept = Path(store.write("reports", "2026-11-21", run.reports))
+    day = path.parent.rename(path.parent.with_name("2026-11-20"))
+    stray = shutil.copy(kept, tmp_path / "reports" / "beside.parquet")
+    (tmp_path / "reports" / "_scratch").mkdir()
+    (tmp_path / "reports" / "notes.txt").touch()
+    scan = store.scan("reports")
+    assert [file.path for file in scan.files] == [str(kept)]
+    assert [(each.path, each.reason.split(" (")[0]) for each in scan.left_out] == [
+        (str(day), "not in the folder of a day"),
+        (str(stray), "not in the folder of a day"),
+    ]
+    assert store.scan("reports", since="2026-11-21").left_out == ()
 
 
 def test_no_archive_is_one_line(tmp_path: Path) -> None:

@@ -43,6 +43,17 @@ def test_a_bucket_that_is_not_there_is_one_line_before_spark_starts(tmp_path: Pa
     assert list(tmp_path.iterdir()) == [archive], "no folder called s3:"
 
 
+@pytest.mark.parametrize("occupied", ["reports", "_manifest"])
+def test_a_folder_with_an_archive_or_an_analysis_is_left_as_it_is(occupied: str, tmp_path: Path) -> None:
+    (tmp_path / "archive" / "reports").mkdir(parents=True)
+    (tmp_path / "out" / occupied).mkdir(parents=True)
+    result = CliRunner().invoke(stream, [str(tmp_path / "archive"), "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2
+    assert "use another one for these results" in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [occupied]
+
+
 def test_a_detector_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

@@ -10,11 +10,12 @@ from detector.spark.java import JavaError, find_java, java_major
 from detector.spark.session import SparkFailedError, open_session, plainly, reason
 
 
-def test_a_master_that_is_none_is_said_before_java_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("master", ["nonsense", "spark://nowhere", "spark://"])
+def test_a_master_that_is_none_is_said_before_java_starts(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("detector.spark.session.SparkSession.getActiveSession", lambda: None)
     monkeypatch.setattr("detector.spark.session.find_java", lambda: None)
-    with pytest.raises(SparkFailedError, match=r"'nonsense' is not a valid master; use local, local\[2\], spark://"):
-        open_session("nonsense")
+    with pytest.raises(SparkFailedError, match=rf"'{master}' is not a valid master; use local, local\[2\], spark://"):
+        open_session(master)
 
 
 def test_what_fails_in_a_worker_is_one_line(spark: SparkSession) -> None:

@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.query import StreamingQuery
 
-from detector.analysis.result_folder import CountsError, check_rows
+from detector.analysis.result_folder import CountsError, check_rows, check_unoccupied
 from detector.archive.files import ArchiveError
 from detector.assembly.cluster import Cluster, RecordsUnavailableError, client
 from detector.ops.address import Address
@@ -145,6 +145,7 @@ def _exposed(plan: AssemblyPlan, query: StreamingQuery, metrics: Address | None)
 def run(plan: AssemblyPlan, master: str | None, progress: Callable[[str], None], metrics: Address | None = None) -> None:
     """Assemble until stopped; ``metrics``: where to serve them. Raises :class:`StreamFailedError`."""
     try:
+        check_unoccupied(plan.out, own=("verdicts/batch=",))
         client(plan.cluster).make_topics(plan.cluster)
         plan.state.mkdir(parents=True, exist_ok=True)
         progress("starting Spark ...")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.streaming.query import StreamingQuery
 
-from detector.analysis.result_folder import CountsError
+from detector.analysis.result_folder import CountsError, check_unoccupied
 from detector.archive.files import ArchiveError, ArchiveFiles
 from detector.core.registry import PluginError, PredicateSettings, UnknownPredicateError, find_predicates
 from detector.ops.address import Address
@@ -83,6 +83,7 @@ def _run(stream: StreamOptions, progress: Callable[[str], None]) -> Progress:
         give_up_seconds=stream.give_up_seconds,
         late_seconds=stream.late_seconds,
     )
+    check_unoccupied(plan.out, own=("_stream", "verdicts/batch="))
     plan.folder.end(plan.folder.begin())  # what is wrong with the storage or the state is said before Spark starts
     with nullcontext() if stream.metrics is None else served(plan.folder, stream.metrics.host, stream.metrics.port) as port:
         if stream.metrics is not None:
