@@ -290,7 +290,7 @@ def test_work_whose_process_is_killed_is_done_again_and_not_for_ever(
         found = engine.run(str(location), units, DyingKernel(tmp_path / "died"))
         assert sum(found.column("rows").to_pylist()) == archive.rows("reports")
         assert (tmp_path / "died").exists()
-        with pytest.raises(WorkerDiedError, match="cannot count rows: a process of it was killed 2 times in a row"):
+        with pytest.raises(WorkerDiedError, match="cannot count rows: its worker process was killed 2 times in a row"):
             engine.run(str(location), units, DyingKernel(tmp_path / "dies", always=True))
 
 
