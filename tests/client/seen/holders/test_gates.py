@@ -302,6 +302,52 @@ class ReentrantLock(OwnedLock):
             self.owner = who
 
 
+class CountingLock:
+    """Its owner is let in, and leaves as often."""
+
+    def __init__(self) -> None:
+        self.condition = threading.Condition()
+        self.owner: object = None
+        self.entered = 0
+
+    def acquire(self, who: object) -> None:
+        with self.condition:
+            while self.owner is not None and self.owner != who:
+                self.condition.wait()
+            self.owner = who
+            self.entered += 1
+
+    def release(self) -> None:
+        with self.condition:
+            self.entered -= 1
+            if self.entered == 0:
+                self.owner = None
+                self.condition.notify_all()
+
+
+class ChangingLock(OwnedLock):
+    """Who waits becomes another meanwhile."""
+
+    def acquire(self, who: object) -> None:
+        with self.condition:
+            while self.owner is not None and self.owner != who:
+                self.condition.wait()
+                who = "a"
+            self.owner = who
+
+
+class OddName(str):
+    """It is equal to others at times."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    def __hash__(self) -> int:
+        return 0
+
+
 class VacantLock(OwnedLock):
     """It is set to nobody where some condition says so."""
 
@@ -316,7 +362,7 @@ class Empty(list[int]):
     """An owner that is false in a test."""
 
 
-def owns(lock: OwnedLock, who: object, inside: Callable[[], object]) -> None:
+def owns(lock: OwnedLock | CountingLock, who: object, inside: Callable[[], object]) -> None:
     lock.acquire(who)
     try:
         inside()
@@ -324,16 +370,24 @@ def owns(lock: OwnedLock, who: object, inside: Callable[[], object]) -> None:
         lock.release()
 
 
-@pytest.mark.parametrize(("lock", "who"), [(OwnedLock(), "a"), (OwnedLock(), Empty()), (NamedLock(), "a"), (ThreadLock(), "a")])
-def test_who_waits_for_an_owner_waits_for_who_has_become_it(front: Front, lock: OwnedLock, who: object) -> None:
+@pytest.mark.parametrize(
+    ("lock", "who"),
+    [
+        *((OwnedLock(), "a"), (OwnedLock(), Empty()), (NamedLock(), "a"), (ThreadLock(), "a")),
+        *((ReentrantLock(), "a"), (CountingLock(), "a")),
+    ],
+)
+def test_who_waits_for_an_owner_waits_for_who_has_become_it(front: Front, lock: OwnedLock | CountingLock, who: object) -> None:
     front.hold(owns, lock, who, lambda: front.get(b""))
     assert front.waits_for(owns, lock, "b", lambda: None) == ["thread:holder"]
     front.let_go()
 
 
-@pytest.mark.parametrize("lock", [LeasedLock(), ReentrantLock(), VacantLock()], ids=lambda lock: type(lock).__name__)
-def test_an_owner_that_may_be_set_otherwise_keeps_nobody(front: Front, lock: OwnedLock) -> None:
-    front.hold(owns, lock, "a", lambda: front.get(b""))
+@pytest.mark.parametrize(
+    ("lock", "who"), [(LeasedLock(), "a"), (VacantLock(), "a"), (ChangingLock(), "a"), (ReentrantLock(), OddName("a"))]
+)
+def test_an_owner_that_may_be_set_or_taken_otherwise_keeps_nobody(front: Front, lock: OwnedLock, who: object) -> None:
+    front.hold(owns, lock, who, lambda: front.get(b""))
     assert front.waits_unseen(owns, lock, "b", lambda: None)
     front.let_go()
 
@@ -350,6 +404,14 @@ def test_who_is_in_the_block_of_a_lock_with_an_owner_is_that(front: Front, lock:
     else:
         assert front.waits_unseen(enters, lambda: None)
         lock.release()
+    front.let_go()
+
+
+def test_who_has_entered_twice_is_waited_for_once(front: Front) -> None:
+    lock = CountingLock()
+    front.hold(owns, lock, "a", lambda: owns(lock, "a", lambda: front.get(b"")))
+    wait_for = front.waits_for(owns, lock, "b", lambda: None)
+    assert wait_for == ["thread:holder"]
     front.let_go()
 
 
@@ -558,5 +620,5 @@ def test_which_attributes_keep_a_test_waiting(name: str, keeps: list[str]) -> No
     reads = next(index for index, one in enumerate(every) if one.argval == "wait")
     place = wait_before(code, next(one.offset for one in every[reads:] if one.opname == "CALL"))
     assert place is not None
-    found = [one for one in ("count", "flag") if keeps_waiting(code, *place, "self", one, Positive(one))]
+    found = [one for one in ("count", "flag") if keeps_waiting(code, *place, "self", one, Positive(one), frozenset())]
     assert found == keeps

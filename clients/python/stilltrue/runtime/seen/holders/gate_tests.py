@@ -16,7 +16,7 @@ from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES
 from stilltrue.runtime.seen.holders.blocks import instructions_of
 from stilltrue.runtime.seen.holders.brackets import dropped_after
 
-_OWNER = object()
+_OWNER, _OTHER = object(), object()
 _CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT", "LOAD_CONST_IMMORTAL"})
 _PASSED = frozenset({"RESUME", "NOP", "CACHE", "COPY_FREE_VARS", "MAKE_CELL", "NOT_TAKEN", "TO_BOOL"})
 _JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
@@ -55,19 +55,21 @@ def wait_before(code: CodeType, at: int) -> tuple[int, int] | None:
 
 
 @kept_by_code
-def keeps_waiting(code: CodeType, begins: int, ends: int | None, owner: str, attribute: str, positive: Positive) -> bool:
+def keeps_waiting(
+    code: CodeType, begins: int, ends: int | None, owner: str, attribute: str, positive: Positive, others: frozenset[str]
+) -> bool:
     """Whether all ways from ``begins`` lead to ``ends``, or to a false result where that is None.
 
-    ``attribute`` of the variable ``owner`` is ``positive``.
+    ``attribute`` of the variable ``owner`` is ``positive``, and neither equal to one of the variables ``others`` nor the same.
     """
-    return _Test(code, owner, attribute, positive).keeps_waiting(begins, ends)
+    return _Test(code, owner, attribute, positive, others).keeps_waiting(begins, ends)
 
 
 class _Test:
     """A test of an attribute of a variable ``owner``."""
 
-    def __init__(self, code: CodeType, owner: str, attribute: str, positive: Positive) -> None:
-        self.owner, self.attribute, self.positive = owner, attribute, positive
+    def __init__(self, code: CodeType, owner: str, attribute: str, positive: Positive, others: frozenset[str]) -> None:
+        self.owner, self.attribute, self.positive, self.others = owner, attribute, positive, others
         self._every = instructions_of(code)
         self._index_of = {one.offset: index for index, one in enumerate(self._every)}
 
@@ -124,7 +126,7 @@ def _told_apart(value: Any, stack: Stack) -> object:
 
 
 def _truth(value: Any) -> bool | None:
-    if type(value) is _Unknown or value is _OWNER or value is Positive.ANYBODY:
+    if type(value) is _Unknown or value in (_OWNER, _OTHER, Positive.ANYBODY):
         return None
     return True if isinstance(value, Positive) else bool(value)
 
@@ -139,7 +141,7 @@ def _known(stack: Stack, value: Any, is_true: bool) -> Stack:
 
 def _load(test: _Test, one: Any, stack: Stack) -> Stack:
     names = one.argval if type(one.argval) is tuple else (one.argval,)
-    return (*stack, *(_OWNER if name == test.owner else _Unknown() for name in names))
+    return (*stack, *(_OWNER if name == test.owner else _OTHER if name in test.others else _Unknown() for name in names))
 
 
 def _read(test: _Test, one: Any, stack: Stack) -> Stack:
@@ -159,7 +161,9 @@ def _copy(_: _Test, one: Any, stack: Stack) -> Stack:
 def _compare(_: _Test, one: Any, stack: Stack) -> Stack:
     *below, left, right = stack
     known = None
-    if left is Positive.COUNT and type(right) in (int, bool):
+    if _is_owner_and_other(left, right):
+        known = {"==": False, "!=": True}.get(one.argval)
+    elif left is Positive.COUNT and type(right) in (int, bool):
         known = (_OF_ONE if right else _OF_ZERO).get(one.argval) if right in (0, 1) else None
     elif left is Positive.FLAG and type(right) in (int, bool):
         known = {"==": right == 1, "!=": right != 1}.get(one.argval)
@@ -169,11 +173,17 @@ def _compare(_: _Test, one: Any, stack: Stack) -> Stack:
 def _is(_: _Test, one: Any, stack: Stack) -> Stack:
     *below, left, right = stack
     same = None
-    if left is Positive.OWNER or left is Positive.ANYBODY:
+    if _is_owner_and_other(left, right):
+        same = False
+    elif left is Positive.OWNER or left is Positive.ANYBODY:
         same = False if right is None else None
     elif isinstance(left, Positive):
         same = False if right is None or right is False else left is Positive.FLAG if right is True else None
     return (*below, _Unknown() if same is None else same != bool(one.arg))
+
+
+def _is_owner_and_other(left: Any, right: Any) -> bool:
+    return (isinstance(left, Positive) and right is _OTHER) or (left is _OTHER and isinstance(right, Positive))
 
 
 _STRAIGHT: dict[str, tuple[int, Callable[[_Test, Any, Stack], Stack]]] = {

@@ -9,7 +9,8 @@ Rules:
    raises one by setting an owner, if it waits for the condition first, and lowers it by ``= None``. It is read from its code
    where it stands between the two, and what its callers have by it: if it has raised it wherever it returns, and does not
    lower it.
-3. All who have raised it must be known: as many as the count says, one for a flag or an owner.
+3. All who have raised it must be known: as many as the count says, one for a flag or an owner. An owner that counts how often
+   it has entered (``self.count += 1`` beside ``self.owner = me``) has raised that count.
 4. Whoever may lower it without having raised it is a way out: those who come by the object, and whose code names such a method
    or the attribute.
 5. Where others are meant to lower it, it is no lock: if a method sets it to anything else (``= 0``) or in another way, if the
@@ -116,7 +117,8 @@ def _may_lower(function: Any, attribute: str) -> bool:
     if type(code) is not CodeType:
         return True
     changes = _changes(code)
-    if attribute not in changes:
+    effects = changes.get(attribute, {})
+    if effects is not None and set(effects.values()) <= {TAKES}:
         return False
     return attribute not in _all_sure(code) and _net(code) != (attribute, True)
 
@@ -197,17 +199,26 @@ def _all_sure(code: CodeType) -> dict[str, frozenset[int]]:
 @kept_by_code
 def _net(code: CodeType) -> tuple[str, bool] | None:
     """Which one attribute a code has raised (True) or lowered wherever it returns."""
-    found = []
+    found = {}
+    counted = _counting_beside(code)
     for attribute, effects in _changes(code).items():
-        if effects is None or attribute in _all_sure(code):
+        if effects is None or attribute in _all_sure(code) or (counted and attribute in _owned(code)):
             continue
         kinds = set(effects.values())
         if len(kinds) > 1:
             return None
         if not leaves_with(code, dict.fromkeys(effects, TAKES)):
             return None
-        found.append((attribute, kinds == {TAKES}))
-    return found[0] if len(found) == 1 else None
+        found[attribute] = kinds == {TAKES}
+    return next(iter(found.items())) if len(found) == 1 else None
+
+
+@kept_by_code
+def _counting_beside(code: CodeType) -> str:
+    """The one attribute by which a code counts how often an owner has raised what it also raises or lowers as that."""
+    changes = _changes(code)
+    counts = [name for name, effects in changes.items() if effects is not None and name not in _owned(code)]
+    return counts[0] if len(counts) == 1 and len(changes) == 2 and _owned(code) else ""
 
 
 def _swallows_nothing(code: CodeType, owner: Any) -> bool:
@@ -247,16 +258,29 @@ def _holders(
     owner: Any, attribute: str, stack: CallStack, scene: Scene
 ) -> tuple[tuple[Ender, ...], Any, frozenset[str]] | None:
     """Who has raised an attribute, if all are known (rule 3); whose it is, and what may lower it otherwise (rule 4)."""
-    if _is_set_otherwise(type(owner), attribute) or any(_has_raised(frame, attribute) for frame in stack.frames[1:3]):
+    kind = type(owner)
+    counted = _count_of(kind, attribute)
+    raised = counted or attribute
+    if any(
+        _is_set_otherwise(kind, one) or any(_has_raised(frame, one) for frame in stack.frames[1:3])
+        for one in (attribute, raised)
+    ):
         return None
-    gate = gate_of(owner, attribute)
+    gate = gate_of(owner, raised)
     holders = () if gate is None else scene.inside(gate)
-    count = attribute_of(owner, attribute)
-    alone = count is True or _has_owner(type(owner), attribute)
-    if not holders or len(holders) != (1 if alone else count):
+    count = attribute_of(owner, raised)
+    alone = count is True or (not counted and _has_owner(kind, attribute))
+    if not holders or len(holders) != (1 if alone else count) or (counted and len(set(holders)) != 1):
         return None
-    by = lowering(type(owner), attribute)
-    return None if alone and by and stack.who in holders else (holders, owner, by | {attribute})
+    by = lowering(kind, attribute) | lowering(kind, raised)
+    once = alone or bool(counted)
+    return None if once and by and stack.who in holders else (tuple(dict.fromkeys(holders)), owner, by | {attribute, raised})
+
+
+def _count_of(kind: type, attribute: str) -> str:
+    """The attribute by which the methods of a class count how often the owner has raised ``attribute``; empty if none does."""
+    beside = {_counting_beside(code) for code in _codes_in(kind) if attribute in _owned(code)}
+    return beside.pop() if len(beside) == 1 else ""
 
 
 def _is_set_otherwise(kind: type, attribute: str) -> bool:
@@ -307,7 +331,8 @@ def _gates_of(stack: CallStack, condition: Any) -> Iterator[tuple[Any, str]]:
             return
     for name in [*names][:_NAMES_MAX]:
         for attribute in [one for one in code.co_names if _is_raised(names[name], one)]:
-            if keeps_waiting(code, begins, ends, name, attribute, _kind_of(names[name], attribute)):
+            others = _others_than(attribute_of(names[name], attribute), names, code)
+            if keeps_waiting(code, begins, ends, name, attribute, _kind_of(names[name], attribute), others):
                 yield names[name], attribute
 
 
@@ -332,6 +357,17 @@ def _kind_of(owner: Any, attribute: str) -> Positive:
     if _has_owner(type(owner), attribute):
         return Positive.OWNER if _is_surely_true(value) else Positive.ANYBODY
     return Positive.FLAG if value is True else Positive.COUNT
+
+
+def _others_than(value: Any, names: Mapping[str, Any], code: CodeType) -> frozenset[str]:
+    """The variables, set once if at all, that are surely neither this value nor equal to it, as comparing runs no code."""
+    kind = type(value)
+    if kind not in (int, str, bytes) and any("__eq__" in base.__dict__ for base in kind.__mro__[:-1]):
+        return frozenset()
+    own = [name for name in code.co_varnames if name in names and name not in code.co_cellvars]
+    stores = [one.argval for one in instructions_of(code) if one.opname == "STORE_FAST"]
+    known = (name for name in own if stores.count(name) <= (name not in code.co_varnames[: code.co_argcount]))
+    return frozenset(name for name in known if type(names[name]) is kind and names[name] != value)
 
 
 def _is_surely_true(value: Any) -> bool:
