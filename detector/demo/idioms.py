@@ -1,6 +1,6 @@
 """Programs of ``healthy`` in the idioms of real gRPC programs: each looks stuck for a moment, and none is.
 
-``desk``'s race is a circle of waits that only a watchdog ends; ``clerk`` releases its limiter in done callbacks, which also
+``desk``'s race is a cycle of waits that only a watchdog ends; ``clerk`` releases its limiter in done callbacks, which also
 send; ``relay`` passes on the metadata that it was called with; ``gateway`` has no agent; ``kiosk`` ends its connections by age;
 the ``stall`` processes share one ``POD_NAME`` and one address, and their agents join after they have begun to serve.
 """

@@ -4,7 +4,7 @@ Rules:
 
 1. A process that waits for a lock waits for all the processes that block it (``pg_blocking_pids``): those that hold it, and
    those that asked before. One that is not a client's, or cannot be seen, or is a prepared transaction may end by itself.
-2. A circle of such waits within one server ends by itself: the server looks for it after ``deadlock_timeout``.
+2. A cycle of such waits within one server ends by itself: the server looks for it after ``deadlock_timeout``.
 3. A process in a transaction with nothing to do waits for the client that has its connection; in any other state it is at work.
 4. Timeouts that the server, the database or the role sets by default are deadlines. What a session has set for itself cannot
    be read: the client's agent looks for it, and here what a statement or a function of the database names is doubt.
@@ -80,7 +80,7 @@ class Backends:
     def read(self, rows: Iterable[Backend], now: float) -> Reading:
         """What ``rows`` show, read ``now`` (epoch)."""
         known = {row.pid: row for row in rows if row.ours}
-        circle = in_circles({pid: row.blockers or () for pid, row in known.items()})
+        cycle = on_cycles({pid: row.blockers or () for pid, row in known.items()})
         self._numbers.begin()
         waits: list[LocalWait] = []
         holds: list[Hold] = []
@@ -90,7 +90,7 @@ class Backends:
                 holds.append(Hold(party=self.party(pid), resource=connection.server))
             among: tuple[Target, ...] = ()
             what, key = "", tuple[object, ...]((pid, row.started, row.state_changed))
-            if row.blockers is not None and row.waiting_since is not None and pid not in circle:
+            if row.blockers is not None and row.waiting_since is not None and pid not in cycle:
                 among = tuple(PartyTarget(party=self.party(other)) for other in row.blockers if other in known)
                 what, key = row.lock, (pid, row.started, row.waiting_since, row.blockers)
             elif row.blockers is None and row.state in IDLE_IN_TRANSACTION and connection is not None:
@@ -119,7 +119,7 @@ class Backends:
         )
 
 
-def in_circles(blockers: Mapping[int, Sequence[int]]) -> set[int]:
+def on_cycles(blockers: Mapping[int, Sequence[int]]) -> set[int]:
     """The processes that wait, directly or not, for themselves (rule 2)."""
     found = set()
     for pid in blockers:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detector.probe.backends import Backend, Backends, in_circles, seconds
+from detector.probe.backends import Backend, Backends, on_cycles, seconds
 from detector.probe.reading import Reading
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import LocalWait, PartyTarget, ResourceTarget
@@ -74,7 +74,7 @@ def test_a_prepared_transaction_may_be_ended_by_anybody() -> None:
 def test_a_circle_within_one_server_ends_by_itself() -> None:
     found = waits(read(waiting(1, 2), waiting(2, 3), waiting(3, 1), waiting(4, 1)))
     assert set(found) == {process(4)}
-    assert in_circles({1: (1,), 2: (1,)}) == {1}
+    assert on_cycles({1: (1,), 2: (1,)}) == {1}
 
 
 def test_a_loopback_client_is_known_within_the_servers_own_network() -> None:

@@ -1,7 +1,7 @@
 """Findings beyond the verdict: a deadlock's separate cores with their ids, and near misses.
 
 A *near miss* is a snapshot without a deadlock in which one more wait would have made a core: if one party that waits for
-nothing (``saved_by``) had never come back, the others would wait for one another in a circle forever.
+nothing (``saved_by``) had never come back, the others would wait for one another in a cycle forever.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FINDINGS = pa.list_(
     )
 )
 SAVERS_MAX = 32
-"""Parties that are tried for one circle of waits, at most."""
+"""Parties that are tried for one cycle of waits, at most."""
 
 
 def cores(predicate: str, core: Sequence[PartyName], row: Mapping[str, Any]) -> list[Row]:
@@ -63,27 +63,27 @@ def near_misses(together: Stacked, among: Bools) -> dict[int, list[Row]]:
     lasting = ~columns.passing(together.missing)
     parties = len(together.missing)
     labels = strong_components(columns, np.arange(parties), parties, lasting)
-    circles = np.flatnonzero(np.bincount(labels, minlength=1)[labels] > 1) if parties else np.empty(0, np.int64)
-    places = np.searchsorted(together.parties, circles, side="right") - 1
+    cycles = np.flatnonzero(np.bincount(labels, minlength=1)[labels] > 1) if parties else np.empty(0, np.int64)
+    places = np.searchsorted(together.parties, cycles, side="right") - 1
     found: dict[int, list[Row]] = {}
     for at in np.unique(places[among[places]]).tolist():
         first = int(together.parties[at])
-        own = circles[places == at]
+        own = cycles[places == at]
         rows = list(_near(together.part(at), own - first, labels[own], together.missing[first : int(together.parties[at + 1])]))
         if rows:
             found[at] = rows
     return found
 
 
-def _near(waits: WaitColumns, circles: Ints, labels: Ints, missing: Bools) -> Iterator[Row]:
-    """At most one near miss for each circle of one snapshot: the first party found that keeps it open."""
+def _near(waits: WaitColumns, cycles: Ints, labels: Ints, missing: Bools) -> Iterator[Row]:
+    """At most one near miss for each cycle of one snapshot: the first party found that keeps it open."""
     ended = waits.passing(missing)
     waiting = np.zeros(len(missing), np.bool_)
     waiting[waits.waiter[~ended]] = True
     rows = np.repeat(np.arange(len(waits)), waits.sizes())
     listed: set[int] = set()
     for label in np.unique(labels).tolist():
-        members = circles[labels == label]
+        members = cycles[labels == label]
         if listed.intersection(members.tolist()):
             continue
         targets = np.unique(waits.targets[np.isin(waits.waiter[rows], members) & ~ended[rows]])
@@ -105,6 +105,6 @@ def _core_without(waits: WaitColumns, ended: Bools, saver: int) -> Ints:
     stuck = ~reduction.free & ~held
     place = np.where(stuck, np.cumsum(stuck) - 1, -1)
     labels = strong_components(waits, place, int(stuck.sum()), ~ended)
-    on_circle = np.bincount(labels, minlength=1)[labels] > 1 if len(labels) else np.empty(0, np.bool_)
-    core: Ints = np.flatnonzero(stuck)[on_circle]
+    on_cycle = np.bincount(labels, minlength=1)[labels] > 1 if len(labels) else np.empty(0, np.bool_)
+    core: Ints = np.flatnonzero(stuck)[on_cycle]
     return core

@@ -15,9 +15,9 @@ from detector.archive.rows.schema import REAL, TEXT, WHOLE
 if TYPE_CHECKING:
     import networkx as nx
 
-CIRCLE_SERVICES_MAX = 5
+CYCLE_SERVICES_MAX = 5
 RISKS_MAX = 50
-CIRCLES_MAX = 20_000
+CYCLES_MAX = 20_000
 RISKS = pa.schema(
     [("services", pa.list_(TEXT)), ("score", REAL), ("full", pa.list_(REAL)), ("samples", WHOLE), ("change", TEXT)]
 )
@@ -29,7 +29,7 @@ GROWTH_MAX = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Risk:
-    """A circle of services and how likely all its pools are full at one instant; ``samples``: of its rarest calls.
+    """A cycle of services and how likely all its pools are full at one instant; ``samples``: of its rarest calls.
 
     ``change`` says what would take the risk away, and what would lessen it.
     """
@@ -42,7 +42,7 @@ class Risk:
 
 
 def risks(edges: Iterable[tuple[str, str, int]], pools: Mapping[str, tuple[int | None, float, float]]) -> list[Risk]:
-    """Rank the circles, the likeliest first, ``RISKS_MAX`` at most.
+    """Rank the cycles, the likeliest first, ``RISKS_MAX`` at most.
 
     Parameters
     ----------
@@ -51,10 +51,10 @@ def risks(edges: Iterable[tuple[str, str, int]], pools: Mapping[str, tuple[int |
 
     Notes
     -----
-    A circle can close only when every one of its pools is full. With L busy workers on average (Little's law: rate times
+    A cycle can close only when every one of its pools is full. With L busy workers on average (Little's law: rate times
     length of a call) and ``size`` of them, a pool of independent callers is full with the probability that Erlang's B formula
     gives; where history shows it full more often, that counts. The pools are taken as independent, so ``score`` ranks; it
-    is no forecast. Unbounded pools cannot be full. At most ``CIRCLES_MAX`` circles of up to ``CIRCLE_SERVICES_MAX`` services
+    is no forecast. Unbounded pools cannot be full. At most ``CYCLES_MAX`` cycles of up to ``CYCLE_SERVICES_MAX`` services
     are examined.
     """
     bounded = {name: full_probability(size, busy, full) for name, (size, busy, full) in pools.items() if size}
@@ -65,8 +65,8 @@ def risks(edges: Iterable[tuple[str, str, int]], pools: Mapping[str, tuple[int |
 
     graph: nx.DiGraph[str] = nx.DiGraph()
     graph.add_edges_from((service, callee, {"samples": samples}) for service, callee, samples in between)
-    circles = islice(nx.simple_cycles(graph, length_bound=CIRCLE_SERVICES_MAX), CIRCLES_MAX)
-    found = [_risk(_turned(circle), graph, bounded, pools) for circle in circles]
+    cycles = islice(nx.simple_cycles(graph, length_bound=CYCLE_SERVICES_MAX), CYCLES_MAX)
+    found = [_risk(_turned(cycle), graph, bounded, pools) for cycle in cycles]
     return sorted(found, key=lambda risk: (-risk.score, -risk.samples, risk.services))[:RISKS_MAX]
 
 
@@ -89,10 +89,10 @@ def erlang_b(servers: int, load: float) -> float:
     return blocked
 
 
-def _turned(circle: list[str]) -> tuple[str, ...]:
-    """From its first name on, so that equal circles are written alike."""
-    start = circle.index(min(circle))
-    return tuple(circle[start:] + circle[:start])
+def _turned(cycle: list[str]) -> tuple[str, ...]:
+    """From its first name on, so that equal cycles are written alike."""
+    start = cycle.index(min(cycle))
+    return tuple(cycle[start:] + cycle[:start])
 
 
 def _risk(
@@ -110,7 +110,7 @@ def _risk(
 
 
 def _without(service: str, callee: str) -> str:
-    """What opens the circle for good, at its rarest call."""
+    """What opens the cycle for good, at its rarest call."""
     return f"let {service} hold no worker while it calls {callee}, or give {callee} a separate pool for these calls"
 
 

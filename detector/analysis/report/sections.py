@@ -185,9 +185,9 @@ def _near_misses(found: Analysis) -> list[Table | Markup]:
 def _risk(found: Analysis) -> list[Table | Markup]:
     shown = found.risks[:ROWS_MAX]
     seen = [each for each in shown if each.score >= BAR_SHARE_MIN * shown[0].score]
-    chart = bars([(" > ".join(each.services), each.score, f"{each.score:.2g}") for each in seen], ("circle", "score"), AMBER)
+    chart = bars([(" > ".join(each.services), each.score, f"{each.score:.2g}") for each in seen], ("cycle", "score"), AMBER)
     listed = Table(
-        ["circle", "score", "full, each", "samples", "what to change"],
+        ["cycle", "score", "full, each", "samples", "what to change"],
         [
             [
                 " > ".join((*each.services, each.services[0])),

@@ -24,7 +24,7 @@ CURES = (
     ),
     (
         "whose calls are not recorded",
-        "who waits there counts as able to go on, so no circle through it is reported: see docs/http.md for what is recorded",
+        "who waits there counts as able to go on, so no cycle through it is reported: see docs/http.md for what is recorded",
     ),
     ("size of pool", "give the server a pool whose size is known: grpc.server(agent.pool(executor), ...)"),
     ("from outside", "callers without an agent can free or hold its parties: give them an agent, or a sidecar"),

@@ -182,7 +182,7 @@ def _call(*services: str, needs: int = 1, token: bool = False) -> Call:
 SMALL_WORLDS: tuple[Plan, ...] = (
     _small("a call and its reply", pool=0, roots={"a": _call("b")}, methods={"a": None, "b": None}),
     _small("a worker that calls its own pool", roots={"a": _call("b")}, methods={"a": None, "b": _call("b")}),
-    _small("two pools in a circle", depth=3, roots={"a": _call("b")}, methods={"a": _call("b"), "b": _call("a")}),
+    _small("two pools in a cycle", depth=3, roots={"a": _call("b")}, methods={"a": _call("b"), "b": _call("a")}),
     _small(
         "three pools in a ring",
         depth=4,
