@@ -1,11 +1,11 @@
-"""What the threads and tasks of the process stand in that have not moved for long, for people: ``stilltrue stacks``.
+"""Shows people what threads and tasks that have not moved for a long time are blocked in: ``stilltrue stacks``.
 
 Rules:
 
-1. Whoever is in the very same place at two moments is taken to have stood there: a thread in the same frame at the same
+1. A party that is in the very same place at two moments is taken to have stood there: a thread in the same frame at the same
    instruction which has not run (unless its wait is recorded), a task that hangs on the same future.
-2. What it is blocked in says the record, or else a resolver, or the tasks that a task awaits. What none of them knows, and a
-   wait that nobody known can end, is unexplained. No owner is ever guessed.
+2. The record says what it is blocked in, or else a resolver, or the tasks that a task awaits. What none of them knows, and a
+   wait that no known party can end, is unexplained. No owner is ever guessed.
 3. The agent's own threads, those of gRPC and of executors without an item, and event loops that run, are left out.
 """
 
@@ -48,10 +48,10 @@ class Places:
 
 
 class Stacks:
-    """Looks at everybody in one process who stands still."""
+    """Looks at the threads and tasks of one process that stand still."""
 
     def __init__(self, live: LockedRecorder, parties: Parties, stand_seconds: float) -> None:
-        """Whoever has not moved for ``stand_seconds`` stands still."""
+        """A party that has not moved for ``stand_seconds`` stands still."""
         self._live = live
         self._parties = parties
         self._stand_seconds = stand_seconds

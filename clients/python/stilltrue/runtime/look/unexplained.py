@@ -1,6 +1,6 @@
-"""How many parties of the process have not moved for long and are in no wait that is known: counted at each lease.
+"""Counts, at each lease, the parties that have not moved for a long time and are in no known wait.
 
-It takes at most a small share of the processor's time: where there is much to read it is counted more rarely.
+It takes at most a small share of the processor's time: where there is much to read, it counts less often.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Unexplained:
     """The newest count."""
 
     def __init__(self, stacks: Stacks, stand_seconds: float, failed: Callable[[str], None]) -> None:
-        """Who has not moved for ``stand_seconds`` stands still; ``failed`` is told what went wrong."""
+        """A party that has not moved for ``stand_seconds`` stands still; ``failed`` is called with errors."""
         self._stacks = stacks
         self._stand_seconds = stand_seconds
         self._failed = failed

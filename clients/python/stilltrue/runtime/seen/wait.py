@@ -1,13 +1,13 @@
-"""What a resolver is given, and what it answers: where somebody stands, what that waits for, and who can end the wait.
+"""What a resolver is given, and what it returns: where a party stands, what that waits for, and which parties can end the wait.
 
 Rules for resolvers:
 
 1. They read frames and attributes only, never take a lock, never run code of the application, never change anything.
-2. A wait has all its enders or none: if anybody else could end it, or that cannot be known, ``enders`` is None. Then what
-   it is blocked in is told to people, and it counts as active.
+2. A wait has all its enders or none: if another party could end it, or that cannot be known, ``enders`` is None. Then people
+   are shown what the party is blocked in, and it counts as active.
 3. ``on`` is the same object as long as the wait is. It must allow weak references.
-4. ``handles`` are what ends the wait when somebody cancels, closes or sets it: the second look searches for those who hold
-   one and speak of ending things. ``undone``: those who come by it, and whose code names one of ``by``.
+4. ``handles`` are what ends the wait when cancelled, closed or set: the second look searches for the parties that hold one and
+   whose code mentions ending things. ``undone``: those that can reach it, and whose code names one of ``by``.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class EndedHolder:
 
 Task = asyncio.Task[Any]
 Ender = int | threading.Thread | Task | Future[Any] | PartyName | EndedHolder
-"""Who ends a wait: a thread (or its identity), a task, whoever completes a future, a party by name, or nobody any more."""
+"""What ends a wait: a thread (or its identity), a task, what completes a future, a party by name, or an ended holder."""
 Enders = tuple[Ender | ResourceTarget, ...]
-"""Those who end a wait; who holds a resource may be another process's party."""
+"""All that can end a wait; the holder of a resource may be another process's party."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -315,7 +315,7 @@ class ProgressAnalysis:
         return BY_ITSELF if self._budget.spent else found
 
     def _set(self, flag: Flag) -> Progress:
-        """Who may set one of the names of a flag; of an attribute or an item, in what he has."""
+        """The parties that may set one of a flag's names; for an attribute or item, in the objects they hold."""
         reach = None if flag.thing is None else Reach((flag.thing,), self._budget)
         found = NEVER
         for progress, stretch in self._actors():

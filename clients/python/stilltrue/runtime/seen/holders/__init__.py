@@ -1,1 +1,1 @@
-"""Who has a lock or a share, by where he stands: read from frames and their code."""
+"""Which party holds a lock or a share, by where it stands: read from frames and their code."""

@@ -1,12 +1,13 @@
-"""Which locks a frame has by calling functions of the application's own that take them and give them back.
+"""Which locks a frame holds by calling functions of the application that take them and give them back.
 
 Rules:
 
-1. It is a call that is a statement of its own (:mod:`~stilltrue.runtime.seen.holders.delegates`). On every way that leads to
-   where the frame stands it has been made, and on every way on which the function returns it calls what gives the same lock
-   back.
+1. The call that takes the lock is a separate statement (:mod:`~stilltrue.runtime.seen.holders.delegates`). It has been made on
+   every path that leads to where the frame stands, and on every path on which the function returns it calls what gives the
+   same lock back.
 2. What gives it back is named nowhere else in the code; nor is anything beside it in the same class or module that does so.
-3. Whoever is called meanwhile has given it back, too, if its code names what does so for anything but what it has taken itself.
+3. A function that is called meanwhile has given it back, too, if its code names what does so for anything that it has not taken
+   itself.
 """
 
 from __future__ import annotations

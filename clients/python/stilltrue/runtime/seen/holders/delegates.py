@@ -1,10 +1,11 @@
-"""Which lock a function of the application's own takes or gives back for its caller: read from its code.
+"""Which lock one of the application's functions takes or gives back for its caller: read from its code.
 
 Rules:
 
-1. It is straight code that makes one call: ``acquire()``, ``release()`` or the like, without arguments, on what its parameters
-   or globals lead to; or another such function, with arguments that are understood. What it awaits is awaited in turn.
-2. Who calls it as a statement of its own has what it takes from there on, until he calls what gives the same back.
+1. The function is straight code that makes one call: ``acquire()``, ``release()`` or the like, without arguments, on an object
+   reached from its parameters or globals; or another such function, with arguments that are understood. What it awaits is
+   awaited in turn.
+2. A caller that calls it as a separate statement holds what it takes from there on, until the caller calls what gives it back.
 """
 
 from __future__ import annotations

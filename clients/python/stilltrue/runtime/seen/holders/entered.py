@@ -1,16 +1,16 @@
-"""Which lock somebody has who stands in the ``with`` block of an object of a class of the application's own.
+"""Which lock a party holds in the ``with`` block of an object of one of the application's classes.
 
 Rules:
 
 1. The class takes the lock when the block is entered: its ``__enter__`` (``__aenter__``) is straight code that calls
    ``acquire()`` or ``__enter__()``, without arguments, on what one of its attributes leads to, or a method that does so
-   (:mod:`~stilltrue.runtime.seen.holders.delegates`), awaits it if it is a coroutine, and calls nothing else. So whoever is
-   inside has the lock. Or it raises a gate (:mod:`~stilltrue.runtime.seen.holders.gates`), which its ``__exit__`` lowers.
-2. Its ``__exit__`` (``__aexit__``) names ``release`` or the like, or calls a method that gives the same lock back: it is left
-   by giving back.
-3. No method but ``__init__`` sets the attribute: it still means the lock that was taken.
-4. No other method names what gives it back, but one of that name, whose callers name it too: nobody gives it back unnoticed
-   while he is in the block.
+   (:mod:`~stilltrue.runtime.seen.holders.delegates`), awaits it if it is a coroutine, and calls nothing else. So a party
+   inside holds the lock. Or it raises a gate (:mod:`~stilltrue.runtime.seen.holders.gates`), which its ``__exit__`` lowers.
+2. Its ``__exit__`` (``__aexit__``) names ``release`` or the like, or calls a method that gives the same lock back: leaving the
+   block gives it back.
+3. Only ``__init__`` sets the attribute: it still means the lock that was taken.
+4. No other method names what gives it back, except one of that name, whose callers name it too: the lock is not given back
+   unnoticed while a party is in the block.
 """
 
 from __future__ import annotations

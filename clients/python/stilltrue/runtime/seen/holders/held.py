@@ -1,21 +1,22 @@
-"""Which locks and semaphores somebody has, by where he stands.
+"""Which locks and semaphores a thread or task holds, by where it stands.
 
 Rules:
 
-1. Who stands inside a ``with`` block of a lock has it; or in that of a condition made of it, or of an object whose class takes
-   it at the entry (:mod:`~stilltrue.runtime.seen.holders.entered`). Where a function under ``contextmanager`` stands suspended,
-   and has the lock, who stands in the block of what it has made has it, if nobody else can let the function go on. So has who
-   stands in the block of an ``ExitStack`` through which it was entered (:mod:`~stilltrue.runtime.seen.holders.exit_stacks`).
-2. So has who stands between its ``acquire()`` and the ``finally`` that releases it
-   (:mod:`~stilltrue.runtime.seen.holders.brackets`), or where the function has taken it on every way, if the function releases
-   nothing but what it has taken (:mod:`~stilltrue.runtime.seen.left.balance`).
-3. Whoever stands in a block has given the lock back meanwhile if it waits for the condition; and may have, if somebody waits
-   for it who does not stand in a block (``wait_for(condition.wait(), t)`` is a task of its own), or if its code, or that of
-   the functions it has called there, speaks of releasing anything that this code has not taken itself, or of ``__exit__``;
-   of a function of another installed package, where that may be the lock (:mod:`~stilltrue.runtime.seen.holders.strangers`).
-4. What takes it and gives it back may be functions of the application's own (:mod:`~stilltrue.runtime.seen.holders.by_calls`).
-   Then whoever names these speaks of releasing, too.
-5. So have the gates that it has raised: locks of the application's own (:mod:`~stilltrue.runtime.seen.holders.gates`).
+1. A party inside a ``with`` block of a lock holds it; likewise in that of a condition made of it, or of an object whose class
+   takes it on entry (:mod:`~stilltrue.runtime.seen.holders.entered`). If a suspended function under ``contextmanager`` holds
+   the lock, so does the party in the block of the object that the function made, if nobody else can resume the function. A
+   party in the block of an ``ExitStack`` holds what was entered through it
+   (:mod:`~stilltrue.runtime.seen.holders.exit_stacks`).
+2. A party between ``acquire()`` and the ``finally`` that releases the lock holds it
+   (:mod:`~stilltrue.runtime.seen.holders.brackets`); so it does if its function has taken the lock on every path, and releases
+   only what it has taken (:mod:`~stilltrue.runtime.seen.left.balance`).
+3. A party in a block has given the lock back if it waits for the condition. It may have given it back if a party outside the
+   block waits for the condition (``wait_for(condition.wait(), t)`` makes a separate task), or if its code, or that of the
+   functions it has called there, mentions ``__exit__``, or releasing anything that this code has not taken itself; in a
+   function of another installed package, where that may be the lock (:mod:`~stilltrue.runtime.seen.holders.strangers`).
+4. Functions of the application may take the lock and give it back (:mod:`~stilltrue.runtime.seen.holders.by_calls`). Then code
+   that names these functions mentions releasing, too.
+5. A party also holds the gates that it has raised, which the application made (:mod:`~stilltrue.runtime.seen.holders.gates`).
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
-"""Waits for locks and bounded semaphores that the application has made itself, of ``threading`` and of ``asyncio``.
+"""Waits for ``threading`` and ``asyncio`` locks and bounded semaphores that the application has made itself.
 
 Rules:
 
-1. Who has a lock is read from where he stands (:mod:`~stilltrue.runtime.seen.holders.held`). An ``RLock`` knows its owner. Any
-   other is held by nobody known, so a wait for it counts as none.
-2. Of a bounded semaphore as many holders must be known as there are shares. The size of any other is unknown: of that, and of
-   one some of whose shares are lost, it must be proved that nobody has a share besides those inside
-   (:mod:`~stilltrue.runtime.seen.left`). Then a share comes back from one of these, or from nobody.
-3. With a timeout it is no wait here.
-4. Anybody may release a lock or semaphore that another has, and who releases it elsewhere may have it there, so that it is not
-   with whom it seems to be. The second look searches for those who come by it and speak of that.
-5. An ``RLock`` whose thread has ended is given back by nobody. Of any other lock or semaphore whose holder is not found that
-   must be proved (:mod:`~stilltrue.runtime.seen.left`).
+1. A lock's holder is read from where the party stands (:mod:`~stilltrue.runtime.seen.holders.held`). An ``RLock`` knows its
+   owner. A lock taken in any other way has no known holder, so a wait for it does not count as one.
+2. For a bounded semaphore, as many holders must be known as there are shares. The size of an unbounded one is unknown: for
+   that, and for one that has lost shares, it must be proved that only the parties inside have a share
+   (:mod:`~stilltrue.runtime.seen.left`). Then only they can give one back.
+3. A wait with a timeout does not count here.
+4. Any party may release a lock or semaphore that another holds, and then hold it elsewhere, so that the apparent holder is the
+   wrong one. The second look searches for the parties that can reach it and whose code mentions that.
+5. An ``RLock`` whose thread has ended is never given back. For any other lock or semaphore without a known holder, that must be
+   proved (:mod:`~stilltrue.runtime.seen.left`).
 """
 
 from __future__ import annotations
