@@ -10,7 +10,7 @@ import pytest
 
 from detector.archive.files import ArchiveFiles
 from detector.archive.rows.row_decoder import snapshot_of
-from detector.ops.logs import Log
+from detector.ops.logs import LineFormatter, Log
 from detector.service.detection.incident.incidents import Incident
 from detector.service.metrics import Metrics
 from detector.service.storage.archive_sink import FOLDER, ArchiveSink
@@ -56,7 +56,20 @@ def test_a_disk_that_fails_costs_rows_and_one_line(tmp_path: Path, run: Judged, 
             ref = replace(made.snapshot.ref, begun=86400.0 * number)
             archive_sink.finished(replace(made, snapshot=replace(made.snapshot, ref=ref)), (), {})
         archive_sink.close(30)
-    assert [record.message for record in caplog.records].count("archive not written") == 1
+    (failed,) = [record for record in caplog.records if record.message == "archive not written"]
+    assert failed.exc_info is None, "a disk says itself what is wrong"
+    assert "Not a directory" in LineFormatter(as_json=False).format(failed)
+
+
+def test_a_disk_that_cannot_be_read_at_the_start_is_told_in_one_line_without_a_traceback(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "data").write_text("not a folder")
+    with caplog.at_level(logging.INFO, "stilltrue"):
+        _archive_sink(tmp_path / "data").close(30)
+    assert [record.message for record in caplog.records if record.exc_info is None] == [
+        "archive without its id", "journal not recovered", "archive not written",
+    ]  # fmt: skip
 
 
 def test_no_archive_writes_nothing(tmp_path: Path, run: Judged) -> None:

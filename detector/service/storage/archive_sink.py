@@ -125,11 +125,18 @@ class ArchiveSink:
         try:
             snapshots = writer.recover()
         except Exception as error:  # noqa: BLE001 - as below
-            self._metrics.storage_failed()
-            self._log.failure("journal not recovered", error, location=self._location, consequence="the service goes on")
+            self._failed("journal not recovered", error)
         else:
             if snapshots:
                 self._log.info("journal recovered", snapshots=snapshots, location=self._location)
+
+    def _failed(self, event: str, error: Exception, *, again: bool = False) -> None:
+        """Count it, and log it but for one that comes ``again``; a disk says itself what is wrong, anything else by a traceback."""
+        self._metrics.storage_failed()
+        if again:
+            return
+        cause, reason = (None, str(error)) if isinstance(error, OSError) else (error, None)
+        self._log.failure(event, cause, location=self._location, reason=reason, consequence="the service goes on")
 
     def _add(self, writer: ArchiveWriter, work: _ArchivedSnapshot | None, changed: list[Incident]) -> None:
         """One snapshot with the incidents that changed before it ended; None: write what has been collected."""
@@ -151,10 +158,8 @@ class ArchiveSink:
                     writer.store.prune_before(day_of(time.time() - self._age_seconds_max))
                 self._compactor.begin_if_due()
         except Exception as error:  # noqa: BLE001 - whatever goes wrong here costs rows and nothing else
-            self._metrics.storage_failed()
-            if not self._failing:
-                self._failing = True
-                self._log.failure("archive not written", error, location=self._location, consequence="the service goes on")
+            self._failed("archive not written", error, again=self._failing)
+            self._failing = True
         else:
             if written and self._failing:
                 self._failing = False
