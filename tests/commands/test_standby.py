@@ -20,36 +20,48 @@ from tests.service.authority import Authority
 from tests.service.kubernetes_api import Leases, answering
 
 
-async def test_a_standby_takes_over_when_the_detector_is_killed(serve: Any, begin: Any, played: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=[pytest.mark.longer, pytest.mark.timeout(300)])])
+async def test_a_standby_takes_over_when_the_detector_is_killed(
+    serve: Any, begin: Any, played: Any, tmp_path: Path, times: int
+) -> None:
     a, b = played.FakeProcess("a"), played.FakeProcess("b")
     stuck = played.Deadlock(a, b)
-    async with serve(tmp_path, "--period-seconds", "0.05") as detector:
+    async with serve(tmp_path, "--period-seconds", "0.05") as detector, contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(a.kill)
+        stack.push_async_callback(b.kill)
         await asyncio.gather(a.connect(detector.address), b.connect(detector.address))
         verdict = json.loads((await detector.run("ask", "deadlock", "--json")).out)
         (incident,) = json.loads((await detector.run("incidents", "--json")).out)
-        standby = await begin("serve", "--standby", "--data", str(tmp_path), "--port", "0", "--http-port", "0")
-        while b"standing by" not in await standby.stderr.readline():
-            continue
-        assert (await detector.run("ask", "deadlock")).code == 0  # it disturbs nobody
-        detector.process.send_signal(signal.SIGKILL)
-        await detector.process.wait()
-    try:
-        async with asyncio.timeout(30):
-            line = (await standby.stdout.readline()).decode()
-        address = line.split("grpc=")[1].split()[0]
-        await asyncio.gather(a.ended.wait(), b.ended.wait())
-        await asyncio.gather(a.connect(address), b.connect(address))
-        asked = await begin("ask", "deadlock", "--json", STILLTRUE_DETECTOR=f"127.0.0.1:1,{address}")
-        later = json.loads((await asked.communicate())[0])
-        assert (later["holds"], later["core"]) == (True, stuck.core)
-        assert later["snapshot"]["id"] > verdict["snapshot"]["id"]
-        listed = await begin("incidents", "--json", STILLTRUE_DETECTOR=address)
-        (same,) = json.loads((await listed.communicate())[0])
-        assert (same["id"], same["closed"]) == (incident["id"], None)
-    finally:
-        await asyncio.gather(a.kill(), b.kill())
-        standby.kill()
-        await standby.communicate()
+        running, address = detector.process, detector.address
+        for _ in range(times):
+            standby = await begin("serve", "--standby", "--data", str(tmp_path), "--port", "0", "--http-port", "0")
+            stack.push_async_callback(_ended, standby)
+            while b"standing by" not in await standby.stderr.readline():
+                continue
+            asked = await begin("ask", "deadlock", STILLTRUE_DETECTOR=address)
+            await asked.communicate()
+            assert asked.returncode == 0  # it disturbs nobody
+            running.send_signal(signal.SIGKILL)
+            await running.wait()
+            async with asyncio.timeout(30):
+                line = (await standby.stdout.readline()).decode()
+            running, address = standby, line.split("grpc=")[1].split()[0]
+            await asyncio.gather(a.ended.wait(), b.ended.wait())
+            await asyncio.gather(a.connect(address), b.connect(address))
+            asked = await begin("ask", "deadlock", "--json", STILLTRUE_DETECTOR=f"127.0.0.1:1,{address}")
+            later = json.loads((await asked.communicate())[0])
+            assert (later["holds"], later["core"]) == (True, stuck.core)
+            assert later["snapshot"]["id"] > verdict["snapshot"]["id"]
+            listed = await begin("incidents", "--json", STILLTRUE_DETECTOR=address)
+            (same,) = json.loads((await listed.communicate())[0])
+            assert (same["id"], same["closed"]) == (incident["id"], None)
+            verdict = later
+
+
+async def _ended(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    await process.communicate()
 
 
 async def test_a_standby_that_is_told_to_stop_stops(serve: Any, begin: Any, tmp_path: Path) -> None:
