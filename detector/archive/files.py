@@ -313,7 +313,7 @@ def snapshots_of_name(name: str) -> tuple[int, int] | None:
     """The first and the last snapshot of a file, as its name says; None when it has a name of another kind."""
     first, dash, rest = name.partition("-")
     last = rest.partition("-")[0]
-    return (int(first), int(last)) if dash and first.isdigit() and last.isdigit() else None
+    return (int(first), int(last)) if dash and first.isdecimal() and last.isdecimal() else None
 
 
 def day_of(seconds: float | None) -> str:

@@ -22,6 +22,7 @@ from detector.ops.address import is_loopback
 
 _SCOPE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _EXPECTED_MAX = 1_000_000
+_EXPECTED_DIGITS_MAX = 18
 _SERVICE = "service:"
 _BASE_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)+")
 _KUBERNETES_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -327,7 +328,7 @@ def expectations_from_texts(texts: Iterable[str]) -> dict[str, Expectation]:
         scope, equals, rest = text.rpartition("=")
         names = [name.strip() for name in rest.split(",")]
         services = [name.removeprefix(_SERVICE) for name in names if name.startswith(_SERVICE)]
-        if not all(names) or (equals and not scope) or (rest.isdigit() and not 1 <= int(rest) <= _EXPECTED_MAX):
+        if not all(names) or (equals and not scope) or (rest.isdecimal() and not _is_expectable(rest)):
             raise SettingError("--expect", f"{text!r} is not [SCOPE=]NUMBER or [SCOPE=]NAME,...; write for example shop=5")
         if not all(map(_KUBERNETES_NAME.fullmatch, services)):
             raise SettingError("--expect", f"{text!r} is not [SCOPE=]service:NAMESPACE/NAME; for example service:shop/orders")
@@ -335,12 +336,16 @@ def expectations_from_texts(texts: Iterable[str]) -> dict[str, Expectation]:
             raise SettingError("--expect", f"{scope or 'all'!r} already has an expectation")
         found[scope or "all"] = (
             Expectation(count=int(rest))
-            if rest.isdigit()
+            if rest.isdecimal()
             else Expectation(
                 names=frozenset(name for name in names if not name.startswith(_SERVICE)), services=frozenset(services)
             )
         )
     return found
+
+
+def _is_expectable(digits: str) -> bool:
+    return len(digits) <= _EXPECTED_DIGITS_MAX and 1 <= int(digits) <= _EXPECTED_MAX
 
 
 def predicate_settings_from_texts(texts: Iterable[str]) -> dict[str, dict[str, Any]]:

@@ -20,7 +20,7 @@ from tests.service.authority import Authority
 from tests.service.kubernetes_api import Leases, answering
 
 
-@pytest.mark.parametrize("times", [1, pytest.param(2, marks=[pytest.mark.longer, pytest.mark.timeout(300)])])
+@pytest.mark.parametrize("times", [1, pytest.param(2, marks=pytest.mark.longer)])
 async def test_a_standby_takes_over_when_the_detector_is_killed(
     serve: Any, begin: Any, played: Any, tmp_path: Path, times: int
 ) -> None:

@@ -76,8 +76,25 @@ def test_a_scope_states_whom_it_expects() -> None:
         Settings(expected=found)
 
 
+def test_digits_that_make_no_number_are_a_name() -> None:
+    assert expectations_from_texts(["shop=\u00b9"])["shop"].names == {"\u00b9"}
+
+
 @pytest.mark.parametrize(
-    "text", ["", "0", "=5", "shop=", "shop=a,,b", "9999999999", "service:", "service:orders", "service:a/b/c", "service:../x"]
+    "text",
+    [
+        "",
+        "0",
+        "1" * 5000,
+        "=5",
+        "shop=",
+        "shop=a,,b",
+        "9999999999",
+        "service:",
+        "service:orders",
+        "service:a/b/c",
+        "service:../x",
+    ],
 )
 def test_what_is_no_expectation_is_refused(text: str) -> None:
     with pytest.raises(SettingError, match=r"^--expect: "):

@@ -86,12 +86,12 @@ def _header(path: Path, data: bytes, kind: FileKind) -> tuple[int, str, int]:
         raise SnapshotFileError(path, FileFault.TORN if torn else FileFault.FOREIGN, "empty" if not data else "")
     lines = data[:_HEADER_BYTES_MAX].split(b"\n", 2)
     version = lines[0][len(MAGIC) :].decode("ascii", "replace")
-    if version.isdigit() and int(version) > VERSION:
+    if version.isdecimal() and int(version) > VERSION:
         raise SnapshotFileError(path, FileFault.NEWER, f"version {version}; this release reads up to {VERSION}")
     if len(lines) < 3:
         raise SnapshotFileError(path, FileFault.TORN, "ends within its header")
     words = lines[1].decode("ascii", "replace").split(" ")
-    if version != str(VERSION) or len(words) != 3 or not words[1].isdigit():
+    if version != str(VERSION) or len(words) != 3 or not words[1].isdecimal():
         raise SnapshotFileError(path, FileFault.DAMAGED, "unreadable header")
     if words[0] != kind.value:
         raise SnapshotFileError(path, FileFault.OTHER_KIND, f"{words[0]}, not {kind.value}")

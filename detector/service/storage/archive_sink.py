@@ -131,7 +131,7 @@ class ArchiveSink:
                 self._log.info("journal recovered", snapshots=snapshots, location=self._location)
 
     def _failed(self, event: str, error: Exception, *, again: bool = False) -> None:
-        """Count it, and log it but for one that comes ``again``; a disk says itself what is wrong, anything else by a traceback."""
+        """Count it, and log it unless it comes ``again``: a disk's error by its reason, any other with its traceback."""
         self._metrics.storage_failed()
         if again:
             return

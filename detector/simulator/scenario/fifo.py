@@ -200,6 +200,6 @@ def _names_of(head: Marker | Message) -> tuple[str, ...]:
 
 def number_of(words: Sequence[str]) -> SnapshotId:
     """The one word that is a snapshot's number (ValueError otherwise)."""
-    if len(words) != 1 or not words[0].isdigit():
+    if len(words) != 1 or not words[0].isdecimal():
         raise ValueError("expected a snapshot's number")
     return SnapshotId(int(words[0]))

@@ -30,6 +30,7 @@ from stilltrue.runtime.membership.credentials import Security, SecurityRefusedEr
 
 NAME = "stilltrue"
 ADDRESS = "127.0.0.1:7600"
+_DIGITS_MAX = 18
 PACKED = StructType([StructField("content", BinaryType()), StructField("until", LongType())])
 """With ``packed``: each row is a serialised Arrow stream of many rows, to be passed on undecoded, and the position after them.
 The last of a part is null: it says how far the part goes."""
@@ -138,7 +139,8 @@ def _wanted(given: dict[str, str]) -> Wanted:
 
 
 def _position(text: str) -> int | None:
-    return int(text) if text.removeprefix("-").isdigit() else None
+    digits = text.removeprefix("-")
+    return int(text) if digits.isdecimal() and len(digits) <= _DIGITS_MAX else None
 
 
 def _starting(given: dict[str, str]) -> str:
@@ -147,7 +149,7 @@ def _starting(given: dict[str, str]) -> str:
 
 def _whole(given: dict[str, str], name: str, default: int, *, least: int = 1) -> int:
     text = given.get(name, str(default))
-    if not text.isdigit() or int(text) < least:
+    if not text.isdecimal() or len(text) > _DIGITS_MAX or int(text) < least:
         raise SourceOptionError(f"{name}: {text!r} is not an integer of at least {least}")
     return int(text)
 

@@ -152,6 +152,8 @@ def test_a_wrong_address_is_said_in_words(source: SparkSession) -> None:
         ("address", "somewhere", "not a valid HOST:PORT"),
         ("tabel", "reports", "no option 'tabel'; available:"),
         ("rows_per_batch_max", "0", "rows_per_batch_max: '0' is not an integer of at least 1"),
+        ("rows_per_batch_max", "\u00b9", "rows_per_batch_max: '\u00b9' is not an integer of at least 1"),
+        ("starting", "\u00b9", "starting: '\u00b9' is not one of earliest, latest"),
         ("starting", "now", "starting: 'now' is not one of earliest, latest"),
         ("tls_cert_file", "x.pem", "must be set together"),
         ("snapshot_min", "first", "snapshot_min, snapshot_max, day_min, day_max: invalid literal"),
