@@ -17,6 +17,18 @@ ENTRIES = (
         predicate="orphaned-resource",
     ),
     Entry(
+        program="fork_lock",
+        source="told everywhere",
+        library="threading, os.fork",
+        what="A process forks while another of its threads has a lock; in the child the lock stays taken for good.",
+        near={
+            "before": "the lock was given back before the fork",
+            "kept": "the thread had kept how the lock is left, and a thread of the child leaves it later",
+            "in_time": "who wants the lock in the child waits for a time",
+        },
+        predicate="orphaned-resource",
+    ),
+    Entry(
         program="left_place",
         source="told everywhere",
         library="asyncio",

@@ -40,6 +40,8 @@ class _NoCollection:
         self._lock = threading.RLock()  # a signal's handler may come in between, and read too
         self._depth = 0
         self._collects = False
+        self.is_of_child = False
+        """Whether this is the child of a fork that came after this was loaded: its parent's other threads are not there."""
         os.register_at_fork(after_in_child=self._forked)
 
     def __enter__(self) -> None:
@@ -57,6 +59,7 @@ class _NoCollection:
 
     def _forked(self) -> None:
         """In a forked child: the reading thread does not exist there."""
+        self.is_of_child = True
         self._lock = threading.RLock()
         if self._depth and self._collects:
             gc.enable()

@@ -8,7 +8,9 @@ Rules:
    comes to that only once it gets the lock. A function means it by a global, a closure's variable or an attribute under which
    the lock is really found; by any other variable it may mean anything, unless it is a library's. A library knows the
    attributes of its own classes only, and of what is derived from them.
-3. No method of it is kept by anybody that would give it back (a callback, an exit stack, a condition).
+3. No method of it is kept by anybody that would give it back (a callback, an exit stack, a condition). In the child of a fork
+   the frames of threads that did not come along keep how their blocks would have been left: nobody will do that. Such a method
+   has one reference, which is of no object, and of no frame of a thread that is there.
 4. It is a resource: those who wait give it back once they have it. What nobody ever gives back is a place to park.
 5. Those who wait for it have not run meanwhile. A release would have woken one of them, so the lock has not changed hands
    while all of this was read.
@@ -18,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
@@ -25,7 +28,7 @@ from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionTy
 from typing import Any
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.frames import no_collection, variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_ours
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_dictionary, attribute_of
 from stilltrue.runtime.seen.holders.blocks import Expression, blocks_of, entered_in, exits_of, is_entering, made_at, value_of
@@ -36,6 +39,8 @@ from stilltrue.runtime.seen.wait import CallStack
 from stilltrue.runtime.seen.waits.locks import LOCKS, lock_of
 
 _CONTEXT_MANAGERS = frozenset({"contextmanager.<locals>.helper", "asynccontextmanager.<locals>.helper"})
+_OF_OURS = 4
+"""References to an object in two lists of ours, ``getrefcount``'s own, and one more."""
 _ENTERING = frozenset({"__enter__", "__exit__", "__aenter__", "__aexit__", "acquire"})
 
 
@@ -56,10 +61,19 @@ class Proof:
         self._modules = {compat.module_of(kind) for owner in self._owners() for kind in type(owner).__mro__}
 
     def holds(self, running: Iterable[Sequence[FrameType]]) -> bool:
-        """Whether it is proved; ``running``: the frames of all threads."""
-        if self._census.hidden or not any(map(self._gives_back, self._waiters)) or self._is_bound():
+        """Whether it is proved; ``running``: the frames of all threads. It is asked once: what was read is not kept."""
+        try:
+            return self._holds(running)
+        finally:
+            self._referrers.clear()  # nor kept by a cycle: references are counted
+
+    def _holds(self, running: Iterable[Sequence[FrameType]]) -> bool:
+        if self._census.hidden or not any(map(self._gives_back, self._waiters)):
             return False
-        threads = [frame for frames in running for frame in frames if not is_ours(frame.f_code)]
+        every = [frame for frames in running for frame in frames]
+        if self._is_bound(every):
+            return False
+        threads = [frame for frame in every if not is_ours(frame.f_code)]
         others = (frame for frame in threads if id(frame) not in self._holding)
         suspended = (one for one in self._census.suspended if id(one[1]) not in self._holding)
         if any(map(self._may_have, others)) or any(self._has_suspended(*one) for one in suspended):
@@ -80,7 +94,7 @@ class Proof:
 
     # -- rule 3 --------------------------------------------------------------------------------------------------------
 
-    def _is_bound(self) -> bool:
+    def _is_bound(self, running: Sequence[FrameType]) -> bool:
         """Whether somebody keeps what would give it back; those who wait in a block keep how that is left."""
         entering = 0
         for one in self._referrers:
@@ -89,9 +103,24 @@ class Proof:
             if type(one) in (MethodType, BuiltinFunctionType):
                 if one.__name__ not in _ENTERING:
                     return True
-                entering += one.__name__ in ("__exit__", "__aexit__")
+                entering += _is_exit(one)
         frames = (next((one for one in waiter.frames if is_application(one.f_code)), None) for waiter in self._waiters)
-        return entering > self._left_later + sum(one is not None and is_entering(one) for one in frames)
+        known = self._left_later + sum(one is not None and is_entering(one) for one in frames)
+        return entering > known and entering > self._left_later + self._kept_by_no_object(running)
+
+    def _kept_by_no_object(self, running: Sequence[FrameType]) -> int:
+        """In the child of a fork, how many exits are kept by no object and in no block of a thread that is there (rule 3).
+
+        They are those of threads that did not come along, and of blocks that are about to be entered.
+        """
+        if not no_collection.is_of_child:
+            return 0
+        exits = [one for frame in running for one in exits_of(frame)]
+        if None in exits:
+            return 0
+        there = {id(one) for one in exits} | {id(one) for frame in running for one in variables_of(frame).values()}
+        own = [one for one in self._referrers if _is_exit(one) and id(one) not in there]
+        return sum(_has_one_reference(own, index, self._referrers) for index in range(len(own)))
 
     def _leaves(self, holder: CallStack) -> int:
         """In how many blocks of it somebody stands."""
@@ -205,6 +234,16 @@ def _given_back(code: CodeType) -> Iterator[tuple[CodeType, Expression]]:
     for one in codes_within(code):
         if _may_use(one):
             yield from ((one, expression) for expression in uses_of(one).of_others)
+
+
+def _is_exit(thing: Any) -> bool:
+    return type(thing) in (MethodType, BuiltinFunctionType) and thing.__name__ in ("__exit__", "__aexit__")
+
+
+def _has_one_reference(things: list[Any], index: int, beside: list[Any]) -> bool:
+    """Whether one of these, which ``beside`` has as well, has one reference more, and that is of no object."""
+    holders = gc.get_referrers(things[index])
+    return sys.getrefcount(things[index]) == _OF_OURS and all(one is things or one is beside for one in holders)
 
 
 def _may_use(code: CodeType) -> bool:
