@@ -106,14 +106,16 @@ truth-ci: setup ## the same but the slowest
 mutants: setup ## change the shipped code in one place after the other: the named test must notice each (the quick ones are in make test)
 	$(BIN)/pytest tests/mutants -v -n $(CPUS) --dist load --benchmark-disable
 
-MATRIX := build/matrix/bin/python
-build/matrix/.ready: setup clients/python/pyproject.toml
-	@[ -e $@ ] || { $(BIN)/uv venv -q --clear --python $(BIN)/python build/matrix && $(BIN)/uv pip install -q --python $(MATRIX) -e clients/python \
-		opentelemetry-instrumentation-grpc opentelemetry-sdk sentry-sdk py-grpc-prometheus google-api-core 'setuptools<80'; }
+MATRICES := build/matrix/oldest build/matrix/newest
+build/matrix/oldest/.ready: OF_MATRIX := grpcio==1.62.3 protobuf==4.21.6
+build/matrix/%/.ready: setup clients/python/pyproject.toml
+	@$(BIN)/uv venv -q --clear --python $(BIN)/python $(@D)
+	@$(BIN)/uv pip install -q --python $(@D)/bin/python -e clients/python $(OF_MATRIX) opentelemetry-instrumentation-grpc opentelemetry-sdk \
+		sentry-sdk py-grpc-prometheus google-api-core 'setuptools<80'
 	@touch $@
 
-matrix: build/matrix/.ready ## each way to call and to serve, plain and with the agent, beside other instrumentation: writes docs/transparency.md
-	$(MATRIX) -m tests.transparency.matrix --processes $(CPUS)
+matrix: $(MATRICES:%=%/.ready) ## each way to call and to serve, plain and attached, beside other instrumentation, on the oldest and newest grpcio: writes docs/transparency.md
+	build/matrix/newest/bin/python -m tests.transparency.matrix --processes $(CPUS) $(MATRICES:%=--python %/bin/python)
 
 apps: setup ## programs from the package index, plain and under `stilltrue run`: the same results, and all have joined (about four minutes, one once they are installed)
 	$(BIN)/python -m tests.apps.run

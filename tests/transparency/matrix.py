@@ -1,6 +1,7 @@
 """The transparency matrix: every story told in a plain process and in one with the agent, and compared word for word.
 
-``python -m tests.transparency.matrix`` runs all of it and writes docs/transparency.md; ``--check`` fails when that differs.
+``python -m tests.transparency.matrix`` runs all of it in each interpreter that ``--python`` names, and writes
+docs/transparency.md; ``--check`` fails when that differs.
 Each neighbour has its processes, for what it changes in one cannot be undone there.
 """
 
@@ -33,6 +34,8 @@ from tests.transparency.neighbours import NEIGHBOURS, Neighbour
 from tests.transparency.server import ARITIES, PATIENCE_SECONDS, STYLES, handlers
 from tests.transparency.stories import OUTCOMES, WAYS, aio_story, make_callable, story
 
+Results = dict[str, tuple[dict[str, Any], int]]
+"""By neighbour: the stories that differ, and how many were told."""
 ROOT = Path(__file__).parents[2]
 DOCUMENT = ROOT / "docs" / "transparency.md"
 TRIES = 8
@@ -201,20 +204,20 @@ def _left(agent: stilltrue.Agent) -> list[str]:
 # -- both, compared ----------------------------------------------------------------------------------------------------
 
 
-def differences(name: str, told: list[Cell]) -> tuple[dict[str, Any], int]:
+def differences(name: str, told: list[Cell], python: str = sys.executable) -> tuple[dict[str, Any], int]:
     """What differs with the agent beside this neighbour, by story; and how many stories were told."""
-    with_agent = in_process(name, "attached", told)
+    with_agent = in_process(name, "attached", told, python)
     different: dict[str, Any] = {rest: with_agent[rest] for rest in ("left", "faults") if with_agent[rest]}
     left = told
     versions: dict[str, list[Any]] = {}
     for _ in range(TRIES):
-        without = in_process(name, "plain", left)
+        without = in_process(name, "plain", left, python)
         for key, words in without.items():
             versions.setdefault(key, []).append(words)
         left = [cell for cell in left if with_agent[cell.key] not in versions[cell.key]]
         if not left:
             break
-        again = in_process(name, "attached", left)
+        again = in_process(name, "attached", left, python)
         left = [cell for cell in left if again[cell.key] not in versions[cell.key]]
         if not left:
             break
@@ -232,24 +235,32 @@ def first_difference(plain_words: Any, attached_words: Any) -> str:
     return f"plain {json.dumps(plain_words)} | attached {json.dumps(attached_words)}"
 
 
-def in_process(name: str, kind: str, told: list[Cell]) -> dict[str, Any]:
+def in_process(name: str, kind: str, told: list[Cell], python: str) -> dict[str, Any]:
     """The stories, told in a process of their own."""
     with tempfile.NamedTemporaryFile("w+", suffix=".json") as answer:
-        command = [sys.executable, "-m", "tests.transparency.matrix", "--tell", name, "--kind", kind, "--into", answer.name]
+        command = [python, "-m", "tests.transparency.matrix", "--tell", name, "--kind", kind, "--into", answer.name]
         subprocess.run(command, input=json.dumps(told), text=True, check=True, cwd=ROOT, timeout=900)
         found: dict[str, Any] = json.loads(Path(answer.name).read_text())
         return found
 
 
-def table(results: dict[str, tuple[dict[str, Any], int]]) -> str:
-    """The published page."""
+def runtime_of(python: str) -> str:
+    """The versions that an interpreter has of what the agent needs."""
+    asked = "import grpc, google.protobuf as p; print(f'grpcio {grpc.__version__}, protobuf {p.__version__}')"
+    return subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def table(by_runtime: dict[str, Results]) -> str:
+    """The published page: a column for each runtime."""
+    first = next(iter(by_runtime.values()))
     lines = [
         "# Transparency",
         "",
         "Written by `make matrix`; do not edit. Each story is one call: an arity, a way of calling, a handler style and an",
         "outcome. It writes down every method of the call object, of the handler's context and of what is raised. It is told",
         "by a plain process and by one with the agent, and compared word for word; at the end the agent must have no call,",
-        "service or wait on its books, and no failure of its own.",
+        "service or wait on its books, and no failure caused by it. That is done with the oldest grpcio and protobuf that the",
+        "agent declares, and with the newest.",
         "",
         f"Outcomes: {', '.join(OUTCOMES)}.",
         f"Callers: threads (calls, `with_call`, futures, streams) and tasks. Handlers: {'; '.join(STYLES)}.",
@@ -257,13 +268,15 @@ def table(results: dict[str, tuple[dict[str, Any], int]]) -> str:
         "the metadata of neighbours. Some neighbours never end some calls, or fail them; then both do, in the same words. With",
         "Sentry, handlers that write to streams on a loop always fail, so no story is told of them.",
         "",
-        "| neighbour | stories | differences |",
-        "|---|---|---|",
+        f"| neighbour | stories | {' | '.join(f'differences, {runtime}' for runtime in by_runtime)} |",
+        "|---|---|" + "---|" * len(by_runtime),
     ]
-    for name, (different, count) in results.items():
-        lines.append(f"| {name} | {count} | {len(different) or 'none'} |")
-    for name, (different, _) in results.items():
-        lines += [f"- {name}: {key}" for key in sorted(different)]
+    for name, (_, count) in first.items():
+        found = [str(len(results[name][0]) or "none") for results in by_runtime.values()]
+        lines.append(f"| {name} | {count} | {' | '.join(found)} |")
+    for runtime, results in by_runtime.items():
+        for name, (different, _) in results.items():
+            lines += [f"- {runtime}, {name}: {key}" for key in sorted(different)]
     return "\n".join(lines) + "\n"
 
 
@@ -273,6 +286,7 @@ def main() -> int:
     parser.add_argument("--tell", choices=NEIGHBOURS)
     parser.add_argument("--kind", choices=("plain", "attached"))
     parser.add_argument("--into", type=Path)
+    parser.add_argument("--python", action="append")
     parser.add_argument("--only", choices=NEIGHBOURS, action="append")
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--processes", type=int, default=2)
@@ -282,19 +296,27 @@ def main() -> int:
         given.into.write_text(json.dumps(tell(NEIGHBOURS[given.tell], [Cell(*one) for one in json.load(sys.stdin)])))
         os._exit(0)  # a worker that gRPC keeps must not keep the process
     names = given.only or list(NEIGHBOURS)
-    with ThreadPoolExecutor(given.processes) as pool:
-        results = dict(zip(names, pool.map(lambda name: differences(name, cells_beside(name)), names), strict=True))
-    for name, (different, count) in results.items():
-        print(f"{name}: {len(different)} of {count} stories differ")
-        for key, words in different.items():
-            print(f"  {key}: {first_difference(words['plain'][-1], words['attached']) if isinstance(words, dict) else words}")
+    by_runtime: dict[str, Results] = {}
+    for python in given.python or [sys.executable]:
+        runtime = runtime_of(python)
+        with ThreadPoolExecutor(given.processes) as pool:
+            told = pool.map(lambda name, python=python: differences(name, cells_beside(name), python), names)
+            by_runtime[runtime] = results = dict(zip(names, told, strict=True))
+        _say(runtime, results)
     if not given.only:
-        found = table(results)
+        found = table(by_runtime)
         if given.check and DOCUMENT.read_text() != found:
             print("docs/transparency.md is stale: run 'make matrix'", file=sys.stderr)
             return 1
         DOCUMENT.write_text(found)
-    return int(any(different for different, _ in results.values()))
+    return int(any(different for results in by_runtime.values() for different, _ in results.values()))
+
+
+def _say(runtime: str, results: Results) -> None:
+    for name, (different, count) in results.items():
+        print(f"{runtime}, {name}: {len(different)} of {count} stories differ", flush=True)
+        for key, words in different.items():
+            print(f"  {key}: {first_difference(words['plain'][-1], words['attached']) if isinstance(words, dict) else words}")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.transparency import matrix
@@ -28,12 +30,23 @@ def test_nor_can_it_beside_a_neighbour(neighbour: str) -> None:
 
 
 def test_the_published_table_is_of_these_stories_and_neighbours() -> None:
-    found: dict[str, tuple[dict[str, object], int]] = {name: ({}, len(matrix.cells_beside(name))) for name in NEIGHBOURS}
-    assert matrix.DOCUMENT.read_text() == matrix.table(found)
+    found: matrix.Results = {name: ({}, len(matrix.cells_beside(name))) for name in NEIGHBOURS}
+    published = matrix.DOCUMENT.read_text()
+    runtimes = re.findall(r"\| differences, ([^|]+?) (?=\|)", published)
+    assert published == matrix.table(dict.fromkeys(runtimes, found))
+    oldest = re.findall(r"(grpcio|protobuf)>=([\d.]+)", (matrix.ROOT / "clients/python/pyproject.toml").read_text())
+    assert runtimes[0] == ", ".join(" ".join(each) for each in oldest)
+    assert len(runtimes) == 2
+
+
+def test_the_oldest_runtime_of_the_matrix_is_the_one_declared() -> None:
+    made = re.findall(r"(grpcio|protobuf)==([\d.]+)", (matrix.ROOT / "Makefile").read_text())
+    declared = re.findall(r"(grpcio|protobuf)>=([\d.]+)", (matrix.ROOT / "clients/python/pyproject.toml").read_text())
+    assert made == declared
 
 
 def test_a_difference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def told(name: str, kind: str, cells: list[matrix.Cell]) -> dict[str, object]:
+    def told(name: str, kind: str, cells: list[matrix.Cell], python: str) -> dict[str, object]:
         return {**{cell.key: ["same", kind] for cell in cells}, "left": [], "faults": 0}
 
     monkeypatch.setattr(matrix, "in_process", told)
