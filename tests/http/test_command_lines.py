@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -24,6 +25,7 @@ _UVICORN = ("uvicorn", "--port", "{port}", "--log-level", "error")
 _GUNICORN = ("gunicorn", "-b", "127.0.0.1:{port}", "--log-level", "error", "--chdir", str(PROGRAMS))
 _HYPERCORN = ("hypercorn", "-b", "127.0.0.1:{port}", "--log-level", "error")
 _THREADS = ("-k", "gthread", "--threads", "4")
+_BACKGROUND = (*_UVICORN, "circle_background:app")
 COMMANDS = [
     pytest.param((*_UVICORN, "circle_asgi:app"), id="uvicorn"),
     pytest.param((*_UVICORN, "--workers", "2", "circle_asgi:app"), id="workers of uvicorn"),
@@ -71,6 +73,10 @@ class Services:
         until(f"{name} to serve", lambda: _is_up(url))
         return url
 
+    def of_these(self, parties: list[str]) -> list[str]:
+        """Those parties that are of these services."""
+        return [party for party in parties if party.startswith(tuple(self.names))]
+
     def stop(self) -> None:
         """End them, and their workers: a server that is killed while it waits for stuck requests would leave those behind."""
         for one in self._processes:
@@ -112,7 +118,7 @@ def test_a_circle_of_two_services(harness: Harness, services: Services, command:
     core: list[set[str]] = []
 
     def is_called() -> bool:
-        core.append(kinds([party for party in ask(harness, "deadlock")["core"] if party.startswith(tuple(services.names))]))
+        core.append(kinds(services.of_these(ask(harness, "deadlock")["core"])))
         return bool(core[-1])
 
     until("the circle to be called", is_called)
@@ -126,7 +132,7 @@ def test_a_timeout_keeps_it_silent(harness: Harness, services: Services, command
     asked = get(chain(f"{a}/hold", f"{b}/pass", f"{a}/take", limit="&seconds=8"))
     while asked.is_alive():
         verdict = ask(harness, "deadlock")
-        assert not [party for party in verdict["remainder"] if party.startswith(tuple(services.names))]
+        assert not services.of_these(verdict["remainder"])
         asked.join(0.5)
 
 
@@ -144,3 +150,40 @@ def test_a_server_that_stops_by_itself_keeps_it_silent(harness: Harness, service
     until("the verdict to name them all", lambda: "/GET:take#" in json.dumps(ask(harness, "deadlock")))
     for _ in range(4):
         assert ask(harness, "deadlock")["holds"] is not True
+
+
+@pytest.mark.parametrize(
+    ("way", "core"),
+    [
+        pytest.param("", {"a/task:Task", "b/GET:pass", "a/GET:take"}, id="coroutine"),
+        pytest.param(
+            "-in-thread", {"a/task:Task", "a/thread:AnyIO worker thread", "b/GET:pass", "a/GET:take-in-thread"}, id="function"
+        ),
+    ],
+)
+def test_a_circle_through_a_background_task_after_the_reply(
+    harness: Harness, services: Services, way: str, core: set[str]
+) -> None:
+    a, b = services.start("a", _BACKGROUND), services.start("b", _BACKGROUND)
+    asked = get(chain(f"{a}/hold{way}", f"{b}/pass", f"{a}/take{way}"))
+    asked.join(SECONDS_MAX)
+    assert not asked.is_alive(), "the reply does not wait for the background task"
+    found: list[set[str]] = []
+
+    def is_called() -> bool:
+        found.append({re.sub(r"-\d+$", "", one) for one in kinds(services.of_these(ask(harness, "deadlock")["core"]))})
+        return bool(found[-1])
+
+    until("the circle to be called", is_called)
+    assert found[-1] == core
+
+
+@pytest.mark.not_in_ci
+@pytest.mark.parametrize("way", ["", "-in-thread"], ids=["coroutine", "function"])
+def test_a_background_task_with_a_timeout_keeps_it_silent(harness: Harness, services: Services, way: str) -> None:
+    a, b = services.start("a", _BACKGROUND), services.start("b", _BACKGROUND)
+    get(chain(f"{a}/hold{way}", f"{b}/pass", f"{a}/take{way}", limit="&seconds=8")).join(SECONDS_MAX)
+    free = get(f"{a}/take{way}")
+    while free.is_alive():
+        assert not services.of_these(ask(harness, "deadlock")["remainder"])
+        free.join(0.5)

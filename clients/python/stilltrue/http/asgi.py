@@ -6,6 +6,7 @@ left alone.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -113,6 +114,13 @@ def _end(call: IncomingCall, root: Root | None, *, failed: bool = False) -> None
         call.session.parties.root.set(None)
 
 
+def _leave_task(call: IncomingCall) -> None:
+    """What the task does from now on (a background task of Starlette's) is its own business: it is a party of its own."""
+    root, variable = call.root, call.session.parties.root
+    if root is not None and variable.get() is root and root.task is asyncio.current_task():
+        variable.set(None)
+
+
 def _receiving(call: IncomingCall, receive: Receive) -> Receive:
     """The rest of the request, or the news that the caller has gone: who waits for it waits for the caller."""
 
@@ -139,8 +147,10 @@ def _sending(call: IncomingCall, send: Send) -> Send:
             kind = message["type"]
             if kind == "http.response.start":
                 message = _stamped(call, message)
-            elif kind == "http.response.body" and not message.get("more_body", False) and not call.over:
-                call.end(())
+            elif kind == "http.response.body" and not message.get("more_body", False):
+                if not call.over:
+                    call.end(())
+                _leave_task(call)
         except Exception:  # noqa: BLE001 - fail open: the server refuses what is wrong
             call.live.report_failure("a reply is stamped")
         await send(message)
