@@ -108,7 +108,7 @@ class Site:
         self.agent: Agent | None = None
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
-        assert not [name for name in environ if "STILLTRUE" in name.upper()]
+        assert not [name for name in environ if name.upper().startswith("HTTP_STILLTRUE")]
         live = None if self.agent is None else self.agent.live
         self.parties.append([] if live is None else [served.party for served in live.recorder._served.values()])
         if environ["PATH_INFO"] == "/raises":

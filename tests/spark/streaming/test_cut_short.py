@@ -144,7 +144,7 @@ def test_of_two_streams_with_one_state_the_later_goes_on(archive: Path, truth: M
     first = MicroBatches(plan, str(archive), plan.folder.begin())
     first.run(LocalWorkers(files[:5]))
     progress = streamed_here(str(archive), plan, FILES_PER_BATCH)
-    with pytest.raises(ProgressError, match="another stream has begun with the same state"):
+    with pytest.raises(ProgressError, match="another stream has started with the same state"):
         first.run(LocalWorkers(files[5:]))
     assert plan.folder.last() == progress
     assert _found(Storage(location=plan.out)) == truth

@@ -25,11 +25,10 @@ def holds(scene: LiveScene) -> tuple[Hold, ...]:
         return ()
     found: list[Hold] = []
     for stack in scene.stacks().values():
-        party = scene.party_of(stack.who)
-        for lock in () if party is None else _held_in(stack.frames):
-            token = _token_of(lock)
-            if token is not None and party is not None:
-                found.append(Hold(party=party, resource=held_by_token(token)))
+        tokens = [token for lock in _held_in(stack.frames) if (token := _token_of(lock)) is not None]
+        party = scene.party_of(stack.who) if tokens else None  # which gives it a name: others need none
+        if party is not None:
+            found += (Hold(party=party, resource=held_by_token(token)) for token in tokens)
     return tuple(dict.fromkeys(found))
 
 
