@@ -134,9 +134,10 @@ def _evicts(go: threading.Event, held: dict[str, Session]) -> None:
     held.clear()
 
 
+@pytest.mark.parametrize("weakly", [weakref.ref, weakref.proxy])
 @pytest.mark.parametrize("cancels", [True, False])
 def test_what_a_weak_reference_calls_may_end_a_call_when_its_object_is_let_go_of(
-    alone: Callable[..., Agent], stuck: Stuck, cancels: bool
+    alone: Callable[..., Agent], stuck: Stuck, cancels: bool, weakly: Callable[[object, Callable[[object], None]], object]
 ) -> None:
     held = {"a": Session()}
     told = []
@@ -150,7 +151,7 @@ def test_what_a_weak_reference_calls_may_end_a_call_when_its_object_is_let_go_of
         def tell(_: object) -> None:
             print(call)
 
-        told.append(weakref.ref(held["a"], cancel if cancels else tell))
+        told.append(weakly(held["a"], cancel if cancels else tell))
         del cancel, tell
         call.result()
 

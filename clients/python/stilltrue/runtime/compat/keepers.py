@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 import weakref
 from collections.abc import Iterator
@@ -41,13 +42,15 @@ def finalizers() -> Iterator[tuple[Any, Any]]:
 
 
 def told_when_let_go(thing: Any) -> Iterator[Any]:
-    """The functions that weak references to an object call when it is released."""
+    """The functions that weak references to an object, and proxies for it, call when it is released."""
     if not type(thing).__weakrefoffset__:
         return
     for weak in weakref.getweakrefs(thing):
-        callback = weakref.ref.__dict__["__callback__"].__get__(weak)
-        if type(callback) in (FunctionType, MethodType, functools.partial):
-            yield callback
+        # a proxy hides what it calls: all that it shows to the collector is that
+        is_ref = issubclass(type(weak), weakref.ref)
+        for callback in (weakref.ref.__dict__["__callback__"].__get__(weak),) if is_ref else gc.get_referents(weak):
+            if type(callback) in (FunctionType, MethodType, functools.partial):
+                yield callback
 
 
 def executors_queues() -> tuple[Any, ...]:
