@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,7 +15,13 @@ import uvloop
 
 from stilltrue import Agent
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report
+from stilltrue.runtime.introspection import places
 from tests.client.look.worlds import PATIENCE_SECONDS, Stuck, look_at, of, report_when, serving
+
+
+def test_the_shells_are_in_the_files_by_which_their_frames_are_known() -> None:
+    for file in (*places._SHELLS, *places._BLOCKING):
+        assert Path(file).exists(), file
 
 
 class FrontLoop:

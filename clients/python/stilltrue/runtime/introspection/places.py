@@ -25,7 +25,8 @@ from stilltrue.runtime.session import Session
 STACK_LENGTH_MAX = 12
 _OURS = str(Path(__file__).parents[2])
 _SHELLS = tuple(str(Path(_OURS, shell)) for shell in ("sync/server.py", "aio/server.py", "http/wsgi.py", "http/asgi.py"))
-_BLOCKING = tuple(str(Path(_OURS, shell)) for shell in ("sync", "http/requests_client.py", "http/httpx_blocking.py"))
+_CLIENTS = ("http/clients/requests_client.py", "http/clients/httpx_blocking.py")
+_BLOCKING = tuple(str(Path(_OURS, shell)) for shell in ("sync", *_CLIENTS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
