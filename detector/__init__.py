@@ -1,1 +1,1 @@
-"""The detector: the service, the command, the simulator and the pipeline; none of it runs in a user's process."""
+"""The detector: service, command, simulator and pipeline. None of it runs in a user's process."""

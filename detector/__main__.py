@@ -1,8 +1,8 @@
-"""Runs the ``stilltrue`` command as ``python -m detector``."""
+"""Run the ``stilltrue`` command as ``python -m detector``."""
 
 from __future__ import annotations
 
-from detector.cli import main
+from detector.entry import main
 
 if __name__ == "__main__":
     main()

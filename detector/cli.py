@@ -1,4 +1,4 @@
-"""The ``stilltrue`` command: lists its subcommands, and imports only the one that is called."""
+"""The ``stilltrue`` command: lists its subcommands, and imports only the one that runs."""
 
 from __future__ import annotations
 
@@ -10,40 +10,40 @@ from importlib.util import find_spec
 
 import click
 
-from detector.commands.shared.run import quietly
+from detector.commands.shared.run import run_command
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("detector.commands.processes.run:run", "Run a program with the agent, without changing its code."),
     "serve": ("detector.commands.processes.serve:serve", "Run the detector."),
     "collect": (
         "detector.commands.processes.collect:collect",
-        "Run a collector of agents' streams for a coordinator.",
+        "Run a collector, which holds agents' connections for a coordinator.",
     ),
     "assemble": (
         "detector.commands.archives.assemble:assemble",
-        "Assemble and judge the snapshots that collectors gather, with Spark.",
+        "Assemble and evaluate the snapshots that collectors gather, with Spark.",
     ),
     "ask": ("detector.commands.live.ask:ask", "Take a snapshot now and print the verdict."),
     "watch": ("detector.commands.live.watch:watch", "Print verdicts as they change."),
     "agents": ("detector.commands.live.agents:agents", "List the connected processes."),
-    "stacks": ("detector.commands.live.stacks:stacks", "Show what the parties of a process are blocked in."),
+    "stacks": ("detector.commands.live.stacks:stacks", "Show what the parties of a process are blocked on."),
     "doctor": ("detector.commands.live.doctor:doctor", "Explain what the answers do not cover, and how to fix it."),
     "snapshots": ("detector.commands.live.snapshots:snapshots", "List the newest snapshots."),
     "incidents": ("detector.commands.live.incidents:incidents", "List deadlocks: parties, duration, and how they ended."),
     "cure": ("detector.commands.live.cure:cure", "End a deadlock: abort the calls of its victims."),
-    "show": ("detector.commands.live.show:show", "Show one snapshot or incident as text, document or picture."),
+    "show": ("detector.commands.live.show:show", "Show a snapshot or incident as text, JSON or a picture."),
     "evaluate": ("detector.commands.archives.evaluate:evaluate", "Evaluate snapshot documents offline."),
     "simulate": ("detector.commands.trial.simulate:simulate", "Run seeded worlds or a scenario file."),
     "check-predicate": (
         "detector.commands.trial.check_predicate:check_predicate",
-        "Search for a run that shows a predicate is not stable.",
+        "Search for a run that shows that a predicate is not stable.",
     ),
     "analyze": ("detector.commands.archives.analyze:analyze", "Evaluate a whole archive, on this machine or on Spark."),
     "stream": (
         "detector.commands.archives.stream:stream",
         "Evaluate an archive or a live detector continuously, with Spark.",
     ),
-    "backup": ("detector.commands.processes.backup:backup", "Copy a detector's state, also while it runs."),
+    "backup": ("detector.commands.processes.backup:backup", "Back up a detector's state, even while it runs."),
     "restore": ("detector.commands.processes.restore:restore", "Restore a detector's state from a backup."),
     "compact": ("detector.commands.archives.compact:compact", "Merge the small files of an archive."),
     "generate-archive": (
@@ -51,26 +51,23 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Write an archive of any size, with known ground truth, for benchmarks.",
     ),
     "sidecar": ("detector.commands.processes.sidecar:sidecar", "Run the sidecar proxy for an uninstrumented program."),
-    "probe": ("detector.commands.processes.probe:probe", "Join a database as a member: its sessions' lock waits."),
+    "probe": ("detector.commands.processes.probe:probe", "Report the lock waits in a database to the detector."),
     "webhook": ("detector.commands.processes.webhook:webhook", "Run the webhook that injects the sidecar into pods."),
-    "completion": (
-        "detector.commands.completion:completion",
-        "Print the script by which a shell completes names.",
-    ),
+    "completion": ("detector.commands.completion:completion", "Print a shell completion script."),
     "demo": ("detector.commands.trial.demo:demo", "Run real gRPC processes that deadlock, and show the verdict."),
 }
-"""Each command: where it is defined, and its line in the list (so that the list needs no imports)."""
+"""Import path and summary of each command, so that listing the commands needs no imports."""
 
 
-_OPTIONS_ALONE = {"help": "--help", "version": "--version"}
-"""What other programs have as commands, and ours as an option."""
+_COMMANDS_ELSEWHERE = {"help": "--help", "version": "--version"}
+"""Words that are commands of other programs, and options of ours."""
 
 
 class LazyGroup(click.Group):
-    """A click group that imports a command when it is called."""
+    """A click group that imports a command when it runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """The installed commands, in the order in which a new user needs them."""
+        """The installed commands, in the order a new user needs them."""
         return [name for name, (place, _) in COMMANDS.items() if find_spec(place.partition(":")[0]) is not None]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -86,10 +83,10 @@ class LazyGroup(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that ``args`` begin with; suggests the nearest for a misspelt one."""
+        """Find the command that ``args[0]`` names; for a typo, suggest the nearest one."""
         names = self.list_commands(ctx)
         if args[0] not in names and not args[0].startswith("-"):
-            near = _OPTIONS_ALONE.get(args[0]) or " or ".join(get_close_matches(args[0], names, n=2))
+            near = _COMMANDS_ELSEWHERE.get(args[0]) or " or ".join(get_close_matches(args[0], names, n=2))
             ctx.fail(f"no such command {args[0]!r}{f'; did you mean {near}?' if near else ''}")
         return super().resolve_command(ctx, args)
 
@@ -122,9 +119,9 @@ def cli(context: click.Context) -> None:
 
 
 def main() -> None:
-    """Run the command; ends the process."""
+    """Run the command and exit."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # errors are reported once, by us
-    sys.exit(quietly(cli))
+    sys.exit(run_command(cli))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The version stands in one file, clients/python/stilltrue/VERSION; whatever cannot read it there must agree with it."""
+"""The version is in one file, clients/python/stilltrue/VERSION; copies in files that cannot read it must agree with it."""
 
 from __future__ import annotations
 

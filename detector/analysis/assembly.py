@@ -2,14 +2,14 @@
 
 Rules:
 
-1. A process reports once for a snapshot: of several rows the first counts, and all say the same.
-2. The missing are the expected members that did not report. A snapshot's header, where there is one, names the expected
-   and those missing when the detector judged. Without it, a process is missing if it is waited for and sent no report.
-   If fewer are named than did not report, ``?1``, ``?2`` ... stand for the rest. Doubt delays a verdict, never makes one: where
-   reports are absent that the detector may have had, no answer is FALSE. Only a header lists the forgetful members and the
-   processes whose idleness is in doubt: without it, no answer rests on either.
-3. A process's waits are in their canonical order within its row (they were written so), and a waiter has all its waits in
-   one row: a stable sort by waiter gives the canonical order of the snapshot's. Targets are different within a wait.
+1. A process reports once per snapshot. Duplicate rows are identical, so the first one counts.
+2. Missing members are expected members that did not report. The snapshot's header, if there is one, names the expected
+   members and those that were missing when the detector evaluated it. Without a header, a process that is waited for but sent
+   no report is missing. Members that cannot be named are called ``?1``, ``?2`` and so on. Doubt delays a verdict, never makes
+   one: if reports that the detector may have had are absent, no answer is FALSE. Only the header lists the forgetful members
+   and the processes whose idleness is in doubt, so without a header no answer relies on either list.
+3. The waits in a row are stored in canonical order, and all waits of one waiter are in one row, so a stable sort by waiter
+   puts a snapshot's waits in canonical order. The targets of a wait are distinct.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from detector.archive.deduplicate import by_archive, mixed, mixed_text, once
+from detector.archive.deduplicate import ambiguity_text, ambiguous, by_archive, deduplicated
 from detector.archive.files import ArchiveError
-from detector.archive.rows.list_columns import Whole, flattened, lengths, listed, whole
+from detector.archive.rows.list_columns import Int64s, combined, flattened, lengths, listed
 from detector.archive.rows.schema import SNAPSHOTS, STATES, WAITS
 from detector.core.protocol.assembler import Outcome
 from stilltrue.model import PartyName, process_of
@@ -35,7 +35,7 @@ Names = Sequence[Sequence[str]]
 WAIT_REPORT_COLUMNS = ("archive", "snapshot", "begun", "members", "process", "incarnation", "resolved")
 """The columns of ``reports`` that predicates about waits need."""
 STATE_REPORT_COLUMNS = ("service", "activity", "facts", "labels", "in_transit")
-"""Those that the others need as well."""
+"""The columns that other predicates need as well."""
 HEADER = pa.struct(
     [
         *(
@@ -45,10 +45,10 @@ HEADER = pa.struct(
         ("expected", pa.list_(pa.string())),
     ]
 )
-"""The columns of a header, from a row of ``snapshots``: ``expected`` names the processes that had reported at evaluation."""
+"""A snapshot's header, from its row of ``snapshots``; ``expected`` names the processes whose reports were evaluated."""
 ASSEMBLED = pa.schema([*SNAPSHOTS, ("absent", pa.list_(pa.string())), ("headless", pa.bool_())])
-"""Rows of ``snapshots``; ``absent``: those of the missing whose reports are not here, though the detector may have had them;
-``headless``: the header is not here either."""
+"""Rows of ``snapshots``. ``absent`` names the missing members whose reports the detector may have had; ``headless`` is true if
+the header is absent, too."""
 HEADER_SOURCE = pa.schema(
     [
         *(SNAPSHOTS.field(name) for name in ("archive", "snapshot", "begun", "members")),
@@ -56,30 +56,30 @@ HEADER_SOURCE = pa.schema(
         ("processes", pa.list_(pa.struct([("process", pa.string())]))),
     ]
 )
-"""The columns of ``snapshots``, with the fields within them, that a header is made of."""
+"""The columns of ``snapshots``, with their nested fields, from which a header is built."""
 HEADER_COLUMNS = ("begun", "members", *(field.name for field in HEADER if field.name != "expected"))
 
 
 def assembled(reports: pa.Table) -> pa.Table:
-    """Put the reports of whole snapshots together.
+    """Assemble complete snapshots from their reports.
 
     Parameters
     ----------
-    reports : rows of ``reports`` (at least ``WAIT_REPORT_COLUMNS``) in any order; all those of each snapshot in it. A row
-        whose ``process`` is null is its snapshot's header: its column ``header`` is of :data:`HEADER`.
+    reports : all rows of ``reports`` (at least ``WAIT_REPORT_COLUMNS``) of each snapshot, in any order. A row whose
+        ``process`` is null is the snapshot's header, in its column ``header`` (of type :data:`HEADER`).
 
     Returns
     -------
     pyarrow.Table
-        Rows of ``ASSEMBLED``, by archive and snapshot. Columns that the reports at hand lack are null.
+        Rows of ``ASSEMBLED``, by archive and snapshot. Columns that ``reports`` does not have are null.
 
     Raises
     ------
     ArchiveError
-        When detectors without an id have given several snapshots the same number: nobody can tell their reports apart.
+        If detectors without an id have numbered different snapshots alike, so that their reports cannot be told apart.
     """
-    if (both := mixed(reports)).any():
-        raise ArchiveError(mixed_text(pc.unique(reports.column("snapshot").filter(pa.array(both))).to_pylist()))
+    if (both := ambiguous(reports)).any():
+        raise ArchiveError(ambiguity_text(pc.unique(reports.column("snapshot").filter(pa.array(both))).to_pylist()))
     return pa.concat_tables([_assembled(archive, rows) for archive, rows in by_archive(reports)])
 
 
@@ -106,10 +106,10 @@ def _assembled(archive: str, reports: pa.Table) -> pa.Table:
 
 
 def header_rows(snapshots: pa.Table) -> pa.Table:
-    """The headers of rows of ``snapshots`` (at least ``HEADER_SOURCE``), to be put among their reports."""
+    """Convert rows of ``snapshots`` (at least ``HEADER_SOURCE``) to header rows for :func:`assembled`."""
     states, by = flattened(snapshots.column("processes"))
     names = listed(states.field("process"), np.bincount(by, minlength=snapshots.num_rows), HEADER.field("expected").type)
-    parts = [names if field.name == "expected" else whole(snapshots.column(field.name)).cast(field.type) for field in HEADER]
+    parts = [names if field.name == "expected" else combined(snapshots.column(field.name)).cast(field.type) for field in HEADER]
     return pa.table(
         {
             **{name: snapshots.column(name) for name in ("archive", "snapshot", "begun", "members")},
@@ -120,8 +120,8 @@ def header_rows(snapshots: pa.Table) -> pa.Table:
 
 
 def split(reports: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Reports and headers apart, by snapshot and process, each once (rule 1)."""
-    rows = once(reports)
+    """Separate reports from headers; sort both by snapshot and process and drop duplicates (rule 1)."""
+    rows = deduplicated(reports)
     headers = rows.column("process").is_null()
     if "header" not in rows.column_names:
         rows = rows.append_column("header", pa.nulls(rows.num_rows, HEADER))
@@ -130,26 +130,26 @@ def split(reports: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Attendance:
-    """The members of S snapshots that did not report: ``names`` by snapshot, and (S,) how many more whose names are unknown."""
+    """The members of S snapshots that did not report: ``names`` by snapshot, ``unnamed`` (S,) counts those without a name."""
 
     names: dict[int, list[str]]
-    unnamed: Whole
+    unnamed: Int64s
 
     def complete(self) -> NDArray[np.bool_]:
-        """(S,) whether all members that the detector had when it judged have reported."""
+        """(S,) whether the reports of all members that the detector evaluated are there."""
         complete = self.unnamed <= 0
         complete[list(self.names)] = False
         return complete
 
 
-def attendance(snapshots: Whole, reports: pa.Table, headers: pa.Table) -> Attendance:
-    """Rule 2 of some snapshots (S,) of one archive: who was expected and not known to be missing, less who reported."""
-    told = whole(headers.column("header"))
-    expected, of_expected = flattened(told.field("expected"))
-    missing, of_missing = flattened(told.field("missing"))
-    coded = whole(
+def attendance(snapshots: Int64s, reports: pa.Table, headers: pa.Table) -> Attendance:
+    """Apply rule 2 to snapshots (S,) of one archive: find the expected members that neither reported nor are listed missing."""
+    header = combined(headers.column("header"))
+    expected, of_expected = flattened(header.field("expected"))
+    missing, of_missing = flattened(header.field("missing"))
+    coded = combined(
         pc.dictionary_encode(
-            pa.concat_arrays([whole(reports.column("process")).cast(pa.string()), missing.field("instance"), expected])
+            pa.concat_arrays([combined(reports.column("process")).cast(pa.string()), missing.field("instance"), expected])
         )
     )
     width = max(len(coded.dictionary), 1)
@@ -170,19 +170,19 @@ def attendance(snapshots: Whole, reports: pa.Table, headers: pa.Table) -> Attend
     return Attendance(names, members - known)
 
 
-def _known(rows: pa.Table, begins: Whole, snapshots: Whole, headers: pa.Table, waited: Names) -> list[dict[str, Any]]:
-    """Each snapshot's header, or what its reports show instead, and its missing members (rule 2)."""
+def _known(rows: pa.Table, begins: Int64s, snapshots: Int64s, headers: pa.Table, waited: Names) -> list[dict[str, Any]]:
+    """Return each snapshot's header, or what its reports show instead, with its missing members (rule 2)."""
     begun, members, processes = (rows.column(name) for name in ("begun", "members", "process"))
     absences = attendance(snapshots, rows, headers)
-    told = {row["snapshot"]: row for row in headers.select(["snapshot", "begun", "members", "header"]).to_pylist()}
+    by_number = {row["snapshot"]: row for row in headers.select(["snapshot", "begun", "members", "header"]).to_pylist()}
     known = []
     for at, (low, high) in enumerate(pairwise(begins.tolist())):
-        row = told.get(int(snapshots[at]), {})
+        row = by_number.get(int(snapshots[at]), {})
         header = row.get("header") or {}
         absent, unnamed = sorted(absences.names.get(at, ())), int(absences.unnamed[at])
         if unnamed > 0:
-            there = {*processes[low:high].to_pylist(), *absent, *(each["instance"] for each in header.get("missing") or ())}
-            absent += _unnamed(there, waited[at], unnamed)
+            listed_missing = (each["instance"] for each in header.get("missing") or ())
+            absent += _guessed_names({*processes[low:high].to_pylist(), *absent, *listed_missing}, waited[at], unnamed)
         missing = [*(header.get("missing") or ()), *({"service": "", "instance": name, "incarnation": 0} for name in absent)]
         outcome = (Outcome.INCOMPLETE if missing else Outcome.COMPLETE).value
         if not absent or header.get("outcome") == Outcome.REJECTED.value:
@@ -201,14 +201,14 @@ def _known(rows: pa.Table, begins: Whole, snapshots: Whole, headers: pa.Table, w
     return known
 
 
-def _unnamed(there: set[str], waited: Sequence[str], count: int) -> list[str]:
-    """Names for ``count`` members that did not report: those that are waited for, then ``?1``, ``?2`` ..."""
-    absent = sorted({process_of(PartyName(name)) for name in waited} - there)
+def _guessed_names(known: set[str], waited: Sequence[str], count: int) -> list[str]:
+    """Name ``count`` members that did not report: unknown processes that are waited for, then ``?1``, ``?2`` and so on."""
+    absent = sorted({process_of(PartyName(name)) for name in waited} - known)
     return [*absent, *(f"?{number}" for number in range(1, count - len(absent) + 1))]
 
 
-def _waits(resolved: pa.ChunkedArray, at: Whole, count: int, incarnations: Whole) -> tuple[pa.Array, Names]:
-    """Resolved waits as numbers over each snapshot's own names; the second answers which names a snapshot has."""
+def _waits(resolved: pa.ChunkedArray, at: Int64s, count: int, incarnations: Int64s) -> tuple[pa.Array, Names]:
+    """Return resolved waits with parties numbered within each snapshot, and the party names of each snapshot."""
     rows, report = flattened(resolved)
     owner = at[report]
     among, sizes = rows.field("among").flatten(), lengths(rows.field("among"))
@@ -241,9 +241,9 @@ def _waits(resolved: pa.ChunkedArray, at: Whole, count: int, incarnations: Whole
 
 
 class _Named(Sequence[Sequence[str]]):
-    """The names of each snapshot, read when asked for."""
+    """The party names of each snapshot, read on access."""
 
-    def __init__(self, names: pa.Array, parties: Whole) -> None:
+    def __init__(self, names: pa.Array, parties: Int64s) -> None:
         self._names = names
         self._parties = parties
 
@@ -254,9 +254,9 @@ class _Named(Sequence[Sequence[str]]):
         return self._names[int(self._parties[at]) : int(self._parties[at + 1])].to_pylist()
 
 
-def _named(waiters: pa.Array, among: pa.Array, owner: Whole, count: int) -> tuple[pa.Array, Whole, Whole]:
-    """Names sorted within each snapshot, where each snapshot's begin, and the number of each waiter and target."""
-    coded = whole(pc.dictionary_encode(pa.concat_arrays([waiters, among])))
+def _named(waiters: pa.Array, among: pa.Array, owner: Int64s, count: int) -> tuple[pa.Array, Int64s, Int64s]:
+    """Return the names sorted within each snapshot, each snapshot's offset in them, and each waiter's and target's number."""
+    coded = combined(pc.dictionary_encode(pa.concat_arrays([waiters, among])))
     ordered = pc.array_sort_indices(coded.dictionary).to_numpy()
     rank = np.empty(len(ordered), np.int64)
     rank[ordered] = np.arange(len(ordered))
@@ -268,17 +268,17 @@ def _named(waiters: pa.Array, among: pa.Array, owner: Whole, count: int) -> tupl
     return names, parties, numbers.astype(np.int64)
 
 
-def _states(rows: pa.Table, begins: Whole) -> pa.Array:
+def _states(rows: pa.Table, begins: Int64s) -> pa.Array:
     fields = list(STATES.value_type)
-    parts = [whole(rows.column(field.name)).cast(field.type) for field in fields]
+    parts = [combined(rows.column(field.name)).cast(field.type) for field in fields]
     return listed(pa.StructArray.from_arrays(parts, fields=fields), np.diff(begins), STATES)
 
 
-def _messages(rows: pa.Table, begins: Whole) -> pa.Array:
-    """All messages of a snapshot, by source and text: each source's are in their order in its own row."""
+def _messages(rows: pa.Table, begins: Int64s) -> pa.Array:
+    """Return each snapshot's messages by source and text; equal ones keep the order of their source's row."""
     flat, report = flattened(rows.column("in_transit"))
     at = np.repeat(np.arange(len(begins) - 1), np.diff(begins))[report]
     keys = pa.table({"at": at, "source": flat.field("source"), "what": flat.field("what"), "order": np.arange(len(flat))})
     order = keys.sort_by([(name, "ascending") for name in keys.column_names])
     counts = np.bincount(at, minlength=len(begins) - 1)
-    return listed(flat.take(whole(order.column("order"))), counts, SNAPSHOTS.field("in_transit").type)
+    return listed(flat.take(combined(order.column("order"))), counts, SNAPSHOTS.field("in_transit").type)

@@ -1,4 +1,4 @@
-"""Many snapshots as one wait-for graph: their parties get disjoint numbers, so one reduction serves them all."""
+"""Many snapshots as one wait-for graph with disjoint party numbers, so that one reduction serves them all."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from detector.archive.rows.list_columns import Whole, offsets, whole
+from detector.archive.rows.list_columns import Int64s, combined, offsets
 from detector.graph.columns import NO_NUMBER, Bools, Ints, WaitColumns
-from detector.graph.partial import ReductionBounds
-from detector.graph.reduction import Reduction
 from stilltrue.model import PartyName, ProcessName, process_of
-
-_NONE = np.empty(0, np.int32)
 
 
 class ArrowNames(Sequence[str]):
-    """Names that stay in Arrow until one is read: of a healthy snapshot at most a dozen are."""
+    """Names kept in Arrow until they are read; a healthy snapshot needs at most a dozen."""
 
     def __init__(self, names: pa.Array) -> None:
         """``names``: an array of strings."""
         self._names = names
+
+    def read(self, at: Ints) -> list[str]:
+        """Return the names at these positions."""
+        names: list[str] = self._names.take(pa.array(at)).to_pylist()
+        return names
 
     def __len__(self) -> int:
         return len(self._names)
@@ -42,21 +43,21 @@ class ArrowNames(Sequence[str]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Stacked:
-    """S snapshots' waits over P parties in all.
+class DisjointUnion:
+    """The waits of S snapshots, over P parties in all.
 
     Attributes
     ----------
-    columns : all waits as one graph; names are not unique across snapshots, numbers are.
-    parties, waits, targets : (S + 1,) where each snapshot's parties, waits and targets begin.
-    missing : (P,) the parties of members that did not report.
-    missing_names : S tuples, the members that did not report.
+    columns : all waits as one graph. Names are not unique across snapshots; numbers are.
+    parties, waits, targets : (S + 1,) offsets of each snapshot's parties, waits and targets.
+    missing : (P,) whether the party belongs to a member that did not report.
+    missing_names : the members that did not report, a tuple per snapshot.
     """
 
     columns: WaitColumns
-    parties: Whole
-    waits: Whole
-    targets: Whole
+    parties: Int64s
+    waits: Int64s
+    targets: Int64s
     missing: Bools
     missing_names: tuple[tuple[ProcessName, ...], ...]
 
@@ -64,7 +65,7 @@ class Stacked:
         return len(self.parties) - 1
 
     def part(self, at: int) -> WaitColumns:
-        """The waits of one snapshot, with its own numbers and without the texts."""
+        """Return one snapshot's waits, renumbered from 0, without the texts."""
         low, high = int(self.waits[at]), int(self.waits[at + 1])
         first, last = int(self.parties[at]), int(self.parties[at + 1])
         begin, end = int(self.targets[at]), int(self.targets[at + 1])
@@ -81,25 +82,18 @@ class Stacked:
             uncoloured=every.uncoloured[low:high],
         )
 
-    def none_left(self, at: int) -> ReductionBounds:
-        """The bounds of a snapshot without a remainder in any view."""
-        first, last = int(self.parties[at]), int(self.parties[at + 1])
-        missing = self.missing[first:last]
-        done = Reduction(
-            free=~missing,
-            held=missing,
-            open=_NONE,
-            waiter=_NONE,
-            short=_NONE,
-            indptr=np.zeros(1, np.int32),
-            targets=_NONE,
-        )
-        return ReductionBounds(missing=missing, pessimistic=done, doubtful=done, certain=done)
+    def names_of(self, parties: Ints) -> list[str]:
+        """Return the names of parties, read in one go."""
+        return cast("ArrowNames", self.columns.names).read(parties)
+
+    def by_snapshot(self, parties: Ints) -> Ints:
+        """Return (S + 1,) offsets of each snapshot's part of ``parties``, which are sorted."""
+        return np.searchsorted(parties, self.parties)
 
 
-def stacked(snapshots: pa.Table) -> Stacked:
-    """Stack the rows of ``snapshots`` (its columns ``waits`` and ``missing``), in their order."""
-    waits = whole(snapshots.column("waits"))
+def disjoint_union(snapshots: pa.Table) -> DisjointUnion:
+    """Return the union of rows of ``snapshots`` (columns ``waits`` and ``missing``), in their order."""
+    waits = combined(snapshots.column("waits"))
     parties = offsets(waits.field("names"))
     begins = offsets(waits.field("waiter"))
     counts = np.diff(begins)
@@ -109,7 +103,7 @@ def stacked(snapshots: pa.Table) -> Stacked:
     targets = indptr[begins].astype(np.int64)
     first = parties[:-1].astype(np.int32)
     names = ArrowNames(waits.field("names").flatten())
-    missing_names = _missing_names(whole(snapshots.column("missing")))
+    missing_names = _missing_names(combined(snapshots.column("missing")))
     columns = WaitColumns(
         names=cast("tuple[PartyName, ...]", names),
         waiter=_numbers(waits.field("waiter")) + np.repeat(first, counts),
@@ -121,7 +115,7 @@ def stacked(snapshots: pa.Table) -> Stacked:
         number=_filled(waits.field("number"), counts, NO_NUMBER, np.int64),
         uncoloured=_filled(waits.field("uncoloured"), counts, False, np.bool_),
     )
-    return Stacked(
+    return DisjointUnion(
         columns=columns,
         parties=parties,
         waits=begins,
@@ -136,14 +130,14 @@ def _numbers(lists: pa.Array) -> Ints:
     return numbers
 
 
-def _filled(lists: pa.Array, counts: Whole, unknown: Any, kind: type[Any]) -> NDArray[Any]:
-    """One value a wait, of lists that are null where no wait of the snapshot has any."""
+def _filled(lists: pa.Array, counts: Int64s, unknown: Any, kind: type[Any]) -> NDArray[Any]:
+    """Return one value per wait; a snapshot's list is null if none of its waits has a value."""
     values = lists.flatten()
-    told = (pc.fill_null(values, unknown) if values.null_count else values).to_numpy(zero_copy_only=False)
-    if len(told) == counts.sum():
-        return np.asarray(told, kind)
+    given = (pc.fill_null(values, unknown) if values.null_count else values).to_numpy(zero_copy_only=False)
+    if len(given) == counts.sum():
+        return np.asarray(given, kind)
     filled = np.full(counts.sum(), unknown, kind)
-    filled[np.repeat(lists.is_valid().to_numpy(zero_copy_only=False), counts)] = told
+    filled[np.repeat(lists.is_valid().to_numpy(zero_copy_only=False), counts)] = given
     return filled
 
 
@@ -153,10 +147,10 @@ def _missing_names(lists: pa.Array) -> tuple[tuple[ProcessName, ...], ...]:
     return tuple(tuple(map(ProcessName, flat[low:high])) for low, high in pairwise(begins))
 
 
-def _missing(names: ArrowNames, parties: Whole, missing_names: Sequence[tuple[ProcessName, ...]]) -> Bools:
+def _missing(names: ArrowNames, parties: Int64s, missing_names: Sequence[tuple[ProcessName, ...]]) -> Bools:
     missing = np.zeros(len(names), np.bool_)
-    for at, gone in enumerate(missing_names):
-        if gone:
+    for at, members in enumerate(missing_names):
+        if members:
             low, high = int(parties[at]), int(parties[at + 1])
-            missing[low:high] = [process_of(PartyName(name)) in gone for name in names[low:high]]
+            missing[low:high] = [process_of(PartyName(name)) in members for name in names.read(np.arange(low, high))]
     return missing

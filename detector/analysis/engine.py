@@ -1,12 +1,14 @@
-"""The interface of the two engines: units of an archive go in, a kernel processes them, a small table comes out.
+"""The interface of the two engines: a kernel reduces units of an archive to a small table.
 
-The kernels are pure Arrow. ``LocalEngine`` runs them here, in one process or several;
-:class:`detector.spark.analyze.SparkEngine` runs the same ones in Spark's workers.
+Kernels are pure Arrow. ``LocalEngine`` runs them on this machine, in one or more processes;
+:class:`detector.spark.analyze.SparkEngine` runs the same kernels in Spark's workers.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -16,56 +18,56 @@ import pyarrow as pa
 
 from detector.archive.files import ArchiveFiles
 from detector.archive.units import Unit, shares
-from detector.archive.without_pandas import spare_pandas
+from detector.archive.without_pandas import hide_pandas
 
 ROWS_PER_PROCESS_MIN = 500_000
-"""Below this a process is not worth its start (about a second)."""
+"""With fewer rows a process is not worth its start-up time (about a second)."""
 SHARES_PER_PROCESS = 4
 TRIES = 2
-"""How often the work is begun if a process dies of it."""
+"""How often the work is started in all if worker processes die."""
 
 
 class WorkerDiedError(RuntimeError):
-    """Processes that worked were killed; one line that says what to do."""
+    """Worker processes were killed; the message is one line that says what to do."""
 
 
 class Kernel(Protocol):
-    """What is done with units: a value that can be sent to another process."""
+    """A computation over units; picklable, so that it can be sent to another process."""
 
     @property
     def name(self) -> str:
-        """What it does, for people who watch."""
+        """What it does, for progress messages."""
 
     @property
     def schema(self) -> pa.Schema:
-        """Of what it gives."""
+        """The schema of its results."""
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns by which rows of several parts are put together; empty: they are not."""
+        """The columns by which rows of several parts are merged; empty if they are only concatenated."""
 
     def work(self, store: ArchiveFiles, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:
-        """What some neighbouring units give; ``part`` is their number among all such runs of units."""
+        """Process neighbouring units; ``part`` is the number of this run of units."""
 
     def merge(self, tables: Iterable[pa.Table]) -> pa.Table:
-        """The rows of several parts as one table."""
+        """Merge the results of several parts."""
 
 
 class Engine(Protocol):
-    """Where kernels run."""
+    """Runs kernels."""
 
     @property
     def name(self) -> str:
         """``local`` or ``spark``."""
 
     def run(self, location: str, units: Sequence[Unit], kernel: Kernel) -> pa.Table:
-        """What ``kernel`` makes of the units of the archive at ``location``."""
+        """Run ``kernel`` over units of the archive at ``location``; return the merged result."""
 
 
 class LocalEngine:
-    """Runs kernels in this process, or in up to ``processes`` child processes where there are enough rows.
+    """Runs kernels in this process, or in up to ``processes`` child processes if there are enough rows.
 
-    ``progress`` is called with the number of parts done, and of all parts. Close it when done, or use it in a ``with``.
+    ``progress`` is called with the number of parts done and the number of all parts. It is a context manager.
     """
 
     name = "local"
@@ -96,10 +98,10 @@ class LocalEngine:
         tasks = [(location, part, kernel, number) for number, part in enumerate(parts)]
         if processes < 2:
             return kernel.merge(self._with_progress(map(_part, tasks), len(tasks)))
-        for _ in range(TRIES):  # a part that is written again replaces the one before
-            if self._pool is None:  # the next run finds it warm
+        for _ in range(TRIES):  # a part that is written twice replaces the first
+            if self._pool is None:  # kept for the next run
                 spawn = multiprocessing.get_context("spawn")  # Arrow's threads survive no fork
-                self._pool = ProcessPoolExecutor(processes, spawn, initializer=spare_pandas)
+                self._pool = ProcessPoolExecutor(processes, spawn, initializer=_prepare_worker)
             try:
                 return kernel.merge(self._with_progress(self._pool.map(_part, tasks), len(tasks)))
             except BrokenProcessPool:
@@ -112,6 +114,28 @@ class LocalEngine:
             yield table
             if self._progress is not None:
                 self._progress(done, total)
+
+
+def _prepare_worker() -> None:
+    """Prepare a worker process. It ends with its parent, which closes no pool if it is killed."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+
+        def end() -> None:
+            parent.join()
+            os._exit(1)
+
+        threading.Thread(target=end, name="stilltrue-parent", daemon=True).start()
+    prepare_process()
+
+
+def prepare_process() -> None:
+    """Prepare this process to run kernels: use pyarrow without pandas and with the C library's allocator.
+
+    pyarrow's own allocator returns memory to the system and requests it again: half a second per million reports.
+    """
+    hide_pandas()
+    pa.set_memory_pool(pa.system_memory_pool())
 
 
 def _part(task: tuple[str, Sequence[Unit], Kernel, int]) -> pa.Table:

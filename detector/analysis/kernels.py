@@ -1,29 +1,30 @@
-"""The two kernels of an analysis: one evaluates snapshots and writes their verdicts, one counts over the reports."""
+"""The two kernels of an analysis: one evaluates snapshots and writes verdicts, the other counts over reports."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from detector.analysis.counters import DAILY, DAY, KEYS, TALLIED, TALLY, Ends, merged, tallied
+from detector.analysis.counters import DAILY, DAY, KEYS, TALLIED, TALLY, SnapshotTimes, merged, tallied
 from detector.analysis.result_folder import Results
 from detector.analysis.verdicts import FOUND, columns_for, verdicts_on
 from detector.archive.files import ArchiveError, ArchiveFiles
 from detector.archive.offsets import EVERYTHING, Wanted
 from detector.archive.rows.schema import SNAPSHOTS
 from detector.archive.units import Unit, by_day
+from detector.core.predicate import Predicate
 from detector.core.registry import PredicateSettings, find_predicates
 
 VERDICTS = "verdicts"
 """The result table that :class:`Evaluate` writes."""
 REPORTS_AT_ONCE = 100_000
-"""Reports' worth of snapshots that one run of the reduction takes: small files are put together."""
+"""Small files are evaluated together until their snapshots have about this many reports."""
 TALLIES_AT_ONCE = 32
 LEFT_OUT = "left out"
-"""The kind of a row of a tally that names a file (``one``) that proved unreadable on the way, and why (``two``)."""
+"""The kind of tally rows that name a file that turned out to be unreadable (``one``) and the reason (``two``)."""
 
 HEADS = pa.schema(
     [
@@ -32,12 +33,12 @@ HEADS = pa.schema(
         ("left_out_reason", pa.string()),
     ]
 )
-"""Of each verdict what the rest of an analysis needs; or, with all else null, a file that proved unreadable, and why."""
+"""The columns of a verdict that later steps need; or, with all these null, a file that turned out unreadable and the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluate:
-    """Units of ``snapshots`` to verdicts: those go to ``results``, their ``HEADS`` come back."""
+    """Evaluates units of ``snapshots``: writes the verdicts to ``results`` and returns their ``HEADS``."""
 
     predicates: tuple[str, ...]
     settings: Mapping[str, PredicateSettings] = field(default_factory=dict)
@@ -49,18 +50,11 @@ class Evaluate:
 
     def work(self, store: ArchiveFiles, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:
         """As :meth:`~detector.analysis.engine.Kernel.work`."""
+        asked = find_predicates(self.predicates, self.settings)
         for day, own in by_day(units).items():
             heads: list[pa.Table] = []
-            self.results.write_part(VERDICTS, day, part, self._found(store, own, heads), FOUND)
+            self.results.write_part(VERDICTS, day, part, _split(evaluated(store, own, asked), heads), FOUND)
             yield from heads
-
-    def _found(self, store: ArchiveFiles, units: Iterable[Unit], heads: list[pa.Table]) -> Iterator[pa.Table]:
-        for each in evaluated(store, units, self.predicates, self.settings):
-            if isinstance(each, ArchiveError):
-                heads.append(_left_out(each))
-            else:
-                heads.append(heads_of(each))
-                yield each
 
     def merge(self, tables: Iterable[pa.Table]) -> pa.Table:
         """As :meth:`~detector.analysis.engine.Kernel.merge`."""
@@ -69,9 +63,9 @@ class Evaluate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count:
-    """Units of ``reports`` to a tally of each day; ``ends``: by archive, when each snapshot began and ended."""
+    """Tallies units of ``reports`` by day; ``ends``: when each snapshot began and ended, by archive."""
 
-    ends: Mapping[str, Ends]
+    ends: Mapping[str, SnapshotTimes]
 
     name = "count reports"
     schema = DAILY
@@ -100,12 +94,10 @@ class Count:
 def evaluated(
     store: ArchiveFiles,
     units: Iterable[Unit],
-    predicates: Iterable[str],
-    settings: Mapping[str, PredicateSettings],
+    asked: Sequence[Predicate],
     wanted: Wanted = EVERYTHING,
 ) -> Iterator[pa.Table | ArchiveError]:
-    """The verdicts on the ``wanted`` snapshots of some units, as ``FOUND``; or why a file could not be read after all."""
-    asked = find_predicates(tuple(predicates), settings)
+    """Yield the verdicts on the ``wanted`` snapshots of units, as ``FOUND``, and the errors of files that cannot be read."""
     columns = pa.schema([SNAPSHOTS.field(name) for name in columns_for(asked)])
     gathered: list[pa.Table] = []
     reports = 0
@@ -122,8 +114,18 @@ def evaluated(
         yield verdicts_on(pa.concat_tables(gathered), asked, findings=True)
 
 
+def _split(found: Iterable[pa.Table | ArchiveError], heads: list[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the verdicts; append their ``HEADS``, and those of errors, to ``heads``."""
+    for each in found:
+        if isinstance(each, ArchiveError):
+            heads.append(_left_out(each))
+        else:
+            heads.append(heads_of(each))
+            yield each
+
+
 def heads_of(verdicts: pa.Table) -> pa.Table:
-    """The ``HEADS`` of verdicts."""
+    """Return the ``HEADS`` of verdicts."""
     empty = pa.nulls(verdicts.num_rows, pa.string())
     return pa.table([*(verdicts.column(name) for name in HEADS.names[:-2]), empty, empty], schema=HEADS)
 

@@ -1,15 +1,15 @@
-"""The output folder of an analysis: result tables as Parquet on any storage, committed all together by one small file.
+"""The output folder of an analysis: result tables as Parquet on any storage, committed together by one small file.
 
 Rules:
 
-1. The files of a table lie in ``TABLE/``, or in ``TABLE/day=YYYY-MM-DD/`` of the archive's day that they were made from, under
-   names that are never used twice.
-2. ``_manifest/NUMBER.json`` says which files the results are. The newest counts. It is written last and in one step: what is
-   cut short before leaves the earlier results whole.
-3. Files that the newest manifest does not name are removed after it is there. So the folders alone say the same, but for the
-   time of an analysis: who reads meanwhile takes the files that the manifest names.
-4. A manifest says of each day what its files were made from (``sources``): an analysis that would make them from the same again
-   keeps them.
+1. A table's files are in ``TABLE/``, or in ``TABLE/day=YYYY-MM-DD/`` for the archive's day they were made from. File names are
+   never reused.
+2. ``_manifest/NUMBER.json`` names the files that make up the results; the newest manifest counts. It is written last and
+   atomically, so an interrupted analysis leaves the earlier results intact.
+3. Once a manifest is written, all files that it does not name are removed. The folders alone give the same results except
+   while an analysis runs; to read during one, take the files that the manifest names.
+4. For each day the manifest records a fingerprint of its inputs (``sources``). A later analysis of the same inputs keeps the
+   day's files.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ OCCUPANTS = {
     "_stream": "the results of a stream",
     "verdicts/batch=": "the results of a stream",
 }
-"""By the beginnings of its folders, what may already be in a folder for results."""
+"""Folder names, or their prefixes (ending in ``=``), and what a folder that contains them is."""
 
 
 class CountsError(RuntimeError):
-    """What was read and what was written do not agree; one line with the numbers."""
+    """The numbers of rows read and written do not match; the message is one line with both numbers."""
 
 
-def check_rows(told: int, written: int, where: str, *, shared: str = "--out") -> None:
-    """The verdicts that the workers said they wrote are those that are there. Raises :class:`CountsError`."""
-    if written != told:
-        raise CountsError(f"expected {told} verdicts in {where}, found {written}: do all workers share {shared}?")
+def check_rows(expected: int, written: int, where: str, *, shared: str = "--out") -> None:
+    """Raise :class:`CountsError` unless all verdicts that the workers wrote are found."""
+    if written != expected:
+        raise CountsError(f"expected {expected} verdicts in {where}, found {written}: do all workers share {shared}?")
 
 
 def check_unoccupied(location: str, own: Sequence[str]) -> None:
-    """Raises :class:`ArchiveError` when there is an archive here, or another command's results: ours would replace them.
+    """Raise :class:`ArchiveError` if the folder has an archive, or another command's results, which would be overwritten.
 
     Parameters
     ----------
-    own : those of :data:`OCCUPANTS` that may be here.
+    own : the :data:`OCCUPANTS` that are allowed.
     """
     store = ArchiveFiles(location)
     names = {folder: _folders(store, folder) for folder in ("", "verdicts")}
@@ -64,32 +64,32 @@ def check_unoccupied(location: str, own: Sequence[str]) -> None:
         folder, _, beginning = occupant.rpartition("/")
         exact = not beginning.endswith("=")
         if occupant not in own and any(name == beginning if exact else name.startswith(beginning) for name in names[folder]):
-            raise ArchiveError(f"{location}: this folder has {what} in it; use another one for these results")
+            raise ArchiveError(f"{location}: this folder contains {what}; choose another folder for these results")
 
 
 def _folders(store: ArchiveFiles, folder: str) -> list[str]:
-    """The names of the folders in one of ``store``."""
+    """Return the names of the folders in a folder of ``store``."""
     found = store.filesystem.get_file_info(fs.FileSelector(f"{store.root}/{folder}".rstrip("/"), allow_not_found=True))
     return [entry.base_name for entry in found if entry.type == fs.FileType.Directory]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResultFile:
-    """One file of a table: its ``path`` from the output folder on, and how many rows it has."""
+    """One file of a table: its ``path`` relative to the output folder, and its number of rows."""
 
     path: str
     rows: int
 
     @property
     def day(self) -> str:
-        """The day of its folder; empty if the table is not split by day."""
+        """The file's day; empty if the table is not split by day."""
         folder = self.path.rpartition("/")[0].rpartition("/")[2]
         return folder.removeprefix("day=") if folder.startswith("day=") else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The files of each table, and by ``TABLE/DAY`` what a day's files were made from."""
+    """The files of each table, and the fingerprint of each day's inputs by ``TABLE/DAY``."""
 
     number: int = 0
     tables: Mapping[str, tuple[ResultFile, ...]] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class Manifest:
     version: int = VERSION
 
     def of_day(self, table: str, day: str, source: str) -> tuple[ResultFile, ...] | None:
-        """The files of a day that were made from ``source``; None when there are none."""
+        """Return a day's files if they were made from ``source``, else None."""
         if self.sources.get(f"{table}/{day}") != source:
             return None
         return tuple(file for file in self.tables.get(table, ()) if file.day == day)
@@ -105,13 +105,13 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """Result tables at ``location``: a directory or a URI, shared by all who write or read them. ``run`` names new files."""
+    """Result tables at ``location``, a directory or a URI that all workers can reach. ``run`` is part of new files' names."""
 
     location: str
     run: str = field(default_factory=lambda: uuid4().hex[:12])
 
     def last(self) -> Manifest:
-        """What was committed last; nothing before the first."""
+        """Return the newest manifest; an empty one if there is none."""
         store = ArchiveFiles(self.location)
         found = sorted(entry.path for entry in _entries(store, MANIFEST) if entry.base_name.endswith(".json"))
         if not found:
@@ -124,7 +124,7 @@ class Results:
         return Manifest(**raw | {"tables": tables})
 
     def commit(self, manifest: Manifest) -> None:
-        """Make ``manifest`` the results (rule 2), then remove what it does not name (rule 3)."""
+        """Commit ``manifest`` (rule 2), then remove the files that it does not name (rule 3)."""
         name = f"{MANIFEST}/{manifest.number:012d}.json"
         self.write_text(name, json.dumps(asdict(manifest), indent=1) + "\n")
         named = {file.path for files in manifest.tables.values() for file in files} | {name}
@@ -134,26 +134,27 @@ class Results:
         store.remove(path for path in paths if path.removeprefix(f"{store.root}/") not in named)
 
     def write(self, table: str, rows: Sequence[Row], schema: pa.Schema) -> ResultFile:
-        """A small table, in one file."""
+        """Write a small table as one file."""
         return self.write_part(table, "", 0, [pa.Table.from_pylist(list(rows), schema=schema)], schema)
 
     def write_part(self, table: str, day: str, part: int, tables: Iterable[pa.Table], schema: pa.Schema) -> ResultFile:
-        """One file of a table and day. A part that is written again replaces the one before."""
+        """Write one file of a table and day. A part that is written twice replaces the first."""
         store = ArchiveFiles(self.location)
         folder = f"{table}/day={day}" if day else table
         store.filesystem.create_dir(f"{store.root}/{folder}", recursive=True)
-        aside = f"{store.root}/{folder}/_part-{part:05d}-{uuid4().hex[:8]}"
+        temporary = f"{store.root}/{folder}/_part-{part:05d}-{uuid4().hex[:8]}"
         path = f"{folder}/part-{self.run}-{part:05d}.parquet"
         rows = 0
-        with store.filesystem.open_output_stream(aside) as sink, pq.ParquetWriter(sink, schema, compression="zstd") as writer:
+        output = store.filesystem.open_output_stream(temporary)
+        with output as sink, pq.ParquetWriter(sink, schema, compression="zstd") as writer:
             for each in tables:
                 writer.write_table(each)
                 rows += each.num_rows
-        store.filesystem.move(aside, f"{store.root}/{path}")
+        store.filesystem.move(temporary, f"{store.root}/{path}")
         return ResultFile(path=path, rows=rows)
 
     def read(self, files: Iterable[ResultFile], schema: pa.Schema) -> pa.Table:
-        """The rows of some files, as ``schema``: some of their columns."""
+        """Read the columns of ``schema`` from files."""
         store = ArchiveFiles(self.location)
         found = [schema.empty_table()]
         for file in files:
@@ -163,7 +164,7 @@ class Results:
         return pa.concat_tables(found)
 
     def written(self, table: str) -> tuple[ResultFile, ...]:
-        """The files of a table that this run has written, as the storage shows them from here."""
+        """List the files of a table that this run has written, as seen by this process."""
         store = ArchiveFiles(self.location)
         found = []
         for entry in sorted(_entries(store, table), key=lambda entry: str(entry.path)):
@@ -174,7 +175,7 @@ class Results:
         return tuple(found)
 
     def write_text(self, name: str, text: str) -> None:
-        """A file beside the tables, in one step: an object store shows it when it is whole, a disk renames it into place."""
+        """Write a file beside the tables atomically: by renaming on a disk; object stores show only complete files."""
         store = ArchiveFiles(self.location)
         path = f"{store.root}/{name}"
         store.filesystem.create_dir(path.rpartition("/")[0], recursive=True)
@@ -186,6 +187,6 @@ class Results:
 
 
 def _entries(store: ArchiveFiles, table: str) -> list[Any]:
-    """The files of a table's folder and its days'."""
+    """List the files in a table's folder and in its days' folders."""
     selector = fs.FileSelector(f"{store.root}/{table}", allow_not_found=True, recursive=True)
     return [entry for entry in store.filesystem.get_file_info(selector) if entry.type == fs.FileType.File]

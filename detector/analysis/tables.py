@@ -1,4 +1,4 @@
-"""The result tables made from the counters of an archive, in reading order."""
+"""The result tables made from the counters of an archive."""
 
 from __future__ import annotations
 
@@ -9,57 +9,62 @@ import pyarrow.compute as pc
 
 from detector.analysis.counters import MICROSECONDS, TALLY, merged
 from detector.archive.rows.local_state_rows import Row
-from detector.archive.rows.schema import REAL, TEXT, WHOLE
+from detector.archive.rows.schema import FLOAT64, INT64, STRING
 
 SCHEMAS = {
     "coverage": pa.schema(
-        [("hour", REAL), *((name, WHOLE) for name in ("snapshots", "complete", "incomplete", "rejected", "members", "missing"))]
+        [
+            ("hour", FLOAT64),
+            *((name, INT64) for name in ("snapshots", "complete", "incomplete", "rejected", "members", "missing")),
+        ]
     ),
-    "missing": pa.schema([("process", TEXT), ("service", TEXT), ("snapshots", WHOLE), ("first", REAL), ("last", REAL)]),
+    "missing": pa.schema(
+        [("process", STRING), ("service", STRING), ("snapshots", INT64), ("first", FLOAT64), ("last", FLOAT64)]
+    ),
     "clocks": pa.schema(
-        [("process", TEXT), ("ahead_seconds", REAL), ("behind_seconds", REAL), ("delay_mean_seconds", REAL)],
+        [("process", STRING), ("ahead_seconds", FLOAT64), ("behind_seconds", FLOAT64), ("delay_mean_seconds", FLOAT64)],
     ),
     "orphans": pa.schema(
         [
-            ("archive", TEXT),
-            ("snapshot", WHOLE),
-            ("server", TEXT),
-            ("process", TEXT),
-            ("incarnation", WHOLE),
-            ("highest", WHOLE),
-            ("next_number", WHOLE),
+            ("archive", STRING),
+            ("snapshot", INT64),
+            ("server", STRING),
+            ("process", STRING),
+            ("incarnation", INT64),
+            ("highest", INT64),
+            ("next_number", INT64),
         ]
     ),
     "blocked": pa.schema(
         [
-            ("service", TEXT),
-            ("method", TEXT),
-            ("samples", WHOLE),
-            ("blocked_seconds", REAL),
-            ("longest_wait_seconds", REAL),
+            ("service", STRING),
+            ("method", STRING),
+            ("samples", INT64),
+            ("blocked_seconds", FLOAT64),
+            ("longest_wait_seconds", FLOAT64),
         ]
     ),
     "pools": pa.schema(
         [
-            ("service", TEXT),
-            ("pool", TEXT),
-            ("size", WHOLE),
-            ("samples", WHOLE),
-            ("busy_mean", REAL),
-            ("busy_max", WHOLE),
-            ("queued_mean", REAL),
-            ("queued_max", WHOLE),
-            ("full_share", REAL),
+            ("service", STRING),
+            ("pool", STRING),
+            ("size", INT64),
+            ("samples", INT64),
+            ("busy_mean", FLOAT64),
+            ("busy_max", INT64),
+            ("queued_mean", FLOAT64),
+            ("queued_max", INT64),
+            ("full_share", FLOAT64),
         ]
     ),
-    "locks": pa.schema([("resource", TEXT), ("samples", WHOLE), ("waited_seconds", REAL)]),
-    "holding": pa.schema([("service", TEXT), ("callee", TEXT), ("samples", WHOLE)]),
+    "locks": pa.schema([("resource", STRING), ("samples", INT64), ("waited_seconds", FLOAT64)]),
+    "holding": pa.schema([("service", STRING), ("callee", STRING), ("samples", INT64)]),
 }
-"""The columns of the result tables; docs/archive.md says what they mean."""
+"""The schemas of the result tables; docs/archive.md explains the columns."""
 
 
 def totals(tally: pa.Table, period_seconds: float) -> dict[str, list[Row]]:
-    """By name, the rows of the result tables of a tally, also of one by day: all of ``SCHEMAS`` but coverage and missing."""
+    """Return the rows of each result table of ``SCHEMAS`` but coverage and missing, from a ``TALLY`` or a ``DAILY`` one."""
     tally = merged([tally.select(TALLY.names)])
     kinds = {kind: tally.filter(pc.equal(tally.column("kind"), kind)).to_pylist() for kind in KINDS}
     return {
@@ -149,7 +154,7 @@ def _locks(rows: Sequence[Row], period_seconds: float) -> list[Row]:
 
 
 def _holding(rows: Sequence[Row], processes: Sequence[Row]) -> list[Row]:
-    """Calls by service and callee's service; a process that reported for two services counts for both."""
+    """Count calls by service and callee's service; a process that reported for two services counts for both."""
     services: dict[str, list[str]] = {}
     for row in processes:
         services.setdefault(row["one"], []).append(row["two"])

@@ -1,21 +1,22 @@
-"""Predicates over many archived snapshots at once: the service's verdicts, with one run of the reduction for a whole batch.
+"""Evaluates predicates on many archived snapshots at once, with the same verdicts as the service.
 
-``deadlock`` and ``gridlock`` begin with the most pessimistic reduction. Run over all snapshots together it leaves no party
-over in most of them: their FALSE is then written by the predicate's own words. Every other snapshot, and every other
-predicate, is asked one snapshot at a time, as in the service.
+``deadlock`` and ``gridlock`` begin with the most pessimistic reduction. One run of it over a whole batch leaves no party in
+most snapshots, and their FALSE verdicts follow directly. All other snapshots and predicates are evaluated one by one, as in the
+service.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from detector.analysis.disjoint_union import Stacked, stacked
+from detector.analysis.disjoint_union import DisjointUnion, disjoint_union
 from detector.analysis.findings.near_misses import FINDINGS, cores, near_misses
-from detector.archive.rows.list_columns import lengths, whole
+from detector.archive.rows.list_columns import combined, lengths
 from detector.archive.rows.local_state_rows import Row
 from detector.archive.rows.row_decoder import ref_of, snapshot_of
 from detector.archive.rows.row_encoder import verdict_row
@@ -28,9 +29,9 @@ from detector.core.snapshot import Snapshot
 from detector.graph.columns import Bools
 from detector.graph.reduction import reduce
 from detector.predicates.deadlock import Deadlock
-from detector.predicates.evidence.blocked import blocked_verdict
+from detector.predicates.evidence.blocked import NAMED_MAX, first_movers, free_witness, waiting_parties
 from detector.predicates.gridlock import Gridlock
-from stilltrue.model import Holds, Verdict
+from stilltrue.model import Holds, PartyName, Verdict, Witness
 
 WAIT_COLUMNS = (
     "archive",
@@ -48,50 +49,51 @@ WAIT_COLUMNS = (
 
 
 FOUND = pa.schema([*VERDICTS, ("findings", FINDINGS)])
-"""The columns of ``verdicts`` and what an analysis wants to know beyond them."""
+"""The columns of ``verdicts``, and the findings of an analysis."""
 
 
 def columns_for(predicates: Sequence[Predicate]) -> tuple[str, ...]:
-    """The columns of ``snapshots`` that ``predicates`` need: of those that only look at waits, few."""
-    return WAIT_COLUMNS if all(_over(predicate) for predicate in predicates) else tuple(SNAPSHOTS.names)
+    """Return the columns of ``snapshots`` that ``predicates`` need: fewer if all of them look only at waits."""
+    return WAIT_COLUMNS if all(_ended_waits(predicate) for predicate in predicates) else tuple(SNAPSHOTS.names)
 
 
 def verdicts_on(snapshots: pa.Table, predicates: Sequence[Predicate], *, findings: bool = False) -> pa.Table:
-    """The verdicts of ``predicates`` on rows of ``snapshots`` (with at least :func:`columns_for`).
+    """Evaluate ``predicates`` on rows of ``snapshots`` (with at least :func:`columns_for`).
 
     Returns
     -------
     pyarrow.Table
-        Rows of ``verdicts``, by snapshot as they came, then in the order of ``predicates``. A rejected snapshot has none. A
-        predicate that fails answers UNDETERMINED with a witness of kind ``failed``, and hurts no other answer. With
-        ``findings`` they are those of :data:`FOUND`: cores and near misses stand with the verdict of ``deadlock``.
+        Rows of ``verdicts``, in the order of ``snapshots`` and then of ``predicates``. Rejected snapshots have none. A
+        predicate that fails answers UNDETERMINED with a witness of kind ``failed`` and affects no other answer. With
+        ``findings``, rows of :data:`FOUND`: the verdicts of ``deadlock`` carry the cores and near misses.
     """
     wanted = pa.array([outcome != Outcome.REJECTED.value for outcome in snapshots.column("outcome").to_pylist()], pa.bool_())
     kept = snapshots.filter(wanted)
     if not kept.num_rows:
         return (FOUND if findings else VERDICTS).empty_table()
-    together = stacked(kept)
+    together = disjoint_union(kept)
     rows = _Rows(kept)
-    answers = [_answers(predicate, together, rows) for predicate in predicates]
-    whose = kept.column("archive").to_pylist() if "archive" in kept.column_names else [None] * kept.num_rows
+    free = _free_witnesses(together, rows)
+    answers = [_answers(predicate, together, rows, free) for predicate in predicates]
+    archives = kept.column("archive").to_pylist() if "archive" in kept.column_names else [None] * kept.num_rows
     found = [
         verdict_row(verdict) | {"archive": archive}
-        for archive, *verdicts in zip(whose, *answers, strict=True)
+        for archive, *verdicts in zip(archives, *answers, strict=True)
         for verdict in verdicts
     ]
     if "absent" in kept.column_names:
-        _doubted(found, kept.column("absent").to_pylist(), len(predicates))
-        _without_headers(found, kept.column("headless").to_pylist(), predicates)
+        _doubt_absent_reports(found, kept.column("absent").to_pylist(), len(predicates))
+        _doubt_absent_headers(found, kept.column("headless").to_pylist(), predicates)
     if not findings:
         return pa.Table.from_pylist(found, schema=VERDICTS)
     for at, predicate in enumerate(predicates):
         if predicate.name == "deadlock":
-            _find(found[at :: len(predicates)], together, rows)
+            _add_findings(found[at :: len(predicates)], together, rows)
     return pa.Table.from_pylist(found, schema=FOUND)
 
 
-def _doubted(verdicts: Sequence[Row], absent: Sequence[Sequence[str] | None], predicates: int) -> None:
-    """No FALSE on a snapshot some of whose reports are not here: they may be what would have made it true."""
+def _doubt_absent_reports(verdicts: Sequence[Row], absent: Sequence[Sequence[str] | None], predicates: int) -> None:
+    """Make FALSE undetermined where reports are absent: with them the answer might be TRUE."""
     for at, row in enumerate(verdicts):
         names = absent[at // predicates]
         if names and row["holds"] == Holds.FALSE.value:
@@ -101,8 +103,8 @@ def _doubted(verdicts: Sequence[Row], absent: Sequence[Sequence[str] | None], pr
             row |= {"witness_parties": [], "explanation": [], "decisive": list(names)}
 
 
-def _without_headers(verdicts: Sequence[Row], headless: Sequence[bool | None], predicates: Sequence[Predicate]) -> None:
-    """No answer rests on what a header that is not here may deny: that nothing was forgotten, and that the idle stay idle."""
+def _doubt_absent_headers(verdicts: Sequence[Row], headless: Sequence[bool | None], predicates: Sequence[Predicate]) -> None:
+    """Make answers undetermined that an absent header may contradict: it lists forgetful members and doubtful idleness."""
     for at, row in enumerate(verdicts):
         predicate = predicates[at % len(predicates)]
         doubted = reads_activity(predicate) and row["holds"] == Holds.TRUE.value
@@ -114,8 +116,8 @@ def _without_headers(verdicts: Sequence[Row], headless: Sequence[bool | None], p
             row |= {"witness_parties": [], "explanation": [], "remainder": [], "core": [], "behind": [], "victims": []}
 
 
-def _find(verdicts: Sequence[Row], together: Stacked, rows: _Rows) -> None:
-    """Put the findings into the rows of ``deadlock``'s verdicts, one for each snapshot."""
+def _add_findings(verdicts: Sequence[Row], together: DisjointUnion, rows: _Rows) -> None:
+    """Add the findings to the verdicts of ``deadlock``, one for each snapshot."""
     free = np.asarray([row["holds"] == Holds.FALSE.value for row in verdicts], np.bool_)
     for at, near in near_misses(together, free).items():
         verdicts[at]["findings"] = near
@@ -125,51 +127,68 @@ def _find(verdicts: Sequence[Row], together: Stacked, rows: _Rows) -> None:
 
 
 class _Rows:
-    """The rows of a batch as nouns: cheap ones with the waits alone, whole ones when they are asked for."""
+    """The rows of a batch: cheap references at once, whole snapshots on demand."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
         self._missing_columns = [name for name in SNAPSHOTS.names if name not in table.column_names]
-        self._refs = [ref_of(row) for row in table.select(["snapshot", "scope", "begun", "ended", "members"]).to_pylist()]
+        self.refs = [ref_of(row) for row in table.select(["snapshot", "scope", "begun", "ended", "members"]).to_pylist()]
         self._whole: dict[int, Snapshot] = {}
-        absent = lengths(whole(table.column("missing")))
-        members = pc.fill_null(whole(table.column("members")), -1).to_numpy(zero_copy_only=False)
-        self.nobody = members == absent
-        """(S,) the snapshots for which no member has reported."""
-        self.special = self.nobody | (lengths(whole(table.column("membership"))) > 0)
-        """(S,) those, and the snapshots on which the membership withheld answers."""
+        absent = lengths(combined(table.column("missing")))
+        members = pc.fill_null(combined(table.column("members")), -1).to_numpy(zero_copy_only=False)
+        self.unreported = members == absent
+        """(S,) whether no member has reported."""
+        self.special = self.unreported | (lengths(combined(table.column("membership"))) > 0)
+        """(S,) whether no member has reported, or the membership withholds answers."""
 
     def whole(self, at: int) -> Snapshot:
-        """The snapshot, as the service saw it."""
+        """Return the snapshot as the service saw it."""
         if at not in self._whole:
             self._whole[at] = snapshot_of(self.row(at))
         return self._whole[at]
 
     def row(self, at: int) -> Row:
-        """The snapshot's row; None in the columns that were not read."""
+        """Return the snapshot's row, with None in the columns that were not read."""
         row: Row = dict.fromkeys(self._missing_columns) | self._table.slice(at, 1).to_pylist()[0]
         return row
 
-    def waits_only(self, at: int, together: Stacked) -> Snapshot:
-        """The snapshot without processes and messages, its names still in Arrow."""
-        return Snapshot(ref=self._refs[at], waits=together.part(at), missing=together.missing_names[at])
+
+def _free_witnesses(together: DisjointUnion, rows: _Rows) -> list[Witness]:
+    """Return a witness for each snapshot, used if the predicate finds no deadlocked party."""
+    movers = first_movers(together.columns, together.missing)
+    begins = together.by_snapshot(movers)
+    counts, waiting = np.diff(begins), np.diff(together.by_snapshot(waiting_parties(together.columns, together.missing)))
+    named = movers[np.arange(len(movers)) - np.repeat(begins[:-1], counts) < NAMED_MAX]
+    names = together.names_of(named)
+    shown = pairwise(together.by_snapshot(named).tolist())
+    columns = zip(rows.refs, shown, counts.tolist(), waiting.tolist(), together.missing_names, strict=True)
+    return [
+        free_witness(ref, tuple(map(PartyName, names[low:high])), movers=count, waiting=blocked, absent=bool(absent))
+        for ref, (low, high), count, blocked, absent in columns
+    ]
 
 
-def _answers(predicate: Predicate, together: Stacked, rows: _Rows) -> list[Verdict]:
-    over = _over(predicate)
-    if over is None:
+def _answers(predicate: Predicate, together: DisjointUnion, rows: _Rows, free: Sequence[Witness]) -> list[Verdict]:
+    ended = _ended_waits(predicate)
+    if ended is None:
         return [_asked(predicate, rows, at) for at in range(len(together))]
-    left = (_left(together, over(together)) | rows.special).tolist()
+    undecided = (_has_remainder(together, ended(together)) | rows.special).tolist()
     return [
         _asked(predicate, rows, at)
-        if left[at]
-        else blocked_verdict(predicate.name, rows.waits_only(at, together), together.none_left(at), None)
+        if undecided[at]
+        else Verdict(
+            predicate=predicate.name,
+            holds=Holds.FALSE,
+            witness=free[at],
+            snapshot=rows.refs[at],
+            missing=together.missing_names[at],
+        )
         for at in range(len(together))
     ]
 
 
-def _over(predicate: Predicate) -> Callable[[Stacked], Bools] | None:
-    """Which waits are over by themselves for a predicate that begins with the reduction; None for any other predicate."""
+def _ended_waits(predicate: Predicate) -> Callable[[DisjointUnion], Bools] | None:
+    """Return a function that finds the waits the reduction takes as ended, or None if the predicate uses no reduction."""
     if type(predicate) is Deadlock:
         return lambda together: together.columns.passing(together.missing)
     if type(predicate) is Gridlock:
@@ -177,13 +196,13 @@ def _over(predicate: Predicate) -> Callable[[Stacked], Bools] | None:
     return None
 
 
-def _stale(together: Stacked) -> Bools:
+def _stale(together: DisjointUnion) -> Bools:
     stale: Bools = together.missing[together.columns.waiter]
     return stale
 
 
-def _left(together: Stacked, ended: Bools) -> Bools:
-    """(S,) the snapshots in which the most pessimistic reduction leaves a party of a member that reported."""
+def _has_remainder(together: DisjointUnion, ended: Bools) -> Bools:
+    """(S,) whether the most pessimistic reduction leaves a party of a member that reported."""
     reduction = reduce(together.columns, ended=ended, held=together.missing)
     stuck = np.flatnonzero(~reduction.free & ~together.missing)
     left = np.zeros(len(together), np.bool_)
@@ -193,7 +212,7 @@ def _left(together: Stacked, ended: Bools) -> Bools:
 
 def _asked(predicate: Predicate, rows: _Rows, at: int) -> Verdict:
     snapshot = rows.whole(at)
-    if rows.nobody[at]:
+    if rows.unreported[at]:
         return nobody_reported(predicate.name, snapshot)
     try:
         return ask(predicate, snapshot)

@@ -1,9 +1,8 @@
-"""Merges the small files of a day, a row group at a time; readers see the old ones or the new one, never both.
+"""Merges a day's small files, a row group at a time. Readers see either the old files or the new one, never both.
 
-The new file's footer names those that it replaces, so a reader passes over them from the moment it is there; then they
-are deleted. A crash in between costs disk until the next time, nothing else. Only files that follow each other are put
-together, in positions and in snapshots (:mod:`detector.archive.offsets`): every row keeps its position, and the file stays
-sorted.
+The new file's footer names the files that it replaces, so readers ignore these as soon as the new file exists; then they are
+deleted. A crash in between only costs disk space until the next compaction. Only files that are consecutive in positions and in
+snapshots (:mod:`detector.archive.offsets`) are merged, so rows keep their positions and the file stays sorted.
 """
 
 from __future__ import annotations
@@ -21,21 +20,21 @@ import pyarrow as pa
 from pyarrow import fs
 
 from detector.archive.files import GROUP_BYTES_MAX, ArchiveError, ArchiveFile, ArchiveFiles, LeftOut, check_day, day_of
-from detector.archive.offsets import follow, in_order
+from detector.archive.offsets import consecutive, in_order
 from detector.archive.rows.schema import TABLES
 
 SECONDS_PER_DAY = 86_400
 SECONDS_MIN = SECONDS_PER_DAY
-"""How long ago a day ended, usually, before its files are put together."""
+"""Default time from the end of a day to its compaction."""
 LOCK = "_compacting"
 ABANDONED_SECONDS = 6 * 3600
 BYTES_TARGET = 256 * 2**20
-"""Size at which a file is large enough."""
+"""Default size up to which files are merged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """How many files became how many, and those that could not be read."""
+    """The number of files before and after, and the files that could not be read."""
 
     before: int
     after: int
@@ -43,18 +42,18 @@ class Compacted:
 
 
 def last_day(now: float, seconds_min: float) -> str:
-    """The newest day that had ended ``seconds_min`` before ``now``."""
+    """Return the newest day that ended at least ``seconds_min`` before ``now``."""
     return day_of(now - seconds_min - SECONDS_PER_DAY)
 
 
 def compact(store: ArchiveFiles, *, bytes_target: int = BYTES_TARGET, until: str = "") -> Compacted:
-    """Put files together up to about ``bytes_target``, in the days up to ``until`` (empty: all).
+    """Merge files up to about ``bytes_target``, in the days up to ``until`` (empty: all).
 
-    Memory: about two row groups. Raises OSError when the disk does not take it (what was not done yet stays as it was), and
-    ArchiveError when another process is compacting this directory. Elsewhere (``s3://``) make sure that only one is.
+    Needs memory for about two row groups. Raises OSError if a write fails (the remaining files stay as they are), and
+    ArchiveError if another process is compacting this directory. Object stores (``s3://``) have no lock: run only one there.
     """
     until = until and check_day(until)
-    with _alone(store):
+    with _directory_lock(store):
         done = [_table(store, table, bytes_target, until) for table in sorted(TABLES)]
     return Compacted(
         before=sum(each.before for each in done),
@@ -65,21 +64,21 @@ def compact(store: ArchiveFiles, *, bytes_target: int = BYTES_TARGET, until: str
 
 def _table(store: ArchiveFiles, table: str, bytes_target: int, until: str) -> Compacted:
     before = after = 0
-    _clear(store, table, until)
+    _clean_up(store, table, until)
     scan = store.scan(table, until=until)
     left_out = list(scan.left_out)
     files = [piece.file for piece in in_order(scan.files)]
     for _, of_day in groupby(files, key=lambda file: file.day):
         for bundle in _bundles(of_day, bytes_target):
-            made, torn = _merge(store, bundle)
-            before, after = before + len(bundle) - len(torn), after + made
-            left_out += torn
+            merged, damaged = _merge(store, bundle)
+            before, after = before + len(bundle) - len(damaged), after + merged
+            left_out += damaged
     return Compacted(before=before, after=after, left_out=tuple(left_out))
 
 
 @contextmanager
-def _alone(store: ArchiveFiles) -> Iterator[None]:
-    """Two at once would each put the same rows into a new file."""
+def _directory_lock(store: ArchiveFiles) -> Iterator[None]:
+    """Exclude other compactions of a local directory, which would write the same rows to another file."""
     if not isinstance(store.filesystem, fs.LocalFileSystem) or not os.path.isdir(store.root):  # noqa: PTH112
         yield
         return
@@ -94,8 +93,8 @@ def _alone(store: ArchiveFiles) -> Iterator[None]:
         os.close(handle)
 
 
-def _clear(store: ArchiveFiles, table: str, until: str) -> None:
-    """Delete what a compaction that was cut short has left: files that another replaces, and those in the making for hours."""
+def _clean_up(store: ArchiveFiles, table: str, until: str) -> None:
+    """Clean up after an interrupted compaction: delete replaced files, and unfinished files that are hours old."""
     scan = store.scan(table, until=until)
     store.remove(f"{PurePosixPath(file.path).parent}/{name}" for file in scan.files for name in file.replaces)
     old = time.time() - ABANDONED_SECONDS
@@ -108,11 +107,11 @@ def _clear(store: ArchiveFiles, table: str, until: str) -> None:
 
 
 def _bundles(files: Iterator[ArchiveFile], bytes_target: int) -> Iterator[list[ArchiveFile]]:
-    """Runs of files that follow each other and fit together; a bundle of one is no work."""
+    """Yield runs of consecutive files that fit into one; a run of one file needs no work."""
     bundle: list[ArchiveFile] = []
     for file in files:
         fits = sum(each.bytes for each in bundle) + file.bytes <= bytes_target
-        if bundle and not (fits and follow(bundle[-1], file)):
+        if bundle and not (fits and consecutive(bundle[-1], file)):
             if len(bundle) > 1:
                 yield bundle
             bundle = []
@@ -121,8 +120,8 @@ def _bundles(files: Iterator[ArchiveFile], bytes_target: int) -> Iterator[list[A
         yield bundle
 
 
-class _TornError(Exception):
-    """One file of a bundle proved unreadable on the way."""
+class _DamagedError(Exception):
+    """A file of a bundle turned out to be unreadable."""
 
     def __init__(self, at: int, reason: str) -> None:
         super().__init__(reason)
@@ -130,7 +129,7 @@ class _TornError(Exception):
 
 
 def _merge(store: ArchiveFiles, bundle: list[ArchiveFile]) -> tuple[int, list[LeftOut]]:
-    """How many files came of it, and those that are left out: what lies before a torn one and what lies after it is merged."""
+    """Merge a bundle; return the number of files it became and the damaged ones. The files on each side of these are merged."""
     if len(bundle) < 2:
         return len(bundle), []
     first, last = bundle[0], bundle[-1]
@@ -146,17 +145,17 @@ def _merge(store: ArchiveFiles, bundle: list[ArchiveFile]) -> tuple[int, list[Le
             replaces=[name for file in bundle for name in (file.name, *file.replaces)],
             positions=first.positions,
         )
-    except _TornError as error:
-        torn = LeftOut(path=bundle[error.at].path, reason=str(error))
+    except _DamagedError as error:
+        damaged = LeftOut(path=bundle[error.at].path, reason=str(error))
         before, left_before = _merge(store, bundle[: error.at])
         after, left_after = _merge(store, bundle[error.at + 1 :])
-        return before + after, [*left_before, torn, *left_after]
+        return before + after, [*left_before, damaged, *left_after]
     store.remove(file.path for file in bundle)
     return 1, []
 
 
 def _groups(store: ArchiveFiles, bundle: Sequence[ArchiveFile]) -> Iterator[pa.Table]:
-    """The rows of all files in turn, as row groups of about ``GROUP_BYTES_MAX``."""
+    """Yield the rows of all files in turn, as row groups of about ``GROUP_BYTES_MAX``."""
     gathered: list[pa.Table] = []
     bytes_gathered = 0
     for at, file in enumerate(bundle):
@@ -170,8 +169,8 @@ def _groups(store: ArchiveFiles, bundle: Sequence[ArchiveFile]) -> Iterator[pa.T
                 gathered.append(data)
                 bytes_gathered += data.nbytes
         except ArchiveError as error:
-            raise _TornError(at, error.reason) from None
+            raise _DamagedError(at, error.reason) from None
         if rows != file.rows:
-            raise _TornError(at, f"{rows} rows instead of {file.rows}")
+            raise _DamagedError(at, f"{rows} rows instead of {file.rows}")
     if gathered:
         yield pa.concat_tables(gathered)

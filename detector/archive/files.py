@@ -1,7 +1,8 @@
-"""The archive's files: where they are, and how they are written: under a temporary name, then renamed, so none is read half.
+"""The archive's files: their names, and how they are scanned, read and written.
 
-``ROOT/TABLE/day=YYYY-MM-DD/FIRST-LAST-TOKEN.parquet``: the snapshots FIRST to LAST, whole, sorted by snapshot. Names that
-begin with ``_`` or ``.`` are of files being written: readers (ours and Spark's) skip them.
+``ROOT/TABLE/day=YYYY-MM-DD/FIRST-LAST-TOKEN.parquet`` has all rows of the snapshots FIRST to LAST, sorted by snapshot. Files
+are written under a temporary name and then renamed, so readers never see part of one. Readers (ours and Spark's) skip names
+that begin with ``_`` or ``.``.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from detector.archive.rows.schema import REPLACES_KEY, SCHEMA_VERSION, TABLE_KEY
 from detector.ops.atomic_file import sync
 
 GROUP_BYTES_MAX = 64 * 2**20
-"""Size in memory of one row group: what a reader has to hold at once."""
+"""Size of a row group in memory, all of which a reader has to hold."""
 READERS = 8
 POSITIONS_KEY = b"stilltrue.positions"
 
 
 class ArchiveError(Exception):
-    """An archive, or a file of one (``path``), that cannot be used; one line that names it."""
+    """An archive, or one of its files (``path``), cannot be used; the message is one line that names it."""
 
     def __init__(self, text: str, path: str = "") -> None:
         super().__init__(f"{path}: {text}" if path else text)
@@ -40,9 +41,9 @@ class ArchiveError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Positions:
-    """The positions of a file's rows in the order in which its table was written (:mod:`detector.archive.offsets`).
+    """The positions of a file's rows in the order of writing (:mod:`detector.archive.offsets`).
 
-    Its rows are ``first``, ``first + 1`` ...; no row of its table was written between ``after`` and ``first``.
+    Its rows are at ``first``, ``first + 1`` and so on. No row of the table was written between ``after`` and ``first``.
     """
 
     after: int
@@ -51,9 +52,9 @@ class Positions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveFile:
-    """One readable file: ``path`` within its filesystem, the day of its folder, its size, its numbers of rows and row groups.
+    """A readable file: its path in the filesystem, its folder's day, its size and its numbers of rows and row groups.
 
-    ``spans`` are the row groups put together so that each span holds whole snapshots; ``archive``: the id of their detector.
+    ``spans`` groups the row groups so that no snapshot crosses two spans; ``archive`` is the id of the detector.
     """
 
     path: str
@@ -70,18 +71,18 @@ class ArchiveFile:
 
     @property
     def name(self) -> str:
-        """Its name within its folder."""
+        """The file's name in its folder."""
         return PurePosixPath(self.path).name
 
     @property
     def snapshots(self) -> tuple[int, int] | None:
-        """The first and the last snapshot in it, as its name says; None when it has a name of another kind."""
+        """The first and last snapshot according to the file's name; see :func:`snapshots_of_name`."""
         return snapshots_of_name(self.name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """A file that could not be read, and why, in one line."""
+    """A file that could not be read, and the reason in one line."""
 
     path: str
     reason: str
@@ -89,7 +90,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scan:
-    """The files of one table: those that can be read, sorted by path, and those that cannot."""
+    """The files of one table: readable ones, sorted by path, and unreadable ones."""
 
     files: tuple[ArchiveFile, ...]
     left_out: tuple[LeftOut, ...]
@@ -110,12 +111,12 @@ class ArchiveFiles:
             raise ArchiveError(f"{location}: {_line(error)}") from None
 
     def check(self) -> None:
-        """Raise :class:`ArchiveError` when there is no archive here."""
+        """Raise :class:`ArchiveError` if there is no archive here."""
         if not any(self.filesystem.get_file_info(f"{self.root}/{table}").type == fs.FileType.Directory for table in TABLES):
             raise ArchiveError(f"{self.location}: no archive here (none of the folders {', '.join(sorted(TABLES))})")
 
     def write(self, table: str, day: str, data: pa.Table, *, positions: Positions | None = None) -> str:
-        """Write one file of whole snapshots, sorted by snapshot; its path. Raises OSError when the write fails."""
+        """Write complete snapshots, sorted by snapshot, as one file; return its path. Raises OSError if the write fails."""
         numbers = data.column("snapshot")
         first, last = (numbers[0].as_py() or 0, numbers[-1].as_py() or 0) if len(numbers) else (0, 0)
         groups = [data.slice(at, size) for at, size in whole_groups(data, GROUP_BYTES_MAX)]
@@ -132,27 +133,27 @@ class ArchiveFiles:
         replaces: Sequence[str] = (),
         positions: Positions | None = None,
     ) -> str:
-        """Write one file a row group at a time, of the snapshots ``first`` to ``last``; its path. Raises OSError as above.
+        """Write the snapshots ``first`` to ``last`` as one file, a row group at a time; return its path.
 
-        ``replaces``: the names of files of the same folder whose rows these are.
+        ``replaces``: the names of the files in the same folder that it replaces. Raises OSError if the write fails.
         """
         folder = f"{self.root}/{table}/day={day}"
         self.filesystem.create_dir(folder, recursive=True)
         name = f"{first:012d}-{last:012d}-{uuid.uuid4().hex[:8]}.parquet"
-        aside = f"{folder}/_{name}.part"
+        temporary = f"{folder}/_{name}.part"
         schema = stamped(table).with_metadata(_footer(table, replaces, positions))
         try:
             with (
-                self.filesystem.open_output_stream(aside) as sink,
+                self.filesystem.open_output_stream(temporary) as sink,
                 pq.ParquetWriter(sink, schema, compression="zstd") as writer,
             ):
                 for group in groups:
                     writer.write_table(conformed(group, schema), row_group_size=max(1, group.num_rows))
             if isinstance(self.filesystem, fs.LocalFileSystem):
-                sync(Path(aside))  # the bytes are there before the name is
-            self.filesystem.move(aside, f"{folder}/{name}")
+                sync(Path(temporary))  # the content must be on disk before the name
+            self.filesystem.move(temporary, f"{folder}/{name}")
         except BaseException:
-            self.remove([aside])
+            self.remove([temporary])
             raise
         return f"{folder}/{name}"
 
@@ -168,42 +169,42 @@ class ArchiveFiles:
                     raise
 
     def prune(self, bytes_max: int) -> list[str]:
-        """Remove the oldest files (by day, then by snapshot) until at most ``bytes_max`` are left; returns their paths."""
+        """Remove the oldest files (by day, then by snapshot) until at most ``bytes_max`` are left; return their paths."""
         files = [(day, entry) for table in TABLES for day in self.days(table) for entry in self.entries(table, day)]
         total = sum(entry.size for _, entry in files)
-        gone = []
+        removed = []
         for _, entry in sorted(files, key=lambda file: (file[0], PurePosixPath(file[1].path).name)):
             if total <= bytes_max:
                 break
-            gone.append(entry.path)
+            removed.append(entry.path)
             total -= entry.size
-        self.remove(gone)
-        return gone
+        self.remove(removed)
+        return removed
 
     def prune_before(self, day: str) -> list[str]:
-        """Remove the files of all days before ``day``; returns their paths."""
+        """Remove the files of all days before ``day``; return their paths."""
         old = [(table, each) for table in TABLES for each in self.days(table) if each < day]
-        gone = [entry.path for table, each in old for entry in self.entries(table, each)]
-        self.remove(gone)
-        return gone
+        removed = [entry.path for table, each in old for entry in self.entries(table, each)]
+        self.remove(removed)
+        return removed
 
     def days(self, table: str) -> list[str]:
-        """The days that ``table`` has, sorted."""
+        """List the days of ``table``, sorted."""
         found = self.filesystem.get_file_info(fs.FileSelector(f"{self.root}/{table}", allow_not_found=True))
         names = (PurePosixPath(entry.path).name for entry in found if entry.type == fs.FileType.Directory)
         return sorted(name.removeprefix("day=") for name in names if name.startswith("day="))
 
-    def _beside_days(self, table: str) -> Iterator[LeftOut]:
-        """What lies in the folder of ``table`` and is not the folder of a day."""
+    def _misplaced(self, table: str) -> Iterator[LeftOut]:
+        """List the entries in the folder of ``table`` that are not a day's folder."""
         for entry in self.filesystem.get_file_info(fs.FileSelector(f"{self.root}/{table}", allow_not_found=True)):
             visible = entry.type == fs.FileType.Directory or entry.base_name.endswith(".parquet")
             if visible and entry.base_name[0] not in "_." and not entry.base_name.startswith("day="):
                 yield LeftOut(path=entry.path, reason="not in the folder of a day (day=YYYY-MM-DD)")
 
     def scan(self, table: str, *, since: str = "", until: str = "", known: Mapping[str, ArchiveFile] | None = None) -> Scan:
-        """The files of ``table`` from the day ``since`` to the day ``until``, both included; reads each footer.
+        """List the files of ``table`` from day ``since`` to day ``until``, both included, and read their footers.
 
-        ``known``: files by their paths, of an earlier scan; their footers are not read again.
+        ``known``: files of an earlier scan, by path, whose footers need not be read again.
         """
         known = known or {}
         days = [day for day in self.days(table) if (not since or day >= since) and (not until or day <= until)]
@@ -214,28 +215,28 @@ class ArchiveFiles:
             with ThreadPoolExecutor(READERS) as pool:
                 scanned += pool.map(lambda each: self._read_footer(table, *each), new)
         good = [file for file in scanned if isinstance(file, ArchiveFile)]
-        gone = {f"{PurePosixPath(file.path).parent}/{name}" for file in good for name in file.replaces}
-        files = sorted((file for file in good if file.path not in gone), key=lambda file: file.path)
-        left_out = [file for file in scanned if isinstance(file, LeftOut) and file.path not in gone]
+        replaced = {f"{PurePosixPath(file.path).parent}/{name}" for file in good for name in file.replaces}
+        files = sorted((file for file in good if file.path not in replaced), key=lambda file: file.path)
+        left_out = [file for file in scanned if isinstance(file, LeftOut) and file.path not in replaced]
         if not since and not until:
-            left_out += self._beside_days(table)
+            left_out += self._misplaced(table)
         return Scan(files=tuple(files), left_out=tuple(sorted(left_out, key=lambda file: file.path)))
 
     def entries(self, table: str, day: str) -> Iterator[fs.FileInfo]:
-        """The Parquet files of one day, in no order, unopened."""
+        """List the Parquet files of one day, unsorted, without opening them."""
         for entry in self.filesystem.get_file_info(fs.FileSelector(f"{self.root}/{table}/day={day}")):
             name = PurePosixPath(entry.path).name
             if entry.type == fs.FileType.File and name.endswith(".parquet") and name[0] not in "_.":
                 yield entry
 
     def file_at(self, table: str, path: str) -> ArchiveFile | LeftOut | None:
-        """One file of ``table`` by its footer; None when it is not there."""
+        """Read one file's footer; None if the file does not exist."""
         entry = self.filesystem.get_file_info(path)
         day = PurePosixPath(path).parent.name.removeprefix("day=")
         return None if entry.type == fs.FileType.NotFound else self._read_footer(table, day, entry)
 
     def compacted(self, table: str, path: str) -> bool:
-        """Whether the file was removed because compaction moved its rows into another one of its folder."""
+        """Whether the file is gone because compaction moved its rows to another file in the same folder."""
         if self.file_at(table, path) is not None:
             return False
         where = PurePosixPath(path)
@@ -271,15 +272,14 @@ class ArchiveFiles:
         )
 
     def read_parts(self, file: ArchiveFile, schema: pa.Schema, groups: Sequence[int]) -> pa.Table:
-        """The row groups ``groups`` of one file as one table of ``schema``: columns of the table with some of their fields.
+        """Read some row groups of a file as ``schema``, which may have fewer columns and fewer nested fields than the table.
 
-        Reads only the columns that ``schema`` names, also within lists of structs. Raises ArchiveError as :meth:`read`.
+        Other columns and fields are not read. Raises ArchiveError like :meth:`read`.
         """
         try:
             with self.filesystem.open_input_file(file.path) as source:
                 parquet = pq.ParquetFile(source)
-                there = paths_for(parquet, schema)
-                rows = parquet.read_row_groups(list(groups), columns=there, use_threads=False)
+                rows = parquet.read_row_groups(list(groups), columns=paths_for(parquet, schema), use_threads=False)
                 _check_rows(file, rows.num_rows, sum(parquet.metadata.row_group(group).num_rows for group in groups))
                 return conformed(rows, schema)
         except (pa.ArrowException, OSError) as error:
@@ -288,21 +288,21 @@ class ArchiveFiles:
     def read(
         self, file: ArchiveFile, *, columns: Sequence[str] | None = None, groups: Sequence[int] | None = None
     ) -> Iterator[pa.Table]:
-        """The rows of one file, a row group at a time, as columns of today's version.
+        """Yield the rows of one file, a row group at a time, with the columns of the current version.
 
         Raises
         ------
         ArchiveError
-            When it cannot be read: damaged, or removed since the scan.
+            If the file is damaged, or was removed since the scan.
         """
         schema = TABLES[file.table]
         wanted = schema if columns is None else pa.schema([schema.field(name) for name in columns])
         try:
             with self.filesystem.open_input_file(file.path) as source:
                 parquet = pq.ParquetFile(source)
-                there = [name for name in wanted.names if name in parquet.schema_arrow.names]
+                present = [name for name in wanted.names if name in parquet.schema_arrow.names]
                 for group in range(parquet.num_row_groups) if groups is None else groups:
-                    rows = parquet.read_row_group(group, columns=there, use_threads=False)
+                    rows = parquet.read_row_group(group, columns=present, use_threads=False)
                     _check_rows(file, rows.num_rows, parquet.metadata.row_group(group).num_rows)
                     yield conformed(rows, wanted)
         except (pa.ArrowException, OSError) as error:
@@ -310,19 +310,19 @@ class ArchiveFiles:
 
 
 def snapshots_of_name(name: str) -> tuple[int, int] | None:
-    """The first and the last snapshot of a file, as its name says; None when it has a name of another kind."""
+    """Parse the first and last snapshot from a file's name; None if the name has another form."""
     first, dash, rest = name.partition("-")
     last = rest.partition("-")[0]
     return (int(first), int(last)) if dash and first.isdecimal() and last.isdecimal() else None
 
 
 def day_of(seconds: float | None) -> str:
-    """The folder's day, in UTC: ``2026-11-20``; of an unknown time: ``1970-01-01``."""
+    """Return the UTC day of a folder, such as ``2026-11-20``; ``1970-01-01`` for an unknown time."""
     return datetime.fromtimestamp(seconds or 0.0, UTC).date().isoformat()
 
 
 def check_day(text: str) -> str:
-    """``text`` as an ISO date. Raises ValueError when it is not one."""
+    """Return ``text`` as an ISO date. Raises ValueError if it is not a date."""
     return date.fromisoformat(text).isoformat()
 
 
@@ -342,10 +342,10 @@ def _positions(text: bytes | None) -> Positions | None:
     return Positions(after=after, first=first)
 
 
-def _check_rows(file: ArchiveFile, found: int, wanted: int) -> None:
-    """A column chunk that is truncated at an unlucky place reads as if it were empty."""
-    if found != wanted:
-        raise ArchiveError(f"{found} rows instead of {wanted}", file.path)
+def _check_rows(file: ArchiveFile, found: int, expected: int) -> None:
+    """Check the number of rows: pyarrow reads some truncated column chunks as if they were empty."""
+    if found != expected:
+        raise ArchiveError(f"{found} rows instead of {expected}", file.path)
 
 
 def _version(text: bytes) -> int | None:

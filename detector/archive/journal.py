@@ -1,12 +1,12 @@
-"""The journal: a file of the rows that are buffered for the archive's next files, so that a kill loses none of them.
+"""The journal: the rows buffered for the archive's next files, on disk, so that they survive if the process is killed.
 
 Rules:
 
-1. The rows of a snapshot are appended before the snapshot counts as taken, all its tables in one write. Nothing is synced:
-   the rows survive the process, not the machine.
-2. When the rows have become files, the journal begins anew.
-3. The next writer makes files of the rows that a killed one left, except for tables whose files exist already: a writer killed
-   between the two steps of rule 2 duplicates no row.
+1. All rows of a snapshot are appended in one write before the snapshot is accepted. Nothing is synced: the rows survive a crash
+   of the process, not of the machine.
+2. Once the rows have been written to files, the journal is emptied.
+3. After a kill, the next writer writes the remaining rows to files, except for snapshots that are already in a file: the kill
+   may have happened between the two steps of rule 2.
 4. A truncated end is ignored: it was never acknowledged.
 """
 
@@ -26,18 +26,18 @@ _HEAD = struct.Struct(">4sBQI")
 _MAGIC = b"stj1"
 _NAMES = sorted(TABLES)
 BYTES_MAX = 2**30
-"""A larger journal was not written by a writer: it is read up to here."""
+"""Read limit; no writer's journal is larger."""
 
 
 class Journal:
-    """One writer's journal. Raises ``OSError`` when the disk fails."""
+    """The journal of one writer. Raises ``OSError`` if the disk fails."""
 
     def __init__(self, directory: Path) -> None:
         """``directory``: the service's data directory."""
         self._path = directory / FILE
 
     def append(self, tables: Mapping[str, pa.Table]) -> None:
-        """Rule 1."""
+        """Append a snapshot's rows (rule 1)."""
         frames = b"".join(part for name, table in tables.items() if table.num_rows for part in _frame(name, table))
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("ab", buffering=0) as file:
@@ -52,11 +52,11 @@ class Journal:
                 raise OSError(28, "No space left on device", str(self._path))
 
     def clear(self) -> None:
-        """Rule 2."""
+        """Empty the journal (rule 2)."""
         self._path.unlink(missing_ok=True)
 
     def read(self) -> Iterator[tuple[str, pa.Table]]:
-        """What is in it, in the order of writing, up to a torn end (rule 4)."""
+        """Yield the entries in the order of writing, up to a truncated end (rule 4)."""
         try:
             with self._path.open("rb") as file:
                 content = file.read(BYTES_MAX)
@@ -81,7 +81,7 @@ class Journal:
 
 
 def _frame(name: str, table: pa.Table) -> tuple[bytes, memoryview]:
-    """The frame of a table: its head, and its rows, compressed to an eighth in less time than writing them would take."""
+    """Return a table's header and its rows, compressed to an eighth, which is faster than writing them uncompressed."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_table(table)

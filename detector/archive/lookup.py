@@ -1,4 +1,4 @@
-"""Finds one snapshot and its verdicts in an archive, by its number: the newest day first, and only files that may hold it."""
+"""Finds a snapshot and its verdicts in an archive by number: newest day first, only in files that may hold it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stilltrue.model import Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedSnapshot:
-    """A snapshot as it was archived; ``outcome`` and ``begun_by`` as in a list of snapshots."""
+    """A snapshot from the archive; ``outcome`` and ``begun_by`` as in a list of snapshots."""
 
     snapshot: Snapshot
     outcome: str
@@ -26,7 +26,7 @@ class ArchivedSnapshot:
 
 
 def find_snapshot(store: ArchiveFiles, number: int) -> ArchivedSnapshot | None:
-    """The snapshot with this number, or None when the archive does not have it (any more)."""
+    """Return the snapshot with this number, or None if the archive does not have it (any more)."""
     row = next(_rows(store, "snapshots", number), None)
     if row is None:
         return None
@@ -37,14 +37,14 @@ def find_snapshot(store: ArchiveFiles, number: int) -> ArchivedSnapshot | None:
 
 
 def _rows(store: ArchiveFiles, table: str, number: int) -> Iterator[dict[str, Any]]:
-    """The rows of ``table`` about the snapshot."""
+    """Yield the snapshot's rows of ``table``."""
     for day in reversed(store.days(table)):
         for file in _files(store, table, day, number):
             try:
                 for rows in store.read(file):
                     yield from rows.filter(pc.equal(rows.column("snapshot"), number)).to_pylist()
             except ArchiveError:
-                continue  # compaction has replaced it, or it is torn: another file may have the rows
+                continue  # replaced by compaction, or damaged: another file may have the rows
 
 
 def _files(store: ArchiveFiles, table: str, day: str, number: int) -> Iterator[ArchiveFile]:

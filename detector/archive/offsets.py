@@ -1,16 +1,15 @@
-"""Positions: a number for every row of an archive, in the order of writing, stable across restarts, removal and compaction.
+"""Positions: the numbers of an archive's rows in the order of writing, stable across restarts, removal and compaction.
 
 Rules:
 
-1. The rows of a table are numbered as they are written, one by one: their positions. A file's footer says the position of its
-   first row, and up to where all was written before it (``after``).
-2. A writer that starts goes on at the clock's microseconds, or where the newest file ends if that is later. Rows come more
-   slowly than that, so no position is ever given twice, also when the newest files are lost.
-3. Files without positions (of earlier versions, generated ones) stand before all others, by their paths; the last row of the
-   last one is at -1.
-4. Compaction puts together only files of one archive that follow each other in positions and in snapshots: no row's position
-   changes.
-5. What no file covers, between two or before the first, is lost: removed for want of space, or torn.
+1. Each row of a table gets the next number, its position, as it is written. A file's footer has the position of its first row,
+   and ``after``, the end of the previous file.
+2. A writer that starts continues at the clock's microseconds, or at the end of the newest file if that is greater. Rows come
+   more slowly than microseconds, so positions are never reused, even if the newest files are lost.
+3. Files without positions (from earlier versions, or generated) come first, by path; their last row is at -1.
+4. Compaction merges only files of one archive that are consecutive in positions and in snapshots, so positions never change.
+5. Positions that no file covers, before the first file or between two, are lost: their rows were removed to free space, or
+   their file is damaged.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _DAYS_LOOKED_AT = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """One file in the order of writing: its rows are ``first`` to ``end``; from ``after`` to ``first`` there is nothing."""
+    """A file with its positions: rows from ``first`` to ``end``, and nothing from ``after`` to ``first``."""
 
     file: ArchiveFile
     after: int
@@ -39,13 +38,13 @@ class Piece:
 
     @property
     def end(self) -> int:
-        """The position after its last row."""
+        """The position after the file's last row."""
         return self.first + self.file.rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Snapshots and days that a reader wants, both ends included; None and the empty text: no bound."""
+    """A range of snapshots and of days to read, inclusive; None or an empty text means no bound."""
 
     snapshot_min: int | None = None
     snapshot_max: int | None = None
@@ -54,21 +53,21 @@ class Wanted:
 
     @property
     def all(self) -> bool:
-        """Whether nothing is left out."""
+        """Whether there is no bound."""
         return self == EVERYTHING
 
     def has_day(self, day: str) -> bool:
-        """Whether rows of this day may be wanted."""
+        """Whether the day is in the range."""
         return (not self.day_min or day >= self.day_min) and (not self.day_max or day <= self.day_max)
 
     def has_snapshots(self, low: int, high: int) -> bool:
-        """Whether a snapshot between ``low`` and ``high`` may be wanted."""
+        """Whether any snapshot from ``low`` to ``high`` is in the range."""
         return (self.snapshot_min is None or high >= self.snapshot_min) and (
             self.snapshot_max is None or low <= self.snapshot_max
         )
 
     def rows(self, rows: pa.Table) -> pa.Table:
-        """Those of the snapshots wanted."""
+        """Filter ``rows`` by snapshot."""
         for bound, keep in ((self.snapshot_min, pc.greater_equal), (self.snapshot_max, pc.less_equal)):
             if bound is not None:
                 rows = rows.filter(keep(rows.column("snapshot"), bound))
@@ -79,7 +78,7 @@ EVERYTHING = Wanted()
 
 
 def ranges(pieces: Iterable[Piece], wanted: Wanted) -> Iterator[tuple[int, int]]:
-    """The ranges of positions, in order, in which wanted rows may be; each is of one file."""
+    """Yield the ranges of positions, in order, that may have wanted rows; each is within one file."""
     for piece in pieces:
         if wanted.all or not piece.file.spans:
             yield piece.first, piece.end
@@ -92,7 +91,7 @@ def ranges(pieces: Iterable[Piece], wanted: Wanted) -> Iterator[tuple[int, int]]
 
 
 def in_order(files: Iterable[ArchiveFile]) -> tuple[Piece, ...]:
-    """The files of one table in the order of their rows (rules 1 and 3)."""
+    """Sort the files of one table by position (rules 1 and 3)."""
     numbered, unnumbered = [], []
     for file in files:
         if file.positions is None:
@@ -106,8 +105,8 @@ def in_order(files: Iterable[ArchiveFile]) -> tuple[Piece, ...]:
     return (*old, *sorted(numbered, key=lambda piece: piece.first))
 
 
-def follow(earlier: ArchiveFile, later: ArchiveFile) -> bool:
-    """Whether ``later`` goes on where ``earlier`` ends, in positions and in snapshots (rule 4)."""
+def consecutive(earlier: ArchiveFile, later: ArchiveFile) -> bool:
+    """Whether ``later`` directly follows ``earlier`` in positions, and in snapshots (rule 4)."""
     if earlier.archive != later.archive:
         return False
     if earlier.snapshots is None or later.snapshots is None or earlier.snapshots[1] > later.snapshots[0]:
@@ -117,8 +116,8 @@ def follow(earlier: ArchiveFile, later: ArchiveFile) -> bool:
     return earlier.positions.first + earlier.rows == later.positions.after == later.positions.first
 
 
-def starting(store: ArchiveFiles, table: str, now: float) -> Positions:
-    """Where a writer that starts at ``now`` (seconds) goes on (rule 2). Of the past only the newest days are looked at."""
+def next_positions(store: ArchiveFiles, table: str, now: float) -> Positions:
+    """Return where a writer that starts at ``now`` (seconds) continues (rule 2). Reads only the newest days."""
     days = store.days(table)
     ends: list[int] = []
     unsure = bool(days)
@@ -139,7 +138,7 @@ def starting(store: ArchiveFiles, table: str, now: float) -> Positions:
 
 
 class Index:
-    """The files of one table in order, looked at anew when told; each footer is read once. Safe for several threads."""
+    """The files of one table by position, listed again on request; each footer is read once. Thread-safe."""
 
     def __init__(self, store: ArchiveFiles, table: str) -> None:
         self.store = store
@@ -147,11 +146,11 @@ class Index:
         self.pieces: tuple[Piece, ...] = ()
         self.left_out: tuple[str, ...] = ()
         self._known: dict[str, ArchiveFile] = {}
-        self._one = threading.Lock()
+        self._lock = threading.Lock()
 
     def refresh(self) -> None:
-        """Look at the folders again. Raises OSError when they cannot be read."""
-        with self._one:
+        """List the folders again. Raises OSError if they cannot be read."""
+        with self._lock:
             scan: Scan = self.store.scan(self.table, known=self._known)
             self._known = {file.path: file for file in scan.files}
             self.left_out = tuple(left.path for left in scan.left_out)
@@ -159,21 +158,21 @@ class Index:
 
     @property
     def begin(self) -> int:
-        """The position of the first row there is; 0 when there is none."""
+        """The position of the first row; 0 if there is none."""
         return self.pieces[0].first if self.pieces else 0
 
     @property
     def end(self) -> int:
-        """The position after the last row; 0 when there is none."""
+        """The position after the last row; 0 if there is none."""
         return self.pieces[-1].end if self.pieces else 0
 
     def at(self, position: int) -> Piece | None:
-        """The first piece that has rows from ``position`` on."""
+        """Return the first file with rows at or after ``position``."""
         found = bisect_right(self.pieces, position, key=lambda piece: piece.end)
         return self.pieces[found] if found < len(self.pieces) else None
 
     def lost(self, since: int, until: int) -> tuple[int, int] | None:
-        """The first range between the two that no file covers (rule 5); None when all is there."""
+        """Return the first range from ``since`` to ``until`` that no file covers (rule 5), or None."""
         covered = since
         for piece in self.pieces[bisect_right(self.pieces, since, key=lambda piece: piece.end) :]:
             if covered >= until:

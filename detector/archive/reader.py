@@ -1,4 +1,4 @@
-"""The rows of a table between two positions, as Arrow batches of bounded size: what the detector streams to its readers."""
+"""Reads the rows of a table between two positions as Arrow batches of bounded size, which the detector streams to clients."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ BYTES_MAX = 4 * 2**20
 
 
 class LostError(Exception):
-    """Rows between two positions are not there; one line that names them."""
+    """Rows between two positions are missing; the message is one line that names the positions."""
 
 
 class ColumnError(ValueError):
-    """A column that the table does not have; one line."""
+    """The table has no such column; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batch:
-    """Some rows; ``since`` is the position of the first, and what comes next begins at ``until``."""
+    """Rows at the positions from ``since`` to ``until``, exclusive."""
 
     rows: pa.RecordBatch
     since: int
     until: int
 
     def message(self) -> bytes:
-        """The rows as Arrow's encapsulated message; :func:`schema_message` goes before the first of them."""
+        """Return the rows as an encapsulated Arrow message; a stream begins with :func:`schema_message`."""
         content: bytes = self.rows.serialize().to_pybytes()
         return content
 
 
 def schema_message(schema: pa.Schema) -> bytes:
-    """A schema as Arrow's encapsulated message."""
+    """Return a schema as an encapsulated Arrow message."""
     content: bytes = schema.serialize().to_pybytes()
     return content
 
 
 def columns_schema(table: str, columns: Sequence[str]) -> pa.Schema:
-    """The chosen columns of ``table`` in their order there; none chosen: all. Raises :class:`ColumnError`."""
+    """Return the schema of ``columns`` in the order of ``table``; all if empty. Raises :class:`ColumnError`."""
     schema = TABLES[table]
     unknown = [name for name in columns if name not in schema.names]
     if unknown:
@@ -63,19 +63,19 @@ def read_range(
     rows_max: int = ROWS_MAX,
     bytes_max: int = BYTES_MAX,
 ) -> Iterator[Batch]:
-    """The rows from ``since`` (included) to ``until`` (not), a batch at a time; what is read next is read when it is asked for.
+    """Yield the rows from position ``since`` to ``until``, exclusive, in batches that are read lazily.
 
     Parameters
     ----------
-    index : read again when a file has gone meanwhile: compaction may have replaced it.
-    schema : the columns wanted, of :func:`columns_schema`.
-    whole : refuse a range of which rows are lost; else what there is comes.
-    rows_max, bytes_max : bounds of one batch; a single row may be larger.
+    index : refreshed if a file is gone, since compaction may have replaced it.
+    schema : the columns to read, from :func:`columns_schema`.
+    whole : raise if any row is lost; by default lost rows are skipped.
+    rows_max, bytes_max : bounds of a batch; a single row may be larger.
 
     Raises
     ------
     LostError
-        With ``whole``, when rows are not there or a file proves torn.
+        With ``whole``, if rows are missing or a file is damaged.
     """
     at = since
     while at < until:
@@ -92,14 +92,14 @@ def read_range(
         except ArchiveError as error:
             index.refresh()
             if index.at(at) != piece:
-                continue  # compacted or removed on the way
+                continue  # compacted or removed since
             if whole:
                 raise LostError(str(error)) from None
         at = max(at, min(piece.end, until))
 
 
 def _piece_batches(index: Index, piece: Piece, since: int, until: int, schema: pa.Schema, rows_max: int) -> Iterator[Batch]:
-    """The rows of one file; row groups before ``since`` are not read."""
+    """Yield the rows of one file; row groups before ``since`` are not read."""
     skip, left = since - piece.first, until - since
     try:
         with index.store.filesystem.open_input_file(piece.file.path) as source:
@@ -108,10 +108,10 @@ def _piece_batches(index: Index, piece: Piece, since: int, until: int, schema: p
             while group < parquet.num_row_groups and skip >= parquet.metadata.row_group(group).num_rows:
                 skip -= parquet.metadata.row_group(group).num_rows
                 group += 1
-            there = [name for name in schema.names if name in parquet.schema_arrow.names]
+            present = [name for name in schema.names if name in parquet.schema_arrow.names]
             groups = list(range(group, parquet.num_row_groups))
             for rows in parquet.iter_batches(
-                batch_size=rows_max, row_groups=groups, columns=there or ["snapshot"], use_threads=False
+                batch_size=rows_max, row_groups=groups, columns=present or ["snapshot"], use_threads=False
             ):
                 part = rows.slice(skip, left)
                 skip = max(0, skip - rows.num_rows)
@@ -126,7 +126,7 @@ def _piece_batches(index: Index, piece: Piece, since: int, until: int, schema: p
 
 
 def _bounded(batch: Batch, bytes_max: int) -> Iterator[Batch]:
-    """The same rows in parts of about ``bytes_max`` at most."""
+    """Split a batch into parts of at most about ``bytes_max``."""
     count = batch.rows.num_rows
     step = max(1, int(count * min(1.0, bytes_max / max(batch.rows.nbytes, 1))))
     for at in range(0, count, step):
@@ -135,5 +135,5 @@ def _bounded(batch: Batch, bytes_max: int) -> Iterator[Batch]:
 
 
 def _lost_text(index: Index, since: int, until: int) -> str:
-    torn = f", or torn: {', '.join(index.left_out)}" if index.left_out else ""
-    return f"the {index.table} from position {since} to {until} are missing: removed to free space{torn}"
+    damaged = f", or in damaged files: {', '.join(index.left_out)}" if index.left_out else ""
+    return f"the {index.table} from position {since} to {until} are missing: removed to free space{damaged}"

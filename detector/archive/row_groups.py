@@ -1,4 +1,4 @@
-"""Groups a file's row groups so that each group holds whole snapshots, and selects the columns to read."""
+"""Combines a file's row groups into spans of complete snapshots, and selects the columns to read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 
 class Span(NamedTuple):
-    """Row groups that hold whole snapshots together: those from ``low`` to ``high``."""
+    """Row groups that together hold complete snapshots, from ``low`` to ``high``."""
 
     groups: tuple[int, ...]
     low: int
@@ -25,7 +25,7 @@ SNAPSHOT_MAX = 2**63 - 1
 
 
 def whole_groups(data: pa.Table, bytes_max: int) -> list[tuple[int, int]]:
-    """The begin and length of row groups of about ``bytes_max``, in rows sorted by snapshot; each holds whole snapshots."""
+    """Return offset and length of row groups of about ``bytes_max`` in rows sorted by snapshot; none splits a snapshot."""
     wanted = max(1, int(data.num_rows * min(1.0, bytes_max / max(data.nbytes, 1))))
     if wanted >= data.num_rows:
         return [(0, data.num_rows)]
@@ -37,7 +37,10 @@ def whole_groups(data: pa.Table, bytes_max: int) -> list[tuple[int, int]]:
 
 
 def spans_of(footer: pq.FileMetaData) -> tuple[Span, ...]:
-    """Joins neighbouring row groups that share a snapshot, or may share one. Other tools write columns in other orders."""
+    """Combine neighbouring row groups that share a snapshot, or may share one.
+
+    The column is found by name: other tools write columns in another order.
+    """
     spans: list[Span] = []
     column = _column_of(footer, "snapshot")
     last: int | None = None
@@ -56,7 +59,7 @@ def spans_of(footer: pq.FileMetaData) -> tuple[Span, ...]:
 
 
 def archive_of(footer: pq.FileMetaData) -> str:
-    """The id of the detector that wrote a file: the single value of its column ``archive``; empty in older files."""
+    """Return the id of the detector that wrote a file, the only value of its column ``archive``; empty in older files."""
     column = _column_of(footer, "archive")
     if column is None or not footer.num_row_groups:
         return ""
@@ -65,12 +68,12 @@ def archive_of(footer: pq.FileMetaData) -> str:
 
 
 def _column_of(footer: pq.FileMetaData, name: str) -> int | None:
-    """Where a column stands that holds plain values; None: there is none of this name."""
+    """Return the index of a column of plain values, or None if there is no such column."""
     return next((at for at in range(footer.num_columns) if footer.schema.column(at).path == name), None)
 
 
 def paths_for(file: pq.ParquetFile, schema: pa.Schema) -> list[str]:
-    """The file's columns that ``schema`` names: some of a table's columns, with some of the fields within them."""
+    """Return the paths of the file's columns and nested fields that ``schema`` has."""
     wanted = {path for field in schema for path in _leaves(field.name, field.type)}
     paths = [file.schema.column(at).path for at in range(len(file.schema))]
     return [path for path in paths if _plain(path) in wanted]
@@ -90,5 +93,5 @@ def _leaves(path: str, kind: pa.DataType) -> Iterator[str]:
 
 
 def _plain(path: str) -> str:
-    """A column's path without the levels that Parquet inserts."""
+    """Return a column's path without the levels that Parquet inserts."""
     return path.replace(".list.element", "").replace(".list.item", "").replace(".key_value.", ".")

@@ -1,4 +1,4 @@
-"""An archive between two days, and its units of reading: whole snapshots, each in one unit."""
+"""An archive between two days, and its units of reading: each snapshot is in one unit."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from detector.archive.deduplicate import KEYS, mixed, mixed_text, once
+from detector.archive.deduplicate import KEYS, ambiguity_text, ambiguous, deduplicated
 from detector.archive.files import ArchiveError, ArchiveFile, ArchiveFiles, LeftOut, Scan
 from detector.archive.offsets import EVERYTHING, Wanted
 from detector.archive.rows.schema import TABLES
@@ -24,10 +24,10 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """What a worker reads at once: whole snapshots of one archive that no other unit has.
+    """The rows that a worker reads at once: all those of some snapshots of one archive.
 
-    Several ``pieces`` have some of the snapshots in common: a file was copied, or brought back after compaction. What they say
-    twice counts once. ``rows``: about how many there are.
+    A unit has several ``pieces`` if they share snapshots, because a file was copied, or restored after compaction; duplicate
+    rows count once. ``rows`` is an estimate.
     """
 
     table: str
@@ -36,16 +36,16 @@ class Unit:
 
     @property
     def day(self) -> str:
-        """The day whose results it belongs to: that of its first file's folder."""
+        """The day to whose results it belongs, which is the day of its first file's folder."""
         return self.pieces[0].file.day
 
     @property
     def source(self) -> list[tuple[str, int, tuple[int, ...]]]:
-        """What it is read from: each file's place in the archive and size, and the row groups."""
+        """Each file's path in the archive, its size, and the row groups."""
         return [(f"{self.table}/{file.day}/{file.name}", file.bytes, groups) for file, groups in self.pieces]
 
     def read(self, store: ArchiveFiles, schema: pa.Schema) -> tuple[pa.Table, list[ArchiveError]]:
-        """The rows, as ``schema``: columns of the table with some of their fields; and why any file could not be read."""
+        """Read the columns and nested fields of ``schema``; also return an error for each file that cannot be read."""
         found, failed = [schema.empty_table()], list[ArchiveError]()
         for piece in self.pieces:
             try:
@@ -56,19 +56,19 @@ class Unit:
         if len(self.pieces) < 2:
             return rows, failed
         rows, left_out = self._unmixed(rows)
-        return once(rows, KEYS[self.table]), [*failed, *left_out]
+        return deduplicated(rows, KEYS[self.table]), [*failed, *left_out]
 
     def _unmixed(self, rows: pa.Table) -> tuple[pa.Table, list[ArchiveError]]:
-        """Without snapshots whose number two detectors have given, and why these are left out."""
-        if "begun" not in rows.column_names or not (both := mixed(rows)).any():
+        """Remove snapshots whose number two detectors have used; also return an error that explains it."""
+        if "begun" not in rows.column_names or not (both := ambiguous(rows)).any():
             return rows, []
         numbers = pc.unique(rows.column("snapshot").filter(pa.array(both))).to_pylist()
-        return rows.filter(pa.array(~both)), [ArchiveError(mixed_text(numbers), self.pieces[-1].file.path)]
+        return rows.filter(pa.array(~both)), [ArchiveError(ambiguity_text(numbers), self.pieces[-1].file.path)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archive:
-    """An archive between two days, its footers looked at: what to read, and what was left out."""
+    """An archive between two days after its footers have been read: the files to read, and those left out."""
 
     store: ArchiveFiles
     scans: dict[str, Scan]
@@ -77,19 +77,19 @@ class Archive:
 
     @property
     def left_out(self) -> tuple[LeftOut, ...]:
-        """The files that cannot be read, of all tables."""
+        """The unreadable files of all tables."""
         return tuple(left for table in sorted(self.scans) for left in self.scans[table].left_out)
 
     def files(self, table: str) -> tuple[ArchiveFile, ...]:
-        """The good files of ``table``."""
+        """Return the readable files of ``table``."""
         return self.scans[table].files
 
     def rows(self, table: str) -> int:
-        """Rows in the good files of ``table``."""
+        """Return the number of rows in the readable files of ``table``."""
         return sum(file.rows for file in self.files(table))
 
     def units(self, table: str, wanted: Wanted = EVERYTHING) -> list[Unit]:
-        """What there is to read of ``table``, by archive and snapshot; row groups with none ``wanted`` are passed over."""
+        """Return the units of ``table``, by archive and snapshot; row groups without ``wanted`` snapshots are skipped."""
         spans = [
             (file.archive, span, file)
             for file in self.files(table)
@@ -111,7 +111,7 @@ class Archive:
 
 
 def open_archive(location: str, *, since: str = "", until: str = "") -> Archive:
-    """Look at every file's footer. Raises :class:`~detector.archive.files.ArchiveError` when there is no archive."""
+    """Read every file's footer. Raises :class:`~detector.archive.files.ArchiveError` if there is no archive."""
     store = ArchiveFiles(location)
     store.check()
     scans = {table: store.scan(table, since=since, until=until) for table in TABLES}
@@ -119,7 +119,7 @@ def open_archive(location: str, *, since: str = "", until: str = "") -> Archive:
 
 
 def by_day(units: Iterable[Unit]) -> dict[str, list[Unit]]:
-    """Units by the day whose results they belong to."""
+    """Group units by day."""
     found: dict[str, list[Unit]] = {}
     for unit in units:
         found.setdefault(unit.day, []).append(unit)
@@ -127,7 +127,7 @@ def by_day(units: Iterable[Unit]) -> dict[str, list[Unit]]:
 
 
 def shares(units: Sequence[Unit], most: int) -> list[list[Unit]]:
-    """At most ``most`` runs of neighbours with about as many rows each."""
+    """Split units into at most ``most`` runs of neighbours with about the same number of rows."""
     share = sum(unit.rows for unit in units) / max(most, 1)
     parts: list[list[Unit]] = []
     done = 0.0

@@ -1,7 +1,7 @@
-"""Keeps pyarrow from importing pandas, which a detector has no use for: a second of processor time and 60 MB.
+"""Keeps pyarrow from importing pandas, which the detector does not use: it costs a second of processor time and 60 MB.
 
-pyarrow looks for pandas once, at the first array that it makes of a list, and imports it if it is installed. It is told here
-that it is not. Where it is imported already (by a predicate's package, perhaps), both keep working together.
+pyarrow tries to import pandas once, when it first converts a list to an array; here that import fails. If pandas is already
+imported (perhaps by a predicate's package), pyarrow uses it as usual.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import pyarrow as pa
 
 
 class _NoPandas:
-    """Finds no pandas."""
+    """A finder that hides pandas."""
 
     @staticmethod
     def find_spec(name: str, *_: object) -> None:
-        """As ``importlib.abc.MetaPathFinder``: raise for pandas, and leave all else to the other finders."""
+        """Raise for pandas; leave other modules to the next finder (see ``importlib.abc.MetaPathFinder``)."""
         if name == "pandas":
             raise ModuleNotFoundError(name, name=name)
 
 
-def spare_pandas() -> None:
-    """Let pyarrow look for pandas now, and not find it."""
+def hide_pandas() -> None:
+    """Make pyarrow look for pandas now, and not find it."""
     if "pandas" in sys.modules:
         return
     finder = _NoPandas()

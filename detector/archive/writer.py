@@ -1,7 +1,7 @@
-"""Writes finished snapshots to the archive: gathers a few, then writes each table's file, the snapshots' own last.
+"""Writes finished snapshots to the archive: gathers several, then writes one file per table, that of ``snapshots`` last.
 
-A snapshot counts as archived when its row in ``snapshots`` is there. A crash in between leaves rows that no snapshot names:
-readers of whole snapshots pass over them. With a journal, the next writer goes on with them.
+A snapshot is archived once its row in ``snapshots`` exists. A crash before that leaves rows without a snapshot, which readers
+of complete snapshots ignore. With a journal, the next writer recovers them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from detector.archive.files import ArchiveFiles, Positions, day_of, snapshots_of_name
 from detector.archive.journal import Journal
-from detector.archive.offsets import starting
+from detector.archive.offsets import next_positions
 from detector.archive.rows.column_encoder import ColumnEncoder
 from detector.archive.rows.local_state_rows import Row
 from detector.archive.rows.row_encoder import report_rows, snapshot_row, verdict_row
@@ -31,7 +31,7 @@ KEYS = {"reports": "process", "verdicts": "predicate", "incidents": "id", "snaps
 
 
 class ArchiveWriter:
-    """Gathers finished snapshots and writes them a file at a time. Not for several threads at once."""
+    """Gathers finished snapshots and writes them a file at a time. Not thread-safe."""
 
     def __init__(
         self,
@@ -43,11 +43,11 @@ class ArchiveWriter:
         clock: Callable[[], float] = time.time,
         journal: Journal | None = None,
     ) -> None:
-        """``journal`` keeps what is gathered over a kill; None: it is lost then.
+        """``journal`` preserves gathered rows if the process is killed; without one they are lost.
 
-        ``archive``: the detector's own id, which distinguishes its snapshots from another's in the same folder.
+        ``archive``: the detector's id, which distinguishes its snapshots from another detector's in the same folder.
 
-        A file is written when it would hold ``reports_max`` reports, or spans ``seconds_max``, or the day is over."""
+        Files are written once there are ``reports_max`` reports, after ``seconds_max``, or when the day ends."""
         self.store = store
         self._archive = archive
         self._encoder = ColumnEncoder(archive)
@@ -60,11 +60,11 @@ class ArchiveWriter:
         self._day = ""
         self._began = 0.0
         self.dropped = 0
-        """Rows that could not be written: what a process said fits no column."""
+        """Number of rows that could not be written because a process reported a number out of range."""
 
     @property
     def gathered(self) -> int:
-        """Snapshots gathered and not yet written."""
+        """The number of snapshots that are not written yet."""
         return len(self._tables["snapshots"])
 
     def add(
@@ -74,13 +74,13 @@ class ArchiveWriter:
         incidents: Sequence[Row] = (),
         members: Mapping[ProcessName, ProcessId] | None = None,
     ) -> list[str]:
-        """Take one finished snapshot; the paths written, if it was time to.
+        """Add a finished snapshot; return the paths of the files that were due and written.
 
         Parameters
         ----------
-        assembled, verdicts : what the detector found.
+        assembled, verdicts : the snapshot and its verdicts.
         incidents : rows of ``incidents`` that changed with this snapshot (``snapshot`` and ``begun`` are filled in).
-        members : which incarnations the members were; those of missing ones are not in ``assembled``.
+        members : the members' ids; ``assembled`` does not have the incarnations of missing ones.
         """
         ref = assembled.snapshot.ref
         begun = ref.begun or 0.0
@@ -103,10 +103,10 @@ class ArchiveWriter:
         return written
 
     def _encoded(self, assembled: Assembled, members: Mapping[ProcessName, ProcessId]) -> dict[str, pa.Table]:
-        """The snapshot and its reports."""
+        """Encode the snapshot and its reports."""
         try:
             tables = {"reports": self._encoder.reports(assembled), "snapshots": self._encoder.snapshot(assembled, members)}
-        except (pa.ArrowException, OverflowError):  # a number that fits no column: row by row, without those that have one
+        except (pa.ArrowException, OverflowError):  # a number is out of range: go row by row and drop the rows that have one
             self._encoder = ColumnEncoder(self._archive)
             rows: dict[str, list[Row]] = {"reports": report_rows(assembled), "snapshots": [snapshot_row(assembled, members)]}
             tables = {table: table_of(table, each, self._archive) for table, each in rows.items() if each}
@@ -114,18 +114,18 @@ class ArchiveWriter:
         return {table: data for table, data in tables.items() if table != "reports" or assembled.reports}
 
     def recover(self) -> int:
-        """Write what a killed writer left in the journal: how many snapshots. Called before anything is added."""
+        """Write the rows that a killed writer left in the journal; return the number of snapshots. Call before :meth:`add`."""
         left: dict[tuple[str, str], list[pa.Table]] = {}
         for table, data in () if self._journal is None else self._journal.read():
             left.setdefault((table, day_of(data.column("begun")[0].as_py())), []).append(data)
         snapshots = 0
         for (table, day), parts in sorted(left.items(), key=lambda each: (each[0][1], ORDER.index(each[0][0]))):
-            there = _written(self.store, table, day, {_number(part) for part in parts})
-            wanted = [part for part in parts if _number(part) not in there]
-            if wanted:
+            written = _written(self.store, table, day, {_number(part) for part in parts})
+            lost = [part for part in parts if _number(part) not in written]
+            if lost:
                 self._day = day
-                self._write(table, _joined(wanted))
-                snapshots += len(wanted) if table == "snapshots" else 0
+                self._write(table, _joined(lost))
+                snapshots += len(lost) if table == "snapshots" else 0
         if self._journal is not None:
             self._journal.clear()
         return snapshots
@@ -135,7 +135,7 @@ class ArchiveWriter:
         return full or day_of(begun) != self._day or begun - self._began >= self._seconds_max
 
     def flush(self) -> list[str]:
-        """Write the gathered rows; returns the paths. Rows that cannot be written are dropped (OSError)."""
+        """Write the gathered rows; return the paths. If that raises OSError, the rows are dropped."""
         tables, self._tables = self._tables, {table: [] for table in ORDER}
         try:
             return [self._write(table, _joined(tables[table])) for table in ORDER if tables[table]]
@@ -144,7 +144,7 @@ class ArchiveWriter:
                 self._journal.clear()
 
     def _write(self, table: str, data: pa.Table) -> str:
-        at = self._next.get(table) or starting(self.store, table, self._clock())
+        at = self._next.get(table) or next_positions(self.store, table, self._clock())
         path = self.store.write(table, self._day, data, positions=at)
         end = at.first + data.num_rows
         self._next[table] = Positions(after=end, first=end)
@@ -152,27 +152,27 @@ class ArchiveWriter:
 
 
 def table_of(table: str, rows: Sequence[Row], archive: str = "") -> pa.Table:
-    """Rows as columns, in the table's order: by snapshot, then by the other columns of the table's key."""
+    """Convert rows to columns, sorted by snapshot and then by the table's key."""
     ordered = sorted(rows, key=lambda row: (row["snapshot"] or 0, row[KEYS[table]]))
     named = [row | {"archive": archive} for row in ordered] if archive else ordered
     try:
         return pa.Table.from_pylist(named, schema=TABLES[table])
-    except (pa.ArrowException, OverflowError):  # a number that no column holds costs its own row, not the others
+    except (pa.ArrowException, OverflowError):  # a number out of range drops only its own row
         return pa.Table.from_pylist([row for row in named if _fits(table, row)], schema=TABLES[table])
 
 
 def _joined(parts: Sequence[pa.Table]) -> pa.Table:
-    """The tables of several snapshots as one, by snapshot."""
+    """Concatenate the tables of several snapshots, by snapshot."""
     return pa.concat_tables(sorted(parts, key=_number))
 
 
 def _number(part: pa.Table) -> int:
-    """Which snapshot a table is of."""
+    """Return the snapshot number of a table."""
     return int(part.column("snapshot")[0].as_py() or 0) if part.num_rows else 0
 
 
 def _written(store: ArchiveFiles, table: str, day: str, snapshots: set[int]) -> set[int]:
-    """Which of ``snapshots`` have rows in the day's files already."""
+    """Return the snapshots in the day's files that may have some of ``snapshots``."""
     found: set[int] = set()
     for entry in store.entries(table, day) if day in store.days(table) else ():
         low, high = snapshots_of_name(PurePosixPath(entry.path).name) or (0, -1)
@@ -191,7 +191,7 @@ def _fits(table: str, row: Row) -> bool:
 
 
 def archive_id(directory: Path) -> str:
-    """The id of the detector whose data lie in ``directory``: made once, kept in a separate file. Raises OSError."""
+    """Return the id of the detector whose data are in ``directory``; it is created once and kept in a file. Raises OSError."""
     path = directory / ID
     if not path.exists():
         directory.mkdir(parents=True, exist_ok=True)

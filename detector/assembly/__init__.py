@@ -1,1 +1,1 @@
-"""Snapshots that are assembled away from the detector's own process: what travels, and what is made of it."""
+"""Assembles snapshots outside the detector's own process: the records that travel, and their evaluation."""

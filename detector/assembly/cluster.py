@@ -1,4 +1,4 @@
-"""Where Kafka is, and what our topics are called; without its client."""
+"""The address of Kafka (or of the store that replaces it) and the names of its topics, without importing the client."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RECORD_BYTES_SPARE = 2**20
 
 
 class RecordsUnavailableError(Exception):
-    """Kafka, or the store in its place, cannot be used; one line that says why."""
+    """Kafka, or the store that replaces it, cannot be used; the one-line text says why."""
 
 
 class RecordsLostError(RuntimeError):
@@ -23,11 +23,10 @@ class RecordsLostError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A Kafka cluster, and how to reach it; or an object store or directory in its place.
+    """A Kafka cluster, or an object store or directory that replaces it.
 
-    ``servers``: ``HOST:PORT[,...]``, or a URI or path;
-    ``topics``: what the names of our topics begin with; ``properties``: of librdkafka
-    (``security.protocol`` and the like); ``record_bytes_max``: the largest record.
+    ``servers``: ``HOST:PORT[,...]``, or a URI or path. ``topics``: the prefix of the topic names. ``properties``: librdkafka
+    properties (``security.protocol`` and the like). ``record_bytes_max``: the size of the largest record.
     """
 
     servers: str
@@ -37,7 +36,7 @@ class Cluster:
 
     @property
     def in_objects(self) -> bool:
-        """Whether records are objects (:mod:`detector.assembly.objects`): there is a slash in every path and URI."""
+        """Whether records are objects (:mod:`detector.assembly.objects`); every path and URI contains a slash."""
         return "/" in self.servers
 
     def topic(self, name: str) -> str:
@@ -45,17 +44,17 @@ class Cluster:
         return f"{self.topics}.{name}"
 
     def settings(self, **more: Any) -> dict[str, Any]:
-        """For librdkafka."""
+        """The settings for librdkafka."""
         return {"bootstrap.servers": self.servers, "log_level": 0, **self.properties, **more}
 
     @property
     def message_bytes_max(self) -> int:
-        """Of a record, with what Kafka adds."""
+        """The size of the largest message: a record, with what Kafka adds."""
         return self.record_bytes_max + _RECORD_BYTES_SPARE
 
 
 def client(cluster: Cluster) -> ModuleType:
-    """The module that reads and writes a cluster's records; it needs an extra. Raises :class:`RecordsUnavailableError`."""
+    """The module that reads and writes a cluster's records. Raises :class:`RecordsUnavailableError` without its extra."""
     module, extra = ("objects", "archive") if cluster.in_objects else ("kafka", "kafka")
     try:
         return import_module(f"detector.assembly.{module}")
@@ -64,7 +63,7 @@ def client(cluster: Cluster) -> ModuleType:
 
 
 def read_properties(path: Path | None) -> dict[str, str]:
-    """``key=value`` lines of a file; those that begin with ``#`` are comments. Raises :class:`RecordsUnavailableError`."""
+    """Read ``key=value`` lines from a file, without ``#`` comments. Raises :class:`RecordsUnavailableError`."""
     if path is None:
         return {}
     try:

@@ -1,10 +1,10 @@
-"""Assembles a snapshot from its records as columns, where that gives what assembling it from objects does.
+"""Assembles a snapshot from its records as columns, if the result is the same as from objects.
 
 Rules:
 
-1. It gives the very snapshot that :func:`~detector.assembly.judging.assembled` gives, or none. Tests compare the two.
-2. None is given of a small fleet, for which it is not worth while; of malformed reports; of two incarnations of one member;
-   where calls are tied to connections that are held up; and as :mod:`detector.core.waits.columnar` says.
+1. The result is the same snapshot as that of :func:`~detector.assembly.evaluation.assembled`, or None. Tests compare the two.
+2. It is None for a small fleet, where columns do not pay off; for malformed reports; for two incarnations of one member; if
+   calls are tied to connections that are held up; and in the cases of :mod:`detector.core.waits.columnar`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MEMBERS_MIN = 200
 def assembled_as_columns(
     header: Header, records: Iterable[bytes], members_min: int = MEMBERS_MIN, rows_share_max: float = ROWS_SHARE_MAX
 ) -> Assembled | None:
-    """The snapshot of a header and its records, without its reports; None: rule 2."""
+    """The snapshot of a header and its records, without the reports; None if rule 2 applies."""
     absent = [member.process for member in header.absent]
     members = {process.instance: process for process in (*header.reported, *absent)}
     if len(members) < max(members_min, len(header.reported) + len(absent)):
@@ -47,7 +47,7 @@ def assembled_as_columns(
 
 
 def _by_process(records: Iterable[bytes], counted: frozenset[ProcessId]) -> dict[ProcessName, pb.Report]:
-    """The first report of each process that counts."""
+    """The first report of each process in ``counted``."""
     found: dict[ProcessName, pb.Report] = {}
     for record in records:
         message = agent_pb2.ConnectRequest.FromString(record[1:]).report

@@ -1,4 +1,4 @@
-"""The only use of Kafka's client. Records count as written once all replicas have acknowledged them."""
+"""Reads and writes records in Kafka. A record counts as written once all replicas have acknowledged it."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ PARTITIONS = 8
 _POLL_SECONDS = 0.1
 _METADATA_SECONDS_MAX = 10.0
 _DELIVERY_SECONDS_MAX = 3.0
-"""How long a record waits for its acknowledgement; a report that waits longer than its snapshot is of no use."""
+"""How long to wait for a record's acknowledgement; a report that takes longer than its snapshot is useless."""
 
 
 def make_topics(cluster: Cluster) -> None:
-    """Create the topics that are not there yet. Raises :class:`RecordsUnavailableError`."""
+    """Create the topics that do not exist yet. Raises :class:`RecordsUnavailableError`."""
     admin = AdminClient(cluster.settings())
     config = {"max.message.bytes": str(cluster.message_bytes_max), "message.timestamp.type": "LogAppendTime"}
     try:
-        there = admin.list_topics(timeout=_METADATA_SECONDS_MAX).topics
+        existing = admin.list_topics(timeout=_METADATA_SECONDS_MAX).topics
         wanted = [cluster.topic(name) for name in (REPORTS, RESULTS)]
-        new = [NewTopic(name, num_partitions=PARTITIONS, config=config) for name in wanted if name not in there]
+        new = [NewTopic(name, num_partitions=PARTITIONS, config=config) for name in wanted if name not in existing]
         for made in admin.create_topics(new).values() if new else ():
             made.result(_METADATA_SECONDS_MAX)
     except KafkaException as error:
@@ -54,7 +54,7 @@ def partitions(consumer: Consumer, topic: str) -> list[int]:
 
 
 def bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
-    """The first offset that is there, and the end; a partition that has no leader yet is waited for."""
+    """The first available offset of a partition and its end; waits for a partition that has no leader yet."""
     until = time.monotonic() + _METADATA_SECONDS_MAX
     while True:
         try:
@@ -66,14 +66,14 @@ def bounds(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
         else:
             if found is not None:
                 return int(found[0]), int(found[1])
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - its name
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))  # noqa: SLF001 - there is no public name
 
 
 class RecordProducer:
-    """Writes records. Call it on the event loop; a separate thread waits for Kafka."""
+    """Writes records. Use it on the event loop; a separate thread polls Kafka."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """Raises :class:`RecordsUnavailableError` for properties that cannot be used."""
+        """Raises :class:`RecordsUnavailableError` for invalid properties."""
         try:
             self._producer = Producer(
                 cluster.settings(
@@ -89,12 +89,12 @@ class RecordProducer:
         except (KafkaException, ValueError) as error:
             raise RecordsUnavailableError(f"Kafka at {cluster.servers}: {error}") from None
         self._cluster = cluster
-        self._over = threading.Event()
+        self._closed = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="stilltrue-kafka", daemon=True)
         self._thread.start()
 
     async def put(self, topic: str, key: str, value: bytes) -> None:
-        """Write a record, and wait until Kafka has it. Raises :class:`RecordsUnavailableError`."""
+        """Write a record and wait for its acknowledgement. Raises :class:`RecordsUnavailableError`."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
 
@@ -107,7 +107,7 @@ class RecordProducer:
                 future.set_exception(RecordsUnavailableError(f"Kafka at {self._cluster.servers}: {error.str()}"))
 
         def delivered(error: KafkaError | None, _: Message) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits
+            with suppress(RuntimeError):  # the loop is closed, so no task waits
                 loop.call_soon_threadsafe(settle, error)
 
         try:
@@ -117,24 +117,24 @@ class RecordProducer:
         await future
 
     def _poll(self) -> None:
-        while not self._over.is_set():
+        while not self._closed.is_set():
             self._producer.poll(_POLL_SECONDS)
 
     def close(self) -> None:
-        """Let what is under way be written, and end."""
+        """Flush pending records and stop the thread."""
         self._producer.flush(_DELIVERY_SECONDS_MAX)
-        self._over.set()
+        self._closed.set()
         self._thread.join()
 
 
 class RecordConsumer:
-    """Reads a topic from its present end on, all partitions, on a separate thread."""
+    """Reads all partitions of a topic from their present end on, on a separate thread."""
 
     def __init__(self, cluster: Cluster, topic: str, take: Callable[[bytes], None]) -> None:
         """``take`` is called on the event loop with each record's value. Raises :class:`RecordsUnavailableError`."""
         self._loop = asyncio.get_running_loop()
         self._take = take
-        self._over = threading.Event()
+        self._closed = threading.Event()
         try:
             self._consumer = Consumer(
                 cluster.settings(
@@ -156,7 +156,7 @@ class RecordConsumer:
         self._thread.start()
 
     def _read(self) -> None:
-        while not self._over.is_set():
+        while not self._closed.is_set():
             message = self._consumer.poll(_POLL_SECONDS)
             value = None if message is None or message.error() else message.value()
             if value is not None:
@@ -164,7 +164,7 @@ class RecordConsumer:
                     self._loop.call_soon_threadsafe(partial(self._take, value))
 
     def close(self) -> None:
-        """End."""
-        self._over.set()
+        """Stop reading and disconnect."""
+        self._closed.set()
         self._thread.join()
         self._consumer.close()

@@ -1,12 +1,13 @@
-"""Records as objects in a store or a directory, instead of in Kafka, where seconds may pass.
+"""Reads and writes records as objects in a store or directory, which can replace Kafka if seconds of latency are acceptable.
 
 Rules:
 
-1. An object ``TOPIC/HOUR/PRODUCER-NUMBER-MILLISECONDS-COUNT.records`` has what one producer wrote at once, and appears whole. A
-   producer's numbers rise by one, and the next is written once the one before is there. After a failure it takes another name.
-2. A record is acknowledged once its object is there.
-3. A reader takes of each producer what follows without a gap. A gap that stays is a loss: an error, never passed over. Objects
-   are removed by the store's owner (a lifecycle rule), long after they were read.
+1. An object ``TOPIC/HOUR/PRODUCER-NUMBER-MILLISECONDS-COUNT.records`` holds the records of one write by one producer, and
+   appears atomically. A producer's numbers increase by one, and it writes an object only once the previous one exists. After a
+   failure it continues under a new name.
+2. A record is acknowledged once its object exists.
+3. A reader takes each producer's objects in order, up to a gap. A gap that persists is a loss: this is an error and never
+   skipped. The owner of the store removes objects (by a lifecycle rule) long after they were read.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ POLL_SECONDS = 0.5
 BYTES_AT_ONCE = 16 * 2**20
 DELIVERY_SECONDS_MAX = 20.0
 LOST_SECONDS = 60.0
-"""How old objects behind a gap are when it counts as a loss: a listing may show an object before an earlier one."""
+"""A gap counts as a loss once the objects behind it are this old: a listing may show an object before an earlier one."""
 _HOUR = "%Y%m%d%H"
 _HOUR_SECONDS = 3600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Written:
-    """One object: when it was written (milliseconds, its producer's clock), by whom, as which, and how many records it has."""
+    """One object. ``at``: when it was written, in milliseconds by the producer's clock. ``count``: its number of records."""
 
     at: int
     producer: str
@@ -55,18 +56,18 @@ class Written:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Position:
-    """Up to where a reader is: of each producer the next number; and the hour before which nothing is looked for."""
+    """A reader's position: each producer's next number (``following``), and the first hour to list."""
 
     hour: str = ""
     following: Mapping[str, int] = field(default_factory=dict)
 
     def json(self) -> dict[str, Any]:
-        """As an offset of Spark's."""
+        """The position as a Spark offset."""
         return {"hour": self.hour, "following": dict(sorted(self.following.items()))}
 
 
 def position_of(raw: Mapping[str, Any]) -> Position:
-    """From an offset."""
+    """The position from a Spark offset."""
     return Position(hour=raw["hour"], following=raw["following"])
 
 
@@ -78,7 +79,7 @@ class Topic:
     name: str
 
     def listed(self, since: str = "") -> list[Written]:
-        """All objects from an hour on, in order. Raises :class:`RecordsUnavailableError`."""
+        """All objects from the hour ``since`` on, in order. Raises :class:`RecordsUnavailableError`."""
         try:
             store = ArchiveFiles(self.cluster.servers)
             root = f"{store.root}/{self.cluster.topic(self.name)}"
@@ -101,7 +102,7 @@ class Topic:
             return pa.ipc.open_file(source.read_buffer()).read_all()
 
     def write(self, producer: str, number: int, records: Sequence[tuple[str, bytes]]) -> None:
-        """Write an object, in one step. Raises OSError."""
+        """Write an object atomically. Raises OSError."""
         keys, values = zip(*records, strict=True)
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
@@ -121,7 +122,7 @@ class Topic:
 
 
 def beginning(listed: Sequence[Written]) -> Position:
-    """The position before all that is there."""
+    """The position before all listed objects."""
     first: dict[str, int] = {}
     for each in listed:
         first[each.producer] = min(each.number, first.get(each.producer, each.number))
@@ -129,7 +130,7 @@ def beginning(listed: Sequence[Written]) -> Position:
 
 
 def fresh(position: Position, listed: Sequence[Written], now: float) -> list[Written]:
-    """Rule 3: what comes after a position without a gap, in order. Raises :class:`RecordsLostError`."""
+    """The objects that follow a position without a gap, in order (rule 3). Raises :class:`RecordsLostError`."""
     by_producer: dict[str, list[Written]] = defaultdict(list)
     for each in listed:
         if each.number >= position.following.get(each.producer, 0):
@@ -146,7 +147,7 @@ def fresh(position: Position, listed: Sequence[Written], now: float) -> list[Wri
 
 
 def advanced(position: Position, taken: Iterable[Written]) -> Position:
-    """The position after some objects, of which each producer's follow each other."""
+    """The position after ``taken``, in which each producer's objects are consecutive."""
     following, newest = dict(position.following), 0
     for each in taken:
         following[each.producer] = max(each.number + 1, following.get(each.producer, 0))
@@ -158,7 +159,7 @@ def advanced(position: Position, taken: Iterable[Written]) -> Position:
 
 
 def make_topics(cluster: Cluster) -> None:
-    """See whether the store is there. Raises :class:`RecordsUnavailableError`."""
+    """Check that the store exists, or create it. Raises :class:`RecordsUnavailableError`."""
     try:
         store = ArchiveFiles(cluster.servers)
         store.filesystem.create_dir(store.root, recursive=True)
@@ -167,21 +168,21 @@ def make_topics(cluster: Cluster) -> None:
 
 
 class RecordProducer:
-    """As :class:`detector.assembly.kafka.RecordProducer`; what comes within a moment becomes one object."""
+    """Like :class:`detector.assembly.kafka.RecordProducer`; records within ``LINGER_SECONDS`` become one object."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """A thread writes."""
+        """Start the writing thread."""
         self._cluster = cluster
         self._name = uuid4().hex[:12]
         self._numbers: dict[str, int] = defaultdict(int)
         self._pending: list[tuple[str, str, bytes, Callable[[str], None]]] = []
         self._lock = threading.Lock()
-        self._something, self._over = threading.Event(), threading.Event()
+        self._has_records, self._closed = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="stilltrue-objects", daemon=True)
         self._thread.start()
 
     async def put(self, topic: str, key: str, value: bytes) -> None:
-        """Write a record, and wait until its object is there. Raises :class:`RecordsUnavailableError`."""
+        """Write a record and wait until its object exists. Raises :class:`RecordsUnavailableError`."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
 
@@ -194,12 +195,12 @@ class RecordProducer:
                 future.set_result(None)
 
         def written(error: str) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nobody waits
+            with suppress(RuntimeError):  # the loop is closed, so no task waits
                 loop.call_soon_threadsafe(settle, error)
 
         with self._lock:
             self._pending.append((topic, key, value, written))
-        self._something.set()
+        self._has_records.set()
         try:
             await asyncio.wait_for(future, DELIVERY_SECONDS_MAX)
         except TimeoutError:
@@ -207,15 +208,15 @@ class RecordProducer:
             raise RecordsUnavailableError(text) from None
 
     def _run(self) -> None:
-        while not self._over.is_set():
-            self._something.wait()
-            self._over.wait(LINGER_SECONDS)
-            self._something.clear()
+        while not self._closed.is_set():
+            self._has_records.wait()
+            self._closed.wait(LINGER_SECONDS)
+            self._has_records.clear()
             while self._flush():
                 pass
 
     def _flush(self) -> bool:
-        """Write the oldest records, of one topic; whether there were any."""
+        """Write the oldest pending records, all of one topic; returns whether there were any."""
         with self._lock:
             if not self._pending:
                 return False
@@ -231,36 +232,36 @@ class RecordProducer:
             self._numbers[topic] += 1
         except (OSError, ArchiveError) as failed:
             error = _one_line(failed) or type(failed).__name__
-            self._name, self._numbers = uuid4().hex[:12], defaultdict(int)  # rule 1: it may be there all the same
+            self._name, self._numbers = uuid4().hex[:12], defaultdict(int)  # rule 1: it may exist nevertheless
         for *_, written in taken:
             written(error)
         return True
 
     def close(self) -> None:
-        """Let what is under way be written, and end."""
-        self._over.set()
-        self._something.set()
+        """Write pending records and stop the thread."""
+        self._closed.set()
+        self._has_records.set()
         self._thread.join()
         while self._flush():
             pass
 
 
 class RecordConsumer:
-    """As :class:`detector.assembly.kafka.RecordConsumer`: a topic from its present end on, on a separate thread."""
+    """Like :class:`detector.assembly.kafka.RecordConsumer`: reads a topic from its present end on, on a separate thread."""
 
     def __init__(self, cluster: Cluster, topic: str, take: Callable[[bytes], None]) -> None:
         """``take`` is called on the event loop with each record's value. Raises :class:`RecordsUnavailableError`."""
         self._loop = asyncio.get_running_loop()
         self._take = take
         self._topic = Topic(cluster, topic)
-        there = self._topic.listed()
-        self._position = advanced(beginning(there), there)
-        self._over = threading.Event()
+        listed = self._topic.listed()
+        self._position = advanced(beginning(listed), listed)
+        self._closed = threading.Event()
         self._thread = threading.Thread(target=self._read, name="stilltrue-results", daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
-        while not self._over.wait(POLL_SECONDS):
+        while not self._closed.wait(POLL_SECONDS):
             try:
                 new = fresh(self._position, self._topic.listed(self._position.hour), 0.0)
                 for each in new:
@@ -269,11 +270,11 @@ class RecordConsumer:
                             self._loop.call_soon_threadsafe(partial(self._take, value))
                     self._position = advanced(self._position, [each])
             except (RecordsUnavailableError, OSError):
-                continue  # it is read when the store is back
+                continue  # retried until the store is back
 
     def close(self) -> None:
-        """End."""
-        self._over.set()
+        """Stop reading."""
+        self._closed.set()
         self._thread.join()
 
 

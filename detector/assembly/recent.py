@@ -1,4 +1,4 @@
-"""What an assembler may remember of earlier snapshots; it makes the next result faster, not different."""
+"""The interface of a cache of earlier snapshots, which makes the next result faster but does not change it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from stilltrue.protocol.report import Report
 
 
 class Recent(Protocol):
-    """Reports that say what they said before, and what they came to."""
+    """Caches decoded reports and resolved snapshots per fleet."""
 
     def quiet(self, fleet: str, records: Sequence[bytes]) -> bool:
-        """Whether most of these reports say what the fleet's last ones said."""
+        """Whether most of these reports are the same as the fleet's last ones."""
 
     def report(self, record: bytes) -> Report:
-        """The report of a record. Raises as :func:`~detector.assembly.records.report_of`."""
+        """The report of a record. Raises like :func:`~detector.assembly.records.report_of`."""
 
     def resolved(self, fleet: str) -> Resolved | None:
-        """What the fleet's last snapshot came to."""
+        """The resolved reports of the fleet's last snapshot."""
 
     def keep(self, fleet: str, resolved: Resolved | None) -> None:
-        """Remember what a snapshot came to."""
+        """Remember the resolved reports of a snapshot."""

@@ -3,12 +3,13 @@
 Rules:
 
 1. The coordinator decides: it numbers a snapshot, ends it, and then writes its *header*, which names the members whose
-   reports count. A report counts if the header names its process, in this incarnation; all others do not, whenever they come.
-2. A collector tells the coordinator of a report only once Kafka has it. So what a header names is there, or will be.
-3. All records of a snapshot have one key, of the fleet and the number; so they meet, in any order, any number of times.
-4. The first report of a process counts, and the first answer to each round of looks: doubled records change nothing.
+   reports count. A report counts only if the header names its process in this incarnation, regardless of when it arrives.
+2. A collector notifies the coordinator of a report only once Kafka has it. So the reports that a header names will be found.
+3. All records of a snapshot have the same key, from the fleet and the id, so they arrive at the same place, in any order and
+   possibly repeated.
+4. The first report of a process counts, and the first answer to each round of looks: duplicate records change nothing.
 
-A header and an answer are JSON, a report is the agent's own message.
+Headers and answers are JSON; a report is the agent's own message.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ from stilltrue.protocol.wire.report import report_from_wire
 from stilltrue.v1 import agent_pb2
 
 REPORT, HEADER, LOOKS = b"R", b"H", b"L"
-"""The first byte of a record says what the rest is."""
+"""The first byte of a record, which says what the rest is."""
 
 
 def key_of(fleet: str, snapshot: int) -> str:
-    """Rule 3: the key of a snapshot's records."""
+    """The key of a snapshot's records (rule 3)."""
     return f"{fleet}/{snapshot}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A member that did not report. ``labels`` None: it is no longer known."""
+    """A member that did not report. ``labels``: None if it is no longer known."""
 
     process: ProcessId
     labels: Mapping[str, str] | None = None
@@ -47,10 +48,10 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """A snapshot that has ended. Times in seconds since the epoch, by the coordinator's clock.
+    """A snapshot that has ended. Times are seconds since the epoch, by the coordinator's clock.
 
-    ``reported``: whose reports count; ``absent``: the other members. ``watched``: parties of open incidents, whose waits the
-    coordinator wants to see even if they are not stuck. ``memory``: what earlier verification rounds showed.
+    ``reported``: the members whose reports count; ``absent``: the other members. ``watched``: parties of open incidents, whose
+    waits the coordinator needs even if they are not stuck. ``memory``: the results of earlier verification rounds.
     """
 
     fleet: str
@@ -79,7 +80,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answers:
-    """What came of a round: looks, and for those who could not look the reasons. ``at``: when it was over."""
+    """The answers of a round: looks, and the reasons of processes that could not look. ``at``: when the round was over."""
 
     round: int
     at: float
@@ -98,7 +99,7 @@ def report_record(message: bytes) -> bytes:
 def header_record(header: Header) -> bytes:
     """The record of a header."""
     raw = {each.name: getattr(header, each.name) for each in fields(header)}
-    told = {
+    converted = {
         "reported": [asdict(process) for process in header.reported],
         "absent": [
             {"process": asdict(each.process), "labels": None if each.labels is None else dict(each.labels)}
@@ -108,7 +109,7 @@ def header_record(header: Header) -> bytes:
         "scopes": {name: dict(labels) for name, labels in header.scopes.items()},
         "memory": memory_json(header.memory),
     }
-    return HEADER + _dumped(raw | told)
+    return HEADER + _dumped(raw | converted)
 
 
 def answers_record(answers: Answers) -> bytes:
@@ -164,7 +165,7 @@ def asked_of(raw: Mapping[str, Any]) -> Asked:
 
 
 def memory_json(memory: Memory) -> dict[str, Any]:
-    """What rounds have shown, as JSON."""
+    """The results of rounds as JSON."""
     return {
         "parties": [key._asdict() | asdict(known) for key, known in memory.parties.items()],
         "processes": [{"process": asdict(process)} | asdict(idle) for process, idle in memory.processes.items()],
@@ -172,7 +173,7 @@ def memory_json(memory: Memory) -> dict[str, Any]:
 
 
 def memory_of(raw: Mapping[str, Any]) -> Memory:
-    """What rounds have shown, from JSON."""
+    """The results of rounds from JSON."""
     parties: dict[Key, Known] = {}
     for each in raw["parties"]:
         waits = tuple(map(WaitNumber, each["waits"]))
@@ -211,7 +212,7 @@ def _party_look(raw: Mapping[str, Any]) -> PartyLook:
 
 
 def first_by_process(reports: Iterable[Report]) -> dict[ProcessId, Report]:
-    """Rule 4: of each process's reports the first."""
+    """The first report of each process (rule 4)."""
     found: dict[ProcessId, Report] = {}
     for report in reports:
         found.setdefault(report.process, report)

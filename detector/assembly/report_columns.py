@@ -1,6 +1,6 @@
-"""Reads the messages of many reports into columns; field by field, each checked as the wire checks it.
+"""Reads the messages of many reports into columns, field by field, with the same checks as when they are decoded to objects.
 
-Seldom used parts of a report (facts, holds, connections, details of what was answered) are read and checked as an object's.
+Rarely used parts of a report (facts, holds, connections, details of answered calls) are decoded to objects and checked there.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ _KINDS = {"call": CALL, "party": PARTY, "resource": OTHER, "served": OTHER}
 def columns_of_reports(
     messages: Sequence[pb.Report], missing: Iterable[ProcessName], begun: float, ended: float
 ) -> ReportColumns:
-    """The columns of a snapshot's reports, sorted by their processes' names. Raises :class:`MalformedError`.
+    """Read a snapshot's reports, sorted by process name, into columns. Raises :class:`MalformedError`.
 
-    ``missing``: the members without one. ``begun``, ``ended``: of the snapshot, by the detector's clock.
+    ``missing``: the members without a report. ``begun``, ``ended``: the snapshot's times, by the detector's clock.
     """
-    return _Reading(messages, missing, begun, ended).columns()
+    return _Reader(messages, missing, begun, ended).columns()
 
 
-class _Reading:
-    """One snapshot's messages."""
+class _Reader:
+    """Reads one snapshot's messages."""
 
     def __init__(self, messages: Sequence[pb.Report], missing: Iterable[ProcessName], begun: float, ended: float) -> None:
         self._messages = messages
         self._processes = [process_from_wire(message.process) for message in messages]
-        self._places = {process.instance: at for at, process in enumerate(self._processes)}
-        self._places |= dict.fromkeys(missing, MISSING)
+        self._positions = {process.instance: at for at, process in enumerate(self._processes)}
+        self._positions |= dict.fromkeys(missing, MISSING)
         self._names: dict[str, int] = {}
         self._methods: dict[str, int] = {}
         self._ahead = np.array([ahead_at(message.cut_at, begun, ended) for message in messages], np.float64)
 
     def columns(self) -> ReportColumns:
-        """All of them."""
+        """Read all columns."""
         messages = self._messages
         if any(message.snapshot <= message.after for message in messages):
             raise MalformedError("snapshot: not above after")
@@ -68,7 +68,7 @@ class _Reading:
         states = tuple(map(_state, messages, self._processes))
         made, served, seen, waits = self._made(), self._served(), self._seen(), self._waits()
         names = tuple(map(PartyName, self._names))
-        owner = np.fromiter((self._places.get(process_of(name), OUTSIDE) for name in names), np.int64, len(names))
+        owner = np.fromiter((self._positions.get(process_of(name), OUTSIDE) for name in names), np.int64, len(names))
         for name in names:
             any_party("party", name)
         _own(owner, served.process, served.party)
@@ -147,16 +147,16 @@ class _Reading:
         )
 
     def _callers(self, callers: Sequence[pb.Caller | None]) -> tuple[Rows, Bools]:
-        """Which processes they are, and whether in the incarnation that reported."""
+        """The position of each caller's process, and whether it is the incarnation that reported."""
         known = {(caller.process, caller.incarnation) for caller in callers if caller is not None}
         found: dict[tuple[str, int], tuple[int, bool]] = {}
         for name, incarnation in known:
             if not name or incarnation > INCARNATION_MAX:
                 raise MalformedError("caller")
-            at = self._places.get(ProcessName(name), OUTSIDE)
+            at = self._positions.get(ProcessName(name), OUTSIDE)
             found[name, incarnation] = at, at >= 0 and self._processes[at].incarnation == incarnation
-        nobody = OUTSIDE, False
-        each = [nobody if caller is None else found[caller.process, caller.incarnation] for caller in callers]
+        unknown = OUTSIDE, False
+        each = [unknown if caller is None else found[caller.process, caller.incarnation] for caller in callers]
         return np.array([at for at, _ in each], np.int64), _truths([same for _, same in each])
 
     def _waits(self) -> LocalWaitColumns:
@@ -197,11 +197,11 @@ class _Reading:
             raise MalformedError(f"{party!r} is not a party of its process")
 
     def _times(self, process: Rows, rows: Sequence[Any], name: str) -> Floats:
-        """Moments by the detector's clock."""
+        """The times in field ``name``, by the detector's clock."""
         values = _values(rows, name)
         _finite(values)
-        there = _truths([row.HasField(name) for row in rows])
-        return np.where(there, values - self._ahead[process], np.nan)
+        present = _truths([row.HasField(name) for row in rows])
+        return np.where(present, values - self._ahead[process], np.nan)
 
 
 def _state(message: pb.Report, process: ProcessId) -> ProcessState:
@@ -214,13 +214,13 @@ def _state(message: pb.Report, process: ProcessId) -> ProcessState:
 
 
 def _flat(lists: Sequence[Sequence[Any]]) -> tuple[Rows, list[Any]]:
-    """The rows of all processes in turn, and which process each belongs to."""
+    """The process of each row, and the rows of all processes in turn."""
     process = np.repeat(np.arange(len(lists)), list(map(len, lists))).astype(np.int64, copy=False)
     return process, list(chain.from_iterable(lists))
 
 
 def _places(known: dict[str, int], texts: Sequence[str]) -> Rows:
-    """The position of each text in ``known``, which new ones join."""
+    """The index of each text in ``known``, to which new texts are added."""
     for text in texts:
         if text not in known:
             known[text] = len(known)
@@ -233,7 +233,7 @@ def _own(owner: Rows, process: Rows, party: Rows) -> None:
 
 
 def _values(rows: Sequence[Any], name: str) -> Floats:
-    """Moments; 0 where there is none."""
+    """The times in field ``name``; 0 if unset."""
     return np.fromiter(map(attrgetter(name), rows), np.float64, len(rows))
 
 
@@ -245,7 +245,7 @@ def _numbers(values: Sequence[int]) -> Rows:
 
 
 def _counts(values: Sequence[int]) -> Rows:
-    """Numbers that the wire does not check; above all that occur they are the same."""
+    """Numbers that are not checked, clamped to what a column can hold."""
     return np.minimum(np.array(values, np.uint64), np.uint64(2**63 - 1)).astype(np.int64)
 
 

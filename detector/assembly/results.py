@@ -1,7 +1,8 @@
-"""What the assembly tells the coordinator of a snapshot: the verdicts, and as much of the snapshot as their evidence needs.
+"""The assembly's result for the coordinator: the verdicts on a snapshot, and the part of the snapshot that their evidence
+needs.
 
-A snapshot of few members travels whole. Of a large one the coordinator gets the waits of the parties that a verdict names and
-of open incidents, without which no incident could begin, go on or end; the members it knows itself.
+A snapshot with few members is sent whole. For a large one the coordinator gets the waits of the parties that a verdict or an
+open incident names, which it needs to open, continue and close incidents; it knows the members itself.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from detector.archive.rows.row_decoder import snapshot_of
 from detector.archive.rows.row_encoder import snapshot_row
-from detector.assembly.judging import Judged
+from detector.assembly.evaluation import Evaluation
 from detector.assembly.records import Asked, Header, asked_json, asked_of, memory_json, memory_of, process_of_json
 from detector.core.look.memory import NOTHING, Memory
 from detector.core.protocol.assembler import Assembled, Outcome
@@ -33,9 +34,9 @@ WHOLE_MEMBERS_MAX = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The verdicts on a snapshot. ``whole``: whether ``assembled`` has all that was recorded, or only what bears on them.
+    """The verdicts on a snapshot. ``whole``: ``assembled`` has the whole snapshot, not only the excerpt for the verdicts.
 
-    ``assembled`` is without reports: the coordinator knows who reported.
+    ``assembled`` has no reports, since the coordinator knows which members reported.
     """
 
     assembled: Assembled
@@ -44,17 +45,17 @@ class Result:
     whole: bool = True
 
 
-def result_of(header: Header, judged: Judged) -> Result:
-    """What the coordinator needs of a judged snapshot."""
-    made = judged.assembled
+def result_of(header: Header, evaluation: Evaluation) -> Result:
+    """The part of an evaluation that the coordinator needs."""
+    made = evaluation.assembled
     whole = (made.snapshot.ref.members or 0) <= WHOLE_MEMBERS_MAX
-    snapshot = made.snapshot if whole else excerpt(made.snapshot, judged.verdicts, header.watched)
+    snapshot = made.snapshot if whole else excerpt(made.snapshot, evaluation.verdicts, header.watched)
     assembled = replace(made, snapshot=snapshot, reports={}, absent=(), resolved=None)
-    return Result(assembled=assembled, verdicts=judged.verdicts, memory=judged.memory, whole=whole)
+    return Result(assembled=assembled, verdicts=evaluation.verdicts, memory=evaluation.memory, whole=whole)
 
 
 def excerpt(snapshot: Snapshot, verdicts: Iterable[Verdict], watched: Iterable[PartyName]) -> Snapshot:
-    """The snapshot without the states of its processes, and with the waits alone of the parties that are named."""
+    """The snapshot with only the waits of the named parties, and without process states."""
     named = {*watched, *(party for verdict in verdicts for party in (*verdict.remainder, *verdict.core, *verdict.behind))}
     of_named = np.fromiter((name in named for name in snapshot.waits.names), np.bool_, len(snapshot.waits.names))
     looks = {party: look for party, look in snapshot.looks.items() if party in named}
@@ -80,13 +81,13 @@ def result_record(fleet: str, result: Result) -> bytes:
     )
 
 
-def completed(result: Result, attended: Assembled) -> Assembled:
-    """What came of a snapshot, with its members: ``attended`` says who reported."""
+def completed(result: Result, attendance: Assembled) -> Assembled:
+    """The result with its members added; ``attendance`` has the reports."""
     found = result.assembled
-    reports = {name: report for name, report in attended.reports.items() if name not in found.snapshot.set_aside}
-    states = found.snapshot.processes if result.whole else {name: attended.snapshot.processes[name] for name in reports}
-    absent = {member.instance: member for member in attended.absent}
-    absent |= {name: attended.reports[name].process for name in found.snapshot.set_aside if name in attended.reports}
+    reports = {name: report for name, report in attendance.reports.items() if name not in found.snapshot.set_aside}
+    states = found.snapshot.processes if result.whole else {name: attendance.snapshot.processes[name] for name in reports}
+    absent = {member.instance: member for member in attendance.absent}
+    absent |= {name: attendance.reports[name].process for name in found.snapshot.set_aside if name in attendance.reports}
     return replace(
         found,
         snapshot=replace(found.snapshot, processes=states),
@@ -101,7 +102,7 @@ def asked_record(fleet: str, asked: Asked) -> bytes:
 
 
 def message_of(record: bytes) -> tuple[str, Result | Asked]:
-    """Whose fleet a record of the assembly is about, and what it says. Raises ValueError, KeyError or TypeError."""
+    """The fleet and the content of a record of the assembly. Raises ValueError, KeyError or TypeError."""
     raw = json.loads(record)
     return raw["fleet"], asked_of(raw["asked"]) if "asked" in raw else _result(raw)
 
@@ -109,7 +110,8 @@ def message_of(record: bytes) -> tuple[str, Result | Asked]:
 def _result(raw: Mapping[str, Any]) -> Result:
     looks: dict[PartyName, PartyLook] = {}
     for each in agent_pb2.Looked.FromString(base64.b64decode(raw["looks"])).parties:
-        looks |= {look.party: look for look in look_from_wire(process_of(PartyName(each.party)), _alone(each)).parties}
+        looked = agent_pb2.Looked(parties=[each])
+        looks |= {look.party: look for look in look_from_wire(process_of(PartyName(each.party)), looked).parties}
     snapshot = replace(snapshot_of(raw["row"]), looks=looks, set_aside=raw["set_aside"])
     settled = {process_of_json(process): tuple(map(CallNumber, numbers)) for process, numbers in raw["settled"]}
     return Result(
@@ -125,10 +127,6 @@ def _result(raw: Mapping[str, Any]) -> Result:
         memory=memory_of(raw["memory"]),
         whole=raw["whole"],
     )
-
-
-def _alone(party: agent_pb2.PartyLook) -> agent_pb2.Looked:
-    return agent_pb2.Looked(parties=[party])
 
 
 def _text(data: bytes) -> str:

@@ -1,13 +1,12 @@
-"""Checkpoints of dataflow graphs by asynchronous barriers, kept in files, restored at the same or another parallelism.
+"""Checkpoints of dataflow graphs by asynchronous barriers, stored in files and restored at the same or another parallelism.
 
 This module is the public API; README.md has an example, and docs/checkpoints.md explains the algorithms.
 
-- Describe: :class:`DataflowGraph` of :class:`Stage` and :class:`Edge` (:class:`Routing`, :class:`Sharing`), and a :class:`Job`
-  that says what each stage's vertices do (:class:`Source`, :class:`Operator`, :class:`Commits`).
-- Ready-made operators: :class:`SplitSource`, :class:`Step`, :class:`KeyedFold`, :class:`Collected`.
-- Run: :class:`LocalRuntime` with :class:`PipelineSettings` and a :class:`Schedule`.
-- Recover: :func:`region` says which vertices restart with a failed one, under a :class:`Scheme`.
-- Keep and restore: :class:`PointDirectory`; :func:`rescaled` for another parallelism.
+- Define: :class:`DataflowGraph` of :class:`Stage` and :class:`Edge` (:class:`Routing`, :class:`Sharing`), and a :class:`Job`
+  with the code of each stage (:class:`Source`, :class:`Operator`, :class:`Commits`). - Ready-made operators:
+  :class:`SplitSource`, :class:`Step`, :class:`KeyedFold`, :class:`Collected`. - Run: :class:`LocalRuntime` with
+  :class:`PipelineSettings` and a :class:`Schedule`. - Recover: :func:`region` returns the vertices that restart with a failed
+  one, under a :class:`Scheme`. - Store and restore: :class:`PointDirectory`; :func:`rescaled` for another parallelism.
 """
 
 from __future__ import annotations

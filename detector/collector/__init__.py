@@ -1,1 +1,1 @@
-"""The collector: ends the streams of many agents, and keeps nothing of them."""
+"""The collector: terminates the streams of many agents, and is stateless."""

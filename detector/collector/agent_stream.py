@@ -1,4 +1,4 @@
-"""The collector's side of one agent's stream: what it sends goes to Kafka and to the coordinator, what comes goes down."""
+"""The collector's side of an agent's stream: reports go to Kafka, digests to the coordinator, its messages to the agent."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from stilltrue.protocol.wire.values import MalformedError
 from stilltrue.v1 import collector_pb2 as pb
 
 _UNWRITTEN_MAX = 256
-"""Messages that wait for an agent that reads nothing; beyond it the oldest is dropped, as a detector does."""
+"""Most messages queued for an agent that does not read; beyond it the oldest is dropped, as in a detector."""
 
 Keep = Callable[[int, bytes], Awaitable[None]]
 """Writes an agent's report for a snapshot. Raises :class:`RecordsUnavailableError`."""
 
 
 class _ClosedError(Exception):
-    """The coordinator ends the stream."""
+    """The coordinator has ended the stream."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -41,7 +41,7 @@ class CollectedStream:
     """One agent, from its connection to its end."""
 
     def __init__(self, context: Context, *, relay: Relay, intake: Intake, keep: Keep, counts: Counts, log: Log) -> None:
-        """``keep`` writes reports."""
+        """``keep`` writes the agent's reports."""
         self._context = context
         self._relay = relay
         self._intake = intake
@@ -50,30 +50,30 @@ class CollectedStream:
         self._log = log
         self._handler = asyncio.current_task()
         self._unwritten: deque[bytes] = deque(maxlen=_UNWRITTEN_MAX)
-        self._something = asyncio.Event()
+        self._wake = asyncio.Event()
         self._closed: _ClosedError | None = None
         self._reading = False
 
     # -- from the coordinator ------------------------------------------------------------------------------------------
 
     def deliver(self, message: bytes) -> None:
-        """As :class:`~detector.collector.relay.Agent`."""
+        """See :class:`~detector.collector.relay.Agent`."""
         self._intake.admitted = True  # the first message is the welcome
         self._unwritten.append(message)
-        self._something.set()
+        self._wake.set()
 
     def close(self, status: int, text: str) -> None:
-        """As :class:`~detector.collector.relay.Agent`."""
+        """See :class:`~detector.collector.relay.Agent`."""
         if self._closed is None:
             self._closed = _ClosedError(status, text)
-            self._something.set()
+            self._wake.set()
             if self._reading and self._handler is not None:
                 self._handler.cancel()
 
     # -- from the agent ------------------------------------------------------------------------------------------------
 
     async def serve(self) -> None:
-        """Until one side ends the stream."""
+        """Serve the agent until one side ends the stream."""
         opened = pb.AgentOpened(
             peer=self._context.peer(), names=sorted(certificate_names(self._context)), token=bearer_token(self._context)
         )
@@ -97,9 +97,9 @@ class CollectedStream:
             self._relay.ended(number)
 
     async def _end(self, writer: asyncio.Task[None], status: grpc.StatusCode, text: str) -> None:
-        """With a status, once what was said before has been written."""
+        """End the stream with a status, after writing the queued messages."""
         self._closed = self._closed or _ClosedError(status.value[0], text)
-        self._something.set()
+        self._wake.set()
         await asyncio.wait([writer], timeout=1.0)
         if status is not grpc.StatusCode.OK:
             self._log.warning("agent's stream ended", peer=self._context.peer(), status=status.name, reason=text)
@@ -113,12 +113,12 @@ class CollectedStream:
                 await asyncio.sleep(pause)
             taken = self._intake.report(data)
             if taken is None:
-                self._relay.said(number, data)
-            elif self._intake.admitted and await self._kept(taken.snapshots, data):
-                self._relay.said(number, taken.digest)
+                self._relay.received(number, data)
+            elif self._intake.admitted and await self._store(taken.snapshots, data):
+                self._relay.received(number, taken.digest)
 
     async def _read(self) -> object:
-        """The next message; raises :class:`_ClosedError` when the coordinator ends the stream."""
+        """Read the next message; raise :class:`_ClosedError` if the coordinator ends the stream."""
         if self._closed is not None:
             raise self._closed
         self._reading = True
@@ -131,8 +131,8 @@ class CollectedStream:
         finally:
             self._reading = False
 
-    async def _kept(self, snapshots: tuple[int, ...], data: bytes) -> bool:
-        """Whether Kafka has the report now. One that it cannot take is missing from its snapshots."""
+    async def _store(self, snapshots: tuple[int, ...], data: bytes) -> bool:
+        """Write the report to Kafka; return whether that succeeded. Without it the member is missing from the snapshots."""
         try:
             await asyncio.gather(*(self._keep(snapshot, data) for snapshot in snapshots))
         except RecordsUnavailableError as error:
@@ -149,8 +149,8 @@ class CollectedStream:
                 try:
                     await self._context.write(self._unwritten.popleft())
                 except (grpc.aio.UsageError, grpc.aio.InternalError, grpc.RpcError, asyncio.InvalidStateError):
-                    return  # the stream is over: its reader finds out
+                    return  # the stream has ended; the reader notices
             if self._closed is not None:
                 return
-            self._something.clear()
-            await self._something.wait()
+            self._wake.clear()
+            await self._wake.wait()

@@ -1,4 +1,4 @@
-"""The collector as a whole: a server for agents, a stream to the coordinator, a producer of records."""
+"""Assembles, starts and stops the collector: a server for agents, a stream to the coordinator, a producer of records."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ _STOP_SECONDS = 0.5
 
 
 class CollectorRefusedError(Exception):
-    """The collector cannot run so; one line that says what to change."""
+    """The collector's settings are invalid; the message is one line that says what to change."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collecting:
-    """The settings of a collector. ``certificate``, ``key`` and ``client_ca`` are of the port for agents."""
+    """The settings of a collector. ``certificate``, ``key`` and ``client_ca`` are for the agents' port."""
 
     host: str
     port: int
@@ -56,7 +56,7 @@ class Collecting:
     metrics: Address | None = None
 
     def __post_init__(self) -> None:
-        """Raises :class:`CollectorRefusedError`."""
+        """Validate the settings. Raises :class:`CollectorRefusedError`."""
         if (self.certificate is None) is not (self.key is None):
             raise CollectorRefusedError("--agents-cert-file needs --agents-key-file, and vice versa")
         if self.certificate is None and self.client_ca is not None:
@@ -68,7 +68,7 @@ class Collecting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
-    """Where a collector listens: ``HOST:PORT`` for agents, and the URL of its metrics, if it serves them."""
+    """The address (``HOST:PORT``) for agents, and the URL of the metrics, if they are served."""
 
     address: str
     metrics: str = ""
@@ -79,7 +79,7 @@ class Listening:
 
 @contextlib.asynccontextmanager
 async def running(settings: Collecting) -> AsyncIterator[Listening]:
-    """The collector while the block runs.
+    """Run the collector during the block.
 
     Raises :class:`CollectorRefusedError`, :class:`~detector.service.grpc_api.port.AddressInUseError` or
     :class:`~detector.assembly.cluster.RecordsUnavailableError`.
@@ -105,8 +105,8 @@ async def running(settings: Collecting) -> AsyncIterator[Listening]:
     relaying = asyncio.create_task(relay.run())
     exposing = contextlib.ExitStack()
     try:
-        told = CollectorMetrics(counts, relay.streams, relay.connected.is_set)
-        metrics = _exposed(exposing, settings, told)
+        collector = CollectorMetrics(counts, relay.streams, relay.connected.is_set)
+        metrics = _exposed(exposing, settings, collector)
         files = files_of(settings.certificate, settings.key, settings.client_ca)
         port = bind(server, settings.host, settings.port, files, log)
         await server.start()
@@ -123,7 +123,7 @@ async def running(settings: Collecting) -> AsyncIterator[Listening]:
 
 
 async def collect(settings: Collecting, started: Callable[[Listening], None]) -> None:
-    """Run until SIGINT or SIGTERM; ``started`` is called with where it listens."""
+    """Run until SIGINT or SIGTERM; call ``started`` with the addresses."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -132,13 +132,13 @@ async def collect(settings: Collecting, started: Callable[[Listening], None]) ->
         await stop.wait()
 
 
-def _exposed(exposing: contextlib.ExitStack, settings: Collecting, told: CollectorMetrics) -> str:
-    """Where ``/metrics`` is, until ``exposing`` ends; or nothing."""
+def _exposed(exposing: contextlib.ExitStack, settings: Collecting, collector: CollectorMetrics) -> str:
+    """Serve ``/metrics`` until ``exposing`` ends; return its URL, or an empty string if metrics are off."""
     if settings.metrics is None:
         return ""
     host = settings.metrics.host
     try:
-        port = exposing.enter_context(exposed(told, host, settings.metrics.port))
+        port = exposing.enter_context(exposed(collector, host, settings.metrics.port))
     except OSError as error:
         raise CollectorRefusedError(f"--metrics: cannot listen on {settings.metrics}: {error.strerror or error}") from None
     return f"http://{Address(host=host, port=port)}/metrics"

@@ -1,13 +1,13 @@
-"""One agent's reports on their way: checked, and split into what Kafka keeps and the digest that the coordinator gets.
+"""Checks one agent's reports, and splits each into the record for Kafka and a digest for the coordinator.
 
 Rules:
 
-1. A report is checked as a detector checks it; so what is in Kafka can be decoded, and speaks for the process whose stream it
-   came on.
-2. It is written once for each snapshot that it may serve: those in (after, snapshot], of which only the newest few can be
-   waited for. The digest says which, so that the coordinator counts it for those and no others.
-3. The digest has what coverage and scopes are told by: the pools whose size is unknown, the calls from outside, what was
-   dropped, the labels, and the names of the parties. No wait of it is real, and nobody resolves it.
+1. A report is checked as in a detector, so every record in Kafka can be decoded and belongs to the process whose stream it came
+   from.
+2. It is written once for each snapshot that it may serve: those in (after, snapshot], limited to the newest ones that can be
+   pending. The digest names the same snapshots, so that the coordinator counts it for no others.
+3. The digest has what coverage and scopes need: pools of unknown size, calls from outside, the number of dropped reports,
+   labels and party names. Its waits are not real and are never resolved.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from stilltrue.v1 import snapshot_pb2 as snapshot_pb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """A report that was accepted: the snapshots to write it for, and its digest as a ``ConnectRequest``."""
+    """An accepted report: the snapshots to write it for, and its digest as a ``ConnectRequest``."""
 
     snapshots: tuple[int, ...]
     digest: bytes
 
 
 class Intake:
-    """What one agent sends."""
+    """Checks the messages of one agent."""
 
     def __init__(self, *, report_bytes_max: int, report_entries_max: int, pending_snapshots_max: int) -> None:
-        """The bounds, and how many snapshots can be waited for at once."""
+        """The bounds of a report, and the most snapshots that can be pending."""
         self._bytes_max = report_bytes_max
         self._entries_max = report_entries_max
         self._pending_max = pending_snapshots_max
@@ -53,12 +53,12 @@ class Intake:
         self._process: ProcessId | None = None
         self._last: tuple[Report, snapshot_pb.Report] | None = None
         self.admitted = False
-        """Whether the coordinator has welcomed the agent: until then its reports are nobody's."""
+        """Whether the coordinator has welcomed the agent; until then its reports are dropped."""
 
     def report(self, data: bytes) -> Taken | None:
-        """The report that a message is; None: it is another message, for the coordinator.
+        """Check a message; return None if it is not a report, but another message for the coordinator.
 
-        Raises :class:`RefusedError`, or ``MalformedError``.
+        Raises :class:`RefusedError` or ``MalformedError``.
         """
         check_bytes(data, self._bytes_max)
         report = self._decoded(data)
@@ -82,8 +82,8 @@ class Intake:
                 kind = request.WhichOneof("message")
                 if kind == "hello":
                     self._process = process_from_wire(request.hello.process)
-                elif kind == "difference":  # the welcome offers none: nobody but the coordinator could make a report of it
-                    raise MalformedError("difference: a collector accepts only whole reports")
+                elif kind == "difference":  # the welcome does not offer it, since only the coordinator could apply it
+                    raise MalformedError("difference: a collector accepts only complete reports")
                 if kind != "report":
                     return None
                 message, found = request.report, None
@@ -95,9 +95,9 @@ class Intake:
         return report
 
     def _digest(self, report: Report, after: int) -> bytes:
-        """Rule 3. One that says what the last one said is not made anew."""
+        """Return the digest (rule 3); reuse the last one if nothing in it has changed."""
         last = self._last
-        if last is None or not _alike(last[0], report):
+        if last is None or not _same_digest(last[0], report):
             last = self._last = report, report_to_wire(digest_of(report))
         message = snapshot_pb.Report()
         message.CopyFrom(last[1])
@@ -105,13 +105,13 @@ class Intake:
         return pb.ConnectRequest(report=message).SerializeToString()
 
 
-def _alike(one: Report, other: Report) -> bool:
+def _same_digest(one: Report, other: Report) -> bool:
     same = one.served is other.served and one.waits is other.waits and one.pools is other.pools
     return same and one.lost == other.lost and one.labels == other.labels
 
 
 def digest_of(report: Report) -> Report:
-    """Rule 3."""
+    """Reduce a report to its digest (rule 3)."""
     return Report(
         process=report.process,
         snapshot=SnapshotId(report.snapshot),
@@ -127,7 +127,7 @@ def digest_of(report: Report) -> Report:
 
 
 def _parties(report: Report) -> Iterator[LocalWait]:
-    """The parties that wait or serve, each as a wait for itself."""
+    """Yield the parties that wait or serve, each as a wait for itself."""
     outside = {served.party for served in report.served if served.caller is None}
     named = dict.fromkeys((*(served.party for served in report.served), *(wait.waiter for wait in report.waits)))
     for number, party in enumerate(party for party in named if party not in outside):

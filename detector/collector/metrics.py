@@ -1,4 +1,4 @@
-"""A collector's metrics: what it holds, and what became of the reports that came to it."""
+"""A collector's metrics: its connections, and the outcomes of the reports that it received."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 @dataclass(slots=True)
 class Counts:
-    """What has happened since the start. Written on the event loop alone."""
+    """Counts since the start. Only the event loop writes them."""
 
     reports: int = 0
     report_bytes: int = 0
@@ -20,20 +20,20 @@ class Counts:
 
 
 class CollectorMetrics(Collector):
-    """Read from the counts and the relay at each scrape."""
+    """Collects the metrics on each scrape, from the counts and the relay."""
 
     def __init__(self, counts: Counts, streams: Callable[[], int], connected: Callable[[], bool]) -> None:
-        """``streams``: how many agents are connected; ``connected``: whether the coordinator is."""
+        """``streams`` returns the number of connected agents; ``connected`` returns whether the coordinator is connected."""
         self._counts = counts
         self._streams = streams
         self._connected = connected
 
     def collect(self) -> Iterator[Metric]:
-        """As prometheus_client asks."""
+        """Yield the metrics."""
         gauges = {
-            "streams": ("Agents whose streams end here.", self._streams()),
+            "streams": ("Connected agents.", self._streams()),
             "coordinator_connected": (
-                "Whether the coordinator can be reached: without it no agent is served.",
+                "Whether the coordinator is connected. Without it no agent is served.",
                 self._connected(),
             ),
         }
@@ -41,10 +41,10 @@ class CollectorMetrics(Collector):
             yield GaugeMetricFamily(f"stilltrue_collector_{name}", text, value=float(value))
         counts = self._counts
         counters = {
-            "reports": ("Reports that are kept: the coordinator has been told of them.", counts.reports),
-            "report_bytes": ("The bytes of these reports, as agents send them.", counts.report_bytes),
-            "reports_refused": ("Reports that were refused, with the agent's stream ended.", counts.refused),
-            "reports_unkept": ("Reports that could not be kept: their members are missing from the snapshot.", counts.unkept),
+            "reports": ("Reports written, whose digests went to the coordinator.", counts.reports),
+            "report_bytes": ("The size of these reports, as received from agents.", counts.report_bytes),
+            "reports_refused": ("Refused reports; each one ended its agent's stream.", counts.refused),
+            "reports_unkept": ("Reports that could not be written; the snapshot lacks these members.", counts.unkept),
         }
         for name, (text, value) in counters.items():
             yield CounterMetricFamily(f"stilltrue_collector_{name}", text, value=value)

@@ -1,6 +1,6 @@
-"""The collector's one stream to the coordinator: dialled again and again, carrying the streams of all its agents.
+"""The collector's stream to the coordinator, which carries the streams of all its agents and is redialled when it breaks.
 
-While there is none, no agent is served; when it breaks, the agents' streams end. They dial again, as they do to a detector.
+Without it no agent is served. When it breaks, the agents' streams end; agents then reconnect, as they do to a detector.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from stilltrue.v1 import collector_pb2 as pb
 _METHOD = "/stilltrue.v1.CollectorService/Relay"
 _EVENTS_AT_ONCE = 512
 _BYTES_AT_ONCE = 2**20
-"""Of one message of the stream, and one agent's message more: a detector takes four times the largest report."""
+"""Size at which a message of the stream is sent; one agent's message more still fits a detector's limit of four reports."""
 _UNSENT_MAX = 65_536
-"""Events that wait to be sent: a coordinator that takes none for so long is as good as gone."""
-_AGAIN_SECONDS = 1.0
+"""Most queued events; a coordinator that lets so many accumulate counts as lost."""
+_RETRY_SECONDS = 1.0
 SILENT_SECONDS_MAX = 10.0
-"""After so long without a sign of life the coordinator is gone."""
+"""After this long without any message, the coordinator counts as lost."""
 _OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.enable_http_proxy", 0),
@@ -36,25 +36,25 @@ _OPTIONS = (
 
 
 class Agent(Protocol):
-    """An agent's stream, as the coordinator's messages reach it. All on the event loop."""
+    """An agent's stream, which receives the coordinator's messages. All calls are on the event loop."""
 
     def deliver(self, message: bytes) -> None:
-        """Send to the agent."""
+        """Send a message to the agent."""
 
     def close(self, status: int, text: str) -> None:
-        """End its stream."""
+        """End the agent's stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coordinator:
-    """Where the coordinator is (``HOST:PORT[,...]``, the first that answers), and our credentials for it."""
+    """The coordinator's addresses (``HOST:PORT[,...]``; the first that answers is used), and our credentials for it."""
 
     address: str
     security: Security
 
 
 class Relay:
-    """Every method is called on the event loop."""
+    """The stream to the coordinator. All methods are called on the event loop."""
 
     def __init__(self, coordinator: Coordinator, log: Log) -> None:
         self._coordinator = coordinator
@@ -66,11 +66,11 @@ class Relay:
         self.connected = asyncio.Event()
 
     def streams(self) -> int:
-        """How many agents are connected."""
+        """Return the number of connected agents."""
         return len(self._agents)
 
     def opened(self, agent: Agent, opened: pb.AgentOpened) -> int | None:
-        """An agent has connected: its number; None while there is no coordinator."""
+        """An agent has connected; return its number, or None while there is no coordinator."""
         if self._unsent is None:
             return None
         number = next(self._numbers)
@@ -78,13 +78,13 @@ class Relay:
         self._send(pb.FromAgent(agent=number, opened=opened))
         return number
 
-    def said(self, number: int, message: bytes) -> None:
-        """An agent has sent this."""
+    def received(self, number: int, message: bytes) -> None:
+        """An agent has sent a message."""
         if number in self._agents:
             self._send(pb.FromAgent(agent=number, message=message))
 
     def ended(self, number: int) -> None:
-        """An agent's stream is over."""
+        """An agent's stream has ended."""
         if self._agents.pop(number, None) is not None:
             self._send(pb.FromAgent(agent=number, ended=pb.AgentEnded()))
 
@@ -97,7 +97,7 @@ class Relay:
                 self._lose()
 
     def _lose(self) -> None:
-        """There is no coordinator any more."""
+        """The coordinator is lost: end all agents' streams."""
         self._unsent = None
         self.connected.clear()
         agents, self._agents = self._agents, {}
@@ -116,7 +116,7 @@ class Relay:
                     self._log.warning("no coordinator", address=address, status="refused", reason=str(error))
                 finally:
                     self._lose()
-            await asyncio.sleep(_AGAIN_SECONDS)
+            await asyncio.sleep(_RETRY_SECONDS)
 
     async def _connect(self, address: str) -> None:
         credentials, token = self._coordinator.security.loaded(address)
@@ -131,14 +131,14 @@ class Relay:
                 async with asyncio.timeout(SILENT_SECONDS_MAX) as silence:
                     while isinstance(response := await call.read(), pb.RelayResponse):
                         silence.reschedule(asyncio.get_running_loop().time() + SILENT_SECONDS_MAX)
-                        self._heard(response, unsent, address)
+                        self._handle(response, unsent, address)
             except TimeoutError:
                 self._log.warning("no coordinator", address=address, status="SILENT", reason=f"for {SILENT_SECONDS_MAX:g} s")
             finally:
                 writer.cancel()
                 call.cancel()
 
-    def _heard(self, response: pb.RelayResponse, unsent: asyncio.Queue[pb.FromAgent], address: str) -> None:
+    def _handle(self, response: pb.RelayResponse, unsent: asyncio.Queue[pb.FromAgent], address: str) -> None:
         if response.pending_snapshots_max:
             self.pending_snapshots_max, self._unsent = response.pending_snapshots_max, unsent
             self.connected.set()
@@ -164,12 +164,12 @@ def _channel(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.
 
 
 async def _write(call: Any, unsent: asyncio.Queue[pb.FromAgent]) -> None:
-    """Send what waits, many events at once."""
+    """Send queued events in batches."""
     while True:
         events = [await unsent.get()]
         size = len(events[0].message)
         while size < _BYTES_AT_ONCE and len(events) < _EVENTS_AT_ONCE and not unsent.empty():
             events.append(unsent.get_nowait())
             size += len(events[-1].message)
-        with suppress(asyncio.InvalidStateError, grpc.RpcError):  # the stream is over: its reader finds out
+        with suppress(asyncio.InvalidStateError, grpc.RpcError):  # the stream has ended; the reader notices
             await call.write(pb.RelayRequest(events=events))

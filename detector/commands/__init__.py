@@ -1,1 +1,1 @@
-"""The commands of ``stilltrue``, one file each; ``detector.cli`` knows their names and loads only the one that is called."""
+"""The commands of ``stilltrue``, one file each; ``detector.cli`` lists them and loads only the one that runs."""

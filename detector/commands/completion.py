@@ -1,4 +1,4 @@
-"""``stilltrue completion``: the script by which a shell completes commands, predicates, scopes and ids."""
+"""``stilltrue completion``: prints a shell completion script for commands, predicates, scopes and ids."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from click.shell_completion import get_completion_class
 VARIABLE = "_STILLTRUE_COMPLETE"
 
 
-@click.command(short_help="Print the script by which a shell completes names.")
+@click.command(short_help="Print a shell completion script.")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")
 def completion(shell: str) -> None:
-    """Print a script for SHELL (bash, zsh, fish) that completes commands, flags, predicates, scopes, processes and ids.
+    """Print the completion script for SHELL (bash, zsh, fish): commands, flags, predicates, scopes, processes and ids.
 
-    It looks up names that only a detector knows at STILLTRUE_DETECTOR, for at most half a second.
+    Names that only a detector knows are looked up at STILLTRUE_DETECTOR, for at most half a second.
 
     \b
     Examples:
@@ -22,6 +22,6 @@ def completion(shell: str) -> None:
       stilltrue completion fish > ~/.config/fish/completions/stilltrue.fish
     """
     root = click.get_current_context().find_root().command
-    made = get_completion_class(shell)
-    assert made is not None, "click knows these shells"
-    click.echo(made(root, {}, "stilltrue", VARIABLE).source(), nl=False)
+    completer = get_completion_class(shell)
+    assert completer is not None, "click knows these shells"
+    click.echo(completer(root, {}, "stilltrue", VARIABLE).source(), nl=False)

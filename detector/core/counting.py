@@ -1,10 +1,10 @@
-"""Numbers with their noun: ``1 member``, ``2 members``."""
+"""Formats counts with their noun: ``1 member``, ``2 members``."""
 
 from __future__ import annotations
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """``number`` and its noun; ``plural`` where it is not the noun with an s.
+    """``number`` and its noun; ``plural`` is needed when it is not the noun plus an s.
 
     Examples
     --------

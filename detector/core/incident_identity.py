@@ -1,10 +1,10 @@
-"""What makes two deadlocks the same incident: the cores of a verdict, the waits that each is known by, and the id they give.
+"""Decides when two deadlocks are the same incident: splits a verdict's core into components and derives an id for each.
 
 Rules:
 
-1. Each strongly connected part of a verdict's core is a core by itself.
-2. A core is known by its waits (the party, its process's incarnation, the wait's number). Its id is a digest of them, so it is
-   the same in whatever order they come, after a restart, and in the analysis of an archive.
+1. Each strongly connected component of a verdict's core is a core of its own.
+2. A core is identified by its waits (the party, its process's incarnation, the wait's number). Its id is a digest of them, so
+   it does not depend on their order, and is the same after a restart and in the analysis of an archive.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from detector.graph.components import strong_components
 from stilltrue.model import PartyName
 
 WaitKey = tuple[str, int, int]
-"""A globally unique wait: the party, its process's incarnation, the wait's number."""
+"""Identifies a wait globally: the party, its process's incarnation, the wait's number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Core:
-    """One strongly connected part of a verdict's core, with the waits that make it.
+    """One strongly connected component of a verdict's core, with its waits.
 
-    ``formed``: when its last wait began, in seconds, where that is known. ``lasting``: no wait of it has a deadline.
+    ``formed``: when its last wait began, in seconds; None if unknown. ``lasting``: none of its waits has a deadline.
     """
 
     parties: tuple[PartyName, ...]
@@ -38,12 +38,12 @@ class Core:
 
 
 def cores_of(core: Sequence[PartyName], waits: WaitColumns, incarnation: Callable[[int], int]) -> list[Core]:
-    """The strongly connected parts of a verdict's ``core`` (rule 1), by their first party.
+    """The strongly connected components of a verdict's ``core`` (rule 1), sorted by their parties.
 
-    ``waits`` are the snapshot's; ``incarnation`` answers with that of a wait's waiter's process, by the wait's index.
+    ``waits`` are the snapshot's. ``incarnation`` maps a wait's index to the incarnation of its waiter's process.
     """
-    place = {name: at for at, name in enumerate(core)}
-    inside = np.fromiter((place.get(name, -1) for name in waits.names), np.int64, len(waits.names))
+    position = {name: at for at, name in enumerate(core)}
+    inside = np.fromiter((position.get(name, -1) for name in waits.names), np.int64, len(waits.names))
     labels = strong_components(waits, inside, len(core)).tolist()
     parts: dict[int, list[int]] = {}
     for at, label in enumerate(labels):
@@ -58,7 +58,7 @@ def cores_of(core: Sequence[PartyName], waits: WaitColumns, incarnation: Callabl
 
 
 def incident_id(predicate: str, keys: Sequence[WaitKey]) -> str:
-    """Rule 2: the id of the incident of the core with these waits."""
+    """The id of the incident whose core has these waits (rule 2)."""
     key = json.dumps([predicate, sorted(keys)], separators=(",", ":"))
     return "i-" + hashlib.blake2s(key.encode(), digest_size=5).hexdigest()
 
@@ -74,5 +74,5 @@ def _core(parties: Sequence[PartyName], own: Sequence[int], waits: WaitColumns, 
 
 
 def detection_seconds(formed: float | None, opened: float) -> float | None:
-    """Seconds from the beginning of a core's last wait to the end of the first snapshot that showed it; None if unknown."""
+    """Seconds from the start of a core's last wait to the end of the first snapshot that showed it; None if unknown."""
     return None if formed is None else max(0.0, opened - formed)

@@ -1,12 +1,11 @@
-"""What the membership withholds: answers that a detector must not give while members are expected, gathered or lost.
+"""Withholds answers while members are expected, still gathering or lost, for the service and the archive alike.
 
-Rules (when there is such a doubt: :mod:`detector.service.detection.membership.coverage`; here is what
-follows, also for the archive):
+Rules (:mod:`detector.service.detection.membership.coverage` decides when there is such a doubt):
 
-1. An answer *speaks for all* when a member that was not seen could make it wrong: a FALSE of ``deadlock``, a TRUE of
-   ``termination``. The other answers rest on what was seen, and stand.
-2. A doubt about everything withholds each answer that speaks for all; one about everybody's state, those not about waits; one
-   about a predicate, its FALSE.
+1. An answer *speaks for all* when an unseen member could make it wrong: a FALSE of ``deadlock``, a TRUE of ``termination``. The
+   other answers rest on what was seen, and stand.
+2. A doubt about ``ALL`` withholds every answer that speaks for all. A doubt about ``STATES`` withholds those of them that are
+   not about waits. A doubt about a predicate withholds its FALSE.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ class About(Enum):
 class MembershipDoubt:
     """Why some answers on a snapshot are withheld.
 
-    ``text`` is the reason, a sentence; ``decisive``: the members that it is about; ``predicate``: of ``FALSE_OF_PREDICATE``.
+    ``text``: the reason, as a sentence. ``decisive``: the members it is about. ``predicate``: set for ``FALSE_OF_PREDICATE``.
     """
 
     about: About
@@ -51,14 +50,14 @@ class MembershipDoubt:
     predicate: str = ""
 
     def concerns(self, verdict: Verdict) -> bool:
-        """Whether ``verdict`` is withheld, or is undetermined and has this reason as well (rule 2)."""
+        """Whether this doubt withholds ``verdict``, or is one more reason for it to be undetermined (rule 2)."""
         if self.about is About.FALSE_OF_PREDICATE:
             return verdict.predicate == self.predicate and verdict.holds is Holds.FALSE
         return speaks_for_all(verdict) and (self.about is About.ALL or verdict.predicate not in _BLOCKED)
 
 
 def speaks_for_all(verdict: Verdict) -> bool:
-    """Rule 1; a predicate that is not known here may mean either."""
+    """Rule 1. For an unknown predicate, both TRUE and FALSE may speak for all."""
     return verdict.holds is _SPEAKS_FOR_ALL.get(verdict.predicate, verdict.holds) or verdict.holds is Holds.UNDETERMINED
 
 
@@ -66,18 +65,18 @@ def withheld(verdict: Verdict, doubts: Iterable[MembershipDoubt]) -> Verdict:
     """Weaken ``verdict`` to what ``doubts`` allow."""
     for doubt in doubts:
         if doubt.concerns(verdict):
-            verdict = _doubted(verdict, doubt)
+            verdict = _made_undetermined(verdict, doubt)
     return verdict
 
 
-def with_words(verdict: Verdict, words: str) -> Verdict:
-    """``verdict`` with more words to its evidence."""
-    return replace(verdict, witness=replace(verdict.witness, text=f"{verdict.witness.text}; {words}"))
+def with_remark(verdict: Verdict, remark: str) -> Verdict:
+    """``verdict`` with ``remark`` appended to its witness text."""
+    return replace(verdict, witness=replace(verdict.witness, text=f"{verdict.witness.text}; {remark}"))
 
 
-def _doubted(verdict: Verdict, doubt: MembershipDoubt) -> Verdict:
+def _made_undetermined(verdict: Verdict, doubt: MembershipDoubt) -> Verdict:
     if verdict.holds is Holds.UNDETERMINED:
-        return with_words(verdict, doubt.text)
+        return with_remark(verdict, doubt.text)
     return replace(
         verdict,
         holds=Holds.UNDETERMINED,

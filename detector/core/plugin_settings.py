@@ -1,4 +1,4 @@
-"""Checks a predicate's settings against the signature of its class: one clear line instead of an error deep inside."""
+"""Checks a predicate's settings against the signature of its class, so that a bad setting is a one-line error."""
 
 from __future__ import annotations
 
@@ -13,40 +13,41 @@ from enum import Enum
 from typing import Any, Literal, Union, get_args, get_origin
 
 EXAMPLES: dict[object, Any] = {float: 2.5, int: 7, bool: True, str: "name"}
-_WORDS: dict[object, str] = {float: "a number", int: "an integer", bool: "true or false", str: "a string", type(None): "null"}
+_NAMES: dict[object, str] = {float: "a number", int: "an integer", bool: "true or false", str: "a string", type(None): "null"}
 _ENTRY = re.compile(r"(\w+(?:, \w+)*) : (.+)")
 
 
 class SettingError(ValueError):
-    """An unknown setting, or a value that the predicate does not accept; one line that says what it does."""
+    """An unknown setting, or a value that the predicate does not accept; the one-line text says what it accepts."""
 
 
 class _Refused(Exception):  # noqa: N818 - never leaves this file
     """The value is not of the expected kind."""
 
 
-def fitted(make: Callable[..., object], settings: Mapping[str, Any]) -> dict[str, Any]:
+def convert_settings(make: Callable[..., object], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Convert ``settings`` to keyword arguments for ``make``, each of the annotated type.
 
     Parameters
     ----------
     make : the predicate's class. Annotations that are checked: ``float``, ``int``, ``bool``, ``str``, enums, ``Literal``,
-        sequences of these, and unions. A single value for a sequence is a sequence of one; a number for a string is its text.
-    settings : by name, as JSON reads them.
+        sequences of these, and unions. A single value given for a sequence becomes a sequence of one; a number given for a
+        string becomes its text.
+    settings : values by name, as parsed from JSON.
 
     Raises
     ------
     SettingError
-        Naming the setting, what it must be, what the class's docstring says of it (under Parameters), and an example.
+        Names the setting, its type, its description in the class's docstring (under Parameters), and an example.
     """
-    known = _known(make)
+    known = _accepted_arguments(make)
     if known is None:
         return dict(settings)
-    return {name: _fitted(make, name, value, known) for name, value in settings.items()}
+    return {name: _convert_setting(make, name, value, known) for name, value in settings.items()}
 
 
-def _known(make: Callable[..., object]) -> Mapping[str, inspect.Parameter] | None:
-    """The keyword arguments that ``make`` takes; None when that is unknown."""
+def _accepted_arguments(make: Callable[..., object]) -> Mapping[str, inspect.Parameter] | None:
+    """The keyword arguments that ``make`` takes; None if that cannot be determined or it takes any."""
     try:
         parameters = inspect.signature(make).parameters
     except (TypeError, ValueError):
@@ -57,29 +58,29 @@ def _known(make: Callable[..., object]) -> Mapping[str, inspect.Parameter] | Non
     return {name: parameter for name, parameter in parameters.items() if parameter.kind in named}
 
 
-def _fitted(make: Callable[..., object], name: str, value: object, known: Mapping[str, inspect.Parameter]) -> object:
+def _convert_setting(make: Callable[..., object], name: str, value: object, known: Mapping[str, inspect.Parameter]) -> object:
     if name not in known:
         raise SettingError(_unknown(name, known))
     hint = _hint(make, name)
     try:
-        return _of_kind(hint, value)
+        return _converted(hint, value)
     except _Refused:
         documented = _documented(make, name)
         meaning = f" ({documented})" if documented else ""
         example = f"for example {name}={_example(hint, known[name].default)}"
-        raise SettingError(f"setting {name} must be {_words(hint)}{meaning}, not {_short(value)}; {example}") from None
+        raise SettingError(f"setting {name} must be {_described(hint)}{meaning}, not {_shortened(value)}; {example}") from None
 
 
 def _unknown(name: str, known: Mapping[str, inspect.Parameter]) -> str:
     if not known:
-        return f"it takes no settings, so none called {name!r}"
+        return f"it takes no settings, but {name!r} was given"
     near = get_close_matches(name, known, n=1)
     guess = f" (did you mean {near[0]}?)" if near else ""
     return f"it has no setting {name!r}{guess}; available: {', '.join(known)}"
 
 
 def _hint(make: Callable[..., object], name: str) -> object:
-    """The annotation of the argument ``name``; ``Any`` when it cannot be evaluated."""
+    """The annotation of the argument ``name``; ``Any`` if it cannot be evaluated."""
     try:
         hint = inspect.signature(make, eval_str=True).parameters[name].annotation
     except Exception:  # noqa: BLE001 - third-party annotations may raise anything
@@ -87,27 +88,27 @@ def _hint(make: Callable[..., object], name: str) -> object:
     return Any if hint is inspect.Parameter.empty else hint
 
 
-def _of_kind(hint: object, value: object) -> object:  # noqa: PLR0911 - one answer for each kind
-    """``value`` converted to ``hint``."""
+def _converted(hint: object, value: object) -> object:  # noqa: PLR0911 - one return per type
+    """Convert ``value`` to the type ``hint``, or raise ``_Refused``."""
     options = _options(hint)
     if options:
-        return _first_of(options, value)
+        return _converted_to_first(options, value)
     if get_origin(hint) is Literal:
-        return _chosen(value, {choice: choice for choice in get_args(hint)})
+        return _choose(value, {choice: choice for choice in get_args(hint)})
     if isinstance(hint, type) and issubclass(hint, Enum):
-        return _chosen(value, {choice.value: choice for choice in hint})
-    if _of_many(hint):
+        return _choose(value, {choice.value: choice for choice in hint})
+    if _is_sequence(hint):
         items = value if isinstance(value, list) else [value]
         inner = next(iter(get_args(hint)), Any)
-        return [_of_kind(inner, item) for item in items]
+        return [_converted(inner, item) for item in items]
     if hint is bool or hint is type(None):
-        return _only(value, type(value) is hint)
+        return _require(value, type(value) is hint)
     if hint is int:
-        return _only(value, type(value) is int)
+        return _require(value, type(value) is int)
     if hint is float:
-        return _only(value, isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value))
+        return _require(value, isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value))
     if hint is str:
-        return value if isinstance(value, str) else _only(json.dumps(value), isinstance(value, (int, float)))
+        return value if isinstance(value, str) else _require(json.dumps(value), isinstance(value, (int, float)))
     return value
 
 
@@ -115,53 +116,53 @@ def _options(hint: object) -> tuple[object, ...]:
     return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else ()
 
 
-def _of_many(hint: object) -> bool:
+def _is_sequence(hint: object) -> bool:
     origin = get_origin(hint) or hint
     return isinstance(origin, type) and issubclass(origin, Sequence) and origin not in (str, bytes)
 
 
-def _first_of(options: Sequence[object], value: object) -> object:
+def _converted_to_first(options: Sequence[object], value: object) -> object:
     for option in options:
         try:
-            return _of_kind(option, value)
+            return _converted(option, value)
         except _Refused:
             continue
     raise _Refused
 
 
-def _chosen(value: object, choices: Mapping[Any, object]) -> object:
+def _choose(value: object, choices: Mapping[Any, object]) -> object:
     for written, choice in choices.items():
         if type(written) is type(value) and written == value:
             return choice
     raise _Refused
 
 
-def _only(value: object, fits: bool) -> object:
+def _require(value: object, fits: bool) -> object:
     if not fits:
         raise _Refused
     return value
 
 
-def _words(hint: object) -> str:
-    """``hint`` in words."""
+def _described(hint: object) -> str:
+    """Describe the type ``hint`` for an error message."""
     if options := _options(hint):
-        return " or ".join(map(_words, options))
+        return " or ".join(map(_described, options))
     if get_origin(hint) is Literal:
         return " or ".join(map(json.dumps, get_args(hint)))
     if isinstance(hint, type) and issubclass(hint, Enum):
         return " or ".join(json.dumps(choice.value) for choice in hint)
-    if _of_many(hint):
+    if _is_sequence(hint):
         inner = next(iter(get_args(hint)), Any)
-        return "a list" if inner is Any else f"a list, each item {_words(inner)}"
-    return _WORDS.get(hint, "something else")
+        return "a list" if inner is Any else f"a list, each item {_described(inner)}"
+    return _NAMES.get(hint, "something else")
 
 
 def _example(hint: object, default: object) -> str:
-    """A valid value: the default, if there is one to show."""
+    """An example of a valid value; the default when it is a non-empty string or a number."""
     if isinstance(default, (str, int, float)) and default != "":
         return default if isinstance(default, str) else json.dumps(default)
     options = _options(hint) or get_args(hint)
-    if _of_many(hint):
+    if _is_sequence(hint):
         return json.dumps([EXAMPLES.get(options[0], "name") if options else "name"])
     if get_origin(hint) is Literal:
         return str(options[0])
@@ -170,22 +171,22 @@ def _example(hint: object, default: object) -> str:
 
 
 def _documented(make: Callable[..., object], name: str) -> str:
-    """The first sentence about an argument in the docstring of ``make``, under Parameters."""
+    """The first sentence about the argument ``name`` under Parameters in the docstring of ``make``."""
     _, _, text = inspect.cleandoc(make.__doc__ or "").partition("Parameters\n----------\n")
     lines = text.splitlines()
     for at, line in enumerate(lines):
         entry = _ENTRY.fullmatch(line)
         if entry and name in entry[1].split(", "):
-            more = [later.strip() for later in _while_indented(lines[at + 1 :])]
+            more = [later.strip() for later in _leading_indented(lines[at + 1 :])]
             return re.split(r"\.(?:\s|$)", " ".join([entry[2], *more]), maxsplit=1)[0].replace("`", "")
     return ""
 
 
-def _while_indented(lines: Sequence[str]) -> list[str]:
+def _leading_indented(lines: Sequence[str]) -> list[str]:
     end = next((at for at, line in enumerate(lines) if not line.startswith(" ")), len(lines))
     return list(lines[:end])
 
 
-def _short(value: object) -> str:
+def _shortened(value: object) -> str:
     shown = json.dumps(value)
     return shown if len(shown) <= 60 else f"{shown[:57]}..."

@@ -1,4 +1,4 @@
-"""The interface of a predicate: a question about a snapshot, as a class that users can write too."""
+"""The interface of a predicate, a question about a snapshot; users can implement it too."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from stilltrue.model import Verdict
 class Predicate(Protocol):
     """A stable property: once true, it stays true.
 
-    A predicate is a class that takes no arguments, or keyword arguments with defaults (its settings). It is discovered by an
-    entry point of the group ``stilltrue.predicates`` that bears the predicate's name.
+    A predicate is a class that takes no arguments, or keyword arguments with defaults (its settings). It is discovered through
+    an entry point of the group ``stilltrue.predicates`` whose name is the predicate's.
 
     Attributes
     ----------
@@ -21,10 +21,10 @@ class Predicate(Protocol):
 
     Notes
     -----
-    A predicate that handles missing members declares it with a class attribute ``treats_missing = True``. Without it the
+    A predicate that can handle missing members declares so with the class attribute ``treats_missing = True``. Without it the
     answer on an incomplete snapshot is UNDETERMINED and ``evaluate`` is not called. The same goes for ``treats_forgotten`` and
-    a snapshot with members that had to forget something (``Snapshot.forgetful``). ``evaluate`` must have no side effects,
-    read no clock, and not depend on the order of sets; it may be called from several threads.
+    snapshots with members that had to forget something (``Snapshot.forgetful``). ``evaluate`` must have no side effects, read
+    no clock, and not depend on set order; it may be called from several threads.
     """
 
     name: str

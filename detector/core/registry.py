@@ -1,4 +1,4 @@
-"""Finds predicates by entry point and evaluates them, so that the failure of one does not affect the others."""
+"""Finds predicates by entry point and evaluates them; a failing predicate does not affect the others."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any
 
-from detector.core.answer import depends_on_forgotten, fault_of, nobody_reported, undetermined
+from detector.core.answer import depends_on_forgotten, nobody_reported, problem_with, undetermined
 from detector.core.look.assumptions import with_assumptions
 from detector.core.look.evidence import with_evidence
 from detector.core.membership_doubt import withheld
-from detector.core.plugin_settings import SettingError, fitted
+from detector.core.plugin_settings import SettingError, convert_settings
 from detector.core.predicate import Predicate, reads_activity, treats_forgotten, treats_missing
 from detector.core.snapshot import Snapshot
 from stilltrue.model import Holds, PartyName, ProcessName, Verdict, Witness
@@ -32,7 +32,7 @@ class RefusedSettingError(PluginError):
 
 
 class UnknownPredicateError(LookupError):
-    """No predicate of this name is installed; the text lists those that are."""
+    """No predicate of this name is installed; the text lists the available ones."""
 
 
 def predicate_names() -> tuple[str, ...]:
@@ -41,7 +41,7 @@ def predicate_names() -> tuple[str, ...]:
 
 
 def find_predicate(name: str, settings: PredicateSettings | None = None) -> Predicate:
-    """Create the predicate called ``name``, with ``settings`` as its keyword arguments.
+    """Create the predicate ``name``, with ``settings`` as its keyword arguments.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def find_predicate(name: str, settings: PredicateSettings | None = None) -> Pred
     RefusedSettingError
         When it has no such setting, or rejects the value (a ``ValueError`` raised by its class counts too).
     PluginError
-        When it cannot be imported or created, two packages provide the name, or the result is not a predicate.
+        When it cannot be imported or created, several packages provide the name, or the result is not a predicate.
     """
     found = sorted(entry_points(group=GROUP, name=name), key=lambda entry: entry.value)
     if not found:
@@ -60,7 +60,7 @@ def find_predicate(name: str, settings: PredicateSettings | None = None) -> Pred
         raise PluginError(f"predicate {name!r} is provided by {' and by '.join(places)}")
     try:
         kind = found[0].load()
-        made = kind(**fitted(kind, settings or {}))
+        made = kind(**convert_settings(kind, settings or {}))
     except SettingError as error:
         raise RefusedSettingError(f"predicate {name!r}: {error}") from error
     except (Exception, SystemExit) as error:
@@ -73,22 +73,22 @@ def find_predicate(name: str, settings: PredicateSettings | None = None) -> Pred
 
 
 class UnusablePredicate:
-    """Stands for a predicate that cannot be created: it fails when it is asked, and no other does."""
+    """Placeholder for a predicate that cannot be created: evaluating it fails, the others still work."""
 
     treats_missing = True
 
     def __init__(self, name: str, reason: PluginError) -> None:
-        """``reason``: what is wrong with it."""
+        """``reason``: why it cannot be created."""
         self.name = name
         self.reason = reason
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:  # noqa: ARG002 - the protocol's parameter
-        """Raises why the predicate cannot be created."""
+        """Raise the reason."""
         raise self.reason
 
 
 def predicate_or_unusable(name: str, settings: PredicateSettings | None = None) -> Predicate:
-    """As :func:`find_predicate`, but one that cannot be created is an :class:`UnusablePredicate`."""
+    """Like :func:`find_predicate`, but returns an :class:`UnusablePredicate` if it cannot be created."""
     try:
         return find_predicate(name, settings)
     except PluginError as error:
@@ -96,17 +96,17 @@ def predicate_or_unusable(name: str, settings: PredicateSettings | None = None) 
 
 
 def find_predicates(names: Sequence[str], settings: Mapping[str, PredicateSettings] = NO_SETTINGS) -> list[Predicate]:
-    """The predicates called ``names``, with their ``settings`` by name; raises as :func:`find_predicate`."""
+    """Create the predicates ``names`` with their ``settings`` by name. Raises like :func:`find_predicate`."""
     return [find_predicate(name, settings.get(name)) for name in names]
 
 
 def check_settings(settings: Mapping[str, PredicateSettings]) -> None:
-    """Check that predicates accept their settings (by the predicate's name) before any is evaluated.
+    """Check that the predicates accept their settings, given by predicate name, before any is evaluated.
 
     Raises
     ------
     UnknownPredicateError, RefusedSettingError
-        As :func:`find_predicate`. Any other failure to create a predicate is ignored here: it affects only its own answers.
+        Like :func:`find_predicate`. Any other failure to create a predicate is ignored here: it affects only its own answers.
     """
     for name, given in settings.items():
         try:
@@ -118,7 +118,7 @@ def check_settings(settings: Mapping[str, PredicateSettings]) -> None:
 
 
 def ask(predicate: Predicate, snapshot: Snapshot) -> Verdict:
-    """Evaluate the predicate; UNDETERMINED when members are missing and it does not say how to treat them.
+    """Evaluate the predicate; UNDETERMINED if members are missing and it does not handle that.
 
     Raises
     ------
@@ -126,7 +126,7 @@ def ask(predicate: Predicate, snapshot: Snapshot) -> Verdict:
         When the predicate raises (``SystemExit`` included) or returns something other than a valid verdict.
     """
     verdict = _answer(predicate, snapshot)
-    if leans_on_idleness(predicate, snapshot, verdict, snapshot.doubts):
+    if depends_on_idleness(predicate, snapshot, verdict, snapshot.doubts):
         verdict = _in_doubt(verdict, snapshot)
     else:
         verdict = with_assumptions(with_evidence(verdict, snapshot), snapshot)
@@ -134,7 +134,7 @@ def ask(predicate: Predicate, snapshot: Snapshot) -> Verdict:
 
 
 def answered(name: str, predicate: Predicate, view: Snapshot) -> Verdict:
-    """The verdict of the predicate called ``name`` on a scope's view; UNDETERMINED when none reported, or when it fails."""
+    """The verdict of the predicate ``name`` on a scope's view; UNDETERMINED if no member reported or the predicate fails."""
     if not view.processes:
         return nobody_reported(name, view)
     try:
@@ -143,14 +143,14 @@ def answered(name: str, predicate: Predicate, view: Snapshot) -> Verdict:
         return undetermined(name, view.ref, "failed", str(error))
 
 
-def may_lean_on_idleness(predicate: Predicate, verdict: Verdict) -> bool:
-    """Whether ``verdict`` is TRUE and may be so because processes are idle."""
+def may_depend_on_idleness(predicate: Predicate, verdict: Verdict) -> bool:
+    """Whether ``verdict`` is TRUE and may be so only because processes are idle."""
     return verdict.holds is Holds.TRUE and reads_activity(predicate)
 
 
-def leans_on_idleness(predicate: Predicate, snapshot: Snapshot, verdict: Verdict, processes: Collection[ProcessName]) -> bool:
-    """Whether ``verdict`` is TRUE and would not be so if ``processes`` were active. Raises as :func:`ask`."""
-    if not processes or not may_lean_on_idleness(predicate, verdict):
+def depends_on_idleness(predicate: Predicate, snapshot: Snapshot, verdict: Verdict, processes: Collection[ProcessName]) -> bool:
+    """Whether ``verdict`` is TRUE and would not be if ``processes`` were active. Raises like :func:`ask`."""
+    if not processes or not may_depend_on_idleness(predicate, verdict):
         return False
     return _answer(predicate, snapshot.with_active(processes)).holds is not Holds.TRUE
 
@@ -164,16 +164,16 @@ def _answer(predicate: Predicate, snapshot: Snapshot) -> Verdict:
         verdict = predicate.evaluate(snapshot)
     except (Exception, SystemExit) as error:
         raise PluginError(f"predicate {predicate.name!r} failed: {described(error)}") from error
-    fault = fault_of(verdict)
-    if fault:
-        raise PluginError(f"predicate {predicate.name!r} returned {fault}")
+    problem = problem_with(verdict)
+    if problem:
+        raise PluginError(f"predicate {predicate.name!r} returned {problem}")
     return verdict
 
 
 def _in_doubt(verdict: Verdict, snapshot: Snapshot) -> Verdict:
-    """UNDETERMINED: what seems idle is not certainly so, and the answer depends on it."""
+    """UNDETERMINED: the answer depends on processes that only seem idle."""
     reasons = tuple(f"{name}: {doubt}" for name, doubt in snapshot.doubts.items())
-    text = f"{verdict.witness.text}; but it is not certain that they stay idle: {reasons[0]}"
+    text = f"{verdict.witness.text}; but they may not stay idle: {reasons[0]}"
     more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
     return Verdict(
         predicate=verdict.predicate,
@@ -187,7 +187,7 @@ def _in_doubt(verdict: Verdict, snapshot: Snapshot) -> Verdict:
 
 def _not_asked(name: str, snapshot: Snapshot) -> Verdict:
     missing = tuple(map(PartyName, snapshot.missing))
-    text = f"{name} does not say how to treat missing members, and {', '.join(missing)} did not report"
+    text = f"{name} does not handle missing members, and {', '.join(missing)} did not report"
     return Verdict(
         predicate=name,
         holds=Holds.UNDETERMINED,
@@ -199,5 +199,5 @@ def _not_asked(name: str, snapshot: Snapshot) -> Verdict:
 
 
 def described(error: BaseException) -> str:
-    """An exception of a plug-in on one line."""
+    """Format a plug-in's exception on one line."""
     return " ".join(f"{type(error).__name__}: {error}".split())

@@ -1,4 +1,4 @@
-"""Scopes: named groups of processes, selected by label, and a snapshot restricted to one."""
+"""Scopes, named groups of processes selected by label, and snapshots restricted to them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def parse_selector(text: str) -> dict[str, str]:
     return labels
 
 
-def bears(state: ProcessState, labels: Mapping[str, str]) -> bool:
+def has_labels(state: ProcessState, labels: Mapping[str, str]) -> bool:
     """Whether a process has all of ``labels``."""
     own = {"service": state.service, **state.labels}
     return all(own.get(label) == value for label, value in labels.items())
@@ -35,27 +35,30 @@ def bears(state: ProcessState, labels: Mapping[str, str]) -> bool:
 def scoped(snapshot: Snapshot, name: str, labels: Mapping[str, str]) -> Snapshot:
     """Restrict ``snapshot`` to the processes with ``labels``, under the scope's ``name``.
 
-    Parties outside the scope can move: they are free. A message into the scope counts, one out of it does not. The labels of
-    a missing process are unknown, so it belongs to every scope: doubt delays a verdict, never makes one.
+    Parties outside the scope are free: they can move. A message into the scope counts, a message out of it does not. The labels
+    of a missing process are unknown, so it belongs to every scope: doubt delays a verdict, never makes one.
     """
-    inside = frozenset(member for member, state in snapshot.processes.items() if bears(state, labels))
-    return narrowed(snapshot, name=name, members=inside | frozenset(snapshot.missing))
+    inside = frozenset(member for member, state in snapshot.processes.items() if has_labels(state, labels))
+    return restricted(snapshot, name=name, members=inside | frozenset(snapshot.missing))
 
 
 def views_of(
     snapshot: Snapshot, scopes: Mapping[str, Mapping[str, str]], absent: Mapping[ProcessName, ProcessState | None]
 ) -> list[Snapshot]:
-    """The snapshot, and its view in each scope.
+    """The snapshot, followed by its view in each scope.
 
-    ``absent``: what is known of the missing; those of whom nothing is known belong to every scope.
+    ``absent``: the last known state of each missing member; one without a known state belongs to every scope.
     """
     states = dict(snapshot.processes) | {name: state for name, state in absent.items() if state is not None}
     unknown = {name for name in snapshot.missing if absent.get(name) is None}
-    inside = {name: {member for member, state in states.items() if bears(state, labels)} for name, labels in scopes.items()}
-    return [snapshot, *(narrowed(snapshot, name=name, members=frozenset(found | unknown)) for name, found in inside.items())]
+    views = [snapshot]
+    for name, labels in scopes.items():
+        inside = frozenset(member for member, state in states.items() if has_labels(state, labels))
+        views.append(restricted(snapshot, name=name, members=inside | unknown))
+    return views
 
 
-def narrowed(snapshot: Snapshot, *, name: str, members: frozenset[ProcessName]) -> Snapshot:
+def restricted(snapshot: Snapshot, *, name: str, members: frozenset[ProcessName]) -> Snapshot:
     """Restrict ``snapshot`` to ``members``."""
     outside = (frozenset(snapshot.processes) | frozenset(snapshot.missing)) - members
     waits = snapshot.waits

@@ -1,4 +1,4 @@
-"""The assembled global state that predicates are evaluated on: exactly what a snapshot document holds."""
+"""The assembled global state that predicates are evaluated on, with the same content as a snapshot document."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class Snapshot:
 
     Attributes
     ----------
-    ref : which snapshot it is.
+    ref : the snapshot's id, scope and times.
     processes : the state of each member that reported. A process named only elsewhere is ACTIVE, unless it is missing.
-    waits : every wait, of all members.
+    waits : the waits of all members.
     in_transit : every message sent before its source's cut and not received before its target's.
-    missing : the members that did not report, sorted. Whatever else the snapshot holds of them is stale and never counts.
-    forgetful : the members that reached a bound and had to forget something that an answer about messages could depend on.
-    looks : what the verification round saw of the suspects; empty without a verification round.
-    doubts : why a process that seems idle is not certainly so, since the verification round.
-    set_aside : of the missing, those that did report, and why that does not count: it contradicted others' (rule 5), or was put
-        off for its size.
-    membership : what the membership withheld from the detector's answers on it: members expected, gathered or lost.
+    missing : the members that did not report, sorted. Anything else that the snapshot holds about them is stale and ignored.
+    forgetful : the members that reached a bound and had to forget something on which an answer about messages may depend.
+    looks : what the verification round saw of each suspect; empty without a verification round.
+    doubts : after a verification round, why a process that seems idle may not be.
+    set_aside : the missing members that did report, and why their report does not count: it contradicts other reports (rule 5),
+        or was deferred because of its size.
+    membership : the doubts that withheld answers on this snapshot: members expected, still gathering or lost.
     """
 
     ref: SnapshotRef = NO_REF
@@ -49,7 +49,7 @@ class Snapshot:
     membership: tuple[MembershipDoubt, ...] = ()
 
     def present(self) -> dict[ProcessName, ProcessState]:
-        """Every process that is named anywhere and is not missing, by name; one without a state is ACTIVE."""
+        """Every process that is named anywhere and is not missing, by name; without a recorded state it is ACTIVE."""
         named = set(self.processes) | _processes_of(self.waits)
         for message in self.in_transit:
             named.add(message.source)
@@ -59,7 +59,7 @@ class Snapshot:
         return {name: self.processes.get(name, unknown) for name in sorted(named.difference(self.missing))}
 
     def with_active(self, processes: Iterable[ProcessName]) -> Snapshot:
-        """The same if ``processes`` were active, whatever they say."""
+        """The snapshot as it would be if ``processes`` were active."""
         active = frozenset(processes)
         states = {
             name: replace(state, activity=Activity.ACTIVE) if name in active else state
@@ -68,7 +68,7 @@ class Snapshot:
         return replace(self, processes=states, doubts=MappingProxyType({}))
 
     def of_missing(self) -> Bools:
-        """(P,) which parties of ``waits`` belong to a missing process."""
+        """(P,) mask of the parties of ``waits`` that belong to a missing process."""
         return parties_of(self.waits.names, frozenset(self.missing))
 
 
@@ -76,7 +76,7 @@ _PROCESSES: WeakKeyDictionary[WaitColumns, frozenset[ProcessName]] = WeakKeyDict
 
 
 def _processes_of(waits: WaitColumns) -> frozenset[ProcessName]:
-    """The processes of all parties in ``waits``: the same in each view and snapshot with these very columns."""
+    """The processes of all parties in ``waits``, cached: views and successive snapshots often share the same columns."""
     known = _PROCESSES.get(waits)
     if known is None:
         known = _PROCESSES[waits] = frozenset(map(process_of, waits.names))
@@ -84,7 +84,7 @@ def _processes_of(waits: WaitColumns) -> frozenset[ProcessName]:
 
 
 def parties_of(names: tuple[PartyName, ...], processes: frozenset[ProcessName]) -> Bools:
-    """(P,) which of the parties ``names`` belong to one of ``processes``."""
+    """(P,) mask of the parties ``names`` that belong to one of ``processes``."""
     if not processes:
         return np.zeros(len(names), np.bool_)
     return np.fromiter((process_of(name) in processes for name in names), np.bool_, len(names))

@@ -1,4 +1,4 @@
-"""Moments and durations as text: ISO 8601 in documents, short forms for people; inside, seconds since the epoch."""
+"""Formats and parses times and durations, in seconds (since the epoch): ISO 8601 in documents, short forms for people."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIRST, _LAST = ((at.replace(tzinfo=UTC) - EPOCH) / timedelta(seconds=1) for at in (datetime.min, datetime.max))
 _WAITED = re.compile(r"(.+? has waited )((?:\d+(?:\.\d+)? (?:ms|s|min|h|d) ?)+?)( for .*)", re.DOTALL)
 
 
@@ -26,19 +27,26 @@ def read_time(text: str) -> float:
 
 
 def write_time(seconds: float) -> str:
-    """Format a moment as ISO 8601 in UTC, to the microsecond: ``2026-11-20T14:02:11.5Z``."""
-    moment = EPOCH + timedelta(microseconds=round(seconds * 1e6))
+    """Format a time as ISO 8601 in UTC, to the microsecond (``2026-11-20T14:02:11.5Z``), clamped to the years 1 to 9999."""
+    moment = _moment(seconds)
     text = moment.replace(tzinfo=None).isoformat()
     return (text.rstrip("0") if "." in text else text) + "Z"
 
 
 def clock(seconds: float) -> str:
     """The time of day in UTC, for verdicts: ``14:02:11``."""
-    return (EPOCH + timedelta(seconds=seconds)).strftime("%H:%M:%S")
+    return _moment(seconds).strftime("%H:%M:%S")
+
+
+def _moment(seconds: float) -> datetime:
+    """The time as a ``datetime``, clamped to what it can represent."""
+    if _FIRST < seconds < _LAST:
+        return EPOCH + timedelta(microseconds=round(seconds * 1e6))
+    return (datetime.min if seconds <= _FIRST else datetime.max).replace(tzinfo=UTC)
 
 
 def local_time(seconds: float | None) -> str:
-    """The local time of day, with the date unless it is today; UTC where no local clock can show it (the year 9999)."""
+    """The local time of day, with the date unless it is today; UTC if it has no local form (the year 9999)."""
     if seconds is None:
         return "-"
     try:
@@ -49,7 +57,7 @@ def local_time(seconds: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """A length of time: ``85 ms``, ``3.2 s``, ``4 min 5 s``, ``3 h 12 min``, ``2 d 4 h``; ``-`` for None.
+    """Format a duration: ``85 ms``, ``3.2 s``, ``4 min 5 s``, ``3 h 12 min``, ``2 d 4 h``; ``-`` for None.
 
     Examples
     --------
@@ -73,7 +81,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def seconds_of(text: str) -> float:
-    """What :func:`duration` wrote as ``text``, to its precision; raises ``ValueError`` for anything else.
+    """Parse the output of :func:`duration`; raises ``ValueError`` for anything else.
 
     Examples
     --------
@@ -82,17 +90,17 @@ def seconds_of(text: str) -> float:
     """
     words = text.split()
     if not words or len(words) % 2 or not set(words[1::2]) <= set(_UNITS):
-        raise ValueError(f"{text!r} is not a length of time, such as 4 min 5 s")
+        raise ValueError(f"{text!r} is not a duration such as 4 min 5 s")
     return sum(float(number) * _UNITS[unit] for number, unit in zip(words[::2], words[1::2], strict=True))
 
 
 def age_in(sentence: str) -> tuple[str, float, str] | None:
-    """The age in a sentence such as ``A has waited 3.2 s for B``, in seconds, with what stands before and after it."""
-    told = _WAITED.fullmatch(sentence)
-    return None if told is None else (told[1], seconds_of(told[2]), told[3])
+    """Split a sentence such as ``A has waited 3.2 s for B`` into the text before the age, the age in seconds, and the rest."""
+    match = _WAITED.fullmatch(sentence)
+    return None if match is None else (match[1], seconds_of(match[2]), match[3])
 
 
 def aged(sentence: str, seconds: float) -> str:
-    """Such a sentence as it is ``seconds`` later."""
-    told = age_in(sentence)
-    return sentence if told is None else f"{told[0]}{duration(told[1] + seconds)}{told[2]}"
+    """``sentence`` with its age (see :func:`age_in`) increased by ``seconds``."""
+    parts = age_in(sentence)
+    return sentence if parts is None else f"{parts[0]}{duration(parts[1] + seconds)}{parts[2]}"

@@ -1,4 +1,4 @@
-"""A verdict as JSON: the keys that docs/design.md section 8 fixes, in their order, then the others."""
+"""Writes a verdict as JSON: first the keys fixed by docs/design.md section 8, in their order, then the others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def write_verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def write_ref(ref: SnapshotRef) -> dict[str, Any]:
-    """The snapshot that a verdict is about, as a JSON object; unknown values are null."""
+    """A snapshot reference as a JSON object; unknown values are null."""
     return {field.name: _written(getattr(ref, field.name), _WRITERS.get(field.name)) for field in fields(SnapshotRef)}
 
 

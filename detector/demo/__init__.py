@@ -1,1 +1,1 @@
-"""Real gRPC processes that really deadlock: scenes for ``stilltrue demo``, the live tests and the soak test."""
+"""Real gRPC processes that deadlock: scenes for ``stilltrue demo``, the live tests and the soak test."""

@@ -18,12 +18,12 @@ STATS_SECONDS = 0.25
 
 
 class Callers:
-    """Calls ``load.method`` from as many threads as the harness asks for, and prints its counts four times a second."""
+    """Calls ``load.method`` from the number of threads that the harness sets, and prints counts four times a second."""
 
     port = 0
 
     def __init__(self, agent: Agent, load: Load) -> None:
-        """Makes no calls before :meth:`dial`."""
+        """Does not call before :meth:`dial`."""
         self._agent = agent
         self._load = load
         self._threads = 0
@@ -37,15 +37,15 @@ class Callers:
         agent.idle()
 
     def dial(self, addresses: dict[str, str]) -> None:
-        """Connect to the services; makes no calls yet."""
+        """Connect to the services without calling yet."""
         self._channels = {n: self._agent.channel(grpc.insecure_channel(address)) for n, address in addresses.items()}
-        threading.Thread(target=self._tell, daemon=True, name="stats").start()
+        threading.Thread(target=self._print_stats, daemon=True, name="stats").start()
 
     def obey(self, command: dict[str, Any]) -> None:
         """Obey a command of the harness.
 
-        ``{"begin": true}``: call as the scene says; ``{"threads": n}``: call from n threads;
-        ``{"call": {"method", "count", "strength"}}``: that many calls at once.
+        ``{"begin": true}``: call as the scene describes; ``{"threads": n}``: call from n threads;
+        ``{"call": {"method", "count", "strength"}}``: make ``count`` calls at once.
         """
         match command:
             case {"threads": int(wanted)}:
@@ -67,11 +67,11 @@ class Callers:
     def _start(self) -> None:
         while self._threads < self._wanted:
             self._threads += 1
-            self._begin(f"caller-{self._threads}", self._go_on, self._threads)
+            self._begin(f"caller-{self._threads}", self._call_repeatedly, self._threads)
         self._threads = min(self._threads, self._wanted)
 
     def _begin(self, name: str, work: Callable[..., None], *arguments: Any) -> None:
-        """Run ``work`` on a thread; the process is active while such a thread runs (it calls spontaneously)."""
+        """Run ``work`` on a thread; the process is active while such threads run, since they call spontaneously."""
         with self._lock:
             self._at_work += 1
             self._agent.active()
@@ -87,7 +87,7 @@ class Callers:
 
         threading.Thread(target=run, daemon=True, name=name).start()
 
-    def _go_on(self, index: int) -> None:
+    def _call_repeatedly(self, index: int) -> None:
         while index <= self._wanted:
             self._call(self._load.method, 0)
             time.sleep(self._load.pause)
@@ -107,7 +107,7 @@ class Callers:
             self._done += ok
             self._failed += not ok
 
-    def _tell(self) -> None:
+    def _print_stats(self) -> None:
         while True:
             time.sleep(STATS_SECONDS)
             with self._lock:

@@ -18,19 +18,19 @@ from detector.demo.scenes import HEALTHY
 from stilltrue import Detector
 
 POLL_SECONDS = 0.2
-ANSWER_SECONDS_MAX = 20.0
+ANSWER_SECONDS_MAX = 60.0
 PAGE_SECONDS_MAX = 60.0
-"""A machine under load may take long to serve a page; that is no false TRUE."""
+"""Generous, since a machine under load may take long to serve a page."""
 JOB_STRENGTH = 10
 HEALTHY_SCENE = "detector.demo.scenes:HEALTHY"
 HEALTHY_LOADS = ("web", "app", "rush", "queue", "street", "clerk")
 """The callers whose calls are counted."""
 RESTART_SECONDS = 5.0
-"""Between two restarts of a rolling one."""
+"""Interval of the rolling restart."""
 
 
 class Demo:
-    """A harness with a console: shows the commands it runs, and checks their results."""
+    """A harness with a console: shows the commands that it runs, and checks their results."""
 
     def __init__(self, harness: Harness, console: Console) -> None:
         """``console`` shows the narration."""
@@ -51,17 +51,17 @@ class Demo:
         return done.stdout
 
     def verdict(self, predicate: str) -> dict[str, Any]:
-        """Take a snapshot now; the verdict as ``stilltrue ask --json`` prints it."""
+        """Take a snapshot now; returns the verdict as ``stilltrue ask --json`` prints it."""
         try:
             with Detector(self.harness.detector) as detector:
                 return write_verdict(detector.ask(predicate))
         except grpc.RpcError as error:
             raise HarnessError(f"the detector at {self.harness.detector} did not answer: {error}") from error
 
-    def until(self, what: str, so: Callable[[], bool]) -> None:
-        """Wait until ``so`` returns true, for a bounded time."""
+    def until(self, what: str, condition: Callable[[], bool]) -> None:
+        """Wait until ``condition`` returns true, for a bounded time."""
         give_up = time.monotonic() + ANSWER_SECONDS_MAX
-        while not so():
+        while not condition():
             if time.monotonic() > give_up:
                 raise HarnessError(f"timed out after {ANSWER_SECONDS_MAX:g} s waiting for {what}")
             time.sleep(POLL_SECONDS)
@@ -134,7 +134,7 @@ def locks(demo: Demo) -> None:
 
 
 def job(demo: Demo) -> None:
-    """A distributed job that no process can see the end of."""
+    """A distributed job whose end no single process can see."""
     demo.say(
         "[bold]Four processes share a job: each piece of work creates two more, for random others. When is it done?[/bold]"
     )
@@ -145,7 +145,7 @@ def job(demo: Demo) -> None:
     )  # before it starts, all processes are idle: TRUE
     begun = time.monotonic()
     while (verdict := demo.verdict("termination"))["holds"] is not True:
-        still, _, _ = verdict["witness"]["text"].partition("; ")  # what follows is the same in each line
+        still, _, _ = verdict["witness"]["text"].partition("; ")  # the rest is the same in each line
         demo.say(f"   {time.monotonic() - begun:4.1f} s  {still}")
         if time.monotonic() - begun > ANSWER_SECONDS_MAX:
             raise HarnessError("the job did not finish in time")
@@ -156,7 +156,7 @@ def job(demo: Demo) -> None:
 def healthy(demo: Demo, seconds: float) -> None:
     """A busy shop that never deadlocks."""
     demo.say("[bold]Call cycles, full pools, fan-outs, hedged calls, locks and deadlines under load, but no deadlock.[/bold]")
-    demo.say("Beside them limiters, callbacks that send, forwarded metadata, a gateway, connection age, a rolling restart.")
+    demo.say("Also limiters, callbacks that send, forwarded metadata, a gateway, connection age, a rolling restart.")
     demo.harness.start_scene(HEALTHY_SCENE)
     restarting = cycle(HEALTHY.restarting)
     begun = last = time.monotonic()
@@ -178,7 +178,7 @@ def healthy(demo: Demo, seconds: float) -> None:
                 raise HarnessError("the shop has stopped making progress")
     idle = [load for load in HEALTHY_LOADS if not demo.harness.stats(load)["done"]]
     if idle:
-        raise HarnessError(f"no call of theirs was ever answered: {', '.join(idle)}")
+        raise HarnessError(f"no call of these was ever answered: {', '.join(idle)}")
     demo.say(f"{counts}: no deadlock.")
     demo.command("ask", "deadlock", exit_codes=(1, 3))
 

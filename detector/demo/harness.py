@@ -21,15 +21,15 @@ START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 15.0
 
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-"""For child processes: a folder called ``stilltrue`` in the working directory (a clone, say) must not shadow the package."""
+"""For child processes: a directory named ``stilltrue`` in the working directory must not shadow the package."""
 
 
 class HarnessError(RuntimeError):
-    """A process of the harness did not start, or died; the text names it and quotes its last lines."""
+    """A process of the harness did not start, or died; the message names it and quotes its last lines."""
 
 
 class ManagedProcess:
-    """A child process: its output line by line, and its orderly end."""
+    """A child process, with its output line by line."""
 
     def __init__(self, name: str, arguments: list[str], *, environment: Mapping[str, str], log: Path) -> None:
         """Start ``arguments``; its standard error goes to the file ``log``."""
@@ -60,30 +60,30 @@ class ManagedProcess:
         return pipe
 
     def line(self, seconds_max: float = START_SECONDS_MAX) -> str:
-        """Wait for its next line of output."""
+        """Wait for the next line of output."""
         try:
             line = self.lines.get(timeout=seconds_max)
         except queue.Empty:
             raise HarnessError(f"{self.name} printed nothing for {seconds_max:g} s; see {self.log}") from None
         if line is None:
-            raise HarnessError(f"{self.name} ended ({self.process.wait()}); see {self.log}:\n{self._last_lines()}")
+            raise HarnessError(f"{self.name} exited ({self.process.wait()}); see {self.log}:\n{self._last_lines()}")
         return line
 
     def tell(self, command: Mapping[str, Any]) -> None:
-        """Send it a command."""
+        """Send a command."""
         pipe = self._pipe(self.process.stdin)
         pipe.write(json.dumps(command) + "\n")
         pipe.flush()
 
     def send(self, signal_number: int) -> None:
-        """Send it a signal. After ``SIGSTOP`` it has stopped: its threads go on until one of them has seen the signal."""
+        """Send a signal; for ``SIGSTOP``, wait until the process has stopped, which takes a moment."""
         self.process.send_signal(signal_number)
         if signal_number == signal.SIGSTOP:
             with contextlib.suppress(ChildProcessError):
                 os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def stop(self, how: int = signal.SIGTERM) -> None:
-        """Stop it and wait until it has exited."""
+        """Stop the process and wait until it has exited."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.send_signal(how)
@@ -96,7 +96,7 @@ class ManagedProcess:
             self._pipe(self.process.stdin).close()
 
     def end(self) -> None:
-        """Let it stop in good order: its input ends."""
+        """Let the process exit cleanly, by closing its input."""
         self._pipe(self.process.stdin).close()
         self.process.wait(STOP_SECONDS_MAX)
 
@@ -105,10 +105,10 @@ class ManagedProcess:
 
 
 class Harness:
-    """A detector and the processes of scenes; a context manager that stops them all on exit."""
+    """A detector and the processes of scenes. A context manager, which stops them all on exit."""
 
     def __init__(self, folder: Path) -> None:
-        """``folder`` receives the logs and the detector's data; it is created if missing."""
+        """``folder``: for the logs and the detector's data; created if missing."""
         self.folder = folder
         self.folder.mkdir(parents=True, exist_ok=True)
         self.processes: dict[str, ManagedProcess] = {}
@@ -148,7 +148,7 @@ class Harness:
             self.processes[name].tell({"begin": True})
 
     def restart(self, where: str, name: str) -> None:
-        """End a program of a scene as a rollout does, and start it again on its port."""
+        """Restart a program of a scene on the same port, as a rollout does."""
         self.processes[name].end()
         self.start_process(where, name, port=int(self.addresses[name].rpartition(":")[2]))
         self.address(name)
@@ -161,7 +161,7 @@ class Harness:
             pass
 
     def start_process(self, where: str, name: str, *, port: int = 0) -> ManagedProcess:
-        """Start one process of a scene; it waits to be given the addresses. ``port``: that it is to listen on."""
+        """Start one process of a scene; it then waits for the addresses. ``port``: to listen on."""
         command = [sys.executable, "-m", "detector.demo.process", where, name, *([str(port)] if port else [])]
         return self._start(name, command, {"STILLTRUE_DETECTOR": self.detector})
 

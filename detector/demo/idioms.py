@@ -1,8 +1,8 @@
-"""Programs of ``healthy`` in the idioms of real gRPC programs: each looks stuck for a moment, and none is.
+"""Programs of ``healthy`` with idioms of real gRPC programs: each looks stuck for a moment, but none is.
 
-``desk``'s race is a cycle of waits that only a watchdog ends; ``clerk`` releases its limiter in done callbacks, which also
-send; ``relay`` passes on the metadata that it was called with; ``gateway`` has no agent; ``kiosk`` ends its connections by age;
-the ``stall`` processes share one ``POD_NAME`` and one address, and their agents join after they have begun to serve.
+``desk`` has a cycle of waits that only a watchdog ends; ``clerk`` releases its limiter in done callbacks, which also call;
+``relay`` forwards the metadata of its callers; ``gateway`` has no agent; ``kiosk`` ends connections by age; the ``stall``
+processes share one ``POD_NAME`` and one address, and their agents join only after they have begun to serve.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ Behaviour = Callable[[bytes, grpc.ServicerContext], bytes]
 
 
 def handlers(service: str, methods: Mapping[str, Any]) -> grpc.GenericRpcHandler:
-    """The unary methods of a service, of bytes."""
+    """A handler for the unary methods of a service; requests and replies are bytes."""
     table: dict[str, Any] = {name: grpc.unary_unary_rpc_method_handler(behaviour) for name, behaviour in methods.items()}
     return grpc.method_handlers_generic_handler(f"shop.{service.capitalize()}", table)
 
 
 class Program:
-    """A process of a scene that serves with threads, and calls others. Without an ``agent`` nothing of it is recorded."""
+    """A process of a scene that serves with threads, and calls others. Without an ``agent`` nothing is recorded."""
 
     def __init__(self, name: str, *, agent: Agent | None, workers: int = 3, port: int = 0, options: Any = ()) -> None:
-        """Listens at once; ``port`` 0: a free one."""
+        """Listens at once; ``port`` 0 picks a free one."""
         self.name = name
         self.agent = agent
         self.channels: dict[str, grpc.Channel] = {}
@@ -53,11 +53,11 @@ class Program:
         self.server.start()
 
     def methods(self) -> dict[str, Behaviour]:
-        """The methods that it serves."""
+        """The methods to serve."""
         return {}
 
     def dial(self, addresses: dict[str, str]) -> None:
-        """The addresses of the other processes."""
+        """Connect to the other processes."""
         plain = {name: grpc.insecure_channel(target, options=BALANCED) for name, target in targets(addresses).items()}
         agent = self.agent
         self.channels = {name: agent.channel(one) for name, one in plain.items()} if agent else plain
@@ -68,24 +68,24 @@ class Program:
         return self.channels[service].unary_unary(path)
 
     def obey(self, command: dict[str, Any]) -> None:
-        """It begins by itself."""
+        """Accepts no commands."""
 
     def stop(self) -> None:
-        """As a pod that is terminated: it finishes the calls in progress, and says goodbye to the detector."""
+        """Stop like a terminated pod: finish the calls in progress, and say goodbye to the detector."""
         self.server.stop(grace=1.0).wait()
         if self.agent:
             self.agent.close()
 
 
 class Kiosk(Program):
-    """Ends every connection after a while, as many servers behind a balancer do."""
+    """Ends every connection after a while, as servers behind a load balancer often do."""
 
     def __init__(self, name: str, port: int) -> None:
-        """As :class:`Program`."""
-        super().__init__(name, agent=joined(name), port=port, options=AGE)
+        """See :class:`Program`."""
+        super().__init__(name, agent=started_agent(name), port=port, options=AGE)
 
     def methods(self) -> dict[str, Behaviour]:
-        """A sale takes 2 ms."""
+        """``Sell`` takes 2 ms."""
         return {"Sell": self._sell}
 
     @staticmethod
@@ -95,43 +95,43 @@ class Kiosk(Program):
 
 
 class Relay(Program):
-    """Forwards the metadata that it was called with, which includes another caller's stamp."""
+    """Forwards the metadata of its callers, including their stamps."""
 
     def __init__(self, name: str, port: int) -> None:
-        """As :class:`Program`."""
-        super().__init__(name, agent=joined(name), port=port)
+        """See :class:`Program`."""
+        super().__init__(name, agent=started_agent(name), port=port)
 
     def methods(self) -> dict[str, Behaviour]:
-        """``Pass`` calls the kiosk, ``Hold`` the desk that has called it."""
+        """``Pass`` calls the kiosk, ``Hold`` calls back the desk."""
         return {"Pass": self._pass, "Hold": self._hold}
 
     def _pass(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        return tried(self.stub("kiosk.Sell"), request, metadata=list(context.invocation_metadata()))
+        return reply_or_nothing(self.stub("kiosk.Sell"), request, metadata=list(context.invocation_metadata()))
 
     def _hold(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        return tried(self.stub("desk.Need"), request, metadata=list(context.invocation_metadata()))
+        return reply_or_nothing(self.stub("desk.Need"), request, metadata=list(context.invocation_metadata()))
 
 
 class Gateway(Program):
-    """A proxy without an agent, which passes everything on, stamps too."""
+    """A proxy without an agent that forwards everything, including stamps."""
 
     def __init__(self, name: str, port: int) -> None:
-        """As :class:`Program`."""
+        """See :class:`Program`."""
         super().__init__(name, agent=None, workers=4, port=port)
 
     def methods(self) -> dict[str, Behaviour]:
-        """The stub of the process behind it."""
+        """``Pass`` calls the relay."""
         return {"Pass": self._pass}
 
     def _pass(self, request: bytes, context: grpc.ServicerContext) -> bytes:
-        return tried(self.stub("relay.Pass"), request, metadata=list(context.invocation_metadata()))
+        return reply_or_nothing(self.stub("relay.Pass"), request, metadata=list(context.invocation_metadata()))
 
 
 class Stall(Program):
-    """One of several processes of a pod, behind one address; its agent begins half a second after its server."""
+    """One of several processes of a pod behind one address; its agent starts half a second after its server."""
 
     def __init__(self, name: str, port: int) -> None:
-        """As :class:`Program`."""
+        """See :class:`Program`."""
         os.environ["POD_NAME"] = "stall-0"
         agent = Agent(service="stall", reactive=True)
         self._late = threading.Timer(LATE_SECONDS, agent.start)
@@ -139,24 +139,24 @@ class Stall(Program):
         self._late.start()
 
     def methods(self) -> dict[str, Behaviour]:
-        """It buys from the kiosk, and calls back its caller."""
+        """``Sell`` calls the kiosk."""
         return {"Sell": self._sell}
 
     def _sell(self, request: bytes, _: grpc.ServicerContext) -> bytes:
-        return tried(self.stub("kiosk.Sell"), request)
+        return reply_or_nothing(self.stub("kiosk.Sell"), request)
 
     def stop(self) -> None:
-        """The agent may not have begun."""
+        """Stop, even if the agent has not started yet."""
         self._late.cancel()
         super().stop()
 
 
 class Clerk(Program):
-    """Keeps at most ``LIMIT`` calls in flight: a share is taken before each, and given back by its done callback."""
+    """Keeps at most ``LIMIT`` calls in flight: acquires a semaphore before each, and releases it in its done callback."""
 
     def __init__(self, name: str, port: int) -> None:
-        """It calls spontaneously, so it is active."""
-        agent = joined(name, reactive=False)
+        """Calls spontaneously, so it is active."""
+        agent = started_agent(name, reactive=False)
         self._limit = agent.Semaphore(LIMIT, name="in flight")
         self._baton = agent.Lock(name="baton")
         self._passed = threading.Semaphore(0)
@@ -165,9 +165,9 @@ class Clerk(Program):
         super().__init__(name, agent=agent, port=port)
 
     def dial(self, addresses: dict[str, str]) -> None:
-        """Begins to call, as soon as the others have been dialled."""
+        """Connect, and begin to call."""
         super().dial(addresses)
-        for work in (self._send_on, self._take_baton, self._pass_baton, self._tell):
+        for work in (self._send_on, self._take_baton, self._pass_baton, self._print_stats):
             threading.Thread(target=work, daemon=True, name=work.__name__.strip("_")).start()
 
     def _send_on(self) -> None:
@@ -179,7 +179,7 @@ class Clerk(Program):
         self._limit.release()
         self._count(call)
         if self._done % 4 == 0:
-            self.stub("stall.Sell").future(b"0").add_done_callback(self._count)  # a callback that sends
+            self.stub("stall.Sell").future(b"0").add_done_callback(self._count)  # a callback that calls
 
     def _count(self, call: grpc.Future[bytes]) -> None:
         self._done += call.exception() is None
@@ -188,17 +188,17 @@ class Clerk(Program):
     def _take_baton(self) -> None:
         while True:
             self._baton.acquire()
-            tried(self.stub("kiosk.Sell"), b"0")
+            reply_or_nothing(self.stub("kiosk.Sell"), b"0")
             self._passed.release()
 
     def _pass_baton(self) -> None:
-        """Releases here what another thread has taken."""
+        """Release a lock that another thread has acquired."""
         while True:
             self._passed.acquire()
-            tried(self.stub("stall.Sell"), b"0")
+            reply_or_nothing(self.stub("stall.Sell"), b"0")
             self._baton.release()
 
-    def _tell(self) -> None:
+    def _print_stats(self) -> None:
         while True:
             time.sleep(STATS_SECONDS)
             stats = {"done": self._done, "failed": self._failed, "waiting": 0}
@@ -206,11 +206,11 @@ class Clerk(Program):
 
 
 class Desk:
-    """On asyncio: holds its lock during a call that comes back for that lock, and a watchdog task cancels the call."""
+    """On asyncio: holds its lock during a call that comes back for the same lock, until a watchdog task cancels the call."""
 
     def __init__(self, name: str, port: int) -> None:
         """Listens at once."""
-        self._agent = joined(name)
+        self._agent = started_agent(name)
         self._loop = asyncio.new_event_loop()
         self._channels: dict[str, grpc.aio.Channel] = {}
         threading.Thread(target=self._loop.run_forever, daemon=True, name="loop").start()
@@ -228,7 +228,7 @@ class Desk:
         return taken
 
     def dial(self, addresses: dict[str, str]) -> None:
-        """The addresses of the other processes."""
+        """Connect to the other processes."""
 
         async def channels() -> dict[str, grpc.aio.Channel]:
             found = {name: grpc.aio.insecure_channel(target) for name, target in targets(addresses).items()}
@@ -237,10 +237,10 @@ class Desk:
         self._channels = self._do(channels())
 
     def obey(self, command: dict[str, Any]) -> None:
-        """It begins by itself."""
+        """Accepts no commands."""
 
     def stop(self) -> None:
-        """As :meth:`Program.stop`."""
+        """See :meth:`Program.stop`."""
         self._do(self._server.stop(1.0))
         self._agent.close()
 
@@ -264,28 +264,28 @@ class Desk:
 
 
 async def outcome(call: Any) -> None:
-    """The end of a call, however it ends."""
+    """Wait for the end of a call, however it ends."""
     await call.code()
 
 
 def targets(addresses: Mapping[str, str]) -> dict[str, str]:
-    """The address of each service: of ``stall-1`` and ``stall-2`` both, in turn."""
+    """The addresses of each service; calls to ``stall`` alternate between ``stall-1`` and ``stall-2``."""
     found: dict[str, list[str]] = {}
     for name, address in addresses.items():
         found.setdefault(name.partition("-")[0], []).append(address)
     return {service: f"ipv4:{','.join(replicas)}" for service, replicas in found.items()}
 
 
-def tried(stub: Any, request: bytes, **rest: Any) -> bytes:
-    """The reply; nothing where the call fails, as calls do when connections grow old and servers restart."""
+def reply_or_nothing(stub: Any, request: bytes, **rest: Any) -> bytes:
+    """Call and return the reply; empty if the call fails, as happens when connections age and servers restart."""
     try:
         return bytes(stub(request, **rest))
     except grpc.RpcError:
         return b""
 
 
-def joined(name: str, *, reactive: bool = True) -> Agent:
-    """An agent that has been started."""
+def started_agent(name: str, *, reactive: bool = True) -> Agent:
+    """Create and start an agent."""
     agent = Agent(service=name, instance=name, reactive=reactive)
     agent.start()
     return agent

@@ -2,7 +2,7 @@
 
 ``python -m detector.demo.process SCENE PROCESS [PORT]`` with SCENE as ``module:NAME``. It prints ``{"port": n}``, reads a first
 line ``{"addresses": {process: "host:port"}}``, prints ``{"ready": true}`` once it has connected, and then obeys one command per
-line until its input ends, which stops it.
+line until its input ends, at which it stops.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from stilltrue import Agent
 
 
 class SceneProcess(Protocol):
-    """A process of a scene, once it listens."""
+    """A process of a scene that is listening."""
 
     port: int
 
@@ -31,7 +31,7 @@ class SceneProcess(Protocol):
         """Obey a command of the harness."""
 
     def stop(self) -> None:
-        """Stop in good order."""
+        """Stop cleanly."""
 
 
 def load_scene(where: str) -> Scene:
@@ -44,7 +44,7 @@ def load_scene(where: str) -> Scene:
 
 
 def start(scene: Scene, name: str, port: int = 0) -> SceneProcess:
-    """Start the process ``name`` of ``scene``; ``STILLTRUE_DETECTOR`` names the detector. ``port``: a program's, 0 for any."""
+    """Start the process ``name`` of ``scene``; ``STILLTRUE_DETECTOR`` names the detector. ``port``: for programs; 0: any."""
     if name in scene.programs:
         module, _, program = scene.programs[name].partition(":")
         made: SceneProcess = getattr(importlib.import_module(module), program)(name, port)
@@ -60,16 +60,16 @@ def start(scene: Scene, name: str, port: int = 0) -> SceneProcess:
 def main() -> None:
     """Run one process until standard input ends."""
     process = start(load_scene(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:]))
-    _say({"port": process.port})
+    _print({"port": process.port})
     process.dial(json.loads(sys.stdin.readline())["addresses"])
-    _say({"ready": True})
+    _print({"ready": True})
     for line in sys.stdin:
         process.obey(json.loads(line))
     process.stop()
-    os._exit(0)  # do not wait for workers that are deadlocked
+    os._exit(0)  # do not wait for deadlocked workers
 
 
-def _say(fact: dict[str, Any]) -> None:
+def _print(fact: dict[str, Any]) -> None:
     print(json.dumps(fact), flush=True)  # noqa: T201 (the harness reads it)
 
 

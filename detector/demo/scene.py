@@ -15,7 +15,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """Call ``service.Method`` and wait for the reply; ``timeout`` is in seconds, and exceeding it is no error."""
+    """Call ``service.Method`` and wait for the reply; ``timeout`` is in seconds, and exceeding it is not an error."""
 
     method: str
     timeout: float | None = None
@@ -56,7 +56,7 @@ class Gate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spread:
-    """Forward ``copies`` of the message, with a strength one lower, to random others, without waiting."""
+    """Forward ``copies`` of the message, with its strength reduced by one, to random others, without waiting."""
 
     methods: tuple[str, ...]
     copies: int = 2
@@ -91,6 +91,6 @@ class Scene:
     services: Mapping[str, Service]
     loads: Mapping[str, Load] = field(default_factory=dict)
     programs: Mapping[str, str] = field(default_factory=dict)
-    """Classes of ordinary programs, as ``module:Class``, that are made with the process's name and port."""
+    """Classes of ordinary programs, as ``module:Class``, created with the process's name and port."""
     restarting: tuple[str, ...] = ()
-    """Those of the programs that are restarted in turn, again and again, on the ports that they had."""
+    """The programs to restart in turn, repeatedly, on their ports."""

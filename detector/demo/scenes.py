@@ -53,7 +53,7 @@ JOB = Scene(
     },
     loads={"starter": Load(method="ada.Work", threads=0)},
 )
-"""A diffusing computation: each piece of work creates more, for random others, until its strength is used up."""
+"""A diffusing computation: each piece of work creates more for random others, until its strength is used up."""
 
 HEALTHY = Scene(
     services={
@@ -96,7 +96,7 @@ HEALTHY = Scene(
 )
 """Call cycles, queues behind full pools, fan-outs, hedged calls, locks, deadlines: busy, and never deadlocked.
 
-Beside it ordinary programs, each with an idiom that looks like a deadlock for a moment (:mod:`detector.demo.idioms`).
+It also has ordinary programs, each with an idiom that looks like a deadlock for a moment (:mod:`detector.demo.idioms`).
 
 Its cycle (orders -> stock -> orders) is safe: at most 4 `Place` and 2 `Hurry` are ever in orders' 12 workers, so there is
 always one for `Confirm`; every other call graph is acyclic.

@@ -26,16 +26,16 @@ def path_of(method: str) -> tuple[str, str]:
 
 
 class ThreadService:
-    """Serves with a bounded pool of threads, as most gRPC Python servers do."""
+    """Serves with a bounded thread pool, like most gRPC Python servers."""
 
     def __init__(self, agent: Agent, name: str, service: Service) -> None:
-        """Listens at once, on a free port of loopback."""
+        """Listens at once, on a free loopback port."""
         self._agent = agent
         self._service = service
         self._channels: dict[str, grpc.Channel] = {}
         self._gates: dict[str, threading.Event] = {}
         self._locks: dict[str, Any] = {}
-        self._under_way: set[Any] = set()
+        self._in_flight: set[Any] = set()
         pool = agent.pool(futures.ThreadPoolExecutor(max_workers=service.workers), name="workers")
         self._server = grpc.server(pool, interceptors=[agent.server_interceptor()])
         handlers: dict[str, Any] = {
@@ -46,11 +46,11 @@ class ThreadService:
         self._server.start()
 
     def dial(self, addresses: dict[str, str]) -> None:
-        """The addresses of the other processes."""
+        """Connect to the other processes."""
         self._channels = {n: self._agent.channel(grpc.insecure_channel(address)) for n, address in addresses.items()}
 
     def obey(self, command: dict[str, Any]) -> None:
-        """``{"open": gate}`` lets all pass who wait there, and who come after."""
+        """``{"open": gate}`` opens a gate for present and future waiters."""
         self._gate(command["open"]).set()
 
     def stop(self) -> None:
@@ -116,15 +116,15 @@ class ThreadService:
         if strength > 0:
             for method in random.sample(methods, copies):
                 call = self._stub(method).future(str(strength - 1).encode())
-                self._under_way.add(call)  # gRPC cancels a call that is not referenced
-                call.add_done_callback(self._under_way.discard)
+                self._in_flight.add(call)  # gRPC cancels unreferenced calls
+                call.add_done_callback(self._in_flight.discard)
 
 
 class AioService:
-    """Serves on asyncio, in a thread that runs the loop."""
+    """Serves on asyncio, with the loop on a separate thread."""
 
     def __init__(self, agent: Agent, name: str, service: Service) -> None:
-        """Listens at once, on a free port of loopback."""
+        """Listens at once, on a free loopback port."""
         self._agent = agent
         self._service = service
         self._name = name
@@ -148,7 +148,7 @@ class AioService:
         return port
 
     def dial(self, addresses: dict[str, str]) -> None:
-        """The addresses of the other processes."""
+        """Connect to the other processes."""
 
         async def channels() -> dict[str, grpc.aio.Channel]:
             return {n: self._agent.channel(grpc.aio.insecure_channel(address)) for n, address in addresses.items()}
@@ -156,7 +156,7 @@ class AioService:
         self._channels = self._do(channels())
 
     def obey(self, command: dict[str, Any]) -> None:
-        """``{"open": gate}`` lets all pass who wait there, and who come after."""
+        """``{"open": gate}`` opens a gate for present and future waiters."""
         self._loop.call_soon_threadsafe(self._gate(command["open"]).set)
 
     def stop(self) -> None:

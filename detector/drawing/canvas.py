@@ -1,19 +1,19 @@
-"""The one writer of SVG: elements of the standard library's ElementTree, so that nothing is escaped by hand."""
+"""Writes SVG as elements of the standard library's ElementTree, so that nothing needs manual escaping."""
 
 from __future__ import annotations
 
 import re
 from xml.etree import ElementTree as ET
 
-UNFIT = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-"""Characters that XML cannot hold."""
+INVALID = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+"""Characters that are invalid in XML."""
 NAMESPACE = "http://www.w3.org/2000/svg"
 
 Child = ET.Element | str
 
 
 def element(name: str, *children: Child, **attributes: str | float) -> ET.Element:
-    """An element with its children in order (text and elements) and attributes (``font_size`` is written ``font-size``).
+    """Make an element with children (text and elements, in order) and attributes (``font_size`` becomes ``font-size``).
 
     Examples
     --------
@@ -27,20 +27,20 @@ def element(name: str, *children: Child, **attributes: str | float) -> ET.Elemen
             made.append(child)
             last = child
         elif last is None:
-            made.text = (made.text or "") + UNFIT.sub("?", child)
+            made.text = (made.text or "") + INVALID.sub("?", child)
         else:
-            last.tail = (last.tail or "") + UNFIT.sub("?", child)
+            last.tail = (last.tail or "") + INVALID.sub("?", child)
     return made
 
 
 def document(width: float, height: float, *children: Child, **attributes: str | float) -> str:
-    """A whole SVG document of ``width`` by ``height`` pixels."""
+    """A complete SVG document of ``width`` by ``height`` pixels."""
     box = {"xmlns": NAMESPACE, "viewBox": f"0 0 {width:.0f} {height:.0f}", "width": f"{width:.0f}", "height": f"{height:.0f}"}
     return written(element("svg", *children, **box, **attributes)) + "\n"
 
 
 def arrow_head(name: str, colour: str, size: int) -> ET.Element:
-    """A marker for the end of lines, of ``size`` pixels, referred to as ``url(#name)``."""
+    """A marker of ``size`` pixels for the end of lines, referenced as ``url(#name)``."""
     shape = element("path", d="M0 0L10 5L0 10z", fill=colour)
     box: dict[str, str | float] = {"viewBox": "0 0 10 10", "refX": 9, "refY": 5, "markerWidth": size, "markerHeight": size}
     return element("marker", shape, id=name, orient="auto-start-reverse", **box)
@@ -53,5 +53,5 @@ def written(made: ET.Element) -> str:
 
 def _value(value: str | float) -> str:
     if isinstance(value, str):
-        return UNFIT.sub("?", value)
+        return INVALID.sub("?", value)
     return str(value) if isinstance(value, int) else f"{value:.1f}"

@@ -1,4 +1,4 @@
-"""A scene in the DOT language, for Graphviz."""
+"""Writes a scene in the DOT language, for Graphviz."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STYLES = {
 
 
 def dot_of(scene: Scene) -> str:
-    """Draw ``scene`` as a digraph; what a party waits for is the second line of its box and the tooltip of its arrows."""
+    """Draw ``scene`` as a digraph. A party's wait is the second line of its box and the tooltip of its arrows."""
     title = "\n".join(filter(None, (scene.title, scene.subtitle, scene.left_out)))
     lines = [
         "digraph waits {",
@@ -39,5 +39,5 @@ def _arrow(arrow: Arrow) -> str:
 
 
 def _quoted(text: str) -> str:
-    """A DOT string: the only escapes are those of quotes and backslashes; a line break is written ``\\n``."""
+    """A DOT string: only quotes and backslashes are escaped, and a line break is written ``\\n``."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

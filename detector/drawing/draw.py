@@ -1,4 +1,4 @@
-"""Draws the wait-for graph of a snapshot, with its verdict, in any of the formats."""
+"""Draws the wait-for graph of a snapshot and its verdict in any of the formats."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from stilltrue.model import Verdict
 
 
 class Format(Enum):
-    """The formats of a picture of the wait-for graph; DOT and SVG show what a person can read, the next two everything.
+    """The formats of a picture. DOT and SVG show a readable part of the wait-for graph, GRAPHML and LINKS all of it.
 
-    SPACE_TIME is the snapshot as a space-time diagram, in SVG.
+    SPACE_TIME is a space-time diagram of the snapshot, as SVG.
     """
 
     DOT = "dot"
@@ -26,7 +26,7 @@ class Format(Enum):
 
 
 def draw(snapshot: Snapshot, verdict: Verdict, form: Format) -> str:
-    """Draw ``snapshot``, with the core of ``verdict`` highlighted and what each wait is for."""
+    """Draw ``snapshot`` with the purpose of each wait, and the core of ``verdict`` highlighted."""
     if form is Format.DOT:
         return dot_of(scene_of(snapshot, verdict))
     if form is Format.SVG:

@@ -1,4 +1,4 @@
-"""Lays out a scene: the witness on a ring, the rest in columns to its right, each near what it waits for."""
+"""Lays out a scene: the core on a ring, the other boxes in columns to its right, each near the parties that it waits for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Layout:
 
 
 def laid_out(scene: Scene) -> Layout:
-    """Place every box of ``scene``; the same scene gives the same layout."""
+    """Place every box of ``scene``; the layout is deterministic."""
     ring = [box.name for box in scene.boxes if box.role is Role.CORE]
     ring = ring or [box.name for box in scene.boxes if box.witness][:8]
     places = _ring(ring)
@@ -38,19 +38,19 @@ def laid_out(scene: Scene) -> Layout:
 
 
 def _ring(parties: list[str]) -> dict[str, tuple[float, float]]:
-    """One or two boxes in a column; more on an ellipse, clockwise from the top, wide enough that no two touch."""
+    """Place one or two boxes in a column, more on an ellipse, clockwise from the top, wide enough that no two touch."""
     count = len(parties)
     if count <= 2:
         return {party: (0.0, at * 3.0 * BOX_HEIGHT) for at, party in enumerate(parties)}
-    apart = math.sin(2 * math.pi / max(count, 5))
-    wide = (BOX_WIDTH + 1.5 * GAP) / apart * (0.8 if count < 5 else 1.0)
-    tall = max(1.5 * (BOX_HEIGHT + GAP) / apart, 0.45 * wide, 2.2 * BOX_HEIGHT)
+    spacing = math.sin(2 * math.pi / max(count, 5))
+    wide = (BOX_WIDTH + 1.5 * GAP) / spacing * (0.8 if count < 5 else 1.0)
+    tall = max(1.5 * (BOX_HEIGHT + GAP) / spacing, 0.45 * wide, 2.2 * BOX_HEIGHT)
     turns = (2 * math.pi * at / count for at in range(count))
     return {party: (wide * math.sin(turn), -tall * math.cos(turn)) for party, turn in zip(parties, turns, strict=True)}
 
 
 def _layers(scene: Scene, ring: list[str]) -> list[list[str]]:
-    """The parties off the ring, by their distance from it in waits, in either direction."""
+    """The parties off the ring, by their distance from it in waits in either direction."""
     near: dict[str, list[str]] = {box.name: [] for box in scene.boxes}
     for arrow in scene.arrows:
         near[arrow.waiter].append(arrow.target)
@@ -70,7 +70,7 @@ def _in_columns(layer: list[str]) -> list[list[str]]:
 
 
 def _column(scene: Scene, layer: list[str], x: float, places: dict[str, tuple[float, float]]) -> None:
-    """Put ``layer`` in a column at ``x``, ordered by the height of the neighbours already placed."""
+    """Place ``layer`` in a column at ``x``, ordered by the height of the neighbours already placed."""
     heights: dict[str, list[float]] = {party: [] for party in layer}
     for arrow in scene.arrows:
         for party, other in ((arrow.waiter, arrow.target), (arrow.target, arrow.waiter)):
@@ -85,7 +85,7 @@ def _column(scene: Scene, layer: list[str], x: float, places: dict[str, tuple[fl
 
 
 def _moved(places: dict[str, tuple[float, float]]) -> Layout:
-    """Shift everything so that the picture begins at 0."""
+    """Shift all boxes so that the picture begins at 0."""
     if not places:
         return Layout(places={}, width=BOX_WIDTH, height=0)
     left = min(x for x, _ in places.values()) - BOX_WIDTH / 2

@@ -1,4 +1,4 @@
-"""Selects what a picture of a snapshot shows: the parties that matter, their waits, and the number left out."""
+"""Selects the content of a snapshot's picture: the relevant parties, their waits, and the number of parties left out."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from detector.graph.columns import WaitColumns
 from stilltrue.model import Holds, PartyName, ProcessName, Verdict, Wait, process_of
 
 BOXES_MAX = 30
-"""The most boxes in a picture: of a larger remainder, the witness, then the core, then what is nearest."""
+"""Maximum number of boxes in a picture; of a larger remainder, the witness, then the core, then the nearest parties."""
 OUTWARD_PARTIES_MAX = 1_000
-"""The most parties that are ordered along the waits; the rest are ordered by name."""
+"""Maximum number of parties that are ordered along the waits; the others are ordered by name."""
 
 INWARD_STEPS_MAX = 8
-"""The distance in waits from the core (or from who could run) up to which parties are ordered by distance."""
+"""The distance in waits, from the core or from parties that could run, up to which parties are ordered by distance."""
 
 
 class Role(Enum):
@@ -56,7 +56,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrow:
-    """The parties of box ``waiter`` wait for those of ``target``; ``core`` when both are core; ``label``: what for."""
+    """The parties of box ``waiter`` wait for those of ``target``. ``core``: both are core. ``label``: the wait's purpose."""
 
     waiter: str
     target: str
@@ -66,7 +66,7 @@ class Arrow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """A picture before layout; boxes in order of importance."""
+    """A picture before layout, with boxes in order of importance."""
 
     title: str
     subtitle: str
@@ -76,7 +76,7 @@ class Scene:
 
 
 def scene_of(snapshot: Snapshot, verdict: Verdict, boxes_max: int = BOXES_MAX) -> Scene:
-    """Select at most ``boxes_max`` boxes: the witness, then the core, the parties behind it, and those they wait for."""
+    """Select at most ``boxes_max`` boxes: the witness, then the core, the parties behind it, and those that they wait for."""
     rows = _Rows(snapshot.waits)
     groups = _groups(snapshot, rows, verdict)
     marked = frozenset(verdict.witness.parties), frozenset(verdict.victims)
@@ -100,7 +100,7 @@ def scene_of(snapshot: Snapshot, verdict: Verdict, boxes_max: int = BOXES_MAX) -
 
 
 class _Rows:
-    """Which rows of ``waits`` are whose: looked up once for all parties."""
+    """Maps parties to their rows in ``waits``."""
 
     def __init__(self, waits: WaitColumns) -> None:
         self._waits = waits
@@ -115,12 +115,12 @@ class _Rows:
         return self.at(bisect_left(self._waits.names, party))
 
     def waits_of(self, party: PartyName) -> list[Wait]:
-        """Its waits as values."""
+        """The waits of ``party`` as values."""
         return [self._waits.wait(row) for row in self.of(party)]
 
 
 def _groups(snapshot: Snapshot, rows: _Rows, verdict: Verdict) -> dict[_Kind, list[PartyName]]:
-    """All parties in order of importance, grouped where they differ only in name."""
+    """All parties in order of importance, grouped if they differ only in name."""
     waits = snapshot.waits
     core, behind = frozenset(verdict.core), frozenset(verdict.behind)
     waiting = frozenset(waits.waiter.tolist())
@@ -128,8 +128,8 @@ def _groups(snapshot: Snapshot, rows: _Rows, verdict: Verdict) -> dict[_Kind, li
     for at in _order(waits, rows, verdict):
         party = waits.names[at]
         role = _role(party, snapshot, core, behind, waiting=at in waiting)
-        said = tuple((int(waits.needs[row]), waits.targets_of(row).tobytes()) for row in rows.at(at))
-        groups.setdefault((process_of(party), role, said), []).append(party)
+        content = tuple((int(waits.needs[row]), waits.targets_of(row).tobytes()) for row in rows.at(at))
+        groups.setdefault((process_of(party), role, content), []).append(party)
     return groups
 
 
@@ -155,7 +155,7 @@ def _box(
 
 
 def _since(waits: WaitColumns, rows: range) -> float:
-    """When the first of these waits began; 0: there is none, or it is not known."""
+    """When the first of these waits began; 0 if there is none or it is unknown."""
     return min((0.0 if math.isnan(since) else since for since in waits.since[rows.start : rows.stop].tolist()), default=0.0)
 
 
@@ -170,12 +170,13 @@ def label_of(wait: Wait, now: float | None) -> str:
 def _order(waits: WaitColumns, rows: _Rows, verdict: Verdict) -> list[int]:
     """The parties in order of importance, then breadth first along the waits.
 
-    With a core: the witness, the core, those behind it from near to far, and those they wait for; no others. Without one: all,
-    beginning with those that could run, one that waits for each of them, and those that wait for these.
+    With a core, only the witness, the core, the parties behind it from near to far, and those that they wait for. Without a
+    core, all parties, beginning with those that could run, one that waits for each of these, and the parties that wait for
+    these.
     """
-    place = {name: at for at, name in enumerate(waits.names)}
-    begins = [place[name] for name in (*verdict.witness.parties, *verdict.core) if name in place]
-    behind = [place[name] for name in verdict.behind if name in place]
+    position = {name: at for at, name in enumerate(waits.names)}
+    begins = [position[name] for name in (*verdict.witness.parties, *verdict.core) if name in position]
+    behind = [position[name] for name in verdict.behind if name in position]
     known = dict.fromkeys((*begins, *_inward(waits, begins, behind), *behind))
     if verdict.core:
         return list(dict.fromkeys((*known, *_outward(waits, rows, known))))
@@ -192,7 +193,7 @@ def _first_waiters(waits: WaitColumns, begins: Sequence[int]) -> list[int]:
 
 
 def _inward(waits: WaitColumns, begins: Sequence[int], behind: Sequence[int]) -> list[int]:
-    """Those of ``behind`` that wait for ``begins``, then those that wait for them, and so on, as far as a picture can show."""
+    """The parties of ``behind`` that wait for ``begins``, then those that wait for these, and so on, as far as shown."""
     left, reached = np.zeros((2, len(waits.names)), np.bool_)
     left[list(behind)] = True
     reached[list(begins)] = True
@@ -208,7 +209,7 @@ def _inward(waits: WaitColumns, begins: Sequence[int], behind: Sequence[int]) ->
 
 
 def _outward(waits: WaitColumns, rows: _Rows, begins: Iterable[int]) -> list[int]:
-    """The parties in the order in which the waits reach them from ``begins``, as far as a picture can show."""
+    """The parties in breadth-first order along the waits from ``begins``, as far as a picture shows."""
     found = dict.fromkeys(begins)
     todo = deque(found)
     while todo and len(found) < OUTWARD_PARTIES_MAX:
@@ -233,7 +234,7 @@ def _role(
 
 
 def _left_out(verdict: Verdict, shown: Mapping[PartyName, Box], total: int) -> str:
-    """How many parties the picture omits, in words; empty when it shows all."""
+    """The number of parties that the picture omits, in words; empty if it shows all."""
     core = sum(party not in shown for party in verdict.core)
     behind = sum(party not in shown for party in verdict.behind)
     rest = total - len(shown) - core - behind

@@ -1,11 +1,11 @@
-"""A snapshot as a space-time diagram: processes as lines, time to the right, the cut across them, calls as arrows.
+"""Draws a snapshot as a space-time diagram: processes as lines, time to the right, the cut across them, calls as arrows.
 
 Rules:
 
-1. Only what the snapshot records is drawn. A call that is awaited goes out when its wait began; its arrival is not recorded.
-2. Time is in order, not to scale: each column is a moment at which something began, under its age at the cut.
-3. A call that was received before the cut ends on this side of it. A message in transit crosses it.
-4. Lines are for processes that are concerned, those of the core first. All others are one line at the bottom.
+1. Only what the snapshot records is drawn. An awaited call starts when its wait began; its arrival is not recorded.
+2. Time is in order, but not to scale: each column is a time at which waits began, labelled with its age at the cut.
+3. A call that was received before the cut ends to the left of it. A message in transit crosses it.
+4. Each process involved has its own line, those of the core first. All others share one line at the bottom.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ ARROWS_MAX = 400
 LABEL_MAX = 28
 TOP, ROW, LEFT, COLUMN, AFTER = 96, 34, 216, 56, 150
 TRANSIT, WAIT = "#1a4f8b", "#c07d1f"
-TOLD_MAX = 12
+TOOLTIP_NAMES_MAX = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Call:
-    """Calls of one process that wait for another, and began in one column; ``core``: one of them is of the core."""
+    """Calls from one line to another that began in one column; ``core``: they belong to the core."""
 
     source: int
     target: int
@@ -47,7 +47,7 @@ def spacetime_of(snapshot: Snapshot, verdict: Verdict) -> str:
     columns = _Columns(snapshot)
     cut = LEFT + COLUMN * (len(columns.ages) + 1)
     width, bottom = cut + AFTER, TOP + ROW * len(lines.names)
-    told = f"{counted(len(snapshot.waits), 'wait')}, {counted(len(snapshot.in_transit), 'message')} in transit"
+    summary = f"{counted(len(snapshot.waits), 'wait')}, {counted(len(snapshot.in_transit), 'message')} in transit"
     title = f"Space and time: snapshot {'' if snapshot.ref.id is None else snapshot.ref.id}".rstrip()
     calls, left_out = _calls(snapshot, verdict, lines, columns)
     return document(
@@ -56,7 +56,7 @@ def spacetime_of(snapshot: Snapshot, verdict: Verdict) -> str:
         element("defs", arrow_head("core", CORE, 6), arrow_head("other", OTHER, 6), arrow_head("transit", TRANSIT, 6)),
         element("rect", width="100%", height="100%", fill="#ffffff"),
         _text(20, 28, title, 17, bold=True),
-        _text(20, 50, f"{told}; time runs to the right, in order and not to scale", 12),
+        _text(20, 50, f"{summary}; time runs to the right, in order but not to scale", 12),
         *(_text(LEFT + COLUMN * (at + 1), TOP - 24, age, 10, middle=True) for at, age in enumerate(columns.ages)),
         _text(cut, TOP - 24, "the cut", 11, bold=True, middle=True),
         *(part for at in range(len(lines.names)) for part in _line(lines, at, width)),
@@ -71,38 +71,38 @@ def spacetime_of(snapshot: Snapshot, verdict: Verdict) -> str:
 
 
 class _Lines:
-    """Rule 4: which process is on which line."""
+    """Assigns processes to lines (rule 4)."""
 
     def __init__(self, snapshot: Snapshot, verdict: Verdict) -> None:
         core = {process_of(party) for party in verdict.core}
         behind = {process_of(party) for party in verdict.behind}
         moving = {end for message in snapshot.in_transit for end in (message.source, message.target) if end is not None}
         waiting = {process_of(name) for name in snapshot.waits.names}
-        everybody = {*snapshot.present(), *snapshot.missing}
-        concerned = [*sorted(core), *sorted(behind - core), *sorted((moving | waiting) - core - behind)]
-        shown = concerned if len(concerned) <= LINES_MAX else concerned[: LINES_MAX - 1]
+        processes = {*snapshot.present(), *snapshot.missing}
+        involved = [*sorted(core), *sorted(behind - core), *sorted((moving | waiting) - core - behind)]
+        shown = involved if len(involved) <= LINES_MAX else involved[: LINES_MAX - 1]
         self.core = core
         self.missing = frozenset(snapshot.missing)
-        self.place: dict[ProcessName, int] = {name: at for at, name in enumerate(shown)}
+        self.position: dict[ProcessName, int] = {name: at for at, name in enumerate(shown)}
         self.names = [str(name) for name in shown]
-        self.others = sorted(everybody.difference(shown))
+        self.others = sorted(processes.difference(shown))
         if self.others:
             self.names.append(f"{len(self.others)} more")
 
     def of(self, process: ProcessName) -> int:
         """The line of a process."""
-        return self.place.get(process, len(self.names) - 1)
+        return self.position.get(process, len(self.names) - 1)
 
     def tooltip(self, at: int) -> str:
-        """The names behind a line."""
-        if at < len(self.place):
+        """The names of a line's processes."""
+        if at < len(self.position):
             return self.names[at]
-        more = f" and {len(self.others) - TOLD_MAX} more" if len(self.others) > TOLD_MAX else ""
-        return ", ".join(self.others[:TOLD_MAX]) + more
+        more = f" and {len(self.others) - TOOLTIP_NAMES_MAX} more" if len(self.others) > TOOLTIP_NAMES_MAX else ""
+        return ", ".join(self.others[:TOOLTIP_NAMES_MAX]) + more
 
 
 class _Columns:
-    """Rule 2: when what began, in at most ``COLUMNS_MAX`` columns; a column is labelled with the age of its first."""
+    """Assigns start times to at most ``COLUMNS_MAX`` columns (rule 2), each labelled with the age of its first."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         known = sorted({wait.since for wait in snapshot.waits.waits() if wait.since is not None})
@@ -114,12 +114,12 @@ class _Columns:
         self._column = {since: at // share for at, since in enumerate(known)}
 
     def of(self, since: float | None) -> int:
-        """The column of a moment; what has no time stands first."""
+        """The column of a start time; the first one if it is unknown."""
         return 0 if since is None else self._column[since]
 
 
 def _calls(snapshot: Snapshot, verdict: Verdict, lines: _Lines, columns: _Columns) -> tuple[dict[_Call, int], int]:
-    """The calls between lines, how many each stands for, and how many are left out."""
+    """The calls between lines with the number of waits each represents, and the number of waits left out."""
     core = frozenset(verdict.core)
     found: Counter[_Call] = Counter()
     for wait in snapshot.waits.waits():
@@ -132,7 +132,7 @@ def _calls(snapshot: Snapshot, verdict: Verdict, lines: _Lines, columns: _Column
 
 def _line(lines: _Lines, at: int, width: float) -> Iterable[ET.Element]:
     y, name = _y(at), lines.names[at]
-    colour = CORE if at < len(lines.place) and name in lines.core else INK
+    colour = CORE if at < len(lines.position) and name in lines.core else INK
     label = _text(LEFT - 12, y + 4, name if len(name) <= LABEL_MAX else name[: LABEL_MAX - 1] + "\N{HORIZONTAL ELLIPSIS}", 12)
     label.set("text-anchor", "end")
     label.set("fill", colour)
@@ -142,7 +142,7 @@ def _line(lines: _Lines, at: int, width: float) -> Iterable[ET.Element]:
 
 
 def _cuts(lines: _Lines, cut: float) -> Iterable[ET.Element]:
-    """Where each process cut; one that did not report did not."""
+    """A dot where each process cut; none for processes that did not report."""
     for at, name in enumerate(lines.names):
         if name not in lines.missing:
             yield element("circle", element("title", f"{lines.tooltip(at)}: its cut"), cx=cut, cy=_y(at), r=4, fill=INK)
@@ -163,7 +163,7 @@ def _waiting(calls: dict[_Call, int], cut: float) -> Iterable[ET.Element]:
 
 
 def _arrow(call: _Call, count: int) -> ET.Element:
-    """A call from when it was made, to the line of the party it waits for; rule 3."""
+    """An arrow from where a call was made to the line of the awaited party (rule 3)."""
     kind, colour = ("core", CORE) if call.core else ("other", OTHER)
     x, y, end = _x(call.column), _y(call.source), _y(call.target)
     to = x + COLUMN * 0.72
@@ -177,7 +177,7 @@ def _arrow(call: _Call, count: int) -> ET.Element:
 
 
 def _in_transit(snapshot: Snapshot, lines: _Lines, cut: float) -> Iterable[ET.Element]:
-    """Messages sent before the cut and not received before it."""
+    """Arrows for messages that were sent before the cut but not received before it."""
     found: Counter[tuple[int, int | None]] = Counter(
         (lines.of(message.source), None if message.target is None else lines.of(message.target))
         for message in snapshot.in_transit
@@ -193,13 +193,13 @@ def _in_transit(snapshot: Snapshot, lines: _Lines, cut: float) -> Iterable[ET.El
 
 
 def _to(target: int | None) -> str:
-    return ", to nobody known" if target is None else ""
+    return ", to an unknown process" if target is None else ""
 
 
 def _legend(y: float, left_out: int) -> Iterable[ET.Element]:
     x = 20.0
-    told = [("call of the core", CORE), ("other call", OTHER), ("in transit across the cut", TRANSIT), ("waiting", WAIT)]
-    for words, colour in told:
+    entries = [("call of the core", CORE), ("other call", OTHER), ("in transit across the cut", TRANSIT), ("waiting", WAIT)]
+    for words, colour in entries:
         yield element("line", x1=x, y1=y - 4, x2=x + 18, y2=y - 4, stroke=colour, stroke_width=3)
         yield _text(x + 24, y, words, 11)
         x += 44 + 6.4 * len(words)

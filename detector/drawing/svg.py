@@ -1,4 +1,4 @@
-"""A scene as SVG: one self-contained file without scripts, fonts or images."""
+"""Draws a scene as SVG, a self-contained file without scripts, fonts or images."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MARGIN = 32
 HEAD = 78
 FOOT = 44
 WIDTH_MIN = 760
-PARTIES_TOLD_MAX = 40
+TOOLTIP_PARTIES_MAX = 40
 FONT = "ui-sans-serif, system-ui, 'DejaVu Sans', sans-serif"
 INK = "#22303c"
 CORE, OTHER = "#c0392b", "#8a98a6"
@@ -49,7 +49,7 @@ def svg_of(scene: Scene) -> str:
         element("defs", arrow_head("core", CORE, 7), arrow_head("other", OTHER, 7)),
         element("rect", width="100%", height="100%", fill="#ffffff"),
         _line(MARGIN, 34, scene.title, 18, bold=True),
-        _line(MARGIN, 58, _cut(scene.subtitle, int(width / 7.2)), 12.5, full=scene.subtitle),
+        _line(MARGIN, 58, _shortened(scene.subtitle, int(width / 7.2)), 12.5, full=scene.subtitle),
         graph,
         *_legend(scene, height - 19),
         font_family=FONT,
@@ -61,7 +61,7 @@ def _box(box: Box, layout: Layout) -> ET.Element:
     fill, line = FILLS[box.role]
     left, top = x - BOX_WIDTH / 2, y - BOX_HEIGHT / 2
     waits = box.waits or (WORDS[box.role],)
-    tooltip = "\n".join((*box.parties[:PARTIES_TOLD_MAX], *waits, *((VICTIM,) if box.victim else ())))
+    tooltip = "\n".join((*box.parties[:TOOLTIP_PARTIES_MAX], *waits, *((VICTIM,) if box.victim else ())))
     more = f" (+{len(box.waits) - 1})" if len(box.waits) > 1 else ""
     name = f"\N{BALLOT X} {box.name}" if box.victim else box.name
     frame = element(
@@ -74,8 +74,8 @@ def _box(box: Box, layout: Layout) -> ET.Element:
         "g",
         element("title", tooltip),
         frame,
-        _line(left + 10, top + 19, _cut(name, 31), 12.5, bold=True),
-        _line(left + 10, top + 36, _cut(waits[0], 43 - len(more)) + more, 10.5),
+        _line(left + 10, top + 19, _shortened(name, 31), 12.5, bold=True),
+        _line(left + 10, top + 36, _shortened(waits[0], 43 - len(more)) + more, 10.5),
     )
 
 
@@ -96,7 +96,7 @@ def _arrow(arrow: Arrow, layout: Layout) -> ET.Element:
 
 
 def _edge(x: float, y: float, towards_x: float, towards_y: float) -> tuple[float, float]:
-    """The point where the line from the centre of a box towards a point leaves the box."""
+    """The point where a line from the centre of a box towards another point leaves the box."""
     dx, dy = towards_x - x, towards_y - y
     wide = BOX_WIDTH / 2 / abs(dx) if dx else float("inf")
     tall = BOX_HEIGHT / 2 / abs(dy) if dy else float("inf")
@@ -120,7 +120,7 @@ def _legend(scene: Scene, y: float) -> Iterator[ET.Element]:
 
 
 def _line(x: float, y: float, text: str, size: float, *, bold: bool = False, full: str = "") -> ET.Element:
-    """A line of text; ``full`` is its tooltip when the text is cut."""
+    """A line of text; ``full`` is its tooltip if the text is shortened."""
     made = element("text", text, x=x, y=y, font_size=size, fill=INK)
     if bold:
         made.set("font-weight", "600")
@@ -129,5 +129,5 @@ def _line(x: float, y: float, text: str, size: float, *, bold: bool = False, ful
     return made
 
 
-def _cut(text: str, most: int) -> str:
+def _shortened(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"

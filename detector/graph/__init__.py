@@ -1,1 +1,1 @@
-"""Wait-for graphs as columns, and the algorithms on them: remainder, core, witness, victims."""
+"""Wait-for graphs as columns, and the algorithms on them: remainder, core, witness and victims."""

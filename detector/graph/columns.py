@@ -1,4 +1,4 @@
-"""Wait-for graphs as columns: names apart, numbers in numpy arrays, no Python object per edge."""
+"""Wait-for graphs as columns: numpy arrays of party numbers, with the names kept separately and no Python object per edge."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_NUMBER = -1
 
 
 class WaitError(ValueError):
-    """A wait is invalid: ``index`` is its position in the input, ``key`` the offending key, and ``text`` the reason."""
+    """An invalid wait: ``index`` is its position in the input, ``key`` the offending key, and ``text`` the reason."""
 
     def __init__(self, index: int, key: str, text: str) -> None:
         super().__init__(f"wait {index}: {key}: {text}")
@@ -34,7 +34,7 @@ class WaitError(ValueError):
 class WaitColumns:
     """The waits of one snapshot, W of them over P parties with T targets in all, in canonical order.
 
-    A party is its position in ``names`` (sorted, distinct). Waits are sorted by waiter, then by their other values; the targets
+    A party is an index into ``names`` (sorted, distinct). Waits are sorted by waiter, then by their other values; the targets
     of one wait are sorted and distinct. So the same waits in any order give the same columns.
 
     Attributes
@@ -44,14 +44,14 @@ class WaitColumns:
     needs : (W,) how many of its targets must be granted; 1 <= needs <= number of targets.
     indptr : (W + 1,) where each wait's targets begin in ``targets``.
     targets : (T,) the parties waited for.
-    deadline, since : (W,) seconds since the epoch; NaN when there is none.
-    number : (W,) the wait's number within its process; -1 when there is none.
+    deadline, since : (W,) seconds since the epoch; NaN if unset.
+    number : (W,) the wait's number within its process; -1 if unset.
     uncoloured : (W,) whether no stamp vouches for the wait.
-    what : W texts, or () when no wait has one.
+    what : W texts, or () if no wait has one.
 
     Notes
     -----
-    Integers are int32 where they fit, else int64: half the memory is half the time.
+    Integers are int32 if they fit, else int64: half the memory means half the time.
 
     Examples
     --------
@@ -120,20 +120,20 @@ class WaitColumns:
         )
 
     def only(self, keep: Bools) -> WaitColumns:
-        """Select the waits in ``keep`` (W,), with the names that they mention."""
+        """Select the waits in ``keep`` (W,) and the names that they mention."""
         if keep.all():
             return self
         waits = np.flatnonzero(keep)
         indptr, targets = _gather(waits, self.sizes(), self.targets[np.repeat(keep, self.sizes())])
         named = np.unique(np.concatenate((self.waiter[waits], targets)))
-        place = np.zeros(len(self.names), self.targets.dtype)
-        place[named] = np.arange(len(named))
+        position = np.zeros(len(self.names), self.targets.dtype)
+        position[named] = np.arange(len(named))
         return WaitColumns(
             names=self.named(named),
-            waiter=place[self.waiter[waits]],
+            waiter=position[self.waiter[waits]],
             needs=self.needs[waits],
             indptr=indptr,
-            targets=place[targets],
+            targets=position[targets],
             deadline=self.deadline[waits],
             since=self.since[waits],
             number=self.number[waits],
@@ -154,7 +154,7 @@ class WaitColumns:
         return np.diff(self.indptr)
 
     def passing(self, missing: Bools) -> Bools:
-        """(W,) the waits on which no deadlock rests: with a deadline, or of ``missing`` (P,) parties, and so perhaps stale."""
+        """(W,) mask of the waits that no deadlock can rest on: with a deadline, or of ``missing`` (P,) parties."""
         stale: Bools = missing[self.waiter]
         return ~np.isnan(self.deadline) | stale
 
@@ -171,23 +171,23 @@ def columns_of_lists(
     uncoloured: Sequence[bool] = (),
     what: Sequence[str] = (),
 ) -> WaitColumns:
-    """Build columns from parallel lists, with no object per wait: the fast way in.
+    """Build columns from parallel lists, without an object per wait; the fastest constructor.
 
     Parameters
     ----------
-    waiters, needs, sizes : one entry per wait; ``sizes`` says how many entries of ``among`` belong to each wait, in turn.
-    among : the names waited for, those of all waits concatenated; a name repeated within a wait counts once.
-    deadline, since, number, uncoloured, what : one entry per wait, or empty when no wait has a value.
+    waiters, needs, sizes : one entry per wait; ``sizes`` gives the number of entries of ``among`` that belong to each wait.
+    among : the targets of all waits, concatenated; a name repeated within a wait counts once.
+    deadline, since, number, uncoloured, what : one entry per wait, or empty if no wait has a value.
 
     Returns
     -------
     WaitColumns
-        The same, in canonical order, whatever the order of the input.
+        In canonical order, regardless of the order of the input.
 
     Raises
     ------
     WaitError
-        As :meth:`WaitColumns.of`.
+        As for :meth:`WaitColumns.of`.
 
     Examples
     --------
@@ -196,17 +196,17 @@ def columns_of_lists(
     (('a', 'b', 'c'), [0, 1], [1, 2, 0])
     """
     names = sorted({*waiters, *among})
-    whole = np.int32 if max(len(names), len(among), len(waiters)) < 2**31 - 1 else np.int64
+    dtype = np.int32 if max(len(names), len(among), len(waiters)) < 2**31 - 1 else np.int64
     ids = {name: index for index, name in enumerate(names)}
     count = len(waiters)
-    waiter: Ints = np.fromiter(map(ids.__getitem__, waiters), whole, count)
-    rows: Ints = np.repeat(np.arange(count, dtype=whole), sizes)
-    targets: Ints = np.fromiter(map(ids.__getitem__, among), whole, len(among))
+    waiter: Ints = np.fromiter(map(ids.__getitem__, waiters), dtype, count)
+    rows: Ints = np.repeat(np.arange(count, dtype=dtype), sizes)
+    targets: Ints = np.fromiter(map(ids.__getitem__, among), dtype, len(among))
     rows, targets = _distinct(rows, targets, len(names))
-    different: Ints = np.bincount(rows, minlength=count).astype(whole, copy=False)
-    needed = _checked(needs, different, whole)
+    distinct: Ints = np.bincount(rows, minlength=count).astype(dtype, copy=False)
+    needed = _checked(needs, distinct, dtype)
     order = _canonical(waiter, (needs, deadline, since, number, uncoloured, what), rows, targets)
-    indptr, targets = _gather(order, different, targets)
+    indptr, targets = _gather(order, distinct, targets)
     return WaitColumns(
         names=tuple(map(PartyName, names)),
         waiter=waiter[order],
@@ -226,7 +226,7 @@ def _floats(values: Sequence[float], count: int) -> Floats:
 
 
 def _distinct(rows: Ints, targets: Ints, parties: int) -> tuple[Ints, Ints]:
-    """The (row, target) pairs sorted, each once; ``rows`` is sorted already."""
+    """The (row, target) pairs, sorted and without duplicates; ``rows`` is already sorted."""
     inside = rows[1:] == rows[:-1]
     if bool(np.all(targets[1:][inside] > targets[:-1][inside])):
         return rows, targets
@@ -236,29 +236,29 @@ def _distinct(rows: Ints, targets: Ints, parties: int) -> tuple[Ints, Ints]:
     return (keys // width).astype(rows.dtype), (keys % width).astype(targets.dtype)
 
 
-def _checked(needs: Sequence[int], different: Ints, whole: type[np.int32] | type[np.int64]) -> Ints:
-    """``needs`` as a column; raises for the first invalid wait."""
+def _checked(needs: Sequence[int], distinct: Ints, dtype: type[np.int32] | type[np.int64]) -> Ints:
+    """``needs`` as a column; raises :exc:`WaitError` for the first invalid wait."""
     try:
         column = np.asarray(needs, np.int64)
     except OverflowError:
         column = np.asarray([min(max(need, -1), 2**62) for need in needs], np.int64)
-    wrong = np.flatnonzero((column < 1) | (column > different))
-    if len(wrong):
-        index = int(wrong[0])
-        most = int(different[index])
+    invalid = np.flatnonzero((column < 1) | (column > distinct))
+    if len(invalid):
+        index = int(invalid[0])
+        most = int(distinct[index])
         if most == 0:
             raise WaitError(index, "among", "must name at least one party")
         raise WaitError(index, "needs", f"must be between 1 and {most}, the number of different names in among")
-    return column.astype(whole)
+    return column.astype(dtype)
 
 
 def _canonical(waiter: Ints, values: tuple[Sequence[Any], ...], rows: Ints, targets: Ints) -> Ints:
-    """The canonical order of the waits: by waiter, then (for ties) by their other values."""
+    """The canonical order of the waits: by waiter, with ties broken by their other values."""
     if bool(np.all(waiter[1:] > waiter[:-1])):
         return np.arange(len(waiter))
     order = np.argsort(waiter, kind="stable")
-    lined = waiter[order]
-    tied = np.flatnonzero(lined[1:] == lined[:-1])
+    ordered = waiter[order]
+    tied = np.flatnonzero(ordered[1:] == ordered[:-1])
     if not len(tied):
         return order
     slots = np.unique(np.concatenate((tied, tied + 1)))
@@ -273,12 +273,12 @@ def _canonical(waiter: Ints, values: tuple[Sequence[Any], ...], rows: Ints, targ
 
 
 def _comparable(value: Any) -> tuple[bool, Any]:
-    """A sort key for ``value`` in which NaN equals itself and comes last."""
+    """A sort key under which NaN equals itself and sorts last."""
     return (True, 0) if isinstance(value, float) and math.isnan(value) else (False, value)
 
 
 def _gather(order: Ints, sizes: Ints, targets: Ints) -> tuple[Ints, Ints]:
-    """The rows of a CSR structure taken in ``order``."""
+    """Take the rows of a CSR structure in ``order``."""
     begins = np.cumsum(sizes) - sizes
     indptr = np.zeros(len(order) + 1, targets.dtype)
     np.cumsum(sizes[order], out=indptr[1:])

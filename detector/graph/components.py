@@ -1,4 +1,4 @@
-"""Strongly connected components among some parties of a wait-for graph."""
+"""Finds strongly connected components among some parties of a wait-for graph."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from scipy.sparse.csgraph import connected_components
 from detector.graph.columns import Bools, Ints, WaitColumns
 
 
-def strong_components(waits: WaitColumns, place: Ints, count: int, keep: Bools | None = None) -> Ints:
-    """The strong component of each of ``count`` parties, over the waits between them.
+def strong_components(waits: WaitColumns, position: Ints, count: int, keep: Bools | None = None) -> Ints:
+    """Label the strong component of each of ``count`` parties, over the waits between them.
 
     Parameters
     ----------
-    waits : the graph, of P parties and W waits.
-    place : (P,) the number from 0 to ``count`` - 1 that a party gets; -1 leaves it out.
-    keep : (W,) the waits that count; None: all.
+    waits : the graph, with P parties and W waits.
+    position : (P,) the new number of each party, from 0 to ``count`` - 1; -1 leaves it out.
+    keep : (W,) the waits to use; None means all.
 
     Returns
     -------
     (count,) labels. Parties with equal labels reach each other.
     """
-    source = np.repeat(place[waits.waiter], waits.sizes())
-    target = place[waits.targets]
+    source = np.repeat(position[waits.waiter], waits.sizes())
+    target = position[waits.targets]
     arcs = (source >= 0) & (target >= 0)
     if keep is not None:
         arcs &= np.repeat(keep, waits.sizes())

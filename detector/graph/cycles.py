@@ -11,9 +11,9 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 from detector.graph.columns import Bools, Ints
 
 STEPS_MAX = 6_000
-"""Edges examined one by one for a smaller cycle than the whole-graph searches found."""
+"""Bound on the edges examined one by one, to find a smaller cycle than the whole-graph search did."""
 SMALL_PARTIES_MAX = 40
-"""Up to this many parties, the first search is sure to close a cycle within ``STEPS_MAX`` edges."""
+"""Up to this many parties, the first search always closes a cycle within ``STEPS_MAX`` edges."""
 
 
 def smallest_cycle(graph: csr_array, within: Bools) -> Ints:
@@ -21,19 +21,20 @@ def smallest_cycle(graph: csr_array, within: Bools) -> Ints:
 
     Parameters
     ----------
-    graph : (N, N) the wait-for graph: an entry, once, where a party waits for another.
-    within : (N,) the parties that may be on it.
+    graph : (N, N) the wait-for graph, with one entry where a party waits for another.
+    within : (N,) the parties at which the cycle may start.
 
     Returns
     -------
     Ints
-        The parties in the order of the cycle, from the lowest; empty when there is no cycle.
+        The parties in the order of the cycle, from the lowest; empty if there is no cycle.
 
     Notes
     -----
-    Cycles of length one and two are found directly. For longer ones: a breadth-first search from each party, lowest first in
-    the smallest strong component, each cut off at the best length so far. Exact if that takes fewer than ``STEPS_MAX`` edges,
-    else the smallest found within them; a first cycle is always found. On small graphs only the searches from each party run.
+    Cycles of length one and two are found directly. For longer ones, a breadth-first search runs from each party, lowest first
+    in the smallest strong component, cut off at the best length so far. The result is exact if this takes fewer than
+    ``STEPS_MAX`` edges, else the smallest cycle found by then; some cycle is always found. On small graphs only the searches
+    from each party run.
 
     References
     ----------
@@ -58,20 +59,20 @@ def smallest_cycle(graph: csr_array, within: Bools) -> Ints:
     starts = starts[np.argsort(sizes[starts], kind="stable")]
     if not len(starts):
         return starts
-    best = [] if small else _first(graph, int(starts[0]))
+    best = [] if small else _cycle_through(graph, int(starts[0]))
     lists = graph.indptr.tolist(), graph.indices.tolist(), labels.tolist()
     steps = STEPS_MAX
     for start in starts.tolist():
         if len(best) == (2 if small else 3) or steps <= 0:
             break
-        found, steps = _through(lists, start, len(best) or len(starts) + 1, steps)
+        found, steps = _shorter_cycle(lists, start, len(best) or len(starts) + 1, steps)
         best = found or best
     turn = best.index(min(best))
     return np.asarray(best[turn:] + best[:turn], np.int64)
 
 
 def _pair(graph: csr_array, within: Bools) -> Ints:
-    """The lowest two parties that wait for each other; empty when there are none."""
+    """The lowest two parties that wait for each other; empty if there are none."""
     both = graph.multiply(graph.T).tocoo()
     mutual = np.flatnonzero((both.row < both.col) & within[both.row])
     if not len(mutual):
@@ -80,8 +81,8 @@ def _pair(graph: csr_array, within: Bools) -> Ints:
     return np.asarray([one, both.col[mutual][both.row[mutual] == one].min()], np.int64)
 
 
-def _first(graph: csr_array, start: int) -> list[int]:
-    """The smallest cycle through ``start``, which lies on one: a compiled search over the whole graph."""
+def _cycle_through(graph: csr_array, start: int) -> list[int]:
+    """The smallest cycle through ``start``, which must lie on one, by scipy's search over the whole graph."""
     order, parents = breadth_first_order(graph, start, directed=True)
     closes = np.zeros(graph.shape[0], np.bool_)
     closes[graph.T.tocsr()[[start]].indices] = True
@@ -91,8 +92,8 @@ def _first(graph: csr_array, start: int) -> list[int]:
     return walk[::-1]
 
 
-def _through(lists: tuple[list[int], list[int], list[int]], start: int, below: int, steps: int) -> tuple[list[int], int]:
-    """The smallest cycle through ``start`` shorter than ``below``, if any, and the number of ``steps`` left."""
+def _shorter_cycle(lists: tuple[list[int], list[int], list[int]], start: int, below: int, steps: int) -> tuple[list[int], int]:
+    """The smallest cycle through ``start`` that is shorter than ``below``, if any, and the remaining ``steps``."""
     indptr, indices, labels = lists
     parent, depth = {start: start}, {start: 1}
     todo = deque([start])
@@ -104,14 +105,14 @@ def _through(lists: tuple[list[int], list[int], list[int]], start: int, below: i
         steps -= len(targets) + 1
         for target in targets:
             if target == start:
-                return _back(parent, here, start), steps
+                return _path(parent, here, start), steps
             if target not in parent and labels[target] == labels[start]:
                 parent[target], depth[target] = here, depth[here] + 1
                 todo.append(target)
     return [], steps
 
 
-def _back(parent: dict[int, int], last: int, start: int) -> list[int]:
+def _path(parent: dict[int, int], last: int, start: int) -> list[int]:
     walk = [last]
     while walk[-1] != start:
         walk.append(parent[walk[-1]])

@@ -1,8 +1,9 @@
-"""Resolves functional graphs, in which every party waits for one other: which parties lead to an end, and which to a cycle.
+"""Resolves functional graphs, in which every party waits for one other: finds which parties lead to an end, which to a cycle.
 
-Following a single path, each step waits for memory; a thousand paths followed side by side do not. So some parties (walkers,
-one in ``APART``, scattered) each walk to the next walker, to an end, or to where another has already walked; the parties met
-on the way share the walker's fate. What remains is the same problem on the walkers alone: list ranking by splitters.
+Following a single path, each step waits for memory; following a thousand paths side by side hides the latency. So a random one
+in ``WALKER_SHARE`` of the parties, the walkers, each walk to the next walker, to an end, or to a party that another walker has
+passed. The parties met on the way share the walker's fate. What remains is the same problem on the walkers alone (list ranking
+by splitters).
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ Steps = NDArray[np.intp]
 Fates = NDArray[np.int8]
 
 UNKNOWN, STUCK, FREE = -1, 0, 1
-APART = 8
-FEW = 1 << 14
-"""Up to this many parties, pointer doubling is faster: the party two steps on, four, eight, ..."""
-LOOKED_AHEAD_MAX = 8
-"""Steps for parties that no walker met, before they become a problem of their own."""
+WALKER_SHARE = 8
+DOUBLING_PARTIES_MAX = 1 << 14
+"""Up to this many parties, pointer doubling (two steps ahead, four, eight, ...) is faster."""
+LOOKAHEAD_STEPS_MAX = 8
+"""Steps for parties that no walker met, before the rest becomes a problem of its own."""
 
 
 def follow(after: Steps, fates: Fates, salt: int = 1) -> None:
-    """Resolve unknown ``fates`` in place: a party shares the fate of its successor, and one that leads to a cycle is stuck.
+    """Resolve unknown ``fates`` in place: a party shares its successor's fate, and is stuck if it leads to a cycle.
 
     Parameters
     ----------
     after : (N,) the successor of each party; not read where the fate is known.
-    fates : (N,) FREE, STUCK or UNKNOWN; no UNKNOWN is left.
-    salt : seed for choosing walkers.
+    fates : (N,) FREE, STUCK or UNKNOWN; afterwards none is UNKNOWN.
+    salt : seed for choosing walkers; it does not affect the result.
 
     Notes
     -----
-    Linear work in expectation, in few passes over memory. The result does not depend on ``salt``.
+    Linear work in expectation, in few passes over memory.
 
     References
     ----------
@@ -48,16 +49,16 @@ def follow(after: Steps, fates: Fates, salt: int = 1) -> None:
     [True, True, True, False, False]
     """
     count = int(np.count_nonzero(fates == UNKNOWN))
-    if count <= FEW:
-        _doubled(after, fates, count)
+    if count <= DOUBLING_PARTIES_MAX:
+        _resolve_by_doubling(after, fates, count)
         return
-    open_ones = np.flatnonzero(fates == UNKNOWN)
-    walkers = open_ones[_scattered(open_ones, salt)]
-    del open_ones  # eight bytes a party
-    place = _places(walkers, len(after))
-    met, goals = _walked(after, fates, walkers, place)
-    to, known = place[goals], fates[goals]
-    del place
+    unknown = np.flatnonzero(fates == UNKNOWN)
+    walkers = unknown[_sample(unknown, salt)]
+    del unknown  # eight bytes per party
+    position = _positions(walkers, len(after))
+    met, goals = _walk(after, fates, walkers, position)
+    to, known = position[goals], fates[goals]
+    del position
     onward = np.where(to >= 0, to, 0).astype(np.intp)
     own = np.where(goals == walkers, STUCK, np.where(to >= 0, UNKNOWN, known)).astype(np.int8)
     follow(onward, own, salt + 1)
@@ -65,34 +66,34 @@ def follow(after: Steps, fates: Fates, salt: int = 1) -> None:
     others = np.flatnonzero(met >= 0)
     fates[others] = own[met[others]]
     del met, others
-    _looked_ahead(after, fates, np.flatnonzero(fates == UNKNOWN), salt)
+    _resolve_unmet(after, fates, np.flatnonzero(fates == UNKNOWN), salt)
 
 
-def _places(parties: Steps, size: int) -> Ints:
-    """(size,) the position of each party in ``parties``; -1 for the others."""
-    place: Ints = np.full(size, -1, np.int32 if size < 2**31 else np.int64)
-    place[parties] = np.arange(len(parties))
-    return place
+def _positions(parties: Steps, size: int) -> Ints:
+    """(size,) the index of each party in ``parties``; -1 for the others."""
+    position: Ints = np.full(size, -1, np.int32 if size < 2**31 else np.int64)
+    position[parties] = np.arange(len(parties))
+    return position
 
 
-def _scattered(parties: Steps, salt: int) -> NDArray[np.bool_]:
-    """One in ``APART`` of ``parties``, chosen by a hash so that no pattern matters."""
+def _sample(parties: Steps, salt: int) -> NDArray[np.bool_]:
+    """Mask of one in ``WALKER_SHARE`` of ``parties``, chosen by a hash so that patterns in the graph do not matter."""
     mixed = parties.astype(np.uint64)
     mixed += np.uint64(salt)
     mixed *= np.uint64(0x9E3779B97F4A7C15)
     mixed >>= np.uint64(40)
-    mixed %= np.uint64(APART)
+    mixed %= np.uint64(WALKER_SHARE)
     chosen: NDArray[np.bool_] = mixed == 0
     return chosen
 
 
-def _walked(after: Steps, fates: Fates, walkers: Steps, place: Ints) -> tuple[Ints, Steps]:
-    """The walker that met each party (-1: none), and where each walker ended: at itself when it is on a cycle."""
-    met: Ints = np.full_like(place, -1)
-    halt = (fates != UNKNOWN) | (place >= 0)
+def _walk(after: Steps, fates: Fates, walkers: Steps, position: Ints) -> tuple[Ints, Steps]:
+    """The walker that met each party (-1 if none), and where each walker ended: at itself if it is on a cycle."""
+    met: Ints = np.full_like(position, -1)
+    halt = (fates != UNKNOWN) | (position >= 0)
     goals = after[walkers]
     alive = np.flatnonzero(~halt[goals])
-    while len(alive):  # as many steps as the longest piece: about a hundred for a million parties
+    while len(alive):  # the number of steps is the longest stretch: about a hundred for a million parties
         here = goals[alive]
         met_by = met[here]
         fresh = met_by < 0
@@ -107,10 +108,10 @@ def _walked(after: Steps, fates: Fates, walkers: Steps, place: Ints) -> tuple[In
     return met, goals
 
 
-def _looked_ahead(after: Steps, fates: Fates, left: Steps, salt: int) -> None:
-    """Resolve the parties that no walker met: a few steps each, and the rest as a smaller problem."""
+def _resolve_unmet(after: Steps, fates: Fates, left: Steps, salt: int) -> None:
+    """Resolve the parties that no walker met: take a few steps from each, then treat the rest as a smaller problem."""
     here = after[left]
-    for _ in range(LOOKED_AHEAD_MAX):
+    for _ in range(LOOKAHEAD_STEPS_MAX):
         if not len(left):
             return
         known = fates[here]
@@ -118,17 +119,17 @@ def _looked_ahead(after: Steps, fates: Fates, left: Steps, salt: int) -> None:
         fates[left[there]] = known[there]
         left, here = left[~there], after[here[~there]]
     left = np.flatnonzero(fates == UNKNOWN)
-    onward, own = _alone(after, fates, left)
+    onward, own = _subproblem(after, fates, left)
     follow(onward, own, salt + 7)
     fates[left] = own[: len(left)]
 
 
-def _doubled(after: Steps, fates: Fates, count: int) -> None:
-    """Resolve ``count`` unknown fates by pointer doubling; those that reach no end are on a cycle."""
-    if 2 * count + 4 < len(after):  # few of many: renumber
+def _resolve_by_doubling(after: Steps, fates: Fates, count: int) -> None:
+    """Resolve ``count`` unknown fates by pointer doubling; parties that reach no end lead to a cycle."""
+    if 2 * count + 4 < len(after):  # only few are unknown: renumber them
         left = np.flatnonzero(fates == UNKNOWN)
-        onward, own = _alone(after, fates, left)
-        _doubled(onward, own, count)
+        onward, own = _subproblem(after, fates, left)
+        _resolve_by_doubling(onward, own, count)
         fates[left] = own[:count]
         return
     known = np.flatnonzero(fates != UNKNOWN)
@@ -140,14 +141,14 @@ def _doubled(after: Steps, fates: Fates, count: int) -> None:
     fates[fates == UNKNOWN] = STUCK
 
 
-def _alone(after: Steps, fates: Fates, left: Steps) -> tuple[Steps, Fates]:
-    """The problem on ``left`` alone, renumbered; two more nodes stand for all known fates."""
+def _subproblem(after: Steps, fates: Fates, left: Steps) -> tuple[Steps, Fates]:
+    """The problem on ``left`` alone, renumbered; two extra nodes represent the known fates."""
     count = len(left)
     onward: Steps = np.empty(count + 2, np.intp)
     step = onward[:count]
-    np.take(after, left, out=step, mode="clip")  # the other modes write to a copy first
+    np.take(after, left, out=step, mode="clip")  # other modes write to a copy first
     known = fates[step] == FREE
-    step[:] = _places(left, len(after))[step]
+    step[:] = _positions(left, len(after))[step]
     ended = step < 0
     step[ended] = count + known[ended]
     onward[count:] = count, count + 1

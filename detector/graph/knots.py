@@ -1,4 +1,4 @@
-"""Finds a small closed knot in a remainder: a set of parties that keep each other blocked by themselves."""
+"""Finds a small closed knot in a remainder: a set of parties that keep each other blocked without any others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from detector.graph.columns import Bools, Ints
 from detector.graph.remainder import RemainderGraph
 
 SHRUNK_PARTIES_MAX = 64
-"""A larger knot is returned whole: minimizing it is quadratic, and no one would read the result."""
+"""A larger knot is returned whole: minimizing it takes quadratic time, and the result would be too large to read."""
 
 
 def smallest_knot(graph: RemainderGraph, *, most: int) -> Ints:
@@ -17,12 +17,12 @@ def smallest_knot(graph: RemainderGraph, *, most: int) -> Ints:
     Parameters
     ----------
     graph : the remainder.
-    most : return an empty array when no knot can be smaller than this many parties; 0: no limit.
+    most : return an empty array if no knot can have fewer parties than this; 0 means no limit.
 
     Returns
     -------
     Ints
-        The parties of the knot, as positions in the remainder, sorted.
+        The parties of the knot, as sorted indices into the remainder.
 
     Notes
     -----
@@ -51,7 +51,7 @@ def smallest_knot(graph: RemainderGraph, *, most: int) -> Ints:
 
 
 def bottom(graph: RemainderGraph) -> Bools:
-    """(N,) whether the party lies in a bottom component: none of its parties waits for one outside."""
+    """(N,) mask of the parties in a bottom component, one whose parties wait for no party outside it."""
     labels, matrix = graph.labels, graph.matrix
     waiters = np.repeat(labels, np.diff(matrix.indptr))
     leaves = np.ones(int(labels.max()) + 1, np.bool_)

@@ -1,4 +1,4 @@
-"""The open waits of a reduction in progress, as CSR columns, and what is left of them as more parties become free."""
+"""The open waits of a reduction in progress as CSR columns, and their selection as more parties become free."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from scipy.sparse import csr_array
 from detector.graph.columns import Bools, Ints, WaitColumns
 
 PIECE_TARGETS = 1 << 19
-"""Targets processed at once: larger temporaries would be returned to the system and allocated anew at every step."""
+"""Targets processed at once. Larger temporaries would be returned to the system and allocated again at every step."""
 PIECE_WAITS = 1 << 15
-"""Waits examined at once: index types other than numpy's own are converted, and large results are newly allocated."""
+"""Waits examined at once, since numpy converts int32 indices and allocates memory for large results each time."""
 COUNT_BYTE_MAX = 126
-"""Waits with fewer targets than this are counted in bytes: a quarter of the memory."""
-SOME_WAITS = 256
-"""Waits examined first, before all are."""
+"""If every wait has fewer targets than this, they are counted in bytes, which takes a quarter of the memory."""
+SAMPLE_WAITS = 256
+"""Number of waits examined first; they mostly decide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,9 +28,9 @@ class OpenWaits:
 
     Attributes
     ----------
-    open : (O,) their positions in the columns.
+    open : (O,) the index of each wait in the columns.
     waiter : (O,) the waiting party of each.
-    short : (O,) how many more targets must be granted.
+    short : (O,) how many more of its targets must be granted.
     indptr, targets : their targets, as CSR.
     parties : P, the number of parties.
     """
@@ -44,7 +44,7 @@ class OpenWaits:
 
     @classmethod
     def of(cls, columns: WaitColumns, *, positions: bool = True) -> OpenWaits:
-        """All waits of ``columns``; without ``positions``, ``open`` is not filled in."""
+        """All waits of ``columns``. Without ``positions``, ``open`` is not filled in."""
         kind = columns.waiter.dtype
         return cls(
             open=np.arange(len(columns), dtype=kind) if positions else np.broadcast_to(kind.type(0), len(columns)),
@@ -71,15 +71,15 @@ class OpenWaits:
         return np.bincount(self.waiter, minlength=self.parties).astype(self.waiter.dtype, copy=False)
 
     def one_way(self) -> bool:
-        """Whether all targets precede their waiters, or all follow them: then there is no cycle.
+        """Whether all targets precede their waiters, or all follow them, so that there is no cycle.
 
-        Decided by the first or last target of each wait, and mostly by the first few waits.
+        Only the first or last target of each wait is examined; in most graphs the first few waits decide.
         """
         return self._outside(1, np.less) or self._outside(0, np.greater)
 
     def _outside(self, end: int, outside: np.ufunc) -> bool:
-        """Whether ``outside`` holds for the last (``end`` 1) or first (0) target of each wait; in pieces that fit the cache."""
-        low, high = 0, SOME_WAITS
+        """Whether ``outside`` holds for the last (``end`` 1) or first (0) target of each wait; works in cache-sized pieces."""
+        low, high = 0, SAMPLE_WAITS
         while low < len(self):
             ends = self.indptr[low + end : min(high, len(self)) + end].astype(np.intp)
             ends -= end
@@ -89,7 +89,7 @@ class OpenWaits:
         return True
 
     def set_waiters(self, flags: Bools, flag: bool) -> None:
-        """Set ``flags`` (P,) of every waiter to ``flag``, in pieces that fit the cache."""
+        """Set ``flags`` (P,) of every waiter to ``flag``; works in cache-sized pieces."""
         first, last = (int(self.waiter[0]), int(self.waiter[-1])) if len(self) else (0, -1)
         if last - first + 1 == len(self) and self.single():  # a contiguous range
             flags[first : last + 1] = flag
@@ -117,8 +117,8 @@ class OpenWaits:
             parties=self.parties,
         )
 
-    def without_over(self, free: Bools) -> OpenWaits:
-        """The waits of parties that are not free; for a party with several, those still open (or all, if none is)."""
+    def without_ended(self, free: Bools) -> OpenWaits:
+        """The waits of parties that are not free; of a party with several, those still open (or all, if none is)."""
         left = self.only(~free[self.waiter.astype(np.intp)])
         if not len(left) or left.single():
             return left
@@ -128,10 +128,10 @@ class OpenWaits:
         return left.only(keep | ~still[left.waiter])
 
     def settled(self, free: Bools) -> OpenWaits:
-        """The waits still open, of parties that are not free, without the targets already granted.
+        """The open waits of parties that are not free, without the targets already granted.
 
-        At the end of a reduction every party that is not free has such a wait, or is held. Before the end a finished wait may
-        be among them, short of none; and a party none of whose several waits is among them is free.
+        After a reduction, every party that is not free has such a wait or is held. Before its end, the result may contain a
+        finished wait, with ``short`` 0; and a party with several waits of which none is in the result is free.
         """
         stuck = ~free[self.waiter.astype(np.intp)]
         if 2 * np.count_nonzero(stuck) < len(stuck):
@@ -140,17 +140,17 @@ class OpenWaits:
         keeps, sizes, shorts, targets = [], [], [], []
         for low, high, graph, short in self.counting():
             keep, own = stuck[low:high], np.diff(graph.indptr)
-            stay = waiting.take(graph.indices)
-            stays = _sums(stay, graph.indptr)
-            come = own - stays
+            blocked = waiting.take(graph.indices)
+            blocked_sizes = _sums(blocked, graph.indptr)
+            granted = own - blocked_sizes
             if not single:
-                keep &= come < short
+                keep &= granted < short
             keeps.append(keep)
-            sizes.append(stays[keep])
-            shorts.append(np.maximum(self.short[low:high] - come, 0)[keep])
+            sizes.append(blocked_sizes[keep])
+            shorts.append(np.maximum(self.short[low:high] - granted, 0)[keep])
             if not keep.all():
-                stay &= np.repeat(keep, own)
-            targets.append(graph.indices if stay.all() else graph.indices.compress(stay))
+                blocked &= np.repeat(keep, own)
+            targets.append(graph.indices if blocked.all() else graph.indices.compress(blocked))
         if sum(map(len, targets)) == len(self.targets):
             return self
         rows = np.flatnonzero(np.concatenate(keeps))
@@ -166,9 +166,10 @@ class OpenWaits:
         )
 
     def counting(self) -> Iterator[tuple[int, int, Any, Ints]]:
-        """The waits in pieces (from, to), each party's in one, as matrices: times ``free``, they count the granted targets.
+        """The waits in pieces, as (from, to, matrix, short); all waits of a party are in one piece.
 
-        With each matrix, how many must be granted, in the same narrow type, capped beyond what the counts can reach.
+        ``matrix @ free`` counts the granted targets. ``short`` is how many must be granted, in the same narrow type, capped
+        above the largest possible count.
         """
         if not len(self):
             return
@@ -183,7 +184,7 @@ class OpenWaits:
 
 
 def _sums(flags: Bools, indptr: Ints) -> Ints:
-    """How many ``flags`` are set in each row."""
+    """The number of ``flags`` set in each row."""
     total = np.zeros(len(flags) + 1, indptr.dtype)
     np.cumsum(flags, out=total[1:])
     return np.diff(total[indptr])

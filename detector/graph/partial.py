@@ -1,7 +1,7 @@
-"""One pass over the columns for all that is in doubt: missing members, and waits that nothing vouches for.
+"""Reduces with doubt, from missing members and from waits that nothing vouches for, in one pass over the columns.
 
-Doubt only ever adds to the remainder: a reduction in which missing parties never move and doubtful waits are real frees
-fewest; it then goes on as the doubts are lifted one after the other.
+Doubt only ever adds to the remainder. The reduction in which missing parties never move and doubtful waits are real frees the
+fewest parties; it then continues as the doubts are lifted one by one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from stilltrue.model import PartyName, WaitNumber, process_of
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReductionBounds:
-    """Three ends of one reduction, each with a remainder that contains the next one's.
+    """Three stages of one reduction; the remainder of each contains the next one's.
 
     Attributes
     ----------
@@ -35,7 +35,7 @@ class ReductionBounds:
     certain: Reduction
 
     def anything_stuck(self, reduction: Reduction) -> bool:
-        """Whether a party of a member that reported is left over."""
+        """Whether the remainder has a party of a member that reported."""
         return bool((~reduction.free & ~self.missing).any())
 
 
@@ -45,9 +45,9 @@ def bounds(waits: WaitColumns, *, ended: Bools, missing: Bools, vouched: Bools) 
     Parameters
     ----------
     waits : the waits.
-    ended : (W,) those that end by themselves, and those of missing members: what is said of them is stale.
+    ended : (W,) the waits that end by themselves, and those of missing members, which are stale.
     missing : (P,) the parties of missing members.
-    vouched : (W,) those that are certain: a stamp vouches for them, or a second look.
+    vouched : (W,) the certain waits, for which a stamp or a second look vouches.
     """
     pessimistic = reduce(waits, ended=ended, held=missing)
     doubtful = pessimistic.further(released=missing) if missing.any() else pessimistic
@@ -58,30 +58,31 @@ def bounds(waits: WaitColumns, *, ended: Bools, missing: Bools, vouched: Bools) 
 def left_over(
     waits: WaitColumns, missing: Collection[str], *, certain: bool = False, among: Collection[PartyName] | None = None
 ) -> dict[PartyName, tuple[WaitNumber, ...]]:
-    """The parties that seem stuck while no deadline has fired and missing members are free: the parties of a suspicion.
+    """The parties of a suspicion: those that seem stuck if no deadline fires and missing members are free.
 
-    Each comes with the numbers of the waits that keep it stuck. ``certain``: waits in doubt count as ended; without it they
-    count as real. ``among``: those of these parties that stand by themselves; all others are free.
+    Each is mapped to the numbers of the waits that keep it stuck. ``certain``: treat waits in doubt as ended, not as real.
+    ``among``: treat all other parties as free.
     """
     if among is not None:
         return _left_over(waits, missing, certain=certain, among=among)
-    known = _KNOWN.setdefault(waits, {})
-    at = frozenset(missing), certain
-    if at not in known:
-        known[at] = _left_over(waits, missing, certain=certain, among=None)
-    return known[at].copy()
+    cached = _CACHE.setdefault(waits, {})
+    key = frozenset(missing), certain
+    if key not in cached:
+        cached[key] = _left_over(waits, missing, certain=certain, among=None)
+    return cached[key].copy()
 
 
-_KNOWN: WeakKeyDictionary[WaitColumns, dict[tuple[frozenset[str], bool], dict[PartyName, tuple[WaitNumber, ...]]]]
-_KNOWN = WeakKeyDictionary()
-"""What was found of columns that are still in use: snapshots share theirs for as long as nothing changes."""
+_CACHE: WeakKeyDictionary[WaitColumns, dict[tuple[frozenset[str], bool], dict[PartyName, tuple[WaitNumber, ...]]]]
+_CACHE = WeakKeyDictionary()
+"""Results for columns still in use: snapshots share their columns as long as nothing changes."""
 
 
 def _left_over(
     waits: WaitColumns, missing: Collection[str], *, certain: bool, among: Collection[PartyName] | None
 ) -> dict[PartyName, tuple[WaitNumber, ...]]:
     if missing:
-        absent = np.fromiter((process_of(name) in missing for name in waits.names), np.bool_, len(waits.names))
+        processes = frozenset(missing)
+        absent = np.fromiter((process_of(name) in processes for name in waits.names), np.bool_, len(waits.names))
     else:
         absent = np.zeros(len(waits.names), np.bool_)
     if among is not None:

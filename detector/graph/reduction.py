@@ -1,4 +1,4 @@
-"""Reduces a wait-for graph: frees every party that some sequence of grants can free; what is left is the remainder.
+"""Reduces a wait-for graph: frees every party that some sequence of grants can free; the others are the remainder.
 
 The rules (docs/design.md section 5):
 
@@ -6,14 +6,14 @@ The rules (docs/design.md section 5):
 2. A wait whose ``needs`` free parties are among its targets ends.
 3. A party with no open wait left is free. Repeat.
 
-Rules 2 and 3 are monotone, so the order does not matter, and a finished reduction can continue when more parties become known
-to be free: :meth:`Reduction.further`. So one pass over the columns answers several questions, the most pessimistic first.
+Rules 2 and 3 are monotone, so their order does not matter, and a finished reduction can continue when more parties are known to
+be free (:meth:`Reduction.further`). So one pass over the columns answers several questions, the most pessimistic first.
 
-If all targets precede their waiters (or all follow them) there is no cycle, and every party is free. Otherwise the work has
-three gears. Sweep over all open waits (:mod:`detector.graph.sweep`) while a sweep frees many, or while sweeps die out or grow
-quickly. If they do neither, paths are long: search what must follow in any order (:mod:`detector.graph.reachability`). What no
-search frees is done with a worklist (:mod:`detector.graph.worklist`). So a random graph takes a few passes, a chain of a
-million one search, and the worst case is linear.
+If all targets precede their waiters (or all follow them), there is no cycle, and every party is free. Otherwise there are three
+phases. Sweep over all open waits (:mod:`detector.graph.sweep`) as long as sweeps free many parties, or their yield grows or
+shrinks quickly. Otherwise paths are long: use graph searches (:mod:`detector.graph.reachability`). A worklist handles the rest
+(:mod:`detector.graph.worklist`). So a random graph takes a few passes, a chain of a million parties takes one search, and the
+worst case is linear.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from detector.graph.sweep import sweep_all
 from detector.graph.worklist import Worklist
 
 SEARCHES_MAX = 8
-"""The most searches before the worklist takes over."""
+"""Maximum number of searches before the worklist takes over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -39,10 +39,10 @@ class Reduction:
     Attributes
     ----------
     free : (P,) the parties that are free.
-    held : (P,) parties that are never freed, whatever they wait for; None: none.
-    open : (O,) the open waits, as positions in the columns.
+    held : (P,) parties that are never freed, whatever they wait for; None if there are none.
+    open : (O,) the open waits, as indices into the columns.
     waiter : (O,) the waiting party of each.
-    short : (O,) how many more targets must be granted.
+    short : (O,) how many more of its targets must be granted.
     indptr, targets : their targets that are not free, as CSR.
     """
 
@@ -59,7 +59,7 @@ class Reduction:
         return np.flatnonzero(~self.free)
 
     def further(self, *, ended: Bools | None = None, released: Bools | None = None) -> Reduction:
-        """Continue with more known: waits that have ended, and parties that are free whatever they wait for.
+        """Continue with more waits known to have ended, or more parties known to be free whatever they wait for.
 
         Parameters
         ----------
@@ -69,7 +69,7 @@ class Reduction:
         Returns
         -------
         Reduction
-            Run to its end; its remainder is a subset of this one's.
+            The finished reduction; its remainder is a subset of this one's.
         """
         rest = OpenWaits(
             open=self.open,
@@ -91,7 +91,7 @@ class Reduction:
 
 
 def reduce(columns: WaitColumns, *, ended: Bools | None = None, held: Bools | None = None) -> Reduction:
-    """Reduce a wait graph of any kind (AND, OR, AND-OR, k-of-n) to its remainder.
+    """Reduce a wait-for graph of any kind (AND, OR, AND-OR, k-of-n) to its remainder.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def reduce(columns: WaitColumns, *, ended: Bools | None = None, held: Bools | No
     Returns
     -------
     Reduction
-        Run to its end; ``remainder()`` gives the parties that no sequence of grants can ever free.
+        The finished reduction; ``remainder()`` returns the parties that no sequence of grants can ever free.
 
     Examples
     --------
@@ -114,7 +114,8 @@ def reduce(columns: WaitColumns, *, ended: Bools | None = None, held: Bools | No
 
     Notes
     -----
-    Linear in the number of targets. The result does not depend on the order: it is the greatest fixed point of "not free".
+    Linear in the number of targets. The remainder is the greatest fixed point of "not free", so it does not depend on the
+    order.
 
     References
     ----------
@@ -126,7 +127,8 @@ def reduce(columns: WaitColumns, *, ended: Bools | None = None, held: Bools | No
 
 
 def remainder(columns: WaitColumns, *, ended: Bools | None = None, held: Bools | None = None) -> Ints:
-    """The parties that no sequence of grants can ever free, sorted; as :func:`reduce`, without the state to continue from.
+    """The parties that no sequence of grants can ever free, sorted. Like :func:`reduce`, but without the state to continue
+    from.
 
     Parameters
     ----------
@@ -149,7 +151,7 @@ def _open_waits(columns: WaitColumns, ended: Bools | None, *, positions: bool = 
 
 
 def initial(rest: OpenWaits, held: Bools | None) -> tuple[Bools, Bools | None, OpenWaits]:
-    """Apply rule 1: the free parties when ``rest`` are all open waits, the held ones (None: none), and the waits."""
+    """Apply rule 1, given all open waits; returns the free parties, the held ones (None if there are none), and the waits."""
     free = np.ones(rest.parties, np.bool_)
     rest.set_waiters(free, False)
     if held is None or not held.any():
@@ -159,7 +161,7 @@ def initial(rest: OpenWaits, held: Bools | None) -> tuple[Bools, Bools | None, O
 
 
 def _run(free: Bools, held: Bools | None, rest: OpenWaits) -> OpenWaits:
-    """Apply the rules to their end, setting ``free``; returns waits that include all that are still open."""
+    """Apply the rules to the end, updating ``free``; returns waits that include all those still open."""
     if not free.any():
         return rest  # nothing to start from
     if held is None and rest.one_way():
@@ -167,19 +169,19 @@ def _run(free: Bools, held: Bools | None, rest: OpenWaits) -> OpenWaits:
         return rest
     if sweep_all(free, held, rest):
         return rest
-    return run_to_end(free, held, rest.without_over(free))
+    return run_to_end(free, held, rest.without_ended(free))
 
 
 def run_to_end(free: Bools, held: Bools | None, rest: OpenWaits) -> OpenWaits:
-    """Apply the rules to their end where sweeps no longer pay; ``rest``: the waits of parties that are not free."""
+    """Apply the rules to the end when sweeps no longer pay off. ``rest``: the waits of parties that are not free."""
     for _ in range(SEARCHES_MAX):
         if not free_reachable(free, held, rest):
             break
-        rest = rest.without_over(free)
+        rest = rest.without_ended(free)
         if not len(rest) or sweep_all(free, held, rest):
             return rest
-        rest = rest.without_over(free)
-    rest = rest.without_over(free)
+        rest = rest.without_ended(free)
+    rest = rest.without_ended(free)
     worklist = Worklist(free=free, owed=_owed(held, rest), waiter=rest.waiter, short=rest.short.copy())
     worklist.run(rest.indptr, rest.targets)
     return rest

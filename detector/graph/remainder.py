@@ -14,18 +14,18 @@ from detector.graph.reduction import Reduction
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RemainderGraph:
-    """The remainder as a separate graph: N parties, renumbered, and the open waits among them.
+    """The remainder as a separate graph: N parties, renumbered, and the O open waits among them.
 
     Attributes
     ----------
-    parties : (N,) the remainder, sorted, as positions in the columns' names.
-    waits : (O,) the open waits as positions in the columns; ``waiter``, ``indptr`` and ``targets`` follow them.
-    waiter : (O,) the waiting parties, as positions in ``parties``.
+    parties : (N,) the remainder, as sorted indices into the columns' names.
+    waits : (O,) the open waits, as indices into the columns; ``waiter``, ``indptr`` and ``targets`` have the same order.
+    waiter : (O,) the waiting parties, as indices into ``parties``.
     proof : (O,) how many blocked targets suffice to keep the wait open: n - needs + 1.
-    indptr, targets : each wait's blocked targets, as positions in ``parties``.
-    matrix : (N, N) an entry where a party waits for another.
+    indptr, targets : each wait's blocked targets, as indices into ``parties``.
+    matrix : (N, N) has an entry where a party waits for another.
     labels : (N,) the strong component of each party.
-    cyclic : (N,) whether the party lies on a cycle: the core.
+    cyclic : (N,) whether the party lies on a cycle; these parties are the core.
     """
 
     parties: Ints
@@ -39,7 +39,7 @@ class RemainderGraph:
     cyclic: Bools
 
     def solid(self) -> csr_array:
-        """As ``matrix``, restricted to the waits that a single blocked target keeps open."""
+        """``matrix`` restricted to the waits that a single blocked target keeps open."""
         alone = self.proof == 1
         if alone.all():
             return self.matrix
@@ -57,13 +57,13 @@ def remainder_graph(columns: WaitColumns, reduction: Reduction) -> RemainderGrap
 
     Parameters
     ----------
-    columns, reduction : the waits, and their reduction, run to its end.
+    columns, reduction : the waits and their finished reduction.
 
     Returns
     -------
     RemainderGraph
-        Without the parties that are merely held: what such a party waits for is unknown, so a wait for it keeps its ``proof``
-        and loses that target.
+        Without the parties that are merely held, since what they wait for is unknown: a wait for such a party loses that target
+        and keeps its ``proof``.
 
     Examples
     --------
@@ -77,14 +77,14 @@ def remainder_graph(columns: WaitColumns, reduction: Reduction) -> RemainderGrap
     waiting = np.zeros(len(columns.names), np.bool_)
     waiting[reduction.waiter] = True
     parties = np.flatnonzero(waiting & ~reduction.free)
-    place = np.full(len(columns.names), -1, columns.waiter.dtype)
-    place[parties] = np.arange(len(parties))
-    targets = place[reduction.targets]
+    position = np.full(len(columns.names), -1, columns.waiter.dtype)
+    position[parties] = np.arange(len(parties))
+    targets = position[reduction.targets]
     inside = targets >= 0
     left = np.zeros(len(targets) + 1, reduction.indptr.dtype)
     np.cumsum(inside, out=left[1:])
     indptr = left[reduction.indptr]
-    waiter = place[reduction.waiter]
+    waiter = position[reduction.waiter]
     matrix = _matrix(np.repeat(waiter, np.diff(indptr)), targets[inside], len(parties))
     _, labels = connected_components(matrix, directed=True, connection="strong")
     return RemainderGraph(

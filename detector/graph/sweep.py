@@ -1,7 +1,7 @@
-"""The first gear of the reduction: sweeps over all open waits, block by block, each block seeing what the previous ones freed.
+"""The first phase of the reduction: sweeps over all open waits, block by block, where each block sees what earlier ones freed.
 
-A block is small enough for its temporaries to stay in the processor's cache, and below the size from which memory is allocated
-from the system each time. The number of granted targets is one sparse product over bytes.
+A block's temporaries fit the processor's cache, and are small enough not to be requested from the system each time. One sparse
+product over bytes counts the granted targets.
 """
 
 from __future__ import annotations
@@ -16,57 +16,57 @@ from detector.graph.columns import Bools, Ints
 from detector.graph.open_waits import OpenWaits
 
 MANY_SHARE = 32
-"""A sweep frees few if it frees fewer than one in this many of the waiting parties."""
+"""A sweep frees few parties if it frees fewer than one in this many of those waiting."""
 FEW_SWEEPS_MAX = 2
 SWEEPS_MAX = 64
-"""The most sweeps in a row, whatever they free: bounds the passes over memory."""
+"""Maximum number of sweeps in a row, to bound the passes over memory."""
 COMPACT_SHARE = 3
-"""A block in which at most one in this many waits is open drops the others."""
+"""A block drops its ended waits once at most one in this many is still open."""
 COMPACT_WAITS_MIN = 5_000
-"""With fewer waits than this, dropping finished ones costs more than it saves."""
+"""With fewer waits than this, dropping ended ones costs more than it saves."""
 FEW_SHARE = 8
-"""If at most one in this many parties is newly free, they are written one by one; else all are."""
+"""If fewer than one in this many parties are newly free, only these are written, otherwise the whole block."""
 
 
 class Block:
-    """A block of open waits, with all waits of its waiters; updated in place as waits end."""
+    """A block of open waits with all the waits of its parties; updated in place as waits end."""
 
     def __init__(self, waiter: Ints, short: Ints, matrix: Any) -> None:
         """One row per wait: the waiter, how many targets must be granted, and the targets as ones in ``matrix``."""
         self._matrix = matrix
         self._short = short
-        self._who = waiter
+        self._parties = waiter
         self._begins: Ints | None = None
         if not (waiter[1:] > waiter[:-1]).all():  # some party has several waits
             self._begins = np.flatnonzero(np.concatenate(([True], waiter[1:] != waiter[:-1])))
-            self._who = waiter[self._begins]
+            self._parties = waiter[self._begins]
         self._waiter = waiter
-        self._freed = np.zeros(len(self._who), np.bool_)
+        self._freed = np.zeros(len(self._parties), np.bool_)
         self._count = 0
 
     def sweep(self, free: Bools) -> int:
-        """Free the parties whose waits have all ended, setting ``free``; returns their number."""
-        over = self._matrix @ free.view(np.int8) >= self._short
-        freed = over if self._begins is None else np.logical_and.reduceat(over, self._begins)
+        """Free the parties whose waits have all ended, updating ``free``; returns the number of newly free ones."""
+        ended = self._matrix @ free.view(np.int8) >= self._short
+        freed = ended if self._begins is None else np.logical_and.reduceat(ended, self._begins)
         count = int(np.count_nonzero(freed))
         fresh = count - self._count
         if not fresh:
             return 0
         if FEW_SHARE * fresh < len(freed):
-            free[self._who[np.flatnonzero(freed ^ self._freed)].astype(np.intp)] = True
+            free[self._parties[np.flatnonzero(freed ^ self._freed)].astype(np.intp)] = True
         else:
-            free[self._who.astype(np.intp)] = freed
+            free[self._parties.astype(np.intp)] = freed
         self._freed, self._count = freed, count
-        if COMPACT_SHARE * (len(freed) - count) <= len(freed) and len(over) >= COMPACT_WAITS_MIN:
-            self._compact(over)
+        if COMPACT_SHARE * (len(freed) - count) <= len(freed) and len(ended) >= COMPACT_WAITS_MIN:
+            self._compact(ended)
         return fresh
 
     def left(self) -> int:
         """The number of parties still waiting."""
-        return len(self._who) - self._count
+        return len(self._parties) - self._count
 
-    def _compact(self, over: Bools) -> None:
-        rows = np.flatnonzero(~over)
+    def _compact(self, ended: Bools) -> None:
+        rows = np.flatnonzero(~ended)
         begins = self._matrix.indptr[rows]
         sizes = self._matrix.indptr[1:][rows] - begins
         indptr = np.zeros(len(rows) + 1, sizes.dtype)
@@ -79,20 +79,20 @@ class Block:
 
 
 def sweep_all(free: Bools, held: Bools | None, rest: OpenWaits, share_min: float = 0.0) -> bool:
-    """Sweep over the open waits repeatedly, setting ``free``.
+    """Sweep over the open waits repeatedly, updating ``free``.
 
     Parameters
     ----------
-    free : (P,) the free parties; more are set.
-    held : (P,) parties that are never freed; None: none.
+    free : (P,) the free parties; updated in place.
+    held : (P,) parties that are never freed; None if there are none.
     rest : the open waits.
-    share_min : stop as if finished when a sweep frees less than this share of what the first one freed.
+    share_min : stop as if finished when a sweep frees less than this share of the number that the first one freed.
 
     Returns
     -------
     bool
-        True when nothing more can be freed (or ``share_min`` was reached). False when ``FEW_SWEEPS_MAX`` sweeps freed few
-        parties, and about as many as the sweep before: then paths are long, and sweeping is the wrong tool.
+        True if nothing more can be freed (or ``share_min`` was reached). False if ``FEW_SWEEPS_MAX`` sweeps freed few parties,
+        and about as many as the sweep before: then paths are long, and sweeps are inefficient.
     """
     parts = list(_blocks(held, rest))
     few = last = first = 0
@@ -110,7 +110,7 @@ def sweep_all(free: Bools, held: Bools | None, rest: OpenWaits, share_min: float
 
 
 def _blocks(held: Bools | None, rest: OpenWaits) -> Iterator[Block]:
-    """The waits in blocks; those of a held party (P,) never end."""
+    """Split the waits into blocks; those of a held party (P,) never end."""
     for low, high, matrix, short in rest.counting():
         waiter = rest.waiter[low:high]
         if held is not None:

@@ -1,4 +1,4 @@
-"""Which parties to abort to free all others: a smallest set on small cores, a bounded approximation on large ones."""
+"""Chooses parties whose abort frees all others: a smallest set on small cores, a bounded approximation on large ones."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from detector.graph.remainder import RemainderGraph, remainder_graph
 
 EXACT_PARTIES_MAX = 24
 TRIES_MAX = 3_000
-"""Sets tried before the exact search stops: about 50 ms."""
-SOUGHT_PARTIES_MAX = 16
-"""The parties of one knot, the most waited for, among which the approximation seeks the cheapest."""
+"""Sets tried before the exact search stops, which takes about 50 ms."""
+CANDIDATES_MAX = 16
+"""The approximation takes the cheapest of this many most waited-for parties of a knot."""
 SINGLE_ROUNDS = 8
 """Rounds of the approximation that take one party per knot; later rounds take more and more, to finish soon."""
 LARGE_PARTIES_MIN = 1_000
-"""From this many blocked parties on, a round must free one in ``FREED_SHARE_MIN``, or the next takes eight times as many."""
+"""With this many blocked parties, a round must free one in ``FREED_SHARE_MIN``, or the next takes eight times as many."""
 FREED_SHARE_MIN = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Victims:
-    """Parties whose abort frees the whole remainder; ``exact`` when no smaller set does.
+    """Parties whose abort frees the whole remainder; ``exact`` if no smaller set does.
 
-    ``parties`` (positions in the columns' names, sorted) is empty when the excluded parties make it impossible.
+    ``parties`` (sorted indices into the columns' names) is empty if the parties that must not be aborted make it impossible.
     """
 
     parties: Ints
@@ -38,27 +38,27 @@ class Victims:
 
 
 Cost = Callable[[Ints], Floats]
-"""The cost of aborting each of some parties; infinity: never."""
+"""Maps parties to the cost of aborting each; infinity means never."""
 
 
 def victims(columns: WaitColumns, reduction: Reduction, graph: RemainderGraph, cost: Cost) -> Victims:
-    """Find parties whose abort (their waits end, and they release what they hold) frees the remainder of ``reduction``.
+    """Find parties whose abort frees the remainder of ``reduction``: their waits end, and they release what they hold.
 
     Parameters
     ----------
     columns, reduction, graph : the waits, their finished reduction, and its remainder.
-    cost : among smallest sets, the cheapest is taken.
+    cost : decides between smallest sets; the cheapest is chosen.
 
     Returns
     -------
     Victims
-        The set found, and whether no smaller one exists.
+        The set, and whether it is certain that no smaller one exists.
 
     Notes
     -----
-    Finding a smallest set is NP-hard (feedback vertex set, for AND waits). Up to ``EXACT_PARTIES_MAX`` parties on and between
-    the cycles, sets are tried in order of size and cost. Beyond that, each round takes the cheapest party of every bottom
-    component, the most waited-for first among equals, and reduces again.
+    Finding a smallest set is NP-hard (for AND waits it is feedback vertex set). With at most ``EXACT_PARTIES_MAX`` parties on
+    and between the cycles, sets are tried in order of size and cost. With more, each round takes the cheapest party of every
+    bottom component, the most waited-for first among equals, and reduces again.
 
     References
     ----------
@@ -95,7 +95,7 @@ def _between_cycles(graph: RemainderGraph) -> Ints:
 
 
 def _smallest(graph: RemainderGraph, inner: Ints, prices: Floats) -> Ints | None:
-    """The smallest, then cheapest subset of ``inner``; None if not found within ``TRIES_MAX`` tries."""
+    """The cheapest of the smallest subsets of ``inner`` that free all; None if not found within ``TRIES_MAX`` tries."""
     price = dict(zip(inner.tolist(), prices.tolist(), strict=True))
     bit = {party: 1 << at for at, party in enumerate(inner.tolist())}
     waits: list[tuple[int, int, int]] = []
@@ -134,7 +134,7 @@ def _frees(waits: Sequence[tuple[int, int, int]], free: int, everyone: int) -> b
 
 
 def _rounds(columns: WaitColumns, reduction: Reduction, graph: RemainderGraph, cost: Cost) -> Victims:
-    """Take a party of every bottom component per round, later more and more, until all are free."""
+    """Each round, take a party of every bottom component (later more and more), until all are free."""
     aborted = np.zeros(len(columns.names), np.bool_)
     rounds, count = 0, 1
     while True:
@@ -159,24 +159,24 @@ def _rounds(columns: WaitColumns, reduction: Reduction, graph: RemainderGraph, c
 def _of_each_knot(graph: RemainderGraph, cost: Cost, count: int) -> Ints:
     """The ``count`` cheapest of the most waited-for parties in each bottom component.
 
-    Falls back to all its parties if none of those may be aborted, and to all parties if no bottom component has one.
+    If none of these may be aborted, consider all parties of the bottom components, and finally all parties.
     """
     at_bottom = bottom(graph)
     wanted = np.bincount(graph.matrix.indices, minlength=len(graph.labels))
     choices: tuple[Ints, Ints] = (np.flatnonzero(at_bottom), np.arange(len(graph.labels)))
-    for able, most in product(choices, (max(count, SOUGHT_PARTIES_MAX), len(graph.labels))):
-        sought = able[np.lexsort((able, -wanted[able], graph.labels[able]))]
-        sought = _first_of_each(sought, graph.labels, most)
-        prices = cost(graph.parties[sought])
-        sought, prices = sought[np.isfinite(prices)], prices[np.isfinite(prices)]
-        if len(sought):
-            order = np.lexsort((sought, -wanted[sought], prices, graph.labels[sought]))
-            return _first_of_each(sought[order], graph.labels, count)
-    return sought
+    for able, most in product(choices, (max(count, CANDIDATES_MAX), len(graph.labels))):
+        candidates = able[np.lexsort((able, -wanted[able], graph.labels[able]))]
+        candidates = _first_of_each(candidates, graph.labels, most)
+        prices = cost(graph.parties[candidates])
+        candidates, prices = candidates[np.isfinite(prices)], prices[np.isfinite(prices)]
+        if len(candidates):
+            order = np.lexsort((candidates, -wanted[candidates], prices, graph.labels[candidates]))
+            return _first_of_each(candidates[order], graph.labels, count)
+    return candidates
 
 
 def _first_of_each(parties: Ints, labels: Ints, count: int) -> Ints:
-    """The first ``count`` parties of each component, but never all of it; ``parties`` are sorted by component."""
+    """The first ``count`` parties of each component, but never a whole component; ``parties`` are sorted by component."""
     own = labels[parties]
     begins = np.flatnonzero(np.concatenate(([True], own[1:] != own[:-1])))
     rank = np.arange(len(parties)) - np.repeat(begins, np.diff(np.append(begins, len(parties))))

@@ -1,7 +1,7 @@
 """The evidence for a remainder: its core, and a smallest cycle or closed knot that a person can check.
 
-A wait with n targets that needs k of them stays open while n - k + 1 of them are blocked. So a set of parties is a proof by
-itself (*closed*) when each has an open wait with at least n - k + 1 targets in the set. If that number is 1 the wait is
+A wait with n targets that needs k of them stays open while n - k + 1 of them are blocked. So a set of parties proves a deadlock
+by itself (it is *closed*) if each has an open wait with at least n - k + 1 targets in the set. If that number is 1 the wait is
 *solid*: one blocked target suffices. A cycle of solid waits is closed; for OR and k-of-n waits the smallest proof is a knot, a
 closed set.
 """
@@ -17,13 +17,13 @@ from detector.graph.cycles import smallest_cycle
 from detector.graph.knots import smallest_knot
 from detector.graph.remainder import RemainderGraph
 
-RESTING_MAX = 64
-"""The most waits quoted for a witness."""
+QUOTED_WAITS_MAX = 64
+"""Maximum number of waits quoted for a witness."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Evidence:
-    """The core, the parties behind it and the witness, as positions in the columns' names; sorted, a cycle in its order."""
+    """The core, the parties behind it and the witness, as indices into the columns' names; sorted, except a cycle."""
 
     core: Ints
     behind: Ints
@@ -42,8 +42,8 @@ def evidence(graph: RemainderGraph) -> Evidence:
     Returns
     -------
     Evidence
-        ``kind`` is ``"cycle"`` when solid waits close one that is no larger than the smallest knot found, else ``"knot"``.
-        ``waits`` are the waits that the witness rests on, one for each of its parties (its first ``RESTING_MAX``).
+        ``kind`` is ``"cycle"`` if solid waits form one that is no larger than the smallest knot found, else ``"knot"``.
+        ``waits`` has the wait of each party (of the first ``QUOTED_WAITS_MAX``) that the witness rests on.
 
     Notes
     -----
@@ -69,20 +69,20 @@ def evidence(graph: RemainderGraph) -> Evidence:
         behind=graph.parties[~graph.cyclic],
         kind=kind,
         witness=graph.parties[members],
-        waits=graph.waits[_resting(graph, members, kind)],
+        waits=graph.waits[_quoted_waits(graph, members, kind)],
     )
 
 
-def _resting(graph: RemainderGraph, members: Ints, kind: str) -> Ints:
-    """For each member of the witness (the first ``RESTING_MAX``), the first of its waits that the members keep open."""
-    shown = members[:RESTING_MAX]
-    telling = np.zeros(len(graph.parties), np.bool_)
-    telling[shown] = True
+def _quoted_waits(graph: RemainderGraph, members: Ints, kind: str) -> Ints:
+    """For each of the first ``QUOTED_WAITS_MAX`` members of the witness, its first wait that the members keep open."""
+    shown = members[:QUOTED_WAITS_MAX]
+    quoted = np.zeros(len(graph.parties), np.bool_)
+    quoted[shown] = True
     among = np.zeros(len(graph.parties), np.bool_)
     among[members] = True
     after = dict(zip(members.tolist(), np.roll(members, -1).tolist(), strict=True))
     chosen: dict[int, int] = {}
-    for wait in np.flatnonzero(telling[graph.waiter]).tolist():
+    for wait in np.flatnonzero(quoted[graph.waiter]).tolist():
         waiter = int(graph.waiter[wait])
         targets = graph.targets_of(wait)
         if kind == "cycle":

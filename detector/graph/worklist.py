@@ -1,4 +1,4 @@
-"""The third gear of the reduction: from newly free parties to the waits that they end, touching nothing else."""
+"""The third phase of the reduction: follows newly free parties to the waits that they end, touching nothing else."""
 
 from __future__ import annotations
 
@@ -24,37 +24,38 @@ class Worklist:
     short: Ints
 
     def run(self, indptr: Ints, targets: Ints) -> None:
-        """Apply the rules to their end, given the open waits' targets; free parties among these are counted first."""
-        ups, waits = _turned(indptr, targets, len(self.free))
+        """Apply the rules to the end, given the targets of the open waits; targets that are already free are counted first."""
+        ups, waits = _transposed(indptr, targets, len(self.free))
         listed = np.zeros(len(self.free), np.bool_)
         listed[targets] = True
         frontier: Ints = np.flatnonzero(listed & self.free)
         while len(frontier):
-            frontier = (self._few if len(frontier) < FRONTIER_PARTIES_MIN else self._many)(ups, waits, frontier)
+            step = self._step_by_party if len(frontier) < FRONTIER_PARTIES_MIN else self._step_by_array
+            frontier = step(ups, waits, frontier)
 
-    def _many(self, ups: Ints, waits: Ints, frontier: Ints) -> Ints:
-        """One round on arrays; returns the parties that ``frontier`` frees."""
+    def _step_by_array(self, ups: Ints, waits: Ints, frontier: Ints) -> Ints:
+        """One round of array operations; returns the parties that ``frontier`` frees."""
         begins = ups[frontier]
         counts = ups[frontier + 1] - begins
         ends = np.cumsum(counts)
         touched = waits[np.repeat(begins - (ends - counts), counts) + np.arange(ends[-1])]
         touched = touched[self.short[touched] > 0]
         np.subtract.at(self.short, touched, 1)
-        over = np.unique(touched[self.short[touched] <= 0])
-        waiters = self.waiter[over]
+        ended = np.unique(touched[self.short[touched] <= 0])
+        waiters = self.waiter[ended]
         np.subtract.at(self.owed, waiters, 1)
         freed: Ints = np.unique(waiters[(self.owed[waiters] == 0) & ~self.free[waiters]])
         self.free[freed] = True
         return freed
 
-    def _few(self, ups: Ints, waits: Ints, frontier: Ints) -> Ints:
-        """One party at a time, until done or the frontier has grown; returns the parties still to process."""
+    def _step_by_party(self, ups: Ints, waits: Ints, frontier: Ints) -> Ints:
+        """Process one party at a time, until done or the frontier has grown; returns the parties still to process."""
         free, owed, waiter, short = _view(self.free), _view(self.owed), _view(self.waiter), _view(self.short)
-        begins, lined = _view(ups), _view(waits)
+        begins, waits_view = _view(ups), _view(waits)
         todo: list[int] = frontier.tolist()
         while todo and len(todo) < 4 * FRONTIER_PARTIES_MIN:
             party = todo.pop()
-            for wait in lined[begins[party] : begins[party + 1]]:
+            for wait in waits_view[begins[party] : begins[party + 1]]:
                 short[wait] -= 1
                 if short[wait] == 0:
                     blocked = waiter[wait]
@@ -65,13 +66,13 @@ class Worklist:
         return np.asarray(todo, ups.dtype)
 
 
-def _turned(indptr: Ints, targets: Ints, parties: int) -> tuple[Ints, Ints]:
-    """For each party, the open waits for it, as CSR."""
+def _transposed(indptr: Ints, targets: Ints, parties: int) -> tuple[Ints, Ints]:
+    """The open waits for each party, as CSR."""
     shape = (len(indptr) - 1, parties)
     graph = csr_array((np.ones(len(targets), np.int8), targets, indptr), shape=shape).tocsc()
     return graph.indptr, graph.indices
 
 
 def _view(column: Any) -> memoryview[Any]:
-    """The column with Python's numbers as items, which read several times faster than numpy's."""
+    """The column with Python numbers as items, which are several times faster to read than numpy's."""
     return memoryview(column)

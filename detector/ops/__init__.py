@@ -1,1 +1,1 @@
-"""What long-running processes share: logs, a clock, addresses, HTTP, files written in one step."""
+"""Infrastructure of long-running processes: logs, a clock, addresses, HTTP, atomic files."""

@@ -1,4 +1,4 @@
-"""Addresses of the form ``HOST:PORT``: parsed in one place, with an error that says what to change; loopback hosts."""
+"""Addresses of the form ``HOST:PORT``: parsing with helpful errors, and loopback hosts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ PORT_DIGITS_MAX = 5
 
 
 class AddressError(ValueError):
-    """An invalid address; one line."""
+    """An invalid address; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ def parse_address(text: str, *, default_port: int | None = None, port_min: int =
     Raises
     ------
     AddressError
-        When it is not an address, bears a scheme, or its port is not between ``port_min`` and 65535.
+        If it is not an address, has a scheme, or its port is not between ``port_min`` and 65535.
 
     Examples
     --------
@@ -61,7 +61,7 @@ def parse_address(text: str, *, default_port: int | None = None, port_min: int =
 
 
 def is_loopback(host: str) -> bool:
-    """Whether ``host`` can only be reached from this machine."""
+    """Whether ``host`` can be reached only from this machine."""
     if host == "localhost":
         return True
     try:
@@ -78,10 +78,10 @@ def host_of(authority: str) -> str:
 
 
 def bare_host(host: str) -> str:
-    """An IPv6 address may come in brackets, as in a URL, or without: it is returned without."""
+    """``host`` without the brackets of an IPv6 address."""
     return host.removeprefix("[").removesuffix("]")
 
 
 def address_of(host: str, port: int) -> Address:
-    """The address of a host that may come in brackets."""
+    """The address of a host, which may be in brackets."""
     return Address(host=bare_host(host), port=port)

@@ -1,4 +1,4 @@
-"""Files written in one step: a reader finds the old content or the new, never a part of it, also after a crash."""
+"""Atomic file writes: a reader finds the old content or the new, never a part, even after a crash."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from uuid import uuid4
 
 
 def write_atomically(path: Path, data: bytes | memoryview) -> None:
-    """Replace ``path`` with ``data``; its directory must exist. Raises ``OSError`` and then leaves ``path`` as it was."""
-    beside = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
+    """Replace ``path`` with ``data``; its directory must exist. Raises ``OSError``, leaving ``path`` unchanged."""
+    temporary = path.with_name(f".{path.name}.{uuid4().hex[:8]}")
     try:
-        with beside.open("xb") as file:
+        with temporary.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
+        temporary.replace(path)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
     sync(path.parent)
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's or directory's content is on the disk."""
+    """Flush a file or directory to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,4 +1,4 @@
-"""The detector's clock: seconds since the epoch that never run backwards, whatever is done to the machine's clock."""
+"""The detector's clock: seconds since the epoch that never run backwards, even if the machine's clock is set."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _STEP_SECONDS = 1.0
 
 
 class Clock:
-    """Counts time by the monotonic clock, so that durations are true; follows a wall clock set forward when asked."""
+    """Runs on the monotonic clock, so that durations are exact; :meth:`catch_up` follows a wall clock that was set forward."""
 
     def __init__(self, wall: Callable[[], float] = time.time, steady: Callable[[], float] = time.monotonic) -> None:
-        """``wall``: seconds since the epoch; ``steady``: seconds since whenever, never backwards."""
+        """``wall``: seconds since the epoch; ``steady``: monotonic seconds."""
         self._wall = wall
         self._steady = steady
         self._offset = wall() - steady()
@@ -23,7 +23,7 @@ class Clock:
         return self._steady() + self._offset
 
     def catch_up(self) -> float:
-        """Jump to the wall clock if it was set forward (or the machine slept): by how many seconds."""
+        """Jump to the wall clock if it was set forward or the machine slept; returns the seconds jumped."""
         ahead = self._wall() - self.now()
         if ahead <= _STEP_SECONDS:
             return 0.0

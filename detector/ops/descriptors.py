@@ -1,4 +1,4 @@
-"""File descriptors: each connection takes one, so the limit is raised as far as it may be, and said where it is low."""
+"""Raises the limit on file descriptors, of which each connection takes one, and warns if it stays low."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import resource
 from detector.ops.logs import Log
 
 WANTED = 65_536
-"""For ten thousand agents, and some."""
-FEW = 1024
-"""Below it, a fleet of ordinary size has no room."""
+"""Enough for well over ten thousand agents."""
+LOW = 1024
+"""Lower limits are too low for a fleet of ordinary size."""
 
 
 def raise_limit(log: Log) -> int:
-    """Raise this process's limit to what is wanted, or as far as it may: the limit."""
+    """Raise this process's limit to ``WANTED``, or as far as permitted; returns the limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = WANTED if hard == resource.RLIM_INFINITY else min(WANTED, hard)
     if soft != resource.RLIM_INFINITY and soft < limit:
@@ -22,6 +22,6 @@ def raise_limit(log: Log) -> int:
             soft = limit
         except (OSError, ValueError) as error:
             log.warning("descriptors not raised", limit=soft, reason=str(error))
-    if soft != resource.RLIM_INFINITY and soft < FEW:
+    if soft != resource.RLIM_INFINITY and soft < LOW:
         log.warning("few descriptors", limit=soft, text="each agent takes one: raise the hard limit (ulimit -n, LimitNOFILE)")
     return soft

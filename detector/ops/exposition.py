@@ -1,4 +1,4 @@
-"""``/metrics`` for Prometheus on its own port, for processes without pages."""
+"""``/metrics`` for Prometheus on a separate port, for processes without a web UI."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 @contextmanager
 def exposed(metrics: Collector, host: str, port: int) -> Iterator[int]:
-    """Serve ``metrics`` while the block runs; the port. Raises OSError when it cannot listen there."""
+    """Serve ``metrics`` within the block; yields the port. Raises ``OSError`` if it cannot listen."""
     registry = CollectorRegistry()
     registry.register(metrics)
     server, thread = start_http_server(port, host, registry)

@@ -1,13 +1,13 @@
-"""A small HTTP server on the event loop for pages, metrics and probes: bounded, and never starved by slow clients.
+"""A small HTTP server on the event loop for pages, metrics and health checks: bounded, and safe against slow clients.
 
 Rules:
 
-1. A connection bears one request and ends ``connection_seconds_max`` after it began, whatever it has sent by then.
-2. Beyond ``connections_max`` the oldest connection that has not sent its request is closed: those that drip their headers
-   make room for those that speak.
-3. An answer that is a stream goes on beyond that, for ``stream_seconds_max``; there are at most ``streams_max``. A reader
-   that takes nothing for ``answer_seconds_max`` is closed.
-4. Only requests for this server are answered: a ``Host`` that is none of its names is refused (DNS rebinding).
+1. A connection carries one request, and is closed ``connection_seconds_max`` after it began, whatever it has sent.
+2. Beyond ``connections_max`` the oldest connection that has not sent its request is closed, so that slow clients make room
+   for others.
+3. A streamed answer may last longer, up to ``stream_seconds_max``; there are at most ``streams_max``. A client that reads
+   nothing for ``answer_seconds_max`` is disconnected.
+4. Requests whose ``Host`` is not one of the server's names are refused (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from detector.ops.address import host_of, is_loopback
 from detector.ops.logs import Log, fields_of
 
 MALFORMED_SECONDS = 60.0
-"""How often it is logged that clients send what is not HTTP."""
+"""Minimum interval between log lines about malformed requests."""
 TEXT = "text/plain; charset=utf-8"
 _POLICY = (
     "default-src 'none'; style-src {styles}; script-src 'self'; connect-src 'self'; "
@@ -38,9 +38,9 @@ _POLICY = (
 
 
 def policy(styles: str = "'self'") -> str:
-    """What a browser may load and run of an answer: the server's own files, and nothing that stands in the page.
+    """The content security policy: a browser may load only the server's own files, and run nothing inline.
 
-    ``styles``: the sources of its styles, such as the digest of one that does stand in the page.
+    ``styles``: the sources of styles, such as the digest of an inlined one.
     """
     return _POLICY.format(styles=styles)
 
@@ -61,19 +61,19 @@ class Answer:
     status: HTTPStatus = HTTPStatus.OK
     headers: Mapping[str, str] = field(default_factory=dict)
     gzipped: bytes | None = None
-    """The body in short, for clients that take it."""
+    """The compressed body, for clients that accept it."""
     stream: AsyncIterator[bytes] | None = None
-    """What follows the body, as long as the client reads."""
+    """Streamed instead of the body, as long as the client reads."""
 
 
 Note = Callable[[web.BaseRequest, Answer], None]
-"""Is told of each request, and how it is answered."""
+"""Called with each request and its answer."""
 Handler = Callable[[web.BaseRequest], Awaitable[Answer | None]]
-"""Answers a request; None: there is no such page."""
+"""Answers a request; None if there is no such page."""
 
 
 class HttpServer:
-    """Serves what ``handler`` answers."""
+    """Serves the answers of ``handler``."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class HttpServer:
         streams_max: int = 1000,
         note: Note | None = None,
     ) -> None:
-        """``hosts``: the names to answer to. None given: on loopback its names, elsewhere any."""
+        """``hosts``: the names to answer to; if empty, loopback names on loopback, and any name elsewhere."""
         self._handler = handler
         self._note = note
         self._log = log
@@ -108,7 +108,7 @@ class HttpServer:
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Listen: the port. Raises ``OSError``."""
+        """Start listening; returns the port. Raises ``OSError``."""
         self._on_loopback = is_loopback(host)
         self._server = await asyncio.get_running_loop().create_server(self._connection, host, port, ssl=tls)
         return int(self._server.sockets[0].getsockname()[1])
@@ -120,7 +120,7 @@ class HttpServer:
         await self._http.shutdown(0.5)
 
     def _connection(self) -> web.RequestHandler:
-        """Rules 1 and 2, for a new connection."""
+        """Create the protocol of a new connection (rules 1 and 2)."""
         if len(self._silent) >= self._connections_max:
             self._end(next(iter(self._silent)))
         protocol = self._http()
@@ -160,7 +160,7 @@ class HttpServer:
     async def _stream(
         self, request: web.BaseRequest, parts: AsyncIterator[bytes], headers: Mapping[str, str]
     ) -> web.StreamResponse:
-        """Rule 3."""
+        """Stream an answer (rule 3)."""
         if self._streams >= self._streams_max:
             return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text="too many streams\n", headers={"Retry-After": "5"})
         response = web.StreamResponse(headers=headers)
@@ -192,52 +192,52 @@ class HttpServer:
             return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body="no answer in time\n")
         except web.HTTPException as refusal:
             return Answer(status=HTTPStatus(refusal.status), body=f"{refusal.reason}\n")
-        except Exception as error:  # noqa: BLE001 - a page that cannot be made is one failed answer
+        except Exception as error:  # noqa: BLE001 - a failing page must not affect others
             self._log.failure("page failed", error, path=request.path)
             return Answer(status=HTTPStatus.INTERNAL_SERVER_ERROR, body="this page cannot be rendered; see the log\n")
         return answer or Answer(status=HTTPStatus.NOT_FOUND, body="no such page\n")
 
     def _is_for_us(self, host: str | None) -> bool:
-        """Rule 4. Browsers always send the header; a request without one comes from no browser."""
+        """Whether the ``Host`` is one of our names (rule 4). Browsers always send the header; others may omit it."""
         if host is None or (not self._hosts and not self._on_loopback):
             return True
         name = host_of(host)
         return name in self._hosts or is_loopback(name)
 
 
-class _Rarely(logging.Filter):
-    """Lets one record through in each ``MALFORMED_SECONDS``, without its traceback, and says how many it has kept back."""
+class _RateLimit(logging.Filter):
+    """Passes one record per ``MALFORMED_SECONDS``, without its traceback, and with the number of records suppressed."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
         self._until = -math.inf
-        self._kept_back = 0
+        self._suppressed = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
         now = self._clock()
         if now < self._until:
-            self._kept_back += 1
+            self._suppressed += 1
             return False
         error = record.exc_info[1] if record.exc_info else None
-        values = {"said": type(error).__name__ if error else record.getMessage(), "before": self._kept_back or None}
+        values = {"said": type(error).__name__ if error else record.getMessage(), "before": self._suppressed or None}
         record.msg, record.args, record.exc_info, record.exc_text = "request malformed", (), None, None
         record.levelno, record.levelname = logging.WARNING, "WARNING"
         record.__dict__.update(fields_of(values))
-        self._until, self._kept_back = now + MALFORMED_SECONDS, 0
+        self._until, self._suppressed = now + MALFORMED_SECONDS, 0
         return True
 
 
 @cache
 def _malformed_logger() -> logging.Logger:
-    """Where aiohttp complains of what is not HTTP: any client of the port can send that, so it is not logged each time."""
+    """The logger for aiohttp's errors about malformed requests; rate-limited, since any client can cause them."""
     logger = logging.getLogger("stilltrue.http")
-    logger.addFilter(_Rarely())
+    logger.addFilter(_RateLimit())
     return logger
 
 
 def _takes_gzip(accepted: str) -> bool:
-    """Whether the header ``Accept-Encoding`` allows gzip (by its name: ``*`` is not taken for it)."""
+    """Whether the header ``Accept-Encoding`` allows gzip by name; ``*`` does not count."""
     for each in accepted.lower().split(","):
         coding, _, quality = each.partition(";")
         if coding.strip() == "gzip":

@@ -12,7 +12,7 @@ from detector.ops.clock import utc_milliseconds
 from detector.ops.text import cut, printable
 
 TEXT_CHARACTERS_MAX = 4000
-"""What is written of one value: who sends megabytes of names does not fill the disk with lines about them."""
+"""Longer values are cut, so that clients that send megabytes of names cannot fill the disk."""
 _PLAIN = re.compile(r"[^\s\"=]+")
 _FIELDS = "stilltrue_fields"
 
@@ -25,32 +25,32 @@ class Log:
         self._logger = logging.getLogger(name)
 
     def info(self, event: str, **values: object) -> None:
-        """Something happened as it should."""
+        """Log a normal event."""
         self._logger.info(event, extra={_FIELDS: values})
 
     def warning(self, event: str, **values: object) -> None:
-        """Something to look at; the service goes on."""
+        """Log an event that needs attention; the service goes on."""
         self._logger.warning(event, extra={_FIELDS: values})
 
     def failure(self, event: str, cause: BaseException | None = None, **values: object) -> None:
-        """Something is wrong; ``cause`` is written with its traceback, on the same line."""
+        """Log an error; ``cause`` is added with its traceback, on the same line."""
         self._logger.error(event, exc_info=cause, extra={_FIELDS: values})
 
 
 def fields_of(values: Mapping[str, object]) -> dict[str, object]:
-    """What a record has to bear for ``values`` to be written with its event."""
+    """The attributes of a log record with which ``values`` are logged."""
     return {_FIELDS: dict(values)}
 
 
 class LineFormatter(logging.Formatter):
-    """A record as one line; ``as_json`` chooses the form."""
+    """Formats a record as one line of logfmt or JSON."""
 
     def __init__(self, *, as_json: bool) -> None:
         super().__init__()
         self._as_json = as_json
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, whatever the values contain."""
+        """Format ``record`` on one line, whatever the values contain."""
         values: dict[str, object] = {
             "time": utc_milliseconds(record.created),
             "level": record.levelname.lower(),

@@ -1,4 +1,4 @@
-"""Makes text from outside safe to print: it can neither control a terminal nor reverse the direction of a line."""
+"""Makes untrusted text safe to print: it cannot control a terminal or reverse the direction of a line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202
 
 
 def printable(text: str) -> str:
-    r"""``text`` with controls (C0 but tab and newline, C1), bidi marks and lone surrogates as escapes.
+    r"""Escape control characters (C0 except tab and newline, C1), bidi marks and lone surrogates.
 
     Examples
     --------
@@ -19,7 +19,7 @@ def printable(text: str) -> str:
 
 
 def cut(text: str, characters_max: int) -> str:
-    """The beginning and the end of a long text, and how much is left out.
+    """Shorten a long text to its beginning and end, with the number of characters left out.
 
     Examples
     --------
@@ -34,5 +34,5 @@ def cut(text: str, characters_max: int) -> str:
 
 
 def printable_json(written: str) -> str:
-    """JSON that says the same, with what :func:`printable` escapes as JSON's own escapes."""
+    """Escape in JSON what :func:`printable` escapes, as JSON escapes, which keeps its meaning."""
     return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", written)

@@ -1,9 +1,9 @@
-"""Shares an event loop between coroutines with long steps and all else on it: pages are rendered where questions are answered.
+"""Shares an event loop between coroutines with long steps, such as rendering pages, and everything else on it.
 
 Rules:
 
-1. One of the coroutines takes a step at a time, in the order in which they became ready.
-2. After each step the loop is left to others for as long as the step took.
+1. The coroutines take steps one at a time, in the order in which they became ready.
+2. After each step, they pause for as long as the step took.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Turns:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def run(self, steps: Coroutine[Any, Any, Result]) -> Result:
-        """What ``steps`` returns or raises."""
+        """Run ``steps``; returns or raises what it does."""
         return await _Steps(steps, self)
 
     async def begin(self) -> None:
-        """Rule 1: wait for the turn."""
+        """Wait for the turn (rule 1)."""
         if not self._busy:
             self._busy = True
             return
@@ -38,12 +38,12 @@ class Turns:
         try:
             await future
         except asyncio.CancelledError:
-            if not future.cancelled():  # it has its turn already
+            if not future.cancelled():  # it has just got its turn
                 self._next()
             raise
 
     def end(self, seconds: float) -> None:
-        """Rule 2, after a step that took ``seconds``."""
+        """End the turn after a step that took ``seconds`` (rule 2)."""
         asyncio.get_running_loop().call_later(seconds, self._next)
 
     def _next(self) -> None:
@@ -56,7 +56,7 @@ class Turns:
 
 
 class _Steps(Generic[Result]):
-    """Awaits a coroutine, each step of which takes a turn."""
+    """Awaits a coroutine, taking a turn for each step."""
 
     def __init__(self, steps: Coroutine[Any, Any, Result], turns: Turns) -> None:
         self._steps = steps
@@ -69,7 +69,7 @@ class _Steps(Generic[Result]):
             mine = True
             try:
                 yield from self._turns.begin().__await__()
-            except BaseException as error:  # noqa: BLE001 - it is the coroutine's own: a cancellation, say, which it has to end by
+            except BaseException as error:  # noqa: BLE001 - passed to the coroutine, for example a cancellation
                 mine, step = False, partial(self._steps.throw, error)
             begun = loop.time()
             try:

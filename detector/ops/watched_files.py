@@ -1,4 +1,4 @@
-"""Files that are reloaded when they change: certificates, keys, roles."""
+"""Watches files that are reloaded when they change: certificates, keys, roles."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ Signature = tuple[tuple[int, int, int], ...]
 
 
 class WatchedFiles:
-    """Knows whether files have changed since they were last used: by time, size and inode, which a rename changes."""
+    """Detects changes of files by modification time, size and inode (which a rename changes)."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        """``paths``: all of them must exist whenever they are checked."""
+        """``paths``: must all exist at each check."""
         self._paths = tuple(paths)
         self._taken: Signature = ()
 
     def changed(self) -> Signature | None:
-        """Their present signature if it has changed, else None. Raises ``OSError``."""
+        """The files' new signature if it has changed, else None. Raises ``OSError``."""
         stats = [path.stat() for path in self._paths]
         now = tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in stats)
         return None if now == self._taken else now
 
     def take(self, signature: Signature) -> None:
-        """The content with this signature is in use."""
+        """Record that the content with this signature is in use."""
         self._taken = signature

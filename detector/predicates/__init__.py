@@ -1,1 +1,1 @@
-"""The built-in predicates, one file each; they are discovered by entry point, as plug-ins are."""
+"""The built-in predicates, one file each; like plug-ins, they are discovered by entry point."""

@@ -18,13 +18,13 @@ from stilltrue.model import Verdict, has_ended
 class Deadlock:
     """Holds when some parties can never proceed, whatever the others do.
 
-    A wait with a deadline ends by itself and is left out: see ``gridlock``; so is a holder that has ended, with the
-    parties that wait for it: see ``orphaned-resource``. Missing members are considered twice, as free and
-    as never moving (docs/design.md section 6). A wait in doubt makes neither TRUE nor FALSE.
+    Waits with a deadline are left out, since they end by themselves (see ``gridlock``). So are holders that have ended and the
+    parties that wait for them (see ``orphaned-resource``). Missing members are considered twice, as free and as never moving
+    (docs/design.md section 6). A wait in doubt supports neither TRUE nor FALSE.
 
     Parameters
     ----------
-    victims : how victims are chosen: ``youngest``, ``least-work``, ``lowest-priority``, or a preference of your own.
+    victims : how victims are chosen: ``youngest``, ``least-work``, ``lowest-priority``, or your own preference.
     never : parties or processes that must not be chosen as victims; ``*`` matches anything.
     """
 
@@ -38,7 +38,7 @@ class Deadlock:
         self._never = (never,) if isinstance(never, str) else tuple(never)
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        """TRUE with remainder, core, witness and victims; FALSE with who could move; UNDETERMINED with what it depends on."""
+        """TRUE with remainder, core, witness and victims; FALSE with the first movers; UNDETERMINED with its reason."""
         found = stuck_bounds(snapshot)
         graph = certain_graph(snapshot, found)
         verdict = blocked_verdict(self.name, snapshot, found, graph)
@@ -52,7 +52,7 @@ def stuck_bounds(snapshot: Snapshot) -> ReductionBounds:
 
 
 def ended_holders(waits: WaitColumns) -> Bools:
-    """(W,) the waits of holders that have ended, each of which waits for itself: see ``orphaned-resource``."""
+    """(W,) mask of the waits of ended holders, each of which waits for itself (see ``orphaned-resource``)."""
     found = np.zeros(len(waits.waiter), np.bool_)
     single = np.flatnonzero(np.diff(waits.indptr) == 1)
     own = single[waits.targets[waits.indptr[single]] == waits.waiter[single]]

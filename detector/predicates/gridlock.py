@@ -1,4 +1,4 @@
-"""gridlock: parties that only a deadline can free, and until when."""
+"""gridlock: some parties can be freed only by a deadline."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from stilltrue.model import Holds, Verdict
 
 
 class Gridlock:
-    """Holds when some parties cannot proceed until a deadline expires, whatever the others do, and can once it has.
+    """Holds when some parties cannot proceed until a deadline expires, whatever the others do, but can afterwards.
 
-    Waits with a deadline count as blocking here. Deadlocked parties and those behind them count as free, so that a problem is
-    reported once, by ``deadlock``. ``until`` is when the first party of the remainder can move; nothing changes
-    before that.
+    Waits with a deadline count as blocking here. Deadlocked parties and those behind them count as free, so that only
+    ``deadlock`` reports them. ``until`` is when the first party of the remainder can move; nothing changes before that.
     """
 
     name = "gridlock"
@@ -29,22 +28,22 @@ class Gridlock:
     reads_activity = False
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        """As ``deadlock``, with the time until which it holds."""
+        """Like ``deadlock``, with the time until which it holds."""
         found, deadlocked = held_up_bounds(snapshot)
         verdict = blocked_verdict(self.name, snapshot, found, certain_graph(snapshot, found))
         if verdict.holds is Holds.TRUE:
             return replace(verdict, until=first_move(snapshot.waits, found.certain))
         if verdict.holds is Holds.FALSE and deadlocked:
-            who = "1 party is" if deadlocked == 1 else f"{deadlocked} parties are"
-            text = f"no party was waiting only on a deadline {as_of(snapshot)}; {who} deadlocked: see deadlock"
+            parties = "1 party is" if deadlocked == 1 else f"{deadlocked} parties are"
+            text = f"no party was waiting only on a deadline {as_of(snapshot.ref)}; {parties} deadlocked: see deadlock"
             return replace(verdict, witness=replace(verdict.witness, text=text))
         return verdict
 
 
 def held_up_bounds(snapshot: Snapshot) -> tuple[ReductionBounds, int]:
-    """The reductions that decide gridlock, with deadlines blocking, and the number of deadlocked parties set aside.
+    """The reductions that decide gridlock, in which deadlines block, and the number of deadlocked parties that are left out.
 
-    The pessimistic views set aside the certainly deadlocked only; the certain view also those that may be.
+    The pessimistic views leave out only certainly deadlocked parties, the certain view also those that may be deadlocked.
     """
     waits, missing = snapshot.waits, snapshot.of_missing()
     stale = missing[waits.waiter]
@@ -61,9 +60,9 @@ def held_up_bounds(snapshot: Snapshot) -> tuple[ReductionBounds, int]:
 
 
 def first_move(waits: WaitColumns, reduction: Reduction) -> float | None:
-    """The earliest time (seconds since the epoch) at which a deadline frees a party of the remainder; None: never.
+    """The earliest time (seconds since the epoch) at which a deadline frees a party of the remainder; None if there is none.
 
-    The first party to be freed is freed by deadlines alone, so it moves when the last of its open waits has timed out.
+    The first party to move is freed by deadlines alone, so it moves when the last of its open waits has timed out.
     """
     ends = waits.deadline[reduction.open]
     moves = np.zeros(len(waits.names))

@@ -1,4 +1,4 @@
-"""lost-message: all processes are idle, and more messages were sent than were received or are in transit."""
+"""lost-message: all processes are idle, but more messages were sent than were received or are in transit."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from stilltrue.model import Activity, Holds, ProcessName, Verdict
 
 
 class LostMessage:
-    """Holds when every process is idle and the counts of messages sent and received differ for good.
+    """Holds when every process is idle and the counts of messages sent and received can no longer become equal.
 
     Parameters
     ----------
     sent, received : the facts in which a process counts the messages it has sent and received, in total. It may also
         count them per channel, as ``sent:stock`` and ``received:orders``; the verdict then names the channel.
-    count : the fact that says how many messages one in transit stands for; 1 when it has none.
+    count : the fact in which a message in transit declares the number of messages it represents; 1 if it has none.
 
     Notes
     -----
     A message that was sent has been received, is in transit, or is lost; the snapshot counts the first two. Termination
-    detectors that compare counts never answer in this state. Stable: a lost message does not reappear, and idle processes
-    send none. More received than sent is a contradiction: UNDETERMINED.
+    detectors that compare counts never answer in this state. The property is stable, since a lost message does not reappear and
+    idle processes send none. If more were received than sent, the answer is UNDETERMINED.
 
     References
     ----------
@@ -39,14 +39,14 @@ class LostMessage:
         self._count = count
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        """TRUE with the number of lost messages, and the channels where they are counted per channel."""
+        """TRUE with the number of lost messages, and their channels if messages are counted per channel."""
         sent, received = amount_of(snapshot, self._sent), amount_of(snapshot, self._received)
         if not sent.declared and not received.declared:
             return undeclared(self.name, snapshot, self._sent)
         processes = snapshot.present()
         busy = [name for name, state in processes.items() if state.activity is not Activity.IDLE]
         if busy:
-            text = f"{len(busy)} not idle ({', '.join(shortened(busy))}), {as_of(snapshot)}: no message is known to be lost"
+            text = f"{len(busy)} not idle ({', '.join(shortened(busy))}), {as_of(snapshot.ref)}: no message is known to be lost"
             return process_verdict(self.name, snapshot, Holds.FALSE, "busy", text, busy)
         carried = total_of(message.facts.get(self._count, 1) for message in snapshot.in_transit)
         lost = sent.total - sent.carried - (received.total - received.carried) - carried
@@ -56,7 +56,7 @@ class LostMessage:
         odd = sorted({*sent.odd, *sent.unknown, *received.odd, *received.unknown})
         if lost < 0 or odd:
             return process_verdict(
-                self.name, snapshot, Holds.UNDETERMINED, "contradiction", f"{counts}: the counts contradict", odd
+                self.name, snapshot, Holds.UNDETERMINED, "contradiction", f"{counts}: the counts are inconsistent", odd
             )
         channels = self._channels(snapshot)
         parties = {name for source, target, _ in channels for name in (source, target)}
@@ -67,7 +67,7 @@ class LostMessage:
         )
 
     def _channels(self, snapshot: Snapshot) -> list[tuple[ProcessName, ProcessName, float]]:
-        """The channels whose counts differ by more than what is in transit on them, sorted."""
+        """The channels on which messages were lost, with their number, sorted."""
         processes = snapshot.present()
         found = []
         for source, state in processes.items():
@@ -82,5 +82,5 @@ class LostMessage:
         return found
 
     def _carried(self, snapshot: Snapshot, source: ProcessName, target: ProcessName) -> float:
-        ways = (message for message in snapshot.in_transit if message.source == source and message.target in (target, None))
-        return total_of(message.facts.get(self._count, 1) for message in ways)
+        carrying = (one for one in snapshot.in_transit if one.source == source and one.target in (target, None))
+        return total_of(message.facts.get(self._count, 1) for message in carrying)

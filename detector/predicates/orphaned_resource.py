@@ -1,4 +1,4 @@
-"""orphaned-resource: parties that wait for what a holder has left behind which has ended."""
+"""orphaned-resource: some parties wait for a resource whose holder has ended without releasing it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from stilltrue.model import Holds, PartyName, Verdict, Witness, has_ended
 
 
 class OrphanedResource:
-    """Holds when some parties wait without a deadline for a holder that has ended and has not given back what it held.
+    """Holds when some parties wait without a deadline for a resource whose holder has ended without releasing it.
 
-    Such a holder is a party whose name, after that of its process, begins with ``ended:``, and which waits for itself: only
-    its own process says so, from positive evidence. Deadlocked parties and those behind them count as free: ``deadlock``
+    An ended holder is a party that waits for itself and whose name, after that of its process, begins with ``ended:``. Only its
+    own process reports it, on positive evidence. Deadlocked parties and those behind them count as free, since ``deadlock``
     reports them.
     """
 
@@ -30,19 +30,19 @@ class OrphanedResource:
     reads_activity = False
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        """TRUE with those that wait for an ended holder (the core), and those behind them."""
+        """TRUE with the parties that wait for an ended holder (the core), and those behind them."""
         found = orphaned_bounds(snapshot)
         verdict = blocked_verdict(self.name, snapshot, found, certain_graph(snapshot, found))
         if verdict.holds is Holds.TRUE:
-            return _told(verdict, snapshot)
-        if verdict.holds is Holds.FALSE:  # that a deadlocked party could move would be untrue
-            text = f"no party was stuck behind a holder that has ended {as_of(snapshot)}"
+            return _about_waiters(verdict, snapshot)
+        if verdict.holds is Holds.FALSE:  # the default text could say that a deadlocked party can move
+            text = f"no party was stuck behind a holder that has ended {as_of(snapshot.ref)}"
             return replace(verdict, witness=replace(verdict.witness, text=text))
         return verdict
 
 
 def orphaned_bounds(snapshot: Snapshot) -> ReductionBounds:
-    """The reductions that decide it: as for deadlock, but ended holders never move, and the deadlocked are set aside."""
+    """The reductions that decide it: as for ``deadlock``, but ended holders never move, and deadlocked parties are left out."""
     waits, missing = snapshot.waits, snapshot.of_missing()
     found = bounds(waits, ended=waits.passing(missing), missing=missing, vouched=~waits.uncoloured)
     forever = stuck_bounds(snapshot)
@@ -50,26 +50,26 @@ def orphaned_bounds(snapshot: Snapshot) -> ReductionBounds:
     holders = np.zeros(len(waits.names), np.bool_)
     holders[waits.waiter[ended_holders(waits)]] = True
 
-    def of(reduction: Reduction, aside: Bools) -> Reduction:
-        """Leaves the deadlocked parties out; a holder that no party waits for is not reported."""
-        left = reduction.further(released=aside)
+    def without(reduction: Reduction, deadlocked: Bools) -> Reduction:
+        """Leave out the deadlocked parties, and the holders if no party waits for them."""
+        left = reduction.further(released=deadlocked)
         return left if (~left.free & ~holders & ~missing).any() else left.further(released=holders)
 
     return replace(
         found,
-        pessimistic=of(found.pessimistic, surely),
-        doubtful=of(found.doubtful, surely),
-        certain=of(found.certain, perhaps),
+        pessimistic=without(found.pessimistic, surely),
+        doubtful=without(found.doubtful, surely),
+        certain=without(found.certain, perhaps),
     )
 
 
-def _told(verdict: Verdict, snapshot: Snapshot) -> Verdict:
-    """The verdict about those that wait: the holders that have ended are its witness."""
+def _about_waiters(verdict: Verdict, snapshot: Snapshot) -> Verdict:
+    """Restate the verdict in terms of the waiting parties; its text names the ended holders."""
     left = tuple(party for party in verdict.remainder if not has_ended(party))
     direct = _waiting_for(snapshot.waits, frozenset(party for party in verdict.remainder if has_ended(party)))
     core = tuple(party for party in left if party in direct)
     holders = tuple(party for party in verdict.remainder if has_ended(party))
-    text = f"{', '.join(shortened(holders))} will never give back what {', '.join(shortened(core))} wait for"
+    text = f"{', '.join(shortened(holders))} will never release what {', '.join(shortened(core))} wait for"
     return replace(
         verdict,
         remainder=left,
@@ -83,7 +83,7 @@ def _told(verdict: Verdict, snapshot: Snapshot) -> Verdict:
 
 
 def _waiting_for(waits: WaitColumns, holders: frozenset[PartyName]) -> dict[PartyName, int]:
-    """The parties that wait for one of these holders, each with one such wait (its position)."""
+    """The parties that wait for one of ``holders``, each with the index of one such wait."""
     positions = {waits.names.index(holder) for holder in holders}
     sizes = np.diff(waits.indptr)
     owners = np.repeat(np.arange(len(sizes)), sizes)

@@ -15,12 +15,12 @@ class PhaseEnded:
     Parameters
     ----------
     fact : the fact in which processes and messages declare their phase, an integer that never decreases.
-    phase : which phase; None means the lowest that is declared.
+    phase : the phase; None means the lowest one declared.
 
     Notes
     -----
-    A process has finished phase k when it is idle in it, or in a later phase. One that declares no phase has finished none; a
-    message that declares none may belong to any. Stable for each k: a later phase does not undo it.
+    A process has finished phase k when it is idle in it, or in a later phase. A process that declares no phase has finished
+    none; a message that declares none may belong to any. The property is stable for each k: a later phase does not undo it.
 
     References
     ----------
@@ -37,21 +37,21 @@ class PhaseEnded:
     def evaluate(self, snapshot: Snapshot) -> Verdict:
         """TRUE; FALSE with the members still in the phase; or UNDETERMINED with the members that did not report."""
         processes = snapshot.present()
-        said = [state.facts for state in processes.values()] + [message.facts for message in snapshot.in_transit]
-        phases = [phase for facts in said if (phase := self._of(facts)) is not None]
+        declared = [state.facts for state in processes.values()] + [message.facts for message in snapshot.in_transit]
+        phases = [phase for facts in declared if (phase := self._phase_of(facts)) is not None]
         if not phases:
             return undeclared(self.name, snapshot, self._fact)
         asked = min(phases) if self._phase is None else self._phase
-        inside = [name for name, state in processes.items() if not self._through(state, asked)]
+        inside = [name for name, state in processes.items() if not self._finished(state, asked)]
         carried = [
             f"{message.source} to {message.target or 'unknown'}"
             for message in snapshot.in_transit
-            if not self._after(message.facts, asked)
+            if not self._belongs_later(message.facts, asked)
         ]
         if inside or carried:
             parts = [f"{len(inside)} processes are still in it ({', '.join(shortened(inside))})"] if inside else []
             parts += [f"{len(carried)} of its messages are in transit ({', '.join(shortened(carried))})"] if carried else []
-            text = f"phase {asked} had not ended {as_of(snapshot)}: {' and '.join(parts)}"
+            text = f"phase {asked} had not ended {as_of(snapshot.ref)}: {' and '.join(parts)}"
             return process_verdict(self.name, snapshot, Holds.FALSE, "busy", text, inside)
         over = f"phase {asked} is over in all {len(processes)} processes"
         if snapshot.missing:
@@ -60,14 +60,14 @@ class PhaseEnded:
             self.name, snapshot, Holds.TRUE, "phase", f"{over}, and none of its messages is in transit", processes
         )
 
-    def _of(self, facts: Facts) -> int | None:
+    def _phase_of(self, facts: Facts) -> int | None:
         phase: Fact | None = facts.get(self._fact)
         return phase if isinstance(phase, int) and not isinstance(phase, bool) else None
 
-    def _through(self, state: ProcessState, asked: int) -> bool:
-        phase = self._of(state.facts)
+    def _finished(self, state: ProcessState, asked: int) -> bool:
+        phase = self._phase_of(state.facts)
         return phase is not None and (phase > asked or (phase == asked and state.activity is Activity.IDLE))
 
-    def _after(self, facts: Facts, asked: int) -> bool:
-        phase = self._of(facts)
+    def _belongs_later(self, facts: Facts, asked: int) -> bool:
+        phase = self._phase_of(facts)
         return phase is not None and phase > asked

@@ -1,4 +1,4 @@
-"""quiescence: no process is active, and no message is in transit that could be received."""
+"""quiescence: no process is active, and no message in transit can be received."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from stilltrue.model import Activity, Holds, ProcessName, Verdict, process_of
 
 
 class Quiescence:
-    """Holds when nothing will ever happen again: every process is done, or deadlocked.
+    """Holds when nothing will ever happen again: every process is done or deadlocked.
 
     Every process is idle, or blocked with all of its waiting parties in the remainder of ``deadlock``; and no message is in
-    transit to an idle process or to an unknown one. A process that is blocked but shows no wait counts as active: what it
-    waits for is unknown.
+    transit to an idle or unknown process. A blocked process without a wait counts as active, since what it waits for is
+    unknown.
     """
 
     name = "quiescence"
@@ -24,7 +24,7 @@ class Quiescence:
     treats_forgotten = True
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        """TRUE; FALSE with the parties that can move; or UNDETERMINED with what it depends on."""
+        """TRUE; FALSE with the processes that can move; or UNDETERMINED with its reason."""
         found = stuck_bounds(snapshot)
         processes = snapshot.present()
         blocked = [name for name, state in processes.items() if state.activity is Activity.BLOCKED]
@@ -41,7 +41,7 @@ class Quiescence:
         ]
         if moving or receivable:
             text = _moving(sorted(moving), receivable)
-            return process_verdict(self.name, snapshot, Holds.FALSE, "busy", f"{text}, {as_of(snapshot)}", moving)
+            return process_verdict(self.name, snapshot, Holds.FALSE, "busy", f"{text}, {as_of(snapshot.ref)}", moving)
         if snapshot.forgetful:
             return depends_on_forgotten(self.name, snapshot)
         doubtful = sorted(name for name in blocked if name in uncertain)
@@ -56,7 +56,7 @@ class Quiescence:
 
 
 def _waiters(snapshot: Snapshot) -> dict[int, ProcessName]:
-    """The parties that wait, by their place in the columns, with the process of each."""
+    """The process of each waiting party, by the party's index in the columns."""
     waits = snapshot.waits
     return {party: process_of(waits.names[party]) for party in set(waits.waiter.tolist())}
 

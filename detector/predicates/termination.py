@@ -15,8 +15,8 @@ from stilltrue.model import Activity, Holds, Verdict
 class Termination:
     """Holds when every process is idle and nothing is in transit: no process can ever become active again.
 
-    A process that is named but did not describe itself is active. With members missing, the answer is FALSE when a reporting
-    process is not idle or a message is in transit, else UNDETERMINED: any missing member may be active.
+    A process that is named but has not reported its state is active. With members missing, the answer is FALSE if a reporting
+    process is not idle or a message is in transit, else UNDETERMINED, since any missing member may be active.
     """
 
     name = "termination"
@@ -24,7 +24,7 @@ class Termination:
     treats_forgotten = True
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        """TRUE; FALSE with the members still busy; or UNDETERMINED with the members that did not report."""
+        """TRUE; FALSE with the processes that are busy; or UNDETERMINED with the members that did not report."""
         processes = snapshot.present()
         busy = [name for name, state in processes.items() if state.activity is not Activity.IDLE]
         if busy or snapshot.in_transit:
@@ -40,10 +40,10 @@ class Termination:
 
 
 def _busy(snapshot: Snapshot, busy: Sequence[str]) -> str:
-    """The processes that are not idle, and the messages in transit."""
+    """Describe the processes that are not idle, and the messages in transit."""
     parts = []
     if busy:
         parts.append(f"{len(busy)} not idle ({', '.join(shortened(busy))})")
     if snapshot.in_transit:
         parts.append(f"{len(snapshot.in_transit)} in transit ({', '.join(shortened(routes(snapshot)))})")
-    return f"{' and '.join(parts)}, {as_of(snapshot)}"
+    return f"{' and '.join(parts)}, {as_of(snapshot.ref)}"

@@ -17,13 +17,13 @@ class TokenLost:
     Parameters
     ----------
     fact : the fact's name; a process that does not declare it has none.
-    expected : the total there should be, at least 0.
+    expected : the expected total, at least 0.
 
     Notes
     -----
-    Stable as long as no new tokens are created. If no process declares the fact the answer is UNDETERMINED: a system without
-    tokens has lost none, and one that has them declares a 0. With members missing: FALSE when those that reported have all
-    of it, else UNDETERMINED. An amount that is not a number of at least 0 makes the answer UNDETERMINED.
+    Stable as long as no new tokens are created. If no process declares the fact, the answer is UNDETERMINED: a system without
+    tokens has lost none, and one with tokens declares 0. With members missing, the answer is FALSE if the others have the whole
+    total, else UNDETERMINED. An amount that is not a number of at least 0 makes the answer UNDETERMINED.
 
     References
     ----------
@@ -39,8 +39,8 @@ class TokenLost:
         self._expected = _checked(expected)
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        """TRUE when the sum is too small, with who holds how much."""
-        return _judged(self.name, snapshot, self._fact, self._expected, too_much=False)
+        """TRUE if the sum is too small, with the holders."""
+        return _verdict(self.name, snapshot, self._fact, self._expected, too_much=False)
 
 
 class TokenDuplicated:
@@ -49,12 +49,12 @@ class TokenDuplicated:
     Parameters
     ----------
     fact : the fact's name; a process that does not declare it has none.
-    expected : the total there should be, at least 0.
+    expected : the expected total, at least 0.
 
     Notes
     -----
-    Stable as long as tokens are not destroyed. With members missing it is TRUE all the same when those that reported have too
-    much (no member has less than nothing), else UNDETERMINED.
+    Stable as long as tokens are not destroyed. With members missing, the answer is still TRUE if the others have too much,
+    since no member has less than 0, else UNDETERMINED.
     """
 
     name = "token-duplicated"
@@ -66,12 +66,12 @@ class TokenDuplicated:
         self._expected = _checked(expected)
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        """TRUE when the sum is too large, with who holds how much."""
-        return _judged(self.name, snapshot, self._fact, self._expected, too_much=True)
+        """TRUE if the sum is too large, with the holders."""
+        return _verdict(self.name, snapshot, self._fact, self._expected, too_much=True)
 
 
-def _judged(name: str, snapshot: Snapshot, fact: str, expected: float, *, too_much: bool) -> Verdict:
-    """Whether there is ``too_much``, or else too little. Missing members can only add to the total."""
+def _verdict(name: str, snapshot: Snapshot, fact: str, expected: float, *, too_much: bool) -> Verdict:
+    """Decide whether there is too much (``too_much``) or too little. Missing members can only add to the total."""
     amount = amount_of(snapshot, fact)
     if not amount.declared or amount.odd:
         return _no_answer(name, snapshot, fact, amount)
@@ -80,9 +80,9 @@ def _judged(name: str, snapshot: Snapshot, fact: str, expected: float, *, too_mu
     if snapshot.missing and wrong is not too_much:
         return depends_on_missing(name, snapshot, _sum(amount, fact, expected))
     if amount.unknown and wrong is not too_much:
-        who = ", ".join(shortened(amount.unknown))
-        why = "a call that carried some has failed or was given up"
-        text = f"{_sum(amount, fact, expected)}; how much {who} has is not known: {why}"
+        holders = ", ".join(shortened(amount.unknown))
+        why = "a call that carried some has failed or was abandoned"
+        text = f"{_sum(amount, fact, expected)}; the amount at {holders} is unknown: {why}"
         return process_verdict(name, snapshot, Holds.UNDETERMINED, "sum", text, amount.unknown)
     holds = Holds.TRUE if wrong else Holds.FALSE
     return process_verdict(name, snapshot, holds, "sum", _sum(amount, fact, expected), amount.holders)
@@ -90,9 +90,7 @@ def _judged(name: str, snapshot: Snapshot, fact: str, expected: float, *, too_mu
 
 def _checked(expected: float) -> float:
     if not expected >= 0:
-        raise ValueError(
-            f"setting expected must be at least 0 (the total there should be), not {expected:g}; for example expected=1"
-        )
+        raise ValueError(f"setting expected must be at least 0 (the expected total), not {expected:g}; for example expected=1")
     return expected
 
 

@@ -1,1 +1,1 @@
-"""Probes: members that speak for a server which has no agent, such as a database (docs/databases.md)."""
+"""Probes: members that report for a server without an agent, such as a database (docs/databases.md)."""

@@ -1,6 +1,6 @@
-"""Runs a probe: it joins the detector as a process, reads its server at each marker and each look, and reports its waits.
+"""Runs a probe: joins the detector as a process, reads its server at each marker and look, and reports the waits.
 
-A server that does not answer makes the probe a missing member: it stays connected, reports nothing, and says why.
+While the server does not answer, the probe is a missing member: it stays connected, sends no reports, and tells the reason.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from stilltrue.settings import Settings
 
 
 class Probe(LockedRecorder):
-    """One server as a member: the recorder that cuts for it."""
+    """A server as a member: the recorder that cuts for it."""
 
     __slots__ = ("_connection", "_database", "_down", "_log", "_process", "_reading")
 
     def __init__(self, settings: Settings, database: Source, log: Log) -> None:
-        """``settings`` are an agent's; nothing is dialled yet."""
+        """``settings``: an agent's. Connects to nothing yet."""
         self._database = database
         self._log = log
         self._down = ""
@@ -45,11 +45,11 @@ class Probe(LockedRecorder):
             ),
             reports_max=settings.reports_max,
         )
-        self.fact({})  # one event: idle, it is the same idle process at each look
+        self.fact({})  # one event, so that an idle probe is the same idle process at each look
         self._connection = Connection(self, settings, self.look_at, sight=self._sight)
 
     def run(self, stop: threading.Event) -> None:
-        """Take part until ``stop`` is set."""
+        """Run until ``stop`` is set."""
         self._read()
         self._connection.start()
         stop.wait()
@@ -57,11 +57,11 @@ class Probe(LockedRecorder):
         self._database.close()
 
     def marked(self, snapshot: SnapshotId, settled: Iterable[CallNumber] = ()) -> Report | None:
-        """The report of a reading made now; None while the database does not answer."""
+        """Read the server and report; None while it does not answer."""
         return super().marked(snapshot, settled) if self._read() else None
 
     def look_at(self, request: LookRequest) -> Look:
-        """What another reading shows of the suspects."""
+        """Read the server again and answer for the suspects."""
         answers = self._read()
         lasting = {wait.number: wait for wait in self._reading.waits}
         looks = []
@@ -82,7 +82,7 @@ class Probe(LockedRecorder):
         return PartyLook(party=suspect.party, unchanged=True, deadline=min(ends, default=None), doubt=doubt)
 
     def _read(self) -> bool:
-        """Read the database; whether it answers."""
+        """Read the server; returns whether it answers."""
         try:
             reading = self._database.reading(self.clock())
         except ServerDownError as error:

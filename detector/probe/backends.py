@@ -1,13 +1,13 @@
-"""What a PostgreSQL server's processes wait for, as one reading of its views shows it. Pure: rows in, waits out.
+"""Derives the waits of a PostgreSQL server's processes from one reading of its views. Pure: rows in, waits out.
 
 Rules:
 
-1. A process that waits for a lock waits for all the processes that block it (``pg_blocking_pids``): those that hold it, and
-   those that asked before. One that is not a client's, or cannot be seen, or is a prepared transaction may end by itself.
-2. A cycle of such waits within one server ends by itself: the server looks for it after ``deadlock_timeout``.
-3. A process in a transaction with nothing to do waits for the client that has its connection; in any other state it is at work.
-4. Timeouts that the server, the database or the role sets by default are deadlines. What a session has set for itself cannot
-   be read: the client's agent looks for it, and here what a statement or a function of the database names is doubt.
+1. A process that waits for a lock waits for all processes that block it (``pg_blocking_pids``): the holders, and those that
+   asked before it. One that is not a client backend, is hidden, or is a prepared transaction may end by itself.
+2. A cycle of such waits within one server ends by itself: the server detects it after ``deadlock_timeout``.
+3. A process that is idle in a transaction waits for the client of its connection; in any other state it is at work.
+4. Default timeouts of the server, the database or the role are deadlines. A session's own settings cannot be read: the
+   client's agent looks for them, and here a statement or a function of the database that names a timeout is doubt.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _VALUE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|s|min|h|d|)\s*")
 class Backend:
     """One process of the server. Ages are in seconds, as of the reading.
 
-    ``started``, ``state_changed`` and ``waiting_since`` tell one run, one state, one wait from the next. ``blockers``: who
-    block it (None: it waits for no lock). ``ours``: it is a client's, of the database that is read, and not hidden.
-    ``timeouts``: the defaults of its session, by name, in seconds (0: none). ``doubt``: why its waits may end otherwise.
+    ``started``, ``state_changed`` and ``waiting_since`` distinguish its runs, states and waits. ``blockers``: the processes
+    that block it (None: it waits for no lock). ``ours``: a client backend of the database that is read, and not hidden.
+    ``timeouts``: its session's defaults by name, in seconds (0: none). ``doubt``: why its waits may end otherwise.
     """
 
     pid: int
@@ -53,7 +53,7 @@ class Backend:
     doubt: str = ""
 
     def remaining(self) -> float | None:
-        """After how many seconds its wait ends by itself at the latest; None: never, by what is known (rule 4)."""
+        """Seconds until a timeout ends its wait at the latest; None if no timeout is known (rule 4)."""
         limits = dict(self.timeouts)
         ages = {"transaction_timeout": self.transaction_age}
         if self.blockers is not None:
@@ -65,20 +65,20 @@ class Backend:
 
 
 class Backends:
-    """Turns rows into waits; the same wait keeps its number from one reading to the next."""
+    """Converts rows to waits; a wait keeps its number across readings."""
 
     def __init__(self, process: str, network: str | None) -> None:
-        """``process`` is the probe's name; ``network`` the server's, if it is our own: for clients on the loopback."""
+        """``process``: the probe's name; ``network``: the server's, if it is our own (for clients on loopback)."""
         self._process = process
         self.network = network
         self._numbers = Numbers()
 
     def party(self, pid: int) -> PartyName:
-        """The party that a process of the server is."""
+        """The party name of a server process."""
         return PartyName(f"{self._process}/process-{pid}")
 
     def read(self, rows: Iterable[Backend], now: float) -> Reading:
-        """What ``rows`` show, read ``now`` (epoch)."""
+        """Convert ``rows``, read ``now`` (epoch), to waits and holds."""
         known = {row.pid: row for row in rows if row.ours}
         cycle = on_cycles({pid: row.blockers or () for pid, row in known.items()})
         self._numbers.begin()
@@ -120,7 +120,7 @@ class Backends:
 
 
 def on_cycles(blockers: Mapping[int, Sequence[int]]) -> set[int]:
-    """The processes that wait, directly or not, for themselves (rule 2)."""
+    """The processes that wait, directly or indirectly, for themselves (rule 2)."""
     found = set()
     for pid in blockers:
         todo, seen = list(blockers[pid]), set[int]()
@@ -135,6 +135,6 @@ def on_cycles(blockers: Mapping[int, Sequence[int]]) -> set[int]:
 
 
 def seconds(value: str) -> float:
-    """A timeout as PostgreSQL writes it (``0``, ``5000``, ``5s``, ``1min``), in seconds; unreadable ones are the shortest."""
+    """Convert a PostgreSQL timeout (``0``, ``5000``, ``5s``, ``1min``) to seconds; an unreadable one becomes 1 ms."""
     found = _VALUE.fullmatch(value)
     return 0.001 if found is None else float(found[1]) * _UNITS_MS[found[2]] / 1_000

@@ -1,4 +1,4 @@
-"""Reads the views of a PostgreSQL server: one connection, read-only, one short statement for each reading."""
+"""Reads the views of a PostgreSQL server over one read-only connection, with one short statement per reading."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from stilltrue.runtime.transport.channelz import namespace
 CONNECT_SECONDS_MAX = 3
 STATEMENT_MS_MAX = 500
 ANSWER_SECONDS_MAX = 1.5
-"""How long the server may take to answer before its connection is cut."""
+"""Time limit for an answer, after which the connection is cut."""
 VERSION_MIN = 140_000
-"""The first that says since when a process has waited for a lock."""
+"""The first version that reports since when a process has waited for a lock."""
 WAITERS_MAX = 200
-"""Processes that wait for locks, in one reading; the others count as able to go on."""
+"""Maximum number of waiting processes per reading; the others count as able to go on."""
 
 _READING = f"""
 WITH waiting AS MATERIALIZED (
@@ -62,22 +62,22 @@ SELECT host(inet_client_addr()) AS address, inet_client_port() AS port,
 
 
 class Database:
-    """One database of a server, connected when it is needed."""
+    """One database of a server; connects on demand."""
 
     def __init__(self, dsn: str, process: str) -> None:
-        """``dsn``: as libpq takes it; ``process`` is the probe's name. Nothing is dialled yet."""
+        """``dsn``: a libpq connection string; ``process``: the probe's name. Does not connect yet."""
         self._dsn = dsn
         self._backends = Backends(process, None)
         self._connection: psycopg.Connection[dict[str, Any]] | None = None
         self.blind: tuple[str, ...] = ()
-        """What it cannot see, in words."""
+        """Descriptions of what it cannot see."""
 
     def reading(self, now: float) -> Reading:
-        """The waits of its sessions, read ``now`` (epoch). Raises :class:`ServerDownError`, :class:`UnusableServerError`."""
+        """Read the sessions' waits ``now`` (epoch). Raises :class:`ServerDownError`, :class:`UnusableServerError`."""
         return self._backends.read(self._rows(), now)
 
     def _rows(self) -> list[Backend]:
-        """The processes that wait for locks, and those that block them."""
+        """Read the processes that wait for locks, and those that block them."""
         try:
             connection = self._connected()
             with _cut_off_when_late(connection):
@@ -88,7 +88,7 @@ class Database:
         return [_backend(row) for row in rows]
 
     def close(self) -> None:
-        """End the connection; the next reading makes another."""
+        """Close the connection; the next reading opens a new one."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -107,7 +107,7 @@ class Database:
             if connection.info.server_version < VERSION_MIN:
                 self.close()
                 raise UnusableServerError(
-                    "PostgreSQL 14 or newer is needed: older ones do not say since when a lock is awaited"
+                    "PostgreSQL 14 or newer is needed: older versions do not report since when a process waits for a lock"
                 )
             connection.execute(f"SET statement_timeout = {STATEMENT_MS_MAX}")
             connection.execute("SET default_transaction_read_only = on")
@@ -115,10 +115,10 @@ class Database:
         return self._connection
 
     def _learn(self, connection: psycopg.Connection[dict[str, Any]]) -> None:
-        """Whether we see everybody, and whether the server is in our own network: it sees the address that we have."""
+        """Learn whether we see all sessions, and whether the server is in our network (it sees our own address)."""
         about = connection.execute(_ABOUT_US).fetchone()
         assert about is not None
-        hidden = f"the role {about['role']} lacks pg_read_all_stats (GRANT pg_monitor): other roles' sessions are not seen"
+        hidden = f"the role {about['role']} lacks pg_read_all_stats (GRANT pg_monitor): it cannot see other roles' sessions"
         self.blind = () if about["sees_all"] else (hidden,)
         with socket.socket(fileno=os.dup(connection.pgconn.socket)) as same:
             is_direct = same.getsockname()[:2] == (about["address"], about["port"])
@@ -126,7 +126,7 @@ class Database:
 
 
 class _cut_off_when_late:  # noqa: N801 - reads as a block
-    """Inside the block the server has to answer in time, or its connection is cut: it may be stopped, or out of reach."""
+    """Cuts the connection if the server, which may be stopped or unreachable, does not answer within the block in time."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._socket = socket.socket(fileno=os.dup(connection.pgconn.socket))
@@ -136,7 +136,7 @@ class _cut_off_when_late:  # noqa: N801 - reads as a block
     def _cut(self) -> None:
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
-        except OSError:  # it is gone already
+        except OSError:  # already closed
             return
 
     def __enter__(self) -> None:
@@ -179,9 +179,9 @@ def _backend(row: Mapping[str, Any]) -> Backend:
 
 
 def _timeouts(row: Mapping[str, Any]) -> tuple[dict[str, float], set[str]]:
-    """The defaults of a session: its role's in this database, its role's, the database's, the server's. And the unknown ones.
+    """A session's default timeouts: of its role in this database, its role, the database, the server; and the unknown ones.
 
-    The server's default is what our own session began with, unless our role or database sets its own: then it is unknown.
+    Our own session began with the server's defaults, except where our role or database sets its own: these are unknown.
     """
     found = {name: seconds(value) for name, value in (row["defaults"] or {}).items()}
     ours = " ".join(setting for config in row["of_probe"] or [] for setting in config)

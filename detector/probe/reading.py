@@ -1,4 +1,4 @@
-"""One reading of a server: what waits there for what, and the numbers by which a wait is the same in the next reading."""
+"""One reading of a server: its waits, and the numbers that identify them across readings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stilltrue.protocol.report import OBSERVED_MIN, Hold, LocalWait
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The waits of one server at one moment, what its parties hold for others, and why some waits may end otherwise."""
+    """A server's waits at one moment, what its parties hold, and why some waits may end otherwise."""
 
     waits: tuple[LocalWait, ...] = ()
     holds: tuple[Hold, ...] = ()
@@ -20,11 +20,11 @@ class Reading:
 
 
 class ServerDownError(Exception):
-    """The server does not answer; one line."""
+    """The server does not answer; the message is one line."""
 
 
 class UnusableServerError(Exception):
-    """The server cannot be read, and will not be; one line."""
+    """The server can never be read; the message is one line."""
 
 
 class Source(Protocol):
@@ -32,33 +32,32 @@ class Source(Protocol):
 
     @property
     def blind(self) -> tuple[str, ...]:
-        """What cannot be seen, in words."""
+        """Descriptions of what it cannot see."""
         ...
 
     def reading(self, now: float) -> Reading:
-        """A reading made ``now`` (epoch). Raises :class:`ServerDownError`."""
+        """Read the server ``now`` (epoch). Raises :class:`ServerDownError`."""
         ...
 
     def close(self) -> None:
-        """End the connection; the next reading makes another."""
+        """Close the connection; the next reading opens a new one."""
         ...
 
 
 class Numbers:
-    """Numbers of waits by what makes each the very same wait, and since when (epoch) each is known."""
+    """Assigns numbers to waits by their identity, and remembers since when (epoch) each is known."""
 
     def __init__(self) -> None:
-        """None is known yet."""
         self._before: dict[tuple[object, ...], tuple[WaitNumber, float]] = {}
         self._known: dict[tuple[object, ...], tuple[WaitNumber, float]] = {}
         self._next: int = OBSERVED_MIN
 
     def begin(self) -> None:
-        """A new reading: what is not asked for in it is forgotten."""
+        """Begin a reading; waits that do not occur in it are forgotten."""
         self._before, self._known = self._known, {}
 
     def of(self, key: tuple[object, ...], now: float) -> tuple[WaitNumber, float]:
-        """The number of a wait, and since when it is known."""
+        """The number of a wait, and when it was first seen."""
         known = self._before.get(key)
         if known is None:
             known = WaitNumber(self._next), now

@@ -1,4 +1,4 @@
-"""Reads the locks of a Redis server: the keys of some names, their values and the time that they have to live."""
+"""Reads the locks of a Redis server: keys with certain names, their values and times to live."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from stilltrue.runtime.transport.channelz import namespace
 CONNECT_SECONDS_MAX = 3.0
 ANSWER_SECONDS_MAX = 1.5
 KEYS_MAX = 500
-"""Locks in one reading; who waits for others counts as able to go on."""
+"""Maximum number of locks per reading; parties that wait for other locks count as able to go on."""
 SCANNED_AT_ONCE, SCANS_MAX = 1_000, 20
-"""How many keys the server goes through at a time in search of locks, and how often in one reading."""
+"""Number of keys per SCAN, and maximum number of SCANs per reading."""
 TOKEN_BYTES_MAX = 128
-"""A value that is longer is no token, and is not read."""
+"""Longer values are not tokens, and are not read."""
 ADDRESSES_MAX = 16
 PATTERN = "*lock*"
 
 
 class RedisLocks:
-    """The locks in one database of a server, connected when it is needed."""
+    """The locks in one database of a server; connects on demand."""
 
     def __init__(self, url: str, process: str, patterns: Sequence[str] = (PATTERN,)) -> None:
-        """``url``: as redis-py takes it; ``process`` is the probe's name; ``patterns``: the names of the locks.
+        """``url``: for redis-py; ``process``: the probe's name; ``patterns``: the names of the locks.
 
-        Raises :class:`UnusableServerError`. Nothing is dialled yet.
+        Raises :class:`UnusableServerError`. Does not connect yet.
         """
         try:
             self._client = redis.Redis.from_url(
@@ -48,10 +48,10 @@ class RedisLocks:
         options = self._client.connection_pool.connection_kwargs
         self._keys = Keys(process, int(options.get("db") or 0))
         self.blind: tuple[str, ...] = ()
-        """What it cannot see, in words."""
+        """Descriptions of what it cannot see."""
 
     def reading(self, now: float) -> Reading:
-        """The locks and who has them, read ``now`` (epoch). Raises :class:`ServerDownError`."""
+        """Read the locks and their holders ``now`` (epoch). Raises :class:`ServerDownError`."""
         try:
             names = list(dict.fromkeys(islice(self._names(), KEYS_MAX)))
             addresses, network = self._addresses()
@@ -61,12 +61,12 @@ class RedisLocks:
             raise ServerDownError((str(error).splitlines() or [type(error).__name__])[0]) from None
 
     def close(self) -> None:
-        """End the connections; the next reading makes others."""
+        """Close the connections; the next reading opens new ones."""
         self._client.close()
         self._client.connection_pool.disconnect()
 
     def _names(self) -> Iterator[bytes]:
-        """The names of keys that may be locks."""
+        """Find the names of keys that may be locks."""
         self.blind = ()
         for pattern in self._patterns:
             if not any(sign in pattern for sign in "*?[\\"):
@@ -81,10 +81,10 @@ class RedisLocks:
                 if not cursor:
                     break
             else:
-                self.blind = (f"the database has too many keys to look for {pattern}: name the locks one by one (--lock)",)
+                self.blind = (f"the database has too many keys to search for {pattern}: name each lock (--lock)",)
 
     def _read(self, names: Iterable[bytes]) -> Iterator[Key]:
-        """The keys that exist, each read at one moment."""
+        """Read the keys that exist, each atomically."""
         for name in names:
             with self._client.pipeline(transaction=True) as pipeline:
                 pipeline.strlen(name)
@@ -95,10 +95,10 @@ class RedisLocks:
                 yield Key(name=name, token=token, seconds_left=None if left < 0 else left / 1_000)
 
     def _addresses(self) -> tuple[tuple[Address, ...], str | None]:
-        """The addresses of the server, as its clients see it; and its network, if that is our own."""
+        """The server's addresses as its clients see them, and its network if it is our own."""
         connection = self._client.connection_pool.get_connection()
         try:
-            connected: Any = connection._sock  # noqa: SLF001 - redis-py has no other way to it
+            connected: Any = connection._sock  # noqa: SLF001 - redis-py has no public access
             own = connected.getpeername()
         finally:
             self._client.connection_pool.release(connection)
@@ -112,7 +112,7 @@ class RedisLocks:
     def _clients(self) -> list[dict[str, Any]]:
         try:
             found: list[dict[str, Any]] = self._client.client_list(_type="normal")
-        except redis.ResponseError:  # its user may not ask: then the clients are those that see the address that we see
+        except redis.ResponseError:  # not permitted: then only clients that use the same address as we do are found
             return []
         return found
 

@@ -1,1 +1,1 @@
-"""Makes what is published: the wheels, under the name that the package has when installed, and everything else in ``dist/``."""
+"""Builds the release: the wheels, with the installed package name, and everything else in ``dist/``."""

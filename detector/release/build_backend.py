@@ -1,10 +1,10 @@
-"""Builds the detector's packages as setuptools does, but the package ``detector`` is installed as ``stilltrue_detector``.
+"""Builds the detector's packages with setuptools, but installs the package ``detector`` as ``stilltrue_detector``.
 
-The name ``detector`` is too common to take in everybody's site-packages. In a checkout the folder and the package keep it;
-in a wheel every module path in the code, the entry points and the metadata is renamed. An editable installation answers to
-both names, so that a plug-in imports ``stilltrue_detector`` everywhere.
+The name ``detector`` is too generic for site-packages. In a checkout, folder and package keep it; in a wheel, every module path
+in the code, the entry points and the metadata is renamed. An editable installation has both names, so that plug-ins can always
+import ``stilltrue_detector``.
 
-Only setuptools and the standard library are imported here: a build has nothing else.
+This module imports only setuptools and the standard library: a build has nothing else.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from setuptools import build_meta
 
 CHECKOUT, INSTALLED = "detector", "stilltrue_detector"
 LEFT_OUT = f"{CHECKOUT}/release/"
-"""Needed only in a checkout."""
+"""Left out of wheels, since it is needed only in a checkout."""
 _REPOSITORY = "https://github.com/stilltrue/stilltrue/blob/main/"
 _RAW = "https://raw.githubusercontent.com/stilltrue/stilltrue/main/"
-_FIRST_DATE = 315532800  # 1980, before which a zip file knows no time
+_FIRST_DATE = 315532800  # 1980, the earliest time in a zip file
 
 get_requires_for_build_wheel = build_meta.get_requires_for_build_wheel
 get_requires_for_build_sdist = build_meta.get_requires_for_build_sdist
@@ -50,7 +50,7 @@ def build_wheel(
 def build_editable(
     wheel_directory: str, config_settings: Mapping[str, Any] | None = None, metadata_directory: str | None = None
 ) -> str:
-    """Build the editable wheel, with the installed name as a second one (PEP 660)."""
+    """Build the editable wheel, with the installed name as a second name (PEP 660)."""
     with tempfile.TemporaryDirectory() as folder:
         name: str = build_meta.build_editable(folder, config_settings, metadata_directory)
         files = _read(Path(folder) / name)
@@ -60,12 +60,12 @@ def build_editable(
 
 
 def renamed(text: str, names: frozenset[str]) -> str:
-    """``text`` with every path of a module of ours under the installed name.
+    """Replace the paths of our modules in ``text`` by those under the installed name.
 
     Parameters
     ----------
-    text : Python code, or a file that names modules.
-    names : the modules and packages directly in the package.
+    text : Python code, or another text with module names.
+    names : the top-level modules and packages of the package.
     """
     ours = "|".join(sorted(map(re.escape, names)))
     text = re.sub(rf"(?<![\w./-]){CHECKOUT}(?=\.(?:{ours})\b)", INSTALLED, text)
@@ -74,7 +74,7 @@ def renamed(text: str, names: frozenset[str]) -> str:
 
 
 def absolute_links(text: str) -> str:
-    """The README with links that also work outside the repository."""
+    """Make the README's links absolute, so that they work outside the repository."""
     text = re.sub(r"(!\[[^\]]*\]\()(?!https?:|#)", rf"\1{_RAW}", text)
     return re.sub(r"((?<!!)\[[^\]]*\]\()(?!https?:|#)", rf"\1{_REPOSITORY}", text)
 
@@ -89,7 +89,7 @@ def _modules(files: Mapping[str, bytes]) -> frozenset[str]:
 
 
 def _installed(path: str, data: bytes, names: frozenset[str]) -> tuple[str, bytes]:
-    """One file of the wheel as it is installed."""
+    """Return the path and content of a wheel's file under the installed name."""
     if path.startswith(f"{CHECKOUT}/"):
         shipped = f"{INSTALLED}/{path.removeprefix(f'{CHECKOUT}/')}"
         return shipped, renamed(data.decode(), names).encode() if path.endswith(".py") else data
@@ -108,7 +108,7 @@ def _read(wheel: Path) -> dict[str, bytes]:
 
 
 def _write(wheel: Path, files: Mapping[str, bytes]) -> None:
-    """Write a wheel with a record of its files; the same files and SOURCE_DATE_EPOCH make the same bytes."""
+    """Write a wheel with a record of its files, reproducibly for the same files and SOURCE_DATE_EPOCH."""
     record = next(path for path in files if path.endswith(".dist-info/RECORD"))
     rows = {path: data for path, data in sorted(files.items()) if path != record}
     lines = [f"{path},sha256={_digest(data)},{len(data)}\n" for path, data in rows.items()]

@@ -1,6 +1,6 @@
-"""In a checkout: ``stilltrue_detector``, the name that the detector's package has when installed, is the package ``detector``.
+"""Makes the installed name ``stilltrue_detector`` an alias of the package ``detector`` in a checkout.
 
-Each module exists once, under both names: a class imported by one name is the class imported by the other.
+Each module exists once, under both names, so classes imported under either name are identical.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import detector
 NAME = "stilltrue_detector"
 
 
-class _SecondName(MetaPathFinder, Loader):
+class _AliasFinder(MetaPathFinder, Loader):
     """Finds ``stilltrue_detector.x`` as ``detector.x``."""
 
     def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
@@ -29,10 +29,10 @@ class _SecondName(MetaPathFinder, Loader):
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """It has run; only its own description is put back."""
+        """Restore the module's own spec; its code has already run."""
         if module.__spec__ is not None:
             module.__spec__ = module.__spec__.loader_state
 
 
-sys.meta_path.insert(0, _SecondName())
+sys.meta_path.insert(0, _AliasFinder())
 sys.modules[NAME] = detector

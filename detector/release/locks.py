@@ -1,4 +1,4 @@
-"""Writes what the images install, with hashes: ``make locks``, after a change of constraints.txt or of what a package needs."""
+"""Writes the lock files of the images, with hashes: ``make locks``, after a change of constraints.txt or of dependencies."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ LOCKS: Mapping[str, tuple[str, ...]] = {
     "requirements.txt": ("archive", "kafka", "probe"),
     "requirements-spark.txt": ("archive", "kafka", "spark"),
 }
-"""Each file, and the extras of the detector whose requirements it has."""
+"""The lock files, and the extras of the detector that each includes."""
 _HEAD = "# Made by `make locks` from pyproject.toml and constraints.txt; helm/image/install installs nothing else.\n"
 
 
 def write_locks() -> None:
-    """Resolve each file anew, for every Python and platform at once."""
+    """Resolve each lock file again, for all Python versions and platforms."""
     uv = str(Path(sys.executable).with_name("uv"))
     with tempfile.TemporaryDirectory() as wheels:
         subprocess.run([uv, "build", "-q", "--wheel", "--out-dir", wheels, str(ROOT / "clients" / "python")], check=True)

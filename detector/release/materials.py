@@ -1,4 +1,4 @@
-"""The software bill of materials of what is published: what each wheel brings along, as CycloneDX."""
+"""The release's software bill of materials: the dependencies of each wheel, as CycloneDX."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ ACCEPTED = (
     "Unlicense",
     "0BSD",
 )
-"""Beginnings of the licences that may be shipped beside Apache-2.0."""
+"""Prefixes of licences that may be shipped with Apache-2.0."""
 
 NOT_NAMED = {"protobuf": "BSD-3-Clause"}
-"""Licences that stand in a distribution's own files, but not in its metadata."""
+"""Licences that are in a distribution's files but not in its metadata."""
 
 
 def write_materials(wheels: Path, names: Mapping[str, str], constraints: Path, epoch: int) -> list[Path]:
-    """Write ``NAME-VERSION.cdx.json`` beside the wheels for each of ``names`` (distribution: version), and return the paths.
+    """Write ``NAME-VERSION.cdx.json`` next to the wheels for each of ``names`` (distribution to version); return the paths.
 
-    Each lists what the wheel brings when it is installed with ``constraints`` into an empty environment.
+    Each lists the packages that installing the wheel with ``constraints`` into an empty environment adds.
 
     Raises
     ------
     SystemExit
-        When something cannot be installed, or has a licence that is not accepted.
+        If a package cannot be installed, or its licence is not accepted.
     """
     made = []
     for name, version in names.items():
@@ -58,7 +58,7 @@ def write_materials(wheels: Path, names: Mapping[str, str], constraints: Path, e
 
 
 def refused_licences(materials: Mapping[str, Any]) -> Iterator[str]:
-    """The components none of whose licences is accepted, each with what it has."""
+    """Yield the components without an accepted licence, each with its licences."""
     for component in materials.get("components", ()):
         named = [one.get("license", one) for one in component.get("licenses", ())]
         licences = [str(one.get("expression") or one.get("id") or one.get("name")) for one in named]

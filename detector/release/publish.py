@@ -1,7 +1,7 @@
-"""Makes everything that is published into a folder, from the committed files: ``python -m detector.release.publish dist``.
+"""Builds the release in a folder, from the committed files: ``python -m detector.release.publish dist``.
 
-Two runs on one commit make the same bytes: times are SOURCE_DATE_EPOCH (default: the commit's), owners are nobody, and the
-order is by name.
+Builds are reproducible: all times are SOURCE_DATE_EPOCH (default: the commit's time), files have no owner, and are sorted by
+name.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ SUMS = "SHA256SUMS"
 
 
 def publish(out: Path) -> list[Path]:
-    """Make the wheels, the source archives, the image's context, the chart, bills of materials and checksums in ``out``.
+    """Build the wheels, source archives, image context, chart, bills of materials and checksums in ``out``.
 
-    Only what is committed counts; ``out`` must be empty or not exist.
+    Only committed files are used; ``out`` must be empty or not exist.
 
     Raises
     ------
     SystemExit
-        When ``out`` has files, or something cannot be built.
+        If ``out`` has files, or a build fails.
     """
     out.mkdir(parents=True, exist_ok=True)
     if any(out.iterdir()):
-        raise SystemExit(f"{out} is not empty: remove it, or name another folder")
+        raise SystemExit(f"{out} is not empty: remove it, or choose another folder")
     epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct"))
     with tempfile.TemporaryDirectory() as folder:
         checkout = Path(folder)
         with tarfile.open(fileobj=io.BytesIO(_git_bytes("archive", "HEAD"))) as committed:
             committed.extractall(checkout, filter="data")
         version = (checkout / "clients/python/stilltrue/VERSION").read_text().strip()
-        context, chart = _image_context(checkout), _chart(checkout)  # before a build leaves its own files there
+        context, chart = _image_context(checkout), _chart(checkout)  # before builds add files there
         for package in PACKAGES:
             _build(checkout / package, out, epoch)
         for source in out.glob("*.tar.gz"):
@@ -82,14 +82,14 @@ def _files_in_tar(archive: Path) -> dict[str, tuple[bytes, int]]:
 
 
 def _image_context(checkout: Path) -> dict[str, tuple[bytes, int]]:
-    """What ``docker build`` needs: the Dockerfile and what it copies."""
+    """Return the files that ``docker build`` needs: the Dockerfile and the files that it copies."""
     dockerfile = (checkout / "Dockerfile").read_text()
     copied = {name for line in re.findall(r"^COPY (?!--)(.*)$", dockerfile, re.MULTILINE) for name in line.split()[:-1]}
     return _under(checkout, ("Dockerfile", ".dockerignore", *sorted(copied)))
 
 
 def _chart(checkout: Path) -> dict[str, tuple[bytes, int]]:
-    """The chart as ``helm package`` packs it."""
+    """Return the chart's files as ``helm package`` packs them."""
     lines = (checkout / CHART / ".helmignore").read_text().splitlines()
     ignored = [line.rstrip("/") for line in lines if line and not line.startswith("#")]
     files = _under(checkout / CHART, (".",))
@@ -131,9 +131,9 @@ def _git(*arguments: str) -> str:
 
 
 def main() -> None:
-    """Publish into the folder that the command line names."""
-    parser = argparse.ArgumentParser(description="Make everything that is published, reproducibly.")
-    parser.add_argument("out", type=Path, help="an empty folder, or one to make")
+    """Build the release in the folder that the command line names."""
+    parser = argparse.ArgumentParser(description="Build the release, reproducibly.")
+    parser.add_argument("out", type=Path, help="an empty folder, or a new one")
     for path in publish(parser.parse_args().out):
         sys.stdout.write(f"{path}\n")
 

@@ -1,7 +1,7 @@
-"""Known vulnerabilities of what the images install, from the package index: ``python -m detector.release.vulnerabilities``.
+"""Checks the images' packages for known vulnerabilities: ``python -m detector.release.vulnerabilities``.
 
-Not every index offers them (a mirror rarely does). One pin is asked for first; where the index does not know it, the check is
-skipped with that reason. It never passes as if everything had been looked up.
+Not every package index has vulnerability data (mirrors rarely do). So one pin is looked up first, and if the index has no data
+the check is reported as skipped, with the reason; it never passes without having looked everything up.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ from detector.release.locks import FOLDER, LOCKS
 
 PIP_AUDIT = "pip-audit==2.10.1"
 ACCEPTED: Mapping[str, str] = {}
-"""Vulnerabilities (``GHSA-...``, ``PYSEC-...``, ``CVE-...``) that do not concern us, each with the reason."""
+"""Vulnerabilities (``GHSA-...``, ``PYSEC-...``, ``CVE-...``) that do not affect us, each with the reason."""
 
 Audit = Callable[[list[str]], Mapping[str, Any]]
-"""What pip-audit says, as JSON, of pins such as ``click==8.5.1``."""
+"""Returns pip-audit's JSON output for pins such as ``click==8.5.1``."""
 
 
 def pins(requirements: str) -> list[str]:
-    """The pinned requirements of a lock file, without their hashes."""
+    """Return the pinned requirements of a lock file, without hashes."""
     return re.findall(r"^([A-Za-z0-9._-]+==[^\\\n]+?) *\\?$", requirements, flags=re.MULTILINE)
 
 
 def known_vulnerabilities(pinned: list[str], audit: Audit) -> tuple[list[str], str]:
-    """The vulnerabilities that are not accepted, a line each, and why pins could not be looked up (empty: all were)."""
+    """Return a line for each vulnerability that is not accepted, and why pins could not be looked up (empty: all were)."""
     first = _skipped(audit(pinned[:1]))
     if first:
         return [], first[0]
-    said = audit(pinned)
+    report = audit(pinned)
     found = [
         f"{each['name']} {each['version']}: {one['id']}"
         + (f", fixed in {', '.join(one['fix_versions'])}" if one["fix_versions"] else ", not fixed yet")
-        for each in said["dependencies"]
+        for each in report["dependencies"]
         for one in each.get("vulns", ())
         if not {one["id"], *one["aliases"]} & set(ACCEPTED)
     ]
-    return found, "; ".join(_skipped(said))
+    return found, "; ".join(_skipped(report))
 
 
-def _skipped(said: Mapping[str, Any]) -> list[str]:
-    return [each["skip_reason"] for each in said["dependencies"] if "skip_reason" in each]
+def _skipped(report: Mapping[str, Any]) -> list[str]:
+    return [each["skip_reason"] for each in report["dependencies"] if "skip_reason" in each]
 
 
 def pip_audit(pinned: list[str]) -> Mapping[str, Any]:
-    """Ask the package index, through pip-audit.
+    """Query the package index with pip-audit.
 
     Raises
     ------
     SystemExit
-        When pip-audit cannot be run.
+        If pip-audit fails.
     """
     with tempfile.TemporaryDirectory() as folder:
         requirements = Path(folder, "requirements.txt")
@@ -65,24 +65,24 @@ def pip_audit(pinned: list[str]) -> Mapping[str, Any]:
         command += ["--disable-pip", "--no-deps", "--progress-spinner", "off", "--format", "json", "-r", str(requirements)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
-        said: Mapping[str, Any] = json.loads(done.stdout)
+        report: Mapping[str, Any] = json.loads(done.stdout)
     except ValueError:
         raise SystemExit(f"pip-audit exited with {done.returncode}: {done.stderr.strip()[-500:]}") from None
-    return said
+    return report
 
 
 def main(audit: Audit = pip_audit) -> None:
-    """Check every lock file; end with 1 when something is known of a pin."""
+    """Check all lock files; exit with 1 if a pin has a known vulnerability."""
     pinned = sorted({pin for name in LOCKS for pin in pins((FOLDER / name).read_text())})
     found, not_asked = known_vulnerabilities(pinned, audit)
     if not_asked:
-        sys.stdout.write(f"skipped: this package index does not say what is known ({not_asked})\n")
+        sys.stdout.write(f"skipped: this package index has no vulnerability data ({not_asked})\n")
     for line in found:
         sys.stdout.write(f"{line}\n")
     if found:
         raise SystemExit(1)
     if not not_asked:
-        sys.stdout.write(f"nothing is known of the {len(pinned)} pinned packages of the images\n")
+        sys.stdout.write(f"no known vulnerabilities in the {len(pinned)} pinned packages of the images\n")
 
 
 if __name__ == "__main__":

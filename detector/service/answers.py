@@ -1,4 +1,4 @@
-"""Members and incidents as askers see them: the messages of the gRPC service, which the command and the JSON API write too."""
+"""Converts members, incidents, cures and stacks to messages of the gRPC service, for the command and the JSON API, too."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from detector.service.cure.cures import Plan
+from detector.service.detection.incident.explanation import first_explanation
 from detector.service.detection.incident.incidents import Incident
-from detector.service.detection.incident.standing_waits import first_told
 from detector.service.detection.membership.members import Member, MemberState, Sight
 from detector.service.detection.stacks import ProcessStacks
 from stilltrue.protocol.wire.stacks import found_to_wire
@@ -23,7 +23,7 @@ STATES = {
 
 
 def agent_to_wire(member: Member, state: MemberState) -> pb.Agent:
-    """A member as askers see it."""
+    """A member as a message."""
     return pb.Agent(
         process=process_to_wire(member.process),
         labels=member.labels,
@@ -41,7 +41,7 @@ def agent_to_wire(member: Member, state: MemberState) -> pb.Agent:
 
 
 def incident_to_wire(incident: Incident, lost: Sequence[str] = (), waits: Sequence[str] = ()) -> pb.Incident:
-    """An incident as askers see it; ``lost``: the processes of its core that are; ``waits``: as they stand now, if known."""
+    """An incident as a message; ``lost``: the lost processes of its core; ``waits``: its present waits, if known."""
     return pb.Incident(
         id=incident.id,
         predicate=incident.predicate,
@@ -55,7 +55,7 @@ def incident_to_wire(incident: Incident, lost: Sequence[str] = (), waits: Sequen
         first_snapshot=incident.first_snapshot,
         last_snapshot=incident.last_snapshot,
         text=incident.text,
-        waits=waits or (incident.waits if incident.open and not lost else first_told(incident)),
+        waits=waits or (incident.waits if incident.open and not lost else first_explanation(incident)),
         ending=incident.ending,
         lost=lost,
         cures=[pb.CureRecord(at=note.at, who=note.who, text=note.text) for note in incident.cures],
@@ -63,13 +63,13 @@ def incident_to_wire(incident: Incident, lost: Sequence[str] = (), waits: Sequen
 
 
 def plan_to_wire(plan: Plan, *, text: str, over: bool = False, snapshot: int = 0) -> pb.CureResponse:
-    """What a cure would do, or did."""
+    """The plan or result of a cure as a message."""
     victims = (pb.CureVictim(party=one.party, aborted=one.aborted, text=one.text) for one in plan.victims)
     return pb.CureResponse(incident=plan.incident, victims=victims, freed=plan.freed, over=over, snapshot=snapshot, text=text)
 
 
 def stacks_to_wire(stacks: ProcessStacks) -> pb.ProcessStacks:
-    """What the parties of one process stand in."""
+    """The stacks of one process as a message."""
     found = found_to_wire(stacks.found)
     return pb.ProcessStacks(process=stacks.process, parties=found.parties, left_out=found.left_out, silent=stacks.silent)
 

@@ -1,4 +1,4 @@
-"""The service as a whole: what is made from what, in which order it starts, and how it ends."""
+"""The service as a whole: builds its parts, starts them in order, and shuts them down."""
 
 from __future__ import annotations
 
@@ -52,20 +52,20 @@ from stilltrue.v1 import detector_pb2_grpc
 
 _STOP_SECONDS = 0.5
 _STORE_SECONDS = 10.0
-"""Time to write the rest of the store and the archive before the service ends, also on slow disks."""
+"""Time to flush the store and the archive at shutdown, even on slow disks."""
 _MESSAGE_BYTES_BEYOND = 2**20
-"""How much larger than a report a message may be, to be refused in our words; gRPC refuses larger ones before it reads them."""
-COLLECTED_AFTER = (10_000, 10, 50)
-"""Python's cyclic collector: a full collection walks over every report of a fleet, while all else waits for tenths of a second.
+"""How far a message may exceed the report limit and still get our own error; gRPC refuses larger ones without reading them."""
+GC_THRESHOLDS = (10_000, 10, 50)
+"""Makes full collections rare: one walks over every report of a fleet and blocks the process for tenths of a second.
 
-Reports hold no cycles. The few that there are (of tasks and exceptions) end young, and the short collections find them.
+Reports hold no cycles; the few cycles of tasks and exceptions die young, in the short collections.
 """
 _EXPIRE_PER_LEASE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
-    """The addresses of the service: gRPC on ``host`` and ``port``, HTTP on its own."""
+    """The addresses that the service listens on."""
 
     host: str
     port: int
@@ -85,11 +85,11 @@ class Listening:
 
 @contextlib.asynccontextmanager
 async def running(settings: Settings, predicates: list[Predicate] | None = None) -> AsyncIterator[Listening]:
-    """The service, from start to end. ``predicates``: those to ask; None: all that are installed.
+    """Run the service within the block. ``predicates``: those to evaluate; None: all installed ones.
 
     Raises :class:`~detector.service.grpc_api.port.AddressInUseError`,
     :class:`~detector.service.storage.sqlite.DirectoryInUseError`, and
-    :class:`~detector.service.kubernetes.api.NoClusterError` where Kubernetes is needed outside of a cluster.
+    :class:`~detector.service.kubernetes.api.NoClusterError` if a setting needs Kubernetes outside a cluster.
     """
     log, clock, metrics = Log("stilltrue"), Clock(), Metrics()
     evaluator = Evaluator(
@@ -112,7 +112,7 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
     )  # fmt: skip
     service_pods, pod_events = _service_pods(driver, log), _pod_events(settings, driver, snapshot_store, log)
     labels = IncidentLabels(metrics, driver.service_of)
-    watchers += [labels.changed, archive_sink.incident, *(one.tell for one in (notifier, pod_events) if one is not None)]
+    watchers += [labels.changed, archive_sink.incident, *(one.changed for one in (notifier, pod_events) if one is not None)]
     _expect_verdicts(metrics, evaluator, settings)
     roles = None if settings.roles_file is None else Roles(settings.roles_file, log)
     cures = Cures(
@@ -173,13 +173,13 @@ async def running(settings: Settings, predicates: list[Predicate] | None = None)
 
 
 async def serve(settings: Settings, started: Callable[[Listening], None]) -> None:
-    """Run the service until SIGINT or SIGTERM; ``started`` is called with where it listens.
+    """Run the service until SIGINT or SIGTERM; ``started`` is called with its addresses.
 
-    Of several with one directory or one Lease, it waits until it may serve (:mod:`detector.service.standby`).
+    With a standby or a Lease, it first waits for its turn (:mod:`detector.service.standby`).
     """
     gc.collect()
-    gc.freeze()  # what was imported stays: no collection looks at it again, and none holds up a verdict for it
-    gc.set_threshold(*COLLECTED_AFTER)
+    gc.freeze()  # no collection visits imported objects again, which would delay verdicts
+    gc.set_threshold(*GC_THRESHOLDS)
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -195,7 +195,7 @@ async def serve(settings: Settings, started: Callable[[Listening], None]) -> Non
                     await first_of(stop.wait(), leadership.lost())
             except DirectoryInUseError:
                 if not leadership.waits:
-                    raise  # else another standby was faster
+                    raise  # otherwise another standby was faster
 
 
 def _expect_verdicts(metrics: Metrics, evaluator: Evaluator, settings: Settings) -> None:
@@ -226,7 +226,7 @@ def _notifier(settings: Settings, snapshot_store: SnapshotStore, log: Log) -> No
 
 
 def _incidents(snapshot_store: SnapshotStore, metrics: Metrics, log: Log) -> tuple[Incidents, list[Callable[[Incident], None]]]:
-    """The incidents, and the list of callbacks for each change (with those of the archive, the metrics and the log)."""
+    """The incidents, and the list of callbacks that each change is passed to, which the caller extends."""
     watchers: list[Callable[[Incident], None]] = []
 
     def opened(incident: Incident) -> None:
@@ -245,7 +245,7 @@ def _incidents(snapshot_store: SnapshotStore, metrics: Metrics, log: Log) -> tup
         count(incident.predicate)
         for watcher in watchers:
             watcher(incident)
-        if not incident.open and not closed_before:  # what a cure has done is written down after the end
+        if not incident.open and not closed_before:  # a cure adds its result to an incident that has closed
             log.info("incident closed", incident=incident.id, ending=incident.ending)
 
     incidents = Incidents(
@@ -288,7 +288,7 @@ def _server(
 
 
 def _own_service(settings: Settings) -> str:
-    """The service for agents, or for those that collect from them."""
+    """The name of the gRPC service for agents, or for collectors."""
     return COLLECTOR_SERVICE if settings.kafka else AGENT_SERVICE
 
 
@@ -303,7 +303,7 @@ async def _bind_web(web: Web, settings: Settings) -> int:
     except OSError as error:
         reason = error.strerror or str(error)
         address = address_of(settings.http_host, settings.http_port)
-        text = f"cannot listen on {address}: {reason}; choose another --http-host or --http-port (0: any)"
+        text = f"cannot listen on {address}: {reason}; choose another --http-host or --http-port (0: any free port)"
         raise AddressInUseError(text) from None
 
 
@@ -314,5 +314,5 @@ async def _expire(driver: Driver, seconds: float, log: Log) -> None:
         late = time.monotonic() - begun - seconds
         try:
             driver.expire(late if late > seconds else 0.0)
-        except Exception as error:  # noqa: BLE001 - leases must go on ending
-            log.failure("leases not looked at", error)
+        except Exception as error:  # noqa: BLE001 - leases must keep expiring
+            log.failure("leases not checked", error)

@@ -1,4 +1,4 @@
-"""The coordinator's end of Kafka, or of the store in its place: what it writes for the assembly, and what it reads from it."""
+"""The coordinator's connection to Kafka (or the store used instead): records for the assembly, and its results."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class AssemblyBus:
-    """Writes to one topic and reads the other; does nothing without Kafka."""
+    """Writes to one topic and reads from the other; does nothing without Kafka."""
 
     def __init__(self, settings: Settings) -> None:
-        """Makes the topics. Raises :class:`~detector.assembly.cluster.RecordsUnavailableError`."""
+        """Create the topics. Raises :class:`~detector.assembly.cluster.RecordsUnavailableError`."""
         self._producer: RecordProducer | None = None
         self._consumer: RecordConsumer | None = None
         if settings.kafka:
@@ -28,16 +28,16 @@ class AssemblyBus:
 
     @property
     def put(self) -> Put | None:
-        """Writes a record for the assembly; None without Kafka."""
+        """Function that writes a record for the assembly; None without Kafka."""
         return None if self._producer is None else partial(self._producer.put, REPORTS)
 
     def listen(self, driver: Driver) -> None:
-        """From now on the driver takes what the assembly says."""
+        """Pass the assembly's results to the driver from now on."""
         if driver.remote_assembly is not None:
             self._consumer = client(self._cluster).RecordConsumer(self._cluster, RESULTS, driver.remote_assembly.take)
 
     def close(self) -> None:
-        """End; what is under way is written first."""
+        """Flush pending records and close."""
         for each in (self._consumer, self._producer):
             if each is not None:
                 each.close()

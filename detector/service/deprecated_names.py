@@ -1,6 +1,6 @@
-"""The names that settings and JSON keys had in earlier versions: settings are accepted by both, JSON is printed with both.
+"""Former names of settings and JSON keys: settings are accepted under both names, JSON is printed with both.
 
-The table for people is in docs/detector.md, under "Names that have changed".
+The users' table is in docs/detector.md, under "Names that have changed".
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ SETTINGS: Mapping[str, str] = {
     "wish_seconds_min": "trigger_seconds_min",
     "wishes_burst_max": "triggers_burst_max",
 }
-"""By the earlier name."""
+"""Former name to present name."""
 _KEYS = {"heard_at": "last_seen_at", "begun_by": "trigger"}
 
 
-def earlier_names(setting: str) -> list[str]:
-    """The names that a setting had."""
-    return [was for was, name in SETTINGS.items() if name == setting]
+def former_names(setting: str) -> list[str]:
+    """The former names of a setting."""
+    return [former for former, name in SETTINGS.items() if name == setting]
 
 
 def renamed_settings(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The values by their present names, and by each earlier name that was used the present one; None is not given."""
-    used = {was: name for was, name in SETTINGS.items() if values[was] is not None}
+    """Return the values by present name, and the former names that were used, with their present ones. None is unset."""
+    used = {former: name for former, name in SETTINGS.items() if values[former] is not None}
     present = {name: value for name, value in values.items() if name not in SETTINGS}
-    return present | {name: values[was] for was, name in used.items()}, used
+    return present | {name: values[former] for former, name in used.items()}, used
 
 
-def with_earlier_keys(document: dict[str, Any]) -> dict[str, Any]:
-    """A document with its earlier keys, too."""
-    return document | {was: document[name] for was, name in _KEYS.items() if name in document}
+def with_former_keys(document: dict[str, Any]) -> dict[str, Any]:
+    """``document`` with the former keys added."""
+    return document | {former: document[name] for former, name in _KEYS.items() if name in document}

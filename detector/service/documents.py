@@ -1,11 +1,11 @@
-"""What is known, as JSON documents: ``--json`` of the command and ``/api/v1`` write the very same."""
+"""The JSON documents of members, snapshots, incidents and cures, shared by ``--json`` and ``/api/v1``."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from detector.core.times import write_time
-from detector.service.deprecated_names import with_earlier_keys
+from detector.service.deprecated_names import with_former_keys
 from stilltrue.v1 import detector_pb2 as pb
 from stilltrue.v1 import snapshot_pb2
 
@@ -37,7 +37,7 @@ def written_incident(incident: pb.Incident) -> dict[str, Any]:
 
 
 def written_cure(answer: pb.CureResponse) -> dict[str, Any]:
-    """What a cure would do, or did, as JSON."""
+    """The plan or result of a cure as JSON."""
     return {
         "incident": answer.incident,
         "victims": [{"party": one.party, "aborted": one.aborted, "text": one.text} for one in answer.victims],
@@ -49,7 +49,7 @@ def written_cure(answer: pb.CureResponse) -> dict[str, Any]:
 
 
 def written_stacks(process: pb.ProcessStacks) -> dict[str, Any]:
-    """What the parties of one process stand in, as JSON."""
+    """What the parties of one process are blocked on, as JSON."""
     return {
         "process": process.process,
         "silent": process.silent or None,
@@ -68,12 +68,12 @@ def written_stacks(process: pb.ProcessStacks) -> dict[str, Any]:
 
 
 def time_to_detection(incident: pb.Incident) -> float | None:
-    """How long it had lasted when it was first seen, in seconds; None if unknown."""
+    """Seconds from the formation of an incident to its first sighting; None if unknown."""
     return max(0.0, incident.opened - incident.formed) if incident.HasField("formed") else None
 
 
 def written_summary(summary: pb.SnapshotSummary) -> dict[str, Any]:
-    """A summary as JSON."""
+    """A snapshot's summary as JSON."""
     document = {
         "id": summary.ref.id,
         "begun": write_time(summary.ref.begun),
@@ -85,7 +85,7 @@ def written_summary(summary: pb.SnapshotSummary) -> dict[str, Any]:
         "verdicts": {name: ANSWERS.get(answer) for name, answer in sorted(summary.verdicts.items())},
         "kept": summary.kept,
     }
-    return with_earlier_keys(document)
+    return with_former_keys(document)
 
 
 def written_agent(agent: pb.Agent) -> dict[str, Any]:
@@ -110,4 +110,4 @@ def written_agent(agent: pb.Agent) -> dict[str, Any]:
         "unexplained": agent.sight.unexplained if agent.sight.HasField("unexplained") else None,
         "blind": list(agent.blind),
     }
-    return with_earlier_keys(document)
+    return with_former_keys(document)

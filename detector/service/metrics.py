@@ -1,4 +1,4 @@
-"""The metrics (names fixed in docs/design.md section 8): the one door to prometheus_client."""
+"""The service's metrics (names fixed in docs/design.md section 8); the only user of prometheus_client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 @lru_cache(maxsize=1)
 def detector_version() -> str:
-    """The version that is installed; "unknown" in a bare checkout. Every welcome names it: it is read from the disk once."""
+    """The installed version; "unknown" in a bare checkout. Cached, because every welcome to an agent contains it."""
     try:
         return version("stilltrue-detector")
     except PackageNotFoundError:
@@ -28,7 +28,7 @@ def detector_version() -> str:
 
 
 class Metrics:
-    """The service's metrics, in a registry of their own. No ids in labels."""
+    """The service's metrics, in their own registry. Labels hold no ids."""
 
     def __init__(self) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -37,11 +37,11 @@ class Metrics:
         self._count_unexplained: Callable[[], int] = int
         self._state = Gauge(
             "stilltrue_predicate_state",
-            "The newest verdict: 1 for its state",
+            "State of the newest verdict: 1 for the current state, else 0",
             ["predicate", "scope", "state"],
             registry=registry,
         )
-        self._snapshots = Counter("stilltrue_snapshots_total", "Snapshots by how they ended", ["outcome"], registry=registry)
+        self._snapshots = Counter("stilltrue_snapshots_total", "Snapshots by outcome", ["outcome"], registry=registry)
         self._duration = Histogram(
             "stilltrue_snapshot_duration_seconds", "From the markers to the last report", buckets=_SECONDS, registry=registry
         )
@@ -54,50 +54,48 @@ class Metrics:
         )
         self._verification = Histogram(
             "stilltrue_verification_duration_seconds",
-            "Verification rounds: from the request for second looks until all had come, or no more were waited for",
+            "Duration of verification rounds, until every second look had arrived or the detector gave up waiting",
             ["outcome"],
             buckets=_SECONDS,
             registry=registry,
         )
         self._last = Gauge(
-            "stilltrue_snapshot_last_complete_timestamp_seconds", "When the last complete snapshot ended", registry=registry
+            "stilltrue_snapshot_last_complete_timestamp_seconds", "End of the last complete snapshot", registry=registry
         )
         self._members = Gauge("stilltrue_members", "Members by state", ["state"], registry=registry)
         self._unexplained = Gauge(
             "stilltrue_unexplained_parties",
-            "Parties of live members that have not moved for long, in no wait that is known",
+            "Parties of live members that have not moved for long and are in no known wait",
             registry=registry,
         )
         self._coverage = Gauge(
             "stilltrue_coverage_members",
-            "Members that answers cover, do not cover, and cover in part",
+            "Members by coverage: covered, blind (not covered) or partly covered",
             ["scope", "coverage"],
             registry=registry,
         )
         self._incidents = Counter("stilltrue_incidents_total", "Incidents opened", ["predicate"], registry=registry)
-        self._open = Gauge("stilltrue_incidents_open", "Incidents open now", ["predicate"], registry=registry)
+        self._open = Gauge("stilltrue_incidents_open", "Currently open incidents", ["predicate"], registry=registry)
         self._cores = Gauge(
             "stilltrue_incident_core_info",
-            "The services in the core of each open incident",
+            "Services in the core of each open incident",
             ["predicate", "services"],
             registry=registry,
         )
         self._cores_shown: dict[str, tuple[str, ...]] = {}
-        self._dropped = Counter(
-            "stilltrue_agent_reports_dropped_total", "Reports that agents could not send", registry=registry
-        )
-        self._refused = Counter("stilltrue_reports_refused_total", "Reports not taken", ["reason"], registry=registry)
+        self._dropped = Counter("stilltrue_agent_reports_dropped_total", "Reports dropped by agents", registry=registry)
+        self._refused = Counter("stilltrue_reports_refused_total", "Reports refused", ["reason"], registry=registry)
         self._failed = Counter(
-            "stilltrue_predicate_failures_total", "Evaluations without a verdict", ["predicate", "reason"], registry=registry
+            "stilltrue_predicate_failures_total", "Evaluations that gave no verdict", ["predicate", "reason"], registry=registry
         )
         self._archive_errors = Counter(
-            "stilltrue_archive_errors_total", "Writes to the store or the archive that failed", registry=registry
+            "stilltrue_archive_errors_total", "Failed writes to the store or the archive", registry=registry
         )
         self._archive_dropped = Counter(
-            "stilltrue_archive_dropped_total", "Snapshots not kept because the queue was full", registry=registry
+            "stilltrue_archive_dropped_total", "Snapshots dropped because a storage queue was full", registry=registry
         )
-        self._archive_up = Gauge("stilltrue_archive_writable", "1 while the store can be written", registry=registry)
-        Info("stilltrue_build", "What runs here", registry=registry).info(
+        self._archive_up = Gauge("stilltrue_archive_writable", "1 if the store can be written", registry=registry)
+        Info("stilltrue_build", "Version of the running detector", registry=registry).info(
             {"version": detector_version(), "python": platform.python_version()}
         )
         for outcome in Outcome:
@@ -106,7 +104,7 @@ class Metrics:
             self._verification.labels(answered)
 
     def text(self) -> bytes:
-        """All of it, in Prometheus's text form."""
+        """All metrics in Prometheus's text format."""
         counted = self._count_members()
         for state in MemberState:
             self._members.labels(state.value).set(counted.get(state, 0))
@@ -114,7 +112,7 @@ class Metrics:
         return generate_latest(self._registry)
 
     def expect(self, predicate: str, scope: str) -> None:
-        """Create a predicate's series before they first count: Prometheus sees no increase of a series that did not exist."""
+        """Create a predicate's series in advance: Prometheus sees no increase when a new series starts at 1."""
         for state in Holds:
             self._state.labels(predicate, scope, state.value)
         for reason in ("failed", "overrun"):
@@ -122,8 +120,8 @@ class Metrics:
         self._incidents.labels(predicate)
         self._open.labels(predicate)
 
-    def judged(self, verdict: Verdict, now: float, *, firm: bool = True) -> None:
-        """A verdict was given; one that is not ``firm`` counts as undetermined."""
+    def verdict(self, verdict: Verdict, now: float, *, firm: bool = True) -> None:
+        """Record a verdict; one that is not ``firm`` counts as undetermined."""
         ref = verdict.snapshot
         holds = verdict.holds if firm else Holds.UNDETERMINED
         for state in Holds:
@@ -136,7 +134,7 @@ class Metrics:
             self._verdict.labels(verdict.predicate).observe(max(0.0, now - ref.begun))
 
     def finished(self, assembled: Assembled) -> None:
-        """A snapshot ended."""
+        """Record the end of a snapshot."""
         self._snapshots.labels(assembled.outcome.value).inc()
         ref = assembled.snapshot.ref
         if ref.begun is not None and ref.ended is not None:
@@ -145,28 +143,28 @@ class Metrics:
                 self._last.set(ref.ended)
 
     def verified(self, seconds: float, *, given_up: bool) -> None:
-        """A verification round ended; ``given_up``: with somebody who had not answered."""
+        """Record the end of a verification round; ``given_up``: some member had not answered."""
         self._verification.labels("given_up" if given_up else "answered").observe(seconds)
 
-    def count_members_by(self, count: Callable[[], Mapping[MemberState, int]], unexplained: Callable[[], int]) -> None:
-        """How to count the members: it is done when the metrics are read, not each time that one of thousands joins.
+    def set_member_counts(self, count: Callable[[], Mapping[MemberState, int]], unexplained: Callable[[], int]) -> None:
+        """Set how to count members and their ``unexplained`` parties, which is done at each scrape.
 
-        ``unexplained``: how to count their unexplained parties.
+        Counting whenever one of thousands of members joins would be slower.
         """
         self._count_members = count
         self._count_unexplained = unexplained
 
     def incident_opened(self, predicate: str) -> None:
-        """A new incident."""
+        """Record a new incident."""
         self._incidents.labels(predicate).inc()
 
     def incidents_open(self, predicate: str, count: int) -> None:
-        """How many are open."""
+        """Set the number of open incidents."""
         self._incidents.labels(predicate)
         self._open.labels(predicate).set(count)
 
     def cores(self, predicate: str, shown: tuple[str, ...]) -> None:
-        """Set the open incidents: ``shown`` names each core by its services; series no longer shown are removed."""
+        """Set the open incidents' cores, each named by its services; series that are no longer ``shown`` are removed."""
         for services in self._cores_shown.get(predicate, ()):
             if services not in shown:
                 self._cores.remove(predicate, services)
@@ -175,25 +173,25 @@ class Metrics:
         self._cores_shown[predicate] = shown
 
     def agent_dropped(self, reports: int) -> None:
-        """An agent had to drop this many more reports."""
+        """Record that an agent dropped this many more reports."""
         self._dropped.inc(reports)
 
     def report_refused(self, reason: str) -> None:
-        """A report was not taken; ``reason`` is one of a few words."""
+        """Record a refused report; ``reason`` is one of a few words."""
         self._refused.labels(reason).inc()
 
     def predicate_failed(self, predicate: str, reason: str) -> None:
-        """A predicate raised, or ran too long."""
+        """Record that a predicate raised or exceeded its time limit."""
         self._failed.labels(predicate, reason).inc()
 
     def storage_failed(self) -> None:
-        """A write to the store or the archive failed."""
+        """Record a failed write to the store or the archive."""
         self._archive_errors.inc()
 
     def storage_dropped(self) -> None:
-        """A snapshot was not kept because too many were waiting."""
+        """Record a snapshot that was dropped because too many were queued."""
         self._archive_dropped.inc()
 
     def store_writable(self, *, writable: bool) -> None:
-        """Whether the store can be written."""
+        """Set whether the store can be written."""
         self._archive_up.set(1 if writable else 0)

@@ -2,13 +2,13 @@
 
 Rules:
 
-1. The service never waits: a notification is put into a bounded queue, and a separate thread delivers it. One that does not
-   fit is dropped and counted.
-2. They are delivered in order, so the end of an incident never precedes its beginning. An incident that is seen again after its
+1. The service never waits: notifications go into a bounded queue, and a separate thread delivers them. Those that do not
+   fit are dropped and counted.
+2. Delivery is in order, so the end of an incident never precedes its beginning. An incident that is seen again after its
    end is sent again.
-3. Any 2xx is a receipt. No connection, a timeout, 429 and 5xx are tried again, ever more slowly, a bounded number of times;
-   any other answer is final, since the same request would be refused again.
-4. Delivery is at least once: the header ``Idempotency-Key`` is the same each time.
+3. Any 2xx acknowledges. Failed connections, timeouts, 408, 429 and 5xx are retried a bounded number of times, with growing
+   pauses; any other answer is final, since the same request would be refused again.
+4. Delivery is at least once: the header ``Idempotency-Key`` is the same in each attempt.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from stilltrue.model import ProcessName, process_of
 
 NAMED_MAX = 5
 _WAITING = {"deadlock": "", "gridlock": ", until a deadline fires"}
-"""The predicates whose parties wait for each other, and for how long if not for ever."""
-_TRIED_AGAIN = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT)
+"""The predicates whose parties wait for each other, and until when, if not for ever."""
+_RETRIED = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT)
 
 
 class NotificationRefusedError(ValueError):
-    """The notification URL is invalid; one line."""
+    """The notification URL is invalid; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """The bounds of rule 3 and of the queue. The pause doubles after each attempt, up to its maximum."""
+    """The bounds of rules 1 and 3. The pause doubles after each attempt, up to its maximum."""
 
     attempt_seconds_max: float = 10.0
     attempts_max: int = 8
@@ -58,7 +58,7 @@ class Notifier:
     ) -> None:
         """``url``: http or https; raises :class:`NotificationRefusedError` for anything else.
 
-        ``known``: ids of the incidents already notified before a restart. ``pages``: the address of the pages, for links.
+        ``known``: ids of the incidents that were sent before a restart. ``pages``: the web UI's public URL, for links.
         """
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -76,8 +76,8 @@ class Notifier:
         self._thread = threading.Thread(target=self._work, name="stilltrue-notify", daemon=True)
         self._thread.start()
 
-    def tell(self, incident: Incident) -> None:
-        """An incident changed; notify if it opened or ended. Never waits (rule 1)."""
+    def changed(self, incident: Incident) -> None:
+        """Queue a notification if the changed incident has opened or ended. Never waits (rule 1)."""
         if incident.open is (incident.id in self._notified_open):
             return
         if incident.open:
@@ -92,7 +92,7 @@ class Notifier:
             self._give_up(key, f"{self._delivery.queued_max} are already queued")
 
     def close(self, seconds_max: float) -> None:
-        """Deliver what waits, but for no longer than ``seconds_max``; nothing is tried again any more."""
+        """Deliver queued notifications for at most ``seconds_max``, without further retries."""
         self._stopping.set()
         try:
             self._queue.put_nowait(None)
@@ -109,7 +109,7 @@ class Notifier:
         for attempt in range(1, self._delivery.attempts_max + 1):
             refused, final = self._post(key, body)
             if not refused:
-                self._log.info("notification taken", notification=key, attempts=attempt)
+                self._log.info("notification delivered", notification=key, attempts=attempt)
                 return
             if final or attempt == self._delivery.attempts_max or self._stopping.wait(pause):
                 break
@@ -121,7 +121,7 @@ class Notifier:
         self._log.warning("notification dropped", notification=key, host=self._host, reason=reason)
 
     def _post(self, key: str, body: bytes) -> tuple[str, bool]:
-        """One attempt: why it was not taken (nothing: it was), and whether that is final."""
+        """Make one attempt; return why it failed (empty: it did not), and whether that is final."""
         headers = {"Content-Type": "application/json", "User-Agent": "stilltrue", "Idempotency-Key": key}
         request = urllib.request.Request(self._url, data=body, headers=headers, method="POST")
         try:
@@ -129,21 +129,21 @@ class Notifier:
                 response.read(1024)
         except urllib.error.HTTPError as error:
             error.close()
-            return f"status {error.code}", error.code < HTTPStatus.INTERNAL_SERVER_ERROR and error.code not in _TRIED_AGAIN
-        except (OSError, ValueError) as error:  # no connection, timeouts, and answers that are no HTTP
+            return f"status {error.code}", error.code < HTTPStatus.INTERNAL_SERVER_ERROR and error.code not in _RETRIED
+        except (OSError, ValueError) as error:  # failed connections, timeouts, and answers that are not HTTP
             return f"{type(error).__name__}: {error}", False
         return "", True
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirected POST would arrive as a GET without its body; an answer that redirects is final."""
+    """Refuses redirects: urllib would turn the POST into a GET without a body."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
-        """Never."""
+        """Do not follow."""
 
 
 def notification(incident: Incident, pages: str = "") -> dict[str, Any]:
-    """The JSON to post; chat systems show its ``text``. ``url``, where the address of the pages is known, is the incident's."""
+    """The JSON to post; chat systems show its ``text``. ``pages``: the web UI's public URL, if known, for links."""
     url = f"{pages}/incidents/{incident.id}" if pages else ""
     return {
         "version": 1,
@@ -168,7 +168,7 @@ def notification(incident: Incident, pages: str = "") -> dict[str, Any]:
 
 
 def summary(incident: Incident) -> str:
-    """One sentence: the kind of incident, its processes, and its id."""
+    """One sentence with the kind of incident, its processes and its id."""
     processes: list[ProcessName] = sorted({process_of(party) for party in incident.core})
     more = f" and {len(processes) - NAMED_MAX} more" if len(processes) > NAMED_MAX else ""
     who = ", ".join(processes[:NAMED_MAX]) + more
@@ -179,7 +179,7 @@ def summary(incident: Incident) -> str:
 
 
 def _what(incident: Incident, who: str, processes: int) -> str:
-    """What has happened to ``who``."""
+    """What has happened to ``who``, in words."""
     if incident.predicate not in _WAITING:
         return f"{who}: {incident.text}"
     if len(incident.core) == 1:

@@ -1,6 +1,6 @@
-"""Every setting of the service in one place: its default, its bound, its unit (last in its name), its sentence of help.
+"""Every setting of the service: its default, bounds, unit (last in its name) and help text.
 
-The command line and the environment are made from these fields (``--report-bytes-max``, ``STILLTRUE_SERVE_REPORT_BYTES_MAX``).
+Flags and environment variables are derived from these fields (``--report-bytes-max``, ``STILLTRUE_SERVE_REPORT_BYTES_MAX``).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LOG_FORMATS = ("logfmt", "json")
 
 
 class SettingError(ValueError):
-    """An invalid setting; ``name`` is its flag, the text says in one line what is valid."""
+    """An invalid setting; ``name`` is its flag, ``text`` one line that says what is valid."""
 
     def __init__(self, name: str, text: str) -> None:
         super().__init__(f"{name}: {text}")
@@ -51,7 +51,7 @@ def _text(default: Any, help: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """A named group of processes: those with all of ``labels``."""
+    """A named group of processes: those that have all of ``labels``."""
 
     name: str
     labels: Mapping[str, str]
@@ -59,10 +59,9 @@ class Scope:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """Which processes a scope expects: a number of them, or those of these names.
+    """The processes that a scope expects: a number of them, or names.
 
-    ``names`` are of instances or services; ``services`` are Kubernetes Services (``NAMESPACE/NAME``): each of their pods is
-    expected.
+    ``names`` are instances or services; ``services`` are Kubernetes Services (``NAMESPACE/NAME``), whose pods are expected.
     """
 
     count: int = 0
@@ -75,43 +74,43 @@ class Settings:
     """The service's settings. Construction checks every bound and raises :class:`SettingError`."""
 
     host: str = _text("127.0.0.1", "address to listen on for gRPC; a non-local address needs TLS or --allow-plaintext")
-    port: int = _bounded(7600, 0, 65535, "port for gRPC; 0 picks a free one and prints it")
+    port: int = _bounded(7600, 0, 65535, "gRPC port; 0 picks a free one and prints it")
     http_host: str = _text(
         "127.0.0.1",
-        "address to listen on for HTTP, which has no TLS, and a login only with --roles-file: any other address exposes it",
+        "address to listen on for HTTP; it has no TLS, and no login without --roles-file, so a non-local address exposes it",
     )
     http_port: int = _bounded(7601, 0, 65535, "HTTP port (metrics, health, pages); 0 picks a free one and prints it")
     http_hosts: str = _text(
         "",
-        "host names that HTTP requests may be addressed to, comma-separated; empty: any (on loopback, its own names)",
+        "host names that HTTP requests may use, comma-separated; empty: any (on loopback: only loopback names)",
     )
     http_open: bool = _text(
-        False, "with --roles-file: serve pages and metrics to every client of --http-port, not only to readers' tokens"
+        False, "with --roles-file: serve pages and metrics to every client of --http-port, not only to readers"
     )
     proxy_user_header: str = _text(
         "",
         "HTTP header in which an authenticating proxy names the user, such as X-Forwarded-User; needs --roles-file, which "
         "grants roles to users, and --trusted-proxies",
     )
-    trusted_proxies: str = _text("", "addresses (10.0.0.0/8, ...) from which --proxy-user-header is believed, comma-separated")
+    trusted_proxies: str = _text("", "addresses (10.0.0.0/8, ...) whose --proxy-user-header is trusted, comma-separated")
     base_path: str = _text(
-        "", "path under which a reverse proxy publishes the pages, such as /stilltrue; every link begins with it"
+        "", "path under which a reverse proxy publishes the web UI, such as /stilltrue; the prefix of every link"
     )
-    external_url: str = _text("", "address of the pages as people reach them (https://host/path), for links in notifications")
-    trace_url: str = _text("", "address of a trace in your tracing system, with {trace} for its id, for links on the pages")
-    data: Path = field(default=Path("stilltrue-data"), metadata={"help": "directory of the detector's state and its archive"})
-    standby: bool = _text(False, "wait while another detector uses --data, and take over when it ends")
+    external_url: str = _text("", "public URL of the web UI (https://host/path), for links in notifications")
+    trace_url: str = _text("", "URL of a trace in your tracing system, with {trace} for its id, for links in the web UI")
+    data: Path = field(default=Path("stilltrue-data"), metadata={"help": "directory for the detector's state and archive"})
+    standby: bool = _text(False, "wait while another detector uses --data, and take over when it exits")
     standby_lease: str = _text(
         "",
-        "Kubernetes Lease ([NAMESPACE/]NAME) that one of several detectors with the same --data holds while it serves; the "
-        "others wait for it, and for --data",
+        "Kubernetes Lease ([NAMESPACE/]NAME) for leader election among detectors with the same --data: its holder serves, the "
+        "others wait for the Lease and for --data",
     )
-    standby_lease_seconds: int = _bounded(15, 1, 3600, "time without a renewal after which another detector takes the Lease")
+    standby_lease_seconds: int = _bounded(15, 1, 3600, "how long the Lease may go unrenewed before another detector takes it")
     log_format: str = _text("logfmt", "logfmt or json")
     tls_cert_file: Path | None = field(
-        default=None, metadata={"help": "PEM certificate of the gRPC port, with its chain; may rotate"}
+        default=None, metadata={"help": "PEM certificate chain of the gRPC port; reloaded when it changes"}
     )
-    tls_key_file: Path | None = field(default=None, metadata={"help": "PEM key of --tls-cert-file"})
+    tls_key_file: Path | None = field(default=None, metadata={"help": "PEM private key of --tls-cert-file"})
     tls_client_ca_file: Path | None = field(
         default=None, metadata={"help": "PEM CA bundle to verify client certificates with; if set, clients must present one"}
     )
@@ -121,28 +120,27 @@ class Settings:
     allow_plaintext: bool = _text(False, "allow --host to be a non-local address without TLS")
     allow_cure: bool = _text(
         False,
-        "let operators end deadlocks ('stilltrue cure', and on the pages): the victims' calls are aborted, where their "
-        "processes allow it (STILLTRUE_ALLOW_CURE); beyond this machine it needs --roles-file",
+        "let operators end deadlocks ('stilltrue cure' or the web UI) by aborting the victims' calls, if their processes "
+        "allow it (STILLTRUE_ALLOW_CURE); on a non-local address this needs --roles-file",
     )
     access_log: bool = _text(
         False,
-        "write who asks, watches, lists and reads, over gRPC and HTTP, and who is refused, to access.jsonl in --data "
-        "(at most 6 MiB)",
+        "log every request of a user over gRPC and HTTP, accepted or refused, to access.jsonl in --data (at most 6 MiB)",
     )
-    notify_url: str = _text("", "URL to notify of each incident that opens or ends")
+    notify_url: str = _text("", "URL to notify when an incident opens or ends")
     kubernetes_events: str = _text(
-        "", "namespaces, comma-separated, whose pods get a Kubernetes Event when an incident of theirs opens or ends"
+        "", "namespaces, comma-separated, whose pods get a Kubernetes Event when one of their incidents opens or ends"
     )
     kafka: str = _text(
         "",
-        "HOST:PORT,... of Kafka: agents connect to collectors ('stilltrue collect') and 'stilltrue assemble' judges; this "
-        "process numbers the snapshots and answers. Or the URI or path of an object store or directory in Kafka's place",
+        "address of Kafka (HOST:PORT,...): agents then connect to collectors ('stilltrue collect'), 'stilltrue assemble' "
+        "evaluates, and this process numbers snapshots and answers; or the URI or path of an object store or directory instead",
     )
-    kafka_topics: str = _text("stilltrue", "prefix of the topics' names")
+    kafka_topics: str = _text("stilltrue", "prefix of the topic names")
     kafka_config: Path | None = field(
-        default=None, metadata={"help": "file of KEY=VALUE lines for Kafka's client, such as security.protocol=SASL_SSL"}
+        default=None, metadata={"help": "file with KEY=VALUE lines for Kafka's client, such as security.protocol=SASL_SSL"}
     )
-    fleet: str = _text("default", "name of these processes among the fleets of one Kafka cluster")
+    fleet: str = _text("default", "name of this fleet, unique in the Kafka cluster")
     assembly_seconds_max: float = _bounded(60.0, 0.1, 3600, "with --kafka: how long to wait for a snapshot's verdicts")
     scopes: tuple[Scope, ...] = ()
     expected: Mapping[str, Expectation] = field(default_factory=lambda: MappingProxyType({}))
@@ -152,51 +150,48 @@ class Settings:
     trigger_seconds_min: float = _bounded(0.5, 0.001, 3600, "minimum average time between snapshots requested by processes")
     triggers_burst_max: int = _bounded(5, 1, 1000, "burst size for snapshots requested by processes")
     give_up_seconds: float = _bounded(1.5, 0.01, 600, "how long a snapshot waits for a silent member")
-    suspect_seconds: float = _bounded(0.25, 0.001, 600, "how long it waits for members that missed the previous one")
-    pending_snapshots_max: int = _bounded(4, 1, 1000, "snapshots in progress at once")
+    suspect_seconds: float = _bounded(0.25, 0.001, 600, "how long a snapshot waits for members that missed the previous one")
+    pending_snapshots_max: int = _bounded(4, 1, 1000, "maximum number of snapshots in progress")
     look_give_up_seconds: float = _bounded(
-        3.0, 0.01, 60, "how long a verification round waits for a member's second look; without one there is no TRUE"
+        3.0, 0.01, 60, "how long a verification round waits for a member's second look; without that look there is no TRUE"
     )
     look_again_seconds_min: float = _bounded(
-        0.5, 0, 3600, "pause before the same party is looked at again; it doubles with each look"
+        0.5, 0, 3600, "pause before the same party is looked at again; doubles with each look"
     )
-    lease_seconds: float = _bounded(5.0, 0.1, 3600, "time without a message from a member after which it is lost")
+    lease_seconds: float = _bounded(5.0, 0.1, 3600, "how long a member may be silent before it counts as lost")
     forget_seconds: float = _bounded(
-        600.0, 0, 10**7, "time after which a lost member is taken to be gone for good; until then answers may depend on it"
+        600.0, 0, 10**7, "how long a lost member is remembered before it counts as gone; until then answers may depend on it"
     )
 
-    members_max: int = _bounded(10_000, 1, 1_000_000, "processes connected at once")
-    report_bytes_max: int = _bounded(16 * 2**20, 1024, 2**30, "size of one report")
-    report_entries_max: int = _bounded(50_000, 1, 10**7, "waits and calls in one report")
-    reports_bytes_max: int = _bounded(2**27, 1024, 2**40, "size of all members' newest reports together")
+    members_max: int = _bounded(10_000, 1, 1_000_000, "maximum number of connected processes")
+    report_bytes_max: int = _bounded(16 * 2**20, 1024, 2**30, "maximum size of a report")
+    report_entries_max: int = _bounded(50_000, 1, 10**7, "maximum number of waits and calls in a report")
+    reports_bytes_max: int = _bounded(2**27, 1024, 2**40, "maximum total size of all members' newest reports")
     reports_entries_max: int = _bounded(1_000_000, 1, 10**9, "waits and calls in all members' newest reports together")
-    asks_max: int = _bounded(1000, 1, 100_000, "questions waiting for an answer at once")
-    asks_per_connection_max: int = _bounded(200, 1, 100_000, "questions of one connection waiting for an answer at once")
-    watchers_per_connection_max: int = _bounded(20, 1, 100_000, "watches of one connection at once")
-    watchers_max: int = _bounded(100, 1, 100_000, "watches at once")
-    heartbeat_seconds: float = _bounded(5.0, 0.1, 600, "heartbeat interval of a watch without news")
-    evaluation_seconds_max: float = _bounded(10.0, 0.01, 3600, "how long one predicate may take over one snapshot")
+    asks_max: int = _bounded(1000, 1, 100_000, "maximum number of pending questions")
+    asks_per_connection_max: int = _bounded(200, 1, 100_000, "maximum number of pending questions per connection")
+    watchers_per_connection_max: int = _bounded(20, 1, 100_000, "maximum number of watches per connection")
+    watchers_max: int = _bounded(100, 1, 100_000, "maximum number of watches")
+    heartbeat_seconds: float = _bounded(5.0, 0.1, 600, "heartbeat interval of a watch while nothing changes")
+    evaluation_seconds_max: float = _bounded(10.0, 0.01, 3600, "time limit for one predicate on one snapshot")
 
-    store_summaries_max: int = _bounded(100_000, 1, 10**9, "snapshots whose summary is kept")
-    store_documents_max: int = _bounded(500, 1, 10**7, "newest snapshots kept in full")
+    store_summaries_max: int = _bounded(100_000, 1, 10**9, "maximum number of snapshots whose summary is kept")
+    store_documents_max: int = _bounded(500, 1, 10**7, "number of newest snapshots kept in full")
     store_documents_pinned_max: int = _bounded(
-        10_000,
-        1,
-        10**7,
-        "snapshots kept in full because an incident or a changed verdict refers to them",
+        10_000, 1, 10**7, "maximum number of snapshots kept in full because an incident or a changed verdict refers to them"
     )
-    store_bytes_max: int = _bounded(2**30, 2**20, 2**50, "size of the snapshots kept in full; the oldest are deleted beyond it")
+    store_bytes_max: int = _bounded(2**30, 2**20, 2**50, "size of the snapshots kept in full; beyond it the oldest are deleted")
     store_queue_max: int = _bounded(64, 1, 10_000, "snapshots waiting to be stored; beyond it documents are dropped")
     archive_bytes_max: int = _bounded(
-        2**30, 0, 2**50, "size of the Parquet archive; the oldest files are deleted beyond it; 0: no archive",
-    )  # fmt: skip
-    store_incidents_max: int = _bounded(100_000, 1, 10**8, "closed incidents kept; the oldest are deleted beyond it")
-    retention_seconds_max: float = _bounded(
-        7_776_000.0, 0, 10**10, "age beyond which snapshots, closed incidents and archived days are deleted; 0: by size alone"
+        2**30, 0, 2**50, "maximum size of the Parquet archive; beyond it the oldest files are deleted; 0: no archive"
     )
-    compact_seconds_min: float = _bounded(86400.0, 0, 10**9, "how long after a day's end its files are merged; 0: never")
-    archive_readers_max: int = _bounded(32, 1, 10_000, "concurrent streams of the archive's rows")
-    archive_take_seconds_max: float = _bounded(300.0, 0.1, 86400, "how long the reader of such a stream may stall")
+    store_incidents_max: int = _bounded(100_000, 1, 10**8, "closed incidents kept; beyond it the oldest are deleted")
+    retention_seconds_max: float = _bounded(
+        7_776_000.0, 0, 10**10, "age beyond which snapshots, closed incidents and archived days are deleted; 0: no age limit"
+    )
+    compact_seconds_min: float = _bounded(86400.0, 0, 10**9, "how long after the end of a day its files are merged; 0: never")
+    archive_readers_max: int = _bounded(32, 1, 10_000, "maximum number of concurrent streams of the archive's rows")
+    archive_take_seconds_max: float = _bounded(300.0, 0.1, 86400, "how long the reader of an archive stream may stall")
 
     def __post_init__(self) -> None:
         """Check the bounds."""
@@ -223,40 +218,40 @@ class Settings:
                 raise SettingError("--expect", f"there is no scope {name!r}; define it with --scope")
 
     def _check_addresses(self) -> None:
-        """Of the pages, of what they link to, of those who are told, and of the topics."""
+        """Check names and addresses: of topics, namespaces, the web UI and its links."""
         self._check_proxies()
         for name, text in (("--fleet", self.fleet), ("--kafka-topics", self.kafka_topics)):
             if not _FLEET.fullmatch(text):
-                raise SettingError(name, f"{text!r} is not a name of letters, digits, dots, dashes and underscores")
+                raise SettingError(name, f"{text!r} is not a valid name: use letters, digits, dots, dashes and underscores")
         for namespace in self.event_namespaces:
             if not _NAMESPACE.fullmatch(namespace):
-                raise SettingError("--kubernetes-events", f"{namespace!r} is not the name of a namespace")
+                raise SettingError("--kubernetes-events", f"{namespace!r} is not a valid namespace name")
         if self.base_path and not _BASE_PATH.fullmatch(self.base_path):
-            raise SettingError("--base-path", f"must look like /stilltrue, without a slash at its end, not {self.base_path!r}")
+            raise SettingError("--base-path", f"must look like /stilltrue, without a trailing slash, not {self.base_path!r}")
         for name, url in (("--external-url", self.external_url), ("--trace-url", self.trace_url)):
             if url and not url.startswith(("http://", "https://")):
                 raise SettingError(name, f"must begin with http:// or https://, not {url!r}")
         if self.trace_url and "{trace}" not in self.trace_url:
-            raise SettingError("--trace-url", f"must contain {{trace}}, where the id of the trace goes, not {self.trace_url!r}")
+            raise SettingError("--trace-url", f"must contain {{trace}} in place of the trace id, not {self.trace_url!r}")
 
     def _check_proxies(self) -> None:
-        """A header is believed from stated addresses alone, and stands for a role."""
+        """The proxy's header is trusted only from stated addresses, and names a user who has roles."""
         if bool(self.proxy_user_header) is not bool(self.trusted_proxies):
             raise SettingError(
                 "--proxy-user-header", "requires --trusted-proxies, and vice versa: otherwise anyone could send it"
             )
         if self.proxy_user_header and (self.roles_file is None or not _HEADER.fullmatch(self.proxy_user_header)):
-            raise SettingError("--proxy-user-header", "must be the name of a header, and needs --roles-file, which names users")
+            raise SettingError("--proxy-user-header", "must be a header name; needs --roles-file, which grants roles to users")
         _ = self.proxy_networks
 
     def _check_security(self) -> None:
-        """TLS is configured completely or not at all; plaintext beyond this machine must be allowed explicitly.
+        """TLS is configured completely or not at all; plaintext on a non-local address must be allowed explicitly.
 
-        HTTP has no TLS, so an ``http_host`` beyond this machine is itself explicit.
+        HTTP has no TLS, so a non-local ``http_host`` is itself explicit.
         """
         if self.allow_cure and self.roles_file is None and not is_loopback(self.host):
             raise SettingError(
-                "--allow-cure", f"{self.host} is not a local address: it needs --roles-file, which names operators"
+                "--allow-cure", f"{self.host} is not a local address: this needs --roles-file, which names operators"
             )
         if (self.tls_cert_file is None) is not (self.tls_key_file is None):
             raise SettingError("--tls-cert-file", "needs --tls-key-file, and vice versa")
@@ -300,21 +295,21 @@ class Settings:
         )
 
     def cluster(self) -> Cluster:
-        """Kafka. Raises :class:`~detector.assembly.cluster.RecordsUnavailableError`."""
+        """The Kafka cluster. Raises :class:`~detector.assembly.cluster.RecordsUnavailableError`."""
         properties = read_properties(self.kafka_config)
         return Cluster(self.kafka, topics=self.kafka_topics, properties=properties, record_bytes_max=self.report_bytes_max)
 
 
 def flag(name: str) -> str:
-    """The flag of a setting."""
+    """The command-line flag of a setting."""
     return "--" + name.replace("_", "-")
 
 
 def scope_from_text(text: str) -> Scope:
-    """The scope that ``name=label=value[,label=value...]`` describes."""
+    """Parse ``name=label=value[,label=value...]``."""
     name, _, selector = text.partition("=")
     if not _SCOPE_NAME.fullmatch(name):
-        raise SettingError("--scope", f"{text!r} does not begin with a name; for example shop=team=shop")
+        raise SettingError("--scope", f"{text!r} does not begin with a scope name; for example shop=team=shop")
     try:
         return Scope(name=name, labels=parse_selector(selector))
     except ValueError:
@@ -322,14 +317,14 @@ def scope_from_text(text: str) -> Scope:
 
 
 def expectations_from_texts(texts: Iterable[str]) -> dict[str, Expectation]:
-    """The expectations by scope that ``[SCOPE=]5`` or ``[SCOPE=]name,service:namespace/name`` texts state."""
+    """Parse ``[SCOPE=]5`` and ``[SCOPE=]name,service:namespace/name`` into the expectation of each scope."""
     found: dict[str, Expectation] = {}
     for text in texts:
         scope, equals, rest = text.rpartition("=")
         names = [name.strip() for name in rest.split(",")]
         services = [name.removeprefix(_SERVICE) for name in names if name.startswith(_SERVICE)]
         if not all(names) or (equals and not scope) or (rest.isdecimal() and not _is_expectable(rest)):
-            raise SettingError("--expect", f"{text!r} is not [SCOPE=]NUMBER or [SCOPE=]NAME,...; write for example shop=5")
+            raise SettingError("--expect", f"{text!r} is not [SCOPE=]NUMBER or [SCOPE=]NAME,...; for example shop=5")
         if not all(map(_KUBERNETES_NAME.fullmatch, services)):
             raise SettingError("--expect", f"{text!r} is not [SCOPE=]service:NAMESPACE/NAME; for example service:shop/orders")
         if (scope or "all") in found:
@@ -349,7 +344,7 @@ def _is_expectable(digits: str) -> bool:
 
 
 def predicate_settings_from_texts(texts: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """The settings of predicates that ``predicate.key=value`` texts give; a value is JSON, or else a text."""
+    """Parse ``predicate.key=value`` into settings by predicate; a value that is not JSON is a string."""
     settings: dict[str, dict[str, Any]] = {}
     for text in texts:
         place, equals, value = text.partition("=")

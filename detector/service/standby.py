@@ -1,6 +1,6 @@
-"""A warm standby: of several detectors with one data directory, or one Kubernetes Lease, one serves and the others wait.
+"""Warm standby: of several detectors with the same data directory or Kubernetes Lease, one serves and the others wait.
 
-The Lease decides between machines; the lock on the directory keeps two from writing to it, whatever the Lease says.
+The Lease elects one across machines; the lock on the directory always keeps two from writing to it.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from detector.service.storage.sqlite import wait_until_free
 
 
 class Leadership:
-    """When this detector may serve, and until when."""
+    """Decides when this detector may serve."""
 
     def __init__(self, settings: Settings, log: Log, lease: Lease | None) -> None:
-        """``lease``: None where the directory alone decides."""
+        """``lease``: None if the directory's lock alone decides."""
         self.waits = settings.standby or lease is not None
-        """Whether it waits to be the one that serves; else it fails where the directory is in use."""
+        """Whether it waits for its turn; otherwise it fails if the directory is in use."""
         self._settings = settings
         self._log = log
         self._lease = lease
 
     async def acquired(self, stop: asyncio.Event) -> None:
-        """Wait until it may serve, or for ``stop``. Meanwhile probes are answered: alive, and not ready."""
+        """Wait until this detector may serve, or for ``stop``. Meanwhile health checks get: alive, but not ready."""
         if self.waits:
             async with _probes(self._settings, self._log):
                 self._log.info("standing by", data=self._settings.data, lease="" if self._lease is None else self._lease.name)
@@ -51,7 +51,7 @@ class Leadership:
             self._log.warning("lease lost", lease=self._lease.name)
 
     async def _is_free(self) -> None:
-        """The Lease is ours, and the directory is free."""
+        """Wait until the Lease is ours and the directory is free."""
         while True:
             if self._lease is not None:
                 await self._lease.held()
@@ -62,7 +62,7 @@ class Leadership:
 
 @contextlib.asynccontextmanager
 async def leadership_of(settings: Settings, log: Log) -> AsyncIterator[Leadership]:
-    """As ``settings`` say. Raises :class:`~detector.service.kubernetes.api.NoClusterError`."""
+    """The leadership that ``settings`` configure. Raises :class:`~detector.service.kubernetes.api.NoClusterError`."""
     if not settings.standby_lease:
         yield Leadership(settings, log, None)
         return
@@ -72,7 +72,7 @@ async def leadership_of(settings: Settings, log: Log) -> AsyncIterator[Leadershi
 
 
 async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
-    """Wait until one of ``waits`` is over, and cancel the others."""
+    """Wait until one of ``waits`` completes, and cancel the others."""
     tasks = [asyncio.create_task(wait) for wait in waits]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -106,7 +106,7 @@ async def _probes(settings: Settings, log: Log) -> AsyncIterator[None]:
         return None
 
     probes = HttpServer(answer, log=log, hosts=settings.http_names)
-    with contextlib.suppress(OSError):  # the port may still be the other detector's: it is not ours to answer on
+    with contextlib.suppress(OSError):  # the other detector on this machine may use the port
         await probes.start(bare_host(settings.http_host), settings.http_port)
     try:
         yield

@@ -2,10 +2,10 @@
 
 Rules:
 
-1. A pod is patched when its annotation ``stilltrue.dev/inject-python`` is "true" and it has no container with the name of ours.
-2. Nothing that a program sets is overwritten: our folder is put before what is on ``PYTHONPATH``, and every other variable is
-   added only where it is missing. (A ``PYTHONPATH`` that an image sets cannot be seen from here, and is hidden by ours.)
-3. Programs that are not Python ignore all of it; ``python-containers`` names those that are, where not all shall be changed.
+1. A pod is patched if its annotation ``stilltrue.dev/inject-python`` is "true" and no container has our container's name.
+2. Variables that a container sets are not overwritten: our folder is prepended to ``PYTHONPATH``, and other variables are added
+   only if they are missing. (A ``PYTHONPATH`` that the image sets is not visible here, and ours replaces it.)
+3. Other programs ignore these variables. To patch only some containers, name them in ``python-containers``.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from detector.sidecar.pod_patch import (
     set_key,
 )
 
-ASKS = "inject-python"
+ANNOTATION = "inject-python"
 VOLUME, FOLDER = "stilltrue-agent", "/stilltrue-agent"
 SITE = f"{FOLDER}/stilltrue/site"
 FIRST_PROCESS = "1"
 _TLS = {"STILLTRUE_TLS_CA_FILE": "ca.crt", "STILLTRUE_TLS_CERT_FILE": "tls.crt", "STILLTRUE_TLS_KEY_FILE": "tls.key"}
-_KNOWN = frozenset({ASKS, "inject", "status", "service", "labels", "python-containers", "tls-secret"})
+_KNOWN = frozenset({ANNOTATION, "inject", "status", "service", "labels", "python-containers", "tls-secret"})
 
 
-def asks(pod: Pod) -> bool:
-    """Whether the pod wants the agent."""
-    return _annotations_of(pod).get(ASKS) == "true"
+def requested(pod: Pod) -> bool:
+    """Whether the pod's annotations request the agent."""
+    return _annotations_of(pod).get(ANNOTATION) == "true"
 
 
 def patch(pod: Pod, agent: Mapping[str, Any]) -> list[Operation]:
-    """The JSON patch that injects ``agent``: its init ``container``, and the address of its ``detector``.
+    """Return the JSON patch that injects ``agent``, which has the init ``container`` and the address of the ``detector``.
 
     Raises :class:`~detector.sidecar.pod_patch.AnnotationError`.
     """
     annotations = _annotations_of(pod)
     for name in sorted(annotations.keys() - _KNOWN):
-        raise AnnotationError(f"{PREFIX}{name} has no meaning for the agent; known: {', '.join(sorted(_KNOWN))}")
+        raise AnnotationError(f"{PREFIX}{name} does not apply to the agent; known: {', '.join(sorted(_KNOWN))}")
     secret = annotations.get("tls-secret", "")
     return [
         *added(pod["spec"], "/spec", "initContainers", agent["container"], first=True),
@@ -62,8 +62,8 @@ def _annotations_of(pod: Pod) -> dict[str, str]:
 
 
 def _variables(pod: Pod, annotations: Mapping[str, str], agent: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The agent's environment, in the order in which one variable may use another."""
-    told: dict[str, str] = {
+    """Return the agent's variables, ordered so that later ones may refer to earlier ones."""
+    values: dict[str, str] = {
         "STILLTRUE_DETECTOR": agent["detector"],
         "STILLTRUE_SERVICE": service_of(pod, annotations),
         "STILLTRUE_RUN_PID": FIRST_PROCESS,
@@ -71,7 +71,7 @@ def _variables(pod: Pod, annotations: Mapping[str, str], agent: Mapping[str, Any
         **({name: f"{TLS_FOLDER}/{file}" for name, file in _TLS.items()} if annotations.get("tls-secret") else {}),
     }
     pod_name = {"name": "POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
-    return [*({"name": name, "value": value} for name, value in told.items()), pod_name]
+    return [*({"name": name, "value": value} for name, value in values.items()), pod_name]
 
 
 def _programs(pod: Pod, annotations: Mapping[str, str], variables: list[dict[str, Any]]) -> Iterator[Operation]:
@@ -91,20 +91,20 @@ def _programs(pod: Pod, annotations: Mapping[str, str], variables: list[dict[str
 
 
 def _environment(container: Mapping[str, Any], variables: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The container's variables with ours (rule 2)."""
+    """Add our variables to the container's (rule 2)."""
     given = [dict(variable) for variable in container.get("env") or ()]
     names = {variable["name"] for variable in given}
     for variable in given:
         if variable["name"] == "PYTHONPATH":
             if "valueFrom" in variable:
-                raise AnnotationError(f"container {container['name']} takes PYTHONPATH from elsewhere: write it as a value")
+                raise AnnotationError(f"container {container['name']} sets PYTHONPATH with valueFrom: set it with value")
             variable["value"] = ":".join(filter(None, (SITE, variable.get("value", ""))))
     path = [] if "PYTHONPATH" in names else [{"name": "PYTHONPATH", "value": SITE}]
     return [*given, *path, *(variable for variable in variables if variable["name"] not in names)]
 
 
 def _volumes(spec: Mapping[str, Any], secret: str) -> Iterator[Operation]:
-    """Ours, beside those of the pod."""
+    """Add our volumes to the pod's."""
     ours: list[dict[str, Any]] = [{"name": VOLUME, "emptyDir": {}}]
     if secret:
         ours.append({"name": TLS_VOLUME, "secret": {"secretName": secret}})

@@ -31,7 +31,7 @@ BACKLOG = 1024
 
 
 class CannotListenError(Exception):
-    """An address cannot be listened on; one line."""
+    """An address cannot be listened on; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,17 +75,18 @@ class Sidecar:
         settings = self.settings
         inbound = Inbound(self.program, tells_party=settings.tells_party, scheme=b"http" if self._tls_in is not None else b"")
         out = UpstreamChannels(self.program, settings.upstreams, b"https" if self._tls_out is not None else b"")
-        admin = await self._admin()
+        admin = await self._listen_admin()
         incoming = await self._listen(
             "--inbound", settings.inbound, lambda: InboundRoute(self._dialler, settings.program, inbound), self._tls_in
         )
         outgoing = None
         if settings.upstreams:
-            way_out = lambda: OutboundRoute(self._dialler, out, self._tls_out)  # noqa: E731 - one per connection
-            outgoing = await self._listen("--outbound", settings.outbound, way_out, None)
-            out.ourselves = outgoing
+            outgoing = await self._listen(
+                "--outbound", settings.outbound, lambda: OutboundRoute(self._dialler, out, self._tls_out), None
+            )
+            out.own_address = outgoing
         self.agent.start()
-        self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._probe.run())]
+        self._tasks = [asyncio.create_task(self._follow_files()), asyncio.create_task(self._probe.run())]
         return Listening(inbound=incoming, outbound=outgoing, admin=admin)
 
     async def stop(self) -> None:
@@ -107,7 +108,7 @@ class Sidecar:
         await self._pages.stop()
         self.agent.close()
 
-    async def _admin(self) -> Address:
+    async def _listen_admin(self) -> Address:
         host = self.settings.admin.host
         try:
             return Address(host=host, port=await self._pages.start(host, self.settings.admin.port))
@@ -115,18 +116,18 @@ class Sidecar:
             reason = error.strerror or error
             raise CannotListenError(f"--admin-port: cannot listen on {self.settings.admin}: {reason}") from None
 
-    async def _listen(self, flag: str, address: Address, way: Callable[[], Route], tls: Tls | None) -> Address:
+    async def _listen(self, flag: str, address: Address, new_route: Callable[[], Route], tls: Tls | None) -> Address:
         try:
             server = await asyncio.get_running_loop().create_server(
-                lambda: self._accept(way()), address.host, address.port, backlog=BACKLOG, ssl=tls.context if tls else None
+                lambda: self._accept(new_route()), address.host, address.port, backlog=BACKLOG, ssl=tls.context if tls else None
             )
         except OSError as error:
             raise CannotListenError(f"{flag}: cannot listen on {address}: {error.strerror or error}") from None
         self._servers.append(server)
         return _bound(server)
 
-    def _accept(self, way: Route) -> Connection:
-        relay = Relay(way, fault=self.agent.live.report_failure, warn=self._warn, closed=self._closed)
+    def _accept(self, route: Route) -> Connection:
+        relay = Relay(route, fault=self.agent.live.report_failure, warn=self._warn, closed=self._closed)
         self.relays[relay] = None
         return relay.caller
 
@@ -134,18 +135,18 @@ class Sidecar:
         self.relays.pop(relay, None)
 
     def _warn(self, text: str) -> None:
-        """Log what went wrong, at most once a second: callers may retry as often as they like."""
+        """Log a failure, at most once a second, since callers may retry in a tight loop."""
         now = time.monotonic()
         if now - self._warned_at >= WARN_SECONDS_MIN:
             self._warned_at = now
             self._log.warning("relay failed", text=text)
 
-    async def _follow(self) -> None:
+    async def _follow_files(self) -> None:
         while True:
             await asyncio.sleep(FOLLOW_SECONDS)
             for tls in (self._tls_in, self._tls_out):
                 try:
-                    if tls is not None and tls.follow():
+                    if tls is not None and tls.reload_if_changed():
                         self._log.info("certificates reloaded")
                 except TlsRefusedError as error:
                     self._log.warning("certificates not reloaded, the previous ones stay", text=str(error))
@@ -162,7 +163,7 @@ async def running(settings: SidecarSettings) -> AsyncIterator[tuple[Sidecar, Lis
 
 
 async def serve(settings: SidecarSettings, started: Callable[[Listening], None]) -> None:
-    """Run until SIGTERM or SIGINT; ``started`` is called with the addresses."""
+    """Run until SIGTERM or SIGINT; call ``started`` with the addresses."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -1,11 +1,11 @@
-"""Attributes an outbound call to the inbound call that made it; where the evidence is ambiguous, the caller is unknown.
+"""Attributes an outbound call to the inbound call that made it; if the evidence is ambiguous, the caller is unknown.
 
-The rules (docs/sidecar.md argues why no doubt becomes a TRUE):
+The rules (docs/sidecar.md argues why doubt never becomes a TRUE):
 
-1. ``stilltrue-party``, which the sidecar gave to the inbound call, names it exactly, while that call is in progress.
-2. Otherwise the trace-id of ``traceparent`` names it, if that call is in progress and is the only thing here that ever bore the
-   trace. Another inbound call of the trace, before or beside it, may have left something behind: a job that goes on after
-   the answer, a handler whose caller gave up and asked again. So may a call under the trace while no inbound call bore it.
+1. ``stilltrue-party``, which the sidecar adds to the inbound call, identifies it exactly while that call is in progress.
+2. Otherwise the trace-id of ``traceparent`` identifies it, if that call is in progress and nothing else here has ever used the
+   trace. Another inbound call of the trace, earlier or concurrent, may have left work behind: a job that continues after the
+   reply, or a handler whose caller gave up and retried. So may an outbound call of the trace without an inbound one.
 3. In all other cases the caller is unknown, and every inbound call of the trace may have made the call.
 """
 
@@ -18,7 +18,7 @@ from detector.sidecar.tracking.calls import InboundCall
 from stilltrue.model import PartyName
 
 TRACES_MAX = 500_000
-"""Traces remembered exactly enough, in each of two generations."""
+"""Number of traces that each of two generations remembers."""
 _BITS_PER_TRACE = 16
 _HASHES = 4
 
@@ -34,10 +34,9 @@ class Attribution(Enum):
 
 
 class TraceFilter:
-    """Remembers the newest ``traces_max`` traces or more in bounded memory (two Bloom filters, taking turns).
+    """Remembers at least the newest ``traces_max`` traces in bounded memory, in two alternating Bloom filters.
 
-    It may take a new trace for a known one (about one in 400), which costs an attribution. It forgets only what is older than
-    ``traces_max`` other traces.
+    It mistakes about one new trace in 400 for a known one, which costs an attribution.
     """
 
     def __init__(self, traces_max: int = TRACES_MAX) -> None:
@@ -74,30 +73,34 @@ def _all_set(bits: bytearray, places: list[int]) -> bool:
 
 
 class CallerAttribution:
-    """The inbound calls in progress, by what an outbound call may say of them."""
+    """The inbound calls in progress, by party and by trace."""
 
     def __init__(self) -> None:
         self._by_party: dict[str, InboundCall] = {}
         self._by_trace: dict[bytes, list[InboundCall]] = {}
-        self._borne = TraceFilter()
+        self._used = TraceFilter()
         self._answered = TraceFilter()
 
     def __len__(self) -> int:
         return len(self._by_party)
 
+    def serving(self, party: PartyName) -> InboundCall | None:
+        """Return the inbound call in progress that ``party`` serves."""
+        return self._by_party.get(party)
+
     def arrived(self, call: InboundCall) -> None:
-        """An inbound call is in progress."""
+        """An inbound call has arrived."""
         self._by_party[call.party] = call
         if call.trace:
-            beside = self._by_trace.setdefault(call.trace, [])
-            call.sole_of_trace = call.trace not in self._borne
-            for other in beside:
+            of_trace = self._by_trace.setdefault(call.trace, [])
+            call.sole_of_trace = call.trace not in self._used
+            for other in of_trace:
                 other.sole_of_trace = False
-            self._borne.add(call.trace)
-            beside.append(call)
+            self._used.add(call.trace)
+            of_trace.append(call)
 
     def ended(self, call: InboundCall, *, answered: bool) -> None:
-        """An inbound call is over; ``answered``: by the program, not abandoned by its caller."""
+        """An inbound call has ended; ``answered``: the program replied, rather than the caller abandoning it."""
         self._by_party.pop(call.party, None)
         of_trace = self._by_trace.get(call.trace)
         if of_trace is not None and call in of_trace:
@@ -108,7 +111,7 @@ class CallerAttribution:
                 self._answered.add(call.trace)
 
     def caller(self, party: str, trace: bytes) -> tuple[InboundCall | None, Attribution]:
-        """The inbound call that made an outbound one, given the outbound call's ``party`` and ``trace`` (empty: none)."""
+        """Return the inbound call that made the outbound call with this ``party`` and ``trace`` (empty: none)."""
         if party:  # rule 1
             call = self._by_party.get(PartyName(party))
             return (call, Attribution.PARTY) if call is not None else (None, Attribution.ENDED)
@@ -116,19 +119,19 @@ class CallerAttribution:
             return None, Attribution.UNKNOWN
         calls = self._by_trace.get(trace)
         if not calls:
-            self._borne.add(trace)  # rule 2
+            self._used.add(trace)  # rule 2
             return None, Attribution.ENDED if trace in self._answered else Attribution.UNKNOWN
         if len(calls) > 1 or not calls[0].sole_of_trace:  # rules 2 and 3
             return None, Attribution.AMBIGUOUS
         return calls[0], Attribution.TRACE
 
     def suspects(self, trace: bytes) -> list[InboundCall]:
-        """The inbound calls that may have made an outbound call of an ambiguous trace."""
+        """Return the inbound calls that may have made an outbound call of an ambiguous trace."""
         return list(self._by_trace.get(trace, ()))
 
 
 def trace_of(traceparent: bytes) -> bytes:
-    """The trace-id in a W3C ``traceparent`` (``00-<32 hex>-<16 hex>-<2 hex>``), in lower case, or nothing."""
+    """Return the trace-id of a W3C ``traceparent`` (``00-<32 hex>-<16 hex>-<2 hex>``) in lower case; empty if invalid."""
     parts = traceparent.split(b"-")
     if len(parts) < 4 or len(parts[1]) != 32 or parts[1].strip(b"0") == b"":
         return b""

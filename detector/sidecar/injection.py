@@ -1,15 +1,15 @@
-"""Sidecar injection: from an AdmissionReview and the sidecar that the chart describes to a JSON patch. Pure.
+"""Sidecar injection: makes a JSON patch from an AdmissionReview and the sidecar container that the chart describes. Pure.
 
 Rules:
 
 1. Injection never prevents a pod from starting: every answer allows it. Invalid annotations become a warning, and the pod
    starts without a sidecar.
-2. A pod is patched when its annotation ``stilltrue.dev/inject`` is "true" and it has no container with the sidecar's name.
-3. A pod that was not patched serves all the same. So the Service names a port (``targetPort: grpc``) that the program's
-   container declares, and the patch moves that name to the sidecar: so it resolves to the port that takes calls. Probes of the
-   program that use the name go on probing the program. Likewise only the patch changes a variable with another's address.
-4. The sidecar is the first init container (a native sidecar, with ``restartPolicy: Always``), so that the later ones can call
-   through it.
+2. A pod is patched if its annotation ``stilltrue.dev/inject`` is "true" and no container has the sidecar's name.
+3. A pod must also work without the patch. So the Service's ``targetPort`` is a named port (such as ``grpc``) of the program's
+   container, and the patch moves the name to the sidecar. Probes of the program that use the name keep probing the program.
+   Likewise, only the patch redirects variables that hold another service's address.
+4. The sidecar is the first init container (a native sidecar, with ``restartPolicy: Always``), so that later init containers can
+   call through it.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ PORT_MAX = 65535
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injection:
-    """What a pod's annotations ask for; ``flags`` are those of ``stilltrue sidecar``."""
+    """The settings in a pod's annotations; ``flags`` are those of ``stilltrue sidecar``."""
 
     flags: tuple[str, ...]
     inbound: int
     tls_secret: str
     port_name: str = ""
-    """The name that the patch moves from the program's port to the sidecar's; empty: none."""
+    """The port name that the patch moves from the program to the sidecar; empty: none."""
     variables: tuple[str, ...] = ()
-    """The variables of the program that the patch sets to ``outbound``."""
+    """The program's variables that the patch sets to ``outbound``."""
     outbound: int = 0
 
 
 def answer(review: Mapping[str, Any], sidecar: Mapping[str, Any], agent: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The AdmissionReview that answers ``review`` (admission.k8s.io/v1, of a pod).
+    """Return the AdmissionReview that answers ``review`` (admission.k8s.io/v1, of a pod).
 
-    ``sidecar`` is the container to inject, before the annotations apply; ``agent`` is what :mod:`.agent_injection` injects.
-    Raises ``KeyError`` if ``review`` is not a review.
+    ``sidecar`` is the container to inject, before the annotations are applied; ``agent`` is for :mod:`.agent_injection`.
+    Raises ``KeyError`` if ``review`` is not an AdmissionReview.
     """
     response: dict[str, Any] = {"uid": review["request"]["uid"], "allowed": True}
     pod = review["request"].get("object") or {}
@@ -70,19 +70,19 @@ def answer(review: Mapping[str, Any], sidecar: Mapping[str, Any], agent: Mapping
             response["patchType"] = "JSONPatch"
             response["patch"] = base64.b64encode(json.dumps(operations).encode()).decode()
     except AnnotationError as error:  # rule 1
-        what = "no sidecar was injected" if _asks(pod) else "the agent was not injected"
+        what = "the sidecar was not injected" if _requested(pod) else "the agent was not injected"
         response["warnings"] = [f"stilltrue: {what}: {error}"]
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
 
 def _operations(pod: Pod, sidecar: Mapping[str, Any], agent: Mapping[str, Any] | None) -> list[Operation]:
-    if _asks(pod) and agent_injection.asks(pod):
+    if _requested(pod) and agent_injection.requested(pod):
         raise AnnotationError(
-            f"{PREFIX}inject and {PREFIX}{agent_injection.ASKS} exclude each other: the agent needs no sidecar"
+            f"{PREFIX}inject and {PREFIX}{agent_injection.ANNOTATION} are mutually exclusive: the agent needs no sidecar"
         )
-    if _asks(pod) and not _has(pod, str(sidecar["name"])):
+    if _requested(pod) and not _has(pod, str(sidecar["name"])):
         return patch(pod, sidecar, injection_of(pod))
-    if agent is not None and agent_injection.asks(pod) and not _has(pod, str(agent["container"]["name"])):
+    if agent is not None and agent_injection.requested(pod) and not _has(pod, str(agent["container"]["name"])):
         return agent_injection.patch(pod, agent)
     return []
 
@@ -99,11 +99,11 @@ def injection_of(pod: Pod) -> Injection:
             raise AnnotationError(f"unknown annotation {PREFIX}{name}; known: {', '.join(sorted(_KNOWN))}")
     port_name = annotations.get("port", "")
     if port_name and "app-port" in annotations:
-        raise AnnotationError(f"{PREFIX}port names the program's port: leave {PREFIX}app-port out")
+        raise AnnotationError(f"{PREFIX}port already names the program's port: remove {PREFIX}app-port")
     app = _named_port(pod, port_name) if port_name else _port(annotations, "app-port")
     inbound = INBOUND_PORT if port_name and "inbound-port" not in annotations else _port(annotations, "inbound-port")
     if inbound == app:
-        raise AnnotationError(f"{PREFIX}inbound-port is the program's own port, {app}: two cannot listen on one")
+        raise AnnotationError(f"{PREFIX}inbound-port must differ from the program's port, {app}")
     flags = [f"--service={service_of(pod, annotations)}", f"--inbound=0.0.0.0:{inbound}", f"--app=127.0.0.1:{app}"]
     outbound = 0
     if upstreams := _listed(annotations, "upstream"):
@@ -125,7 +125,7 @@ def injection_of(pod: Pod) -> Injection:
 
 
 def patch(pod: Pod, sidecar: Mapping[str, Any], injection: Injection) -> list[Operation]:
-    """The JSON patch (RFC 6902) that injects the sidecar into the pod."""
+    """Return the JSON patch (RFC 6902) that injects the sidecar into the pod."""
     return [
         *added(pod["spec"], "/spec", "initContainers", _container(sidecar, injection), first=True),
         *_programs(pod["spec"]["containers"], injection),
@@ -135,7 +135,7 @@ def patch(pod: Pod, sidecar: Mapping[str, Any], injection: Injection) -> list[Op
     ]
 
 
-def _asks(pod: Pod) -> bool:
+def _requested(pod: Pod) -> bool:
     return ((pod.get("metadata") or {}).get("annotations") or {}).get(f"{PREFIX}inject") == "true"
 
 
@@ -157,7 +157,7 @@ def _container(sidecar: Mapping[str, Any], injection: Injection) -> dict[str, An
 
 
 def _programs(containers: Sequence[Mapping[str, Any]], injection: Injection) -> Iterator[Operation]:
-    """The pod's own containers, where the patch changes them: rule 3."""
+    """Patch the pod's own containers (rule 3)."""
     for index, container in enumerate(containers):
         made = copy.deepcopy(dict(container))
         named = [port for port in made.get("ports") or () if injection.port_name and port.get("name") == injection.port_name]
@@ -173,7 +173,7 @@ def _programs(containers: Sequence[Mapping[str, Any]], injection: Injection) -> 
 
 
 def _renumber(container: dict[str, Any], name: str, port: str | int) -> None:
-    """Probes and hooks that use the port's name use ``port`` from now on."""
+    """Make probes and hooks that use the port's name use ``port`` instead."""
     hooks = (container.get("lifecycle") or {}).values()
     for probe in (*(container.get(f"{kind}Probe") or {} for kind in ("startup", "readiness", "liveness")), *hooks):
         for action in ("httpGet", "tcpSocket"):
@@ -182,12 +182,12 @@ def _renumber(container: dict[str, Any], name: str, port: str | int) -> None:
 
 
 def _named_port(pod: Pod, name: str) -> int:
-    """The number of the port that a container of the pod calls ``name``."""
+    """Return the number of the pod's container port called ``name``."""
     ports = [port for container in pod["spec"]["containers"] for port in container.get("ports") or ()]
     found = [port["containerPort"] for port in ports if port.get("name") == name]
     if len(found) != 1:
-        there = ", ".join(sorted(port["name"] for port in ports if port.get("name"))) or "none"
-        raise AnnotationError(f"{PREFIX}port: {name!r} is not a named port of one of the containers (there are: {there})")
+        known = ", ".join(sorted(port["name"] for port in ports if port.get("name"))) or "none"
+        raise AnnotationError(f"{PREFIX}port: {name!r} is not a named port of exactly one container (named ports: {known})")
     return int(found[0])
 
 
@@ -217,12 +217,12 @@ _KNOWN: Mapping[str, str] = {
     "inject": 'whether to inject the sidecar: "true"',
     "status": "what the webhook did",
     "service": "the service's name in verdicts",
-    "port": "the name of the program's port, which the Service names as its targetPort",
+    "port": "the name of the program's port, which is the Service's targetPort",
     "inbound-port": "the port for calls from outside; the Service's targetPort",
     "app-port": "the port that the program listens on",
-    "outbound-port": f"the port that the program calls instead of its upstreams ({OUTBOUND_PORT})",
-    "outbound-env": "the program's variables with the address of another service, which point to the sidecar instead: NAME,...",
-    "upstream": "where those calls go: [NAME=]HOST:PORT,... or authority-routing",
+    "outbound-port": f"the sidecar's port for the program's own calls ({OUTBOUND_PORT})",
+    "outbound-env": "the program's variables with another service's address, to be set to the sidecar's: NAME,...",
+    "upstream": "the destinations of these calls: [NAME=]HOST:PORT,... or authority-routing",
     "workers": "the number of calls the program serves at once",
     "labels": "labels of the process, for scopes: NAME=VALUE,...",
     "tls-secret": "a Secret with tls.crt, tls.key and ca.crt for the connection to the detector",

@@ -1,7 +1,7 @@
-"""Reports the calls in HTTP/2 header blocks to the :class:`Program`, adds our stamps and removes those of others.
+"""Reports the calls in HTTP/2 header blocks to the :class:`Program`, adds our stamps and removes all others.
 
-Stamps are ours alone: one that a program forwards, or echoes in a reply, is taken out. Several stamps or parties in one message
-leave its caller unknown.
+Stamps that a program forwards, or echoes in a reply, are removed. If a message has several stamps or parties, its caller is
+unknown.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ _STAMP, _PARTY = METADATA_KEY.encode(), PARTY_KEY.encode()
 _OURS = (_STAMP, _PARTY)
 _LEFT_OUT = tuple(prefix.encode() for prefix in LEFT_OUT)
 _ADDED_BYTES_MAX = 1024
+METHOD_BYTES_MAX = 256
+"""Longer paths are truncated to a method name of this size: a peer may send a megabyte, which would bloat the reports."""
 _ANSWERS = frozenset({b"0", b"3", b"5", b"6", b"7", b"9", b"10", b"11", b"15", b"16"})
-"""The statuses that, unstamped, still say that the call is over; as ``stilltrue.sync.call`` has them."""
+"""The statuses that settle a call even without a stamp; the same as in ``stilltrue.sync.call``."""
 
 _TIMEOUT_SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 
 
 class _Request:
-    """The parts of a request's headers that matter."""
+    """The relevant parts of a request's headers."""
 
     __slots__ = ("grpc", "kept", "parties", "path", "stamps", "timeout", "trace")
 
@@ -61,19 +63,24 @@ class _Request:
             self.kept.append(pair)
 
     @property
-    def says_of_caller(self) -> tuple[str, bytes]:
-        """The party and the trace of its caller (empty: none); neither if it names several parties."""
+    def caller_evidence(self) -> tuple[str, bytes]:
+        """The caller's party and trace (empty: none); neither if it names several parties."""
         if len(self.parties) > 1:
             return "", b""
         return "".join(party.decode("utf-8", "replace") for party in self.parties), self.trace
 
     @property
-    def followed(self) -> bool:
+    def tracked(self) -> bool:
         return self.grpc and not self.path.startswith(_LEFT_OUT)
+
+    @property
+    def method(self) -> str:
+        """The call's method in reports."""
+        return self.path[:METHOD_BYTES_MAX].decode("utf-8", "replace")
 
 
 def timeout_of(value: bytes) -> float | None:
-    """The seconds in a ``grpc-timeout``; None if it is invalid."""
+    """Return a ``grpc-timeout`` in seconds; None if it is invalid."""
     unit = _TIMEOUT_SECONDS.get(value[-1:])
     return float(value[:-1]) * unit if unit is not None and value[:-1].isdigit() else None
 
@@ -83,7 +90,7 @@ def _without_ours(headers: Headers) -> Headers:
 
 
 def _fits(headers: Headers, limit: int | None) -> bool:
-    """Whether a stamp can be added without the peer rejecting the headers: gRPC rejects at random from half its limit on."""
+    """Whether a stamp can be added safely: gRPC may reject headers of more than half the announced limit, at random."""
     return limit is None or size_of(headers) + _ADDED_BYTES_MAX <= limit // 2
 
 
@@ -103,9 +110,9 @@ class Inbound:
     def opened(self, headers: Headers, limit: int | None) -> tuple[Headers, TrackedCall | None]:
         """A request arrived from outside."""
         request = _Request(headers, self._scheme)
-        if not request.followed:
+        if not request.tracked:
             return request.kept, None
-        method = request.path.decode("utf-8", "replace")
+        method = request.method
         stamp = _only_stamp(request.stamps, self._program.live, method, reply=False)
         call = self._program.arrives(method, stamp, request.timeout, request.trace)
         if self._tells_party and _fits(request.kept, limit):
@@ -113,7 +120,7 @@ class Inbound:
         return request.kept, TrackedInboundCall(self._program, call)
 
     def stripped(self, headers: Headers) -> Headers:
-        """Remove what the program forwards of ours."""
+        """Remove stamps and parties that the program forwards."""
         return _without_ours(headers)
 
 
@@ -131,16 +138,16 @@ class TrackedInboundCall:
         self._program.live.item_received(self._call.served)
 
     def request_ended(self) -> None:
-        """Irrelevant: it does not say who waits."""
+        """Irrelevant: it does not show who waits."""
 
     def reply_begun(self) -> None:
-        """The program begins to reply."""
+        """The program begins its reply."""
         call = self._call
         if not call.acted or call.wait is not None:
             self._program.answers(call)
 
     def reply_message(self, count: int) -> None:
-        """An item is sent; a single one may be a unary reply, which is not counted."""
+        """An item is sent. A single one may be a unary reply, which is not counted."""
         _count_sent(self._program.live, self._call.served, count)
 
     def trailers(self, headers: Headers, limit: int | None) -> Headers:
@@ -168,14 +175,14 @@ class Outbound:
     def opened(self, headers: Headers, limit: int | None) -> tuple[Headers, TrackedCall | None]:
         """The program makes a call."""
         request = _Request(headers, self._scheme)
-        if not request.followed:
+        if not request.tracked:
             return request.kept, None
         channel, fits = self._channel, _fits(request.kept, limit)
-        if not fits:  # it goes unstamped: where it is will not be known
+        if not fits:  # without a stamp, no server can report the call
             channel = ChannelRecord(self._channel.target)
             channel.strangers = True
-        method = request.path.decode("utf-8", "replace")
-        party, trace = request.says_of_caller
+        method = request.method
+        party, trace = request.caller_evidence
         call, pair = self._program.calls(method, channel, request.timeout, trace=trace, party=party)
         if fits:
             request.kept.append(_header(pair))
@@ -196,7 +203,7 @@ class TrackedOutboundCall:
         self._call = call
 
     def request_message(self, count: int) -> None:
-        """An item is sent; a single one may be a unary request, which is not counted."""
+        """An item is sent. A single one may be a unary request, which is not counted."""
         _count_sent(self._program.live, self._call.made, count)
 
     def request_ended(self) -> None:
@@ -218,9 +225,9 @@ class TrackedOutboundCall:
         return _without_ours(headers)
 
     def broken(self, *, by_caller: bool) -> None:
-        """The program cancelled it, or the connection was lost: its outcome is unknown."""
+        """The program cancelled the call, or the connection was lost: the outcome is unknown."""
         if by_caller:
-            self._program.gives_up(self._call)
+            self._program.cancels(self._call)
         else:
             self._program.settles(self._call, None, in_doubt=True)
 
@@ -232,7 +239,7 @@ def _stamp_and_status(headers: Headers, live: LockedRecorder, method: str) -> tu
 
 
 def _only_stamp(stamps: list[bytes], live: LockedRecorder, method: str, *, reply: bool) -> Stamp | None:
-    """The stamp of a message that bears one; None where several make its sender unknown."""
+    """Return a message's stamp; None if it has none, or has several, so that its sender is unknown."""
     if len(stamps) > 1:
         live.several_stamps()
         return None
@@ -240,7 +247,7 @@ def _only_stamp(stamps: list[bytes], live: LockedRecorder, method: str, *, reply
 
 
 def _count_sent(live: LockedRecorder, handle: object, count: int) -> None:
-    """Count the first item when a second shows that there are items."""
+    """Count an item that was sent; the first is counted together with the second, which shows that the call is a stream."""
     if count > 1:
         if count == 2:
             live.item_sent(handle)  # type: ignore[arg-type]  # ClientCall or ServerCall

@@ -1,4 +1,4 @@
-"""What both kinds of injection share: annotations, and the operations of a JSON patch (RFC 6902) of a pod. Pure."""
+"""Annotations and JSON patch operations (RFC 6902) of a pod, for both kinds of injection. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Operation = dict[str, Any]
 
 
 class AnnotationError(ValueError):
-    """An invalid annotation; one line that names it."""
+    """An annotation is invalid; the message is one line that names it."""
 
 
 def service_of(pod: Pod, annotations: Mapping[str, str]) -> str:
-    """The service's name: as the annotations say it, or by the pod's labels. Raises :class:`AnnotationError`."""
+    """Return the service's name from the annotations or the pod's labels. Raises :class:`AnnotationError`."""
     labels = pod["metadata"].get("labels") or {}
     found = annotations.get("service") or labels.get("app.kubernetes.io/name") or labels.get("app")
     if not found:

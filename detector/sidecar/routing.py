@@ -1,4 +1,4 @@
-"""Routes outbound calls: to the upstream that their ``:authority`` names."""
+"""Routes outbound calls to the upstream that their ``:authority`` names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PLAIN_PORT, _TLS_PORT = 80, 443
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Upstreams:
-    """The upstreams by name; ``*`` matches any. With ``by_authority``, an unknown name is itself an address."""
+    """The upstreams by name; ``*`` matches any. With ``by_authority``, unknown names are addresses."""
 
     named: Mapping[str, Address]
     by_authority: bool = False
@@ -27,8 +27,8 @@ class Upstreams:
         """The upstream of every call, if there is only one."""
         return self.named[EVERY] if set(self.named) == {EVERY} and not self.by_authority else None
 
-    def find(self, authority: str, ourselves: Address | None) -> Address:
-        """The upstream for this ``:authority``; raises :class:`AddressError`, which says what to change."""
+    def find(self, authority: str, own_address: Address | None) -> Address:
+        """Return the upstream for this ``:authority``, never ``own_address``. Raises :class:`AddressError`."""
         name = authority.rpartition("@")[2]
         host = name if name.endswith("]") else name.rpartition(":")[0] or name
         found = self.named.get(name) or self.named.get(host)
@@ -36,7 +36,7 @@ class Upstreams:
             return found
         if self.by_authority:
             address = parse_address(name, default_port=_TLS_PORT if self.tls else _PLAIN_PORT)
-            if ourselves is None or address.port != ourselves.port or not address.loopback:
+            if own_address is None or address.port != own_address.port or not address.loopback:
                 return address
         if EVERY in self.named:
             return self.named[EVERY]
@@ -45,7 +45,7 @@ class Upstreams:
 
 
 def upstream_of(text: str) -> tuple[str, Address]:
-    """Parse ``NAME=HOST:PORT``; without a name, the upstream takes every call that no other does."""
+    """Parse ``NAME=HOST:PORT``; an upstream without a name takes all calls that no other upstream takes."""
     name, equals, address = text.partition("=")
     if not equals:
         return EVERY, parse_address(text)

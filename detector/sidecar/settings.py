@@ -1,4 +1,4 @@
-"""The settings of a sidecar, checked when they are created."""
+"""The settings of a sidecar, validated on creation."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _NO_AGENT: Mapping[str, object] = {}
 
 
 class SettingError(ValueError):
-    """Invalid settings; one line that names the flag."""
+    """A setting is invalid; the message is one line that names the flag."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SidecarSettings:
-    """``program`` is where the program serves; ``inbound`` where its callers connect; ``outbound`` where it calls others.
+    """The addresses of the ``program``, of the sidecar for calls to it (``inbound``) and by it (``outbound``), and the rest.
 
     ``workers``: the number of calls that the program serves at once (None: unknown). ``needs_all``: a handler with several
-    calls outstanding waits for all of them. ``never_awaited``: methods that handlers do not wait for. ``agent``: the settings
-    of the embedded agent. ``drain_seconds_max``: how long calls in progress may take at shutdown.
+    outstanding calls waits for all of them. ``never_awaited``: methods that handlers do not wait for. ``agent``: settings of
+    the embedded agent. ``drain_seconds_max``: time limit for calls in progress at shutdown.
     """
 
     program: Address
@@ -41,7 +41,7 @@ class SidecarSettings:
     agent: Mapping[str, object] = field(default_factory=lambda: dict(_NO_AGENT))
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Validate the settings."""
         if self.workers is not None and not 1 <= self.workers <= WORKERS_MAX:
             raise SettingError(f"--workers: must be between 1 and {WORKERS_MAX}, not {self.workers}")
         if not self.outbound.loopback:

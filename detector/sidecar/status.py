@@ -1,4 +1,4 @@
-"""The sidecar's own state: health, readiness, coverage and metrics."""
+"""The sidecar's admin pages: health, readiness, coverage and metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Status:
     """Serves the admin pages: /healthz, /readyz, /metadata (JSON) and /metrics (Prometheus text format)."""
 
     def __init__(self, settings: SidecarSettings, agent: Agent, program: Program, connections: Callable[[], int]) -> None:
-        """``connections`` gives the number of relayed connections."""
+        """``connections`` returns the number of relayed connections."""
         self._settings = settings
         self._agent = agent
         self._program = program
@@ -34,7 +34,7 @@ class Status:
         self._registry.register(_Collector(agent, program, connections))
 
     async def answer(self, request: web.BaseRequest) -> Answer | None:
-        """The page at the request's path, or None."""
+        """Return the page at the request's path, or None."""
         match request.path:
             case "/healthz":
                 return Answer(body="ok\n")
@@ -61,7 +61,7 @@ class Status:
 
 
 def describe(settings: SidecarSettings, agent: Agent, program: Program) -> dict[str, object]:
-    """The identity of the process, where its calls go, and its coverage: what counts as active for lack of evidence."""
+    """Describe the process, the destinations of its calls, and its coverage: what counts as active for lack of evidence."""
     unknown = sum(
         count for how, count in program.callers.items() if how not in (Attribution.PARTY.value, Attribution.TRACE.value)
     )
@@ -86,7 +86,7 @@ def describe(settings: SidecarSettings, agent: Agent, program: Program) -> dict[
 
 
 class _Collector(Collector):
-    """Reads the counts when they are asked for."""
+    """Collects the metrics on each scrape."""
 
     def __init__(self, agent: Agent, program: Program, connections: Callable[[], int]) -> None:
         self._agent = agent
@@ -94,13 +94,13 @@ class _Collector(Collector):
         self._connections = connections
 
     def collect(self) -> Iterator[Metric]:
-        """Every metric, as it stands."""
+        """Yield the current value of every metric."""
         live, program = self._agent.live, self._program
         served, queued = program.pool.counts
         yield _counter("inbound_calls", "Calls to the program", program.inbound)
         outbound = CounterMetricFamily(
             f"{PREFIX}outbound_calls",
-            "Calls by the program, by how their caller was found; except for party and trace it counts as active",
+            "Calls by the program, by how their caller was found; callers not found by party or trace count as active",
             labels=["caller"],
         )
         for how in sorted([*(each.value for each in Attribution), DISTRUSTED]):

@@ -1,4 +1,4 @@
-"""TLS contexts made from files, reloaded when the files are replaced."""
+"""TLS contexts from files, reloaded when the files change."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ALPN = ("h2",)
 
 
 class TlsRefusedError(ValueError):
-    """TLS files that cannot be used; one line that names them."""
+    """TLS files cannot be used; the message is one line that names them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """PEM files: our certificate and key, and the CA bundle. Without one a server asks for no certificate, a client trusts the
+    """PEM files: certificate, key and CA bundle. Without a CA bundle, servers request no certificate and clients trust the
     system's CAs.
     """
 
@@ -29,7 +29,7 @@ class TlsFiles:
 
 
 class Tls:
-    """The TLS context of a client or server: new connections use what :meth:`follow` loaded last."""
+    """The TLS context of a client or server; new connections use the files last loaded by :meth:`reload_if_changed`."""
 
     def __init__(
         self,
@@ -48,11 +48,11 @@ class Tls:
         signature = self._changed()
         self._current = self.context = self._make()
         self._watched.take(signature or ())
-        if server:  # a listener keeps its first context; each handshake is given the newest
-            self.context.sni_callback = self._hand_newest
+        if server:  # a listener keeps its first context; each handshake switches to the newest
+            self.context.sni_callback = self._use_newest
 
-    def follow(self) -> bool:
-        """Reload the files if they changed; returns whether they had. On :class:`TlsRefusedError` the old ones stay in use."""
+    def reload_if_changed(self) -> bool:
+        """Reload the files if they have changed; return whether they have. On :class:`TlsRefusedError` the old ones stay."""
         signature = self._changed()
         if signature is None:
             return False
@@ -62,7 +62,7 @@ class Tls:
             self.context = self._current
         return True
 
-    def _hand_newest(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
+    def _use_newest(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> None:
         self._on_handshake(self)
         connection.context = self._current
 
@@ -73,7 +73,7 @@ class Tls:
             context.minimum_version = ssl.TLSVersion.TLSv1_2
             context.set_alpn_protocols(self._alpn)
             if files.key is not None and writable_by_all(files.key):
-                raise TlsRefusedError(f"{files.key}: writable by everybody (chmod o-w)")
+                raise TlsRefusedError(f"{files.key}: writable by all users (chmod o-w)")
             if files.certificate is not None:
                 context.load_cert_chain(files.certificate, files.key)
             if files.ca is not None:

@@ -1,1 +1,1 @@
-"""Seeded worlds that drive the real recorder, initiator, assembler and predicates, and an oracle that sees all of it."""
+"""Seeded worlds that run the real recorder, initiator, assembler and predicates, checked by an oracle that sees everything."""

@@ -1,7 +1,8 @@
-"""Many seeded runs on several cores: totals per world, and the runs that violated a promise."""
+"""Runs many seeds on several cores; reports totals per world, and the runs that violated a promise."""
 
 from __future__ import annotations
 
+import signal
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ BREACHES_KEPT_MAX = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One run: which world, which seed, how many processes (None: by the seed)."""
+    """One run of a world with a seed. ``processes``: None to let the seed choose their number."""
 
     name: str
     seed: int
@@ -27,7 +28,7 @@ class Job:
 
     @property
     def line(self) -> str:
-        """The one line that replays it."""
+        """The command that replays the run."""
         processes = f" --processes {self.processes}" if self.processes else ""
         return f"stilltrue simulate --world {self.name} --seed {self.seed}{processes} --trace"
 
@@ -61,25 +62,26 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
-    """A run that broke a promise: how to replay it, and the first sentence."""
+    """A run that broke a promise, and the first breach."""
 
     job: Job
     breach: str
 
 
 def jobs(names: Sequence[str], seeds: range, processes: int | None = None) -> list[Job]:
-    """Each seed once, the worlds in turn (all of them, when ``names`` is empty)."""
+    """One job per seed, cycling through the worlds ``names`` (all of them if empty)."""
     chosen = list(names) or list(recipes.RECIPES)
     return [Job(name=chosen[seed % len(chosen)], seed=seed, processes=processes) for seed in seeds]
 
 
 def campaign(todo: Sequence[Job], *, cores: int = 1) -> Iterator[list[tuple[Job, Tally, str]]]:
-    """Run ``todo``; yields, chunk by chunk and in order, each job with its tally and its first breach (empty: none)."""
+    """Run the jobs; yields chunks, in order, of (job, tally, first breach); the breach is empty if there is none."""
     chunks = [todo[at : at + CHUNK_WORLDS] for at in range(0, len(todo), CHUNK_WORLDS)]
     if cores <= 1 or len(chunks) == 1:
         yield from map(_chunk, chunks)
         return
-    with get_context("spawn").Pool(cores) as pool:
+    # Ctrl-C reaches all processes of a terminal; the workers ignore it, so that only this process reports it and ends them
+    with get_context("spawn").Pool(cores, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
         yield from pool.imap(_chunk, chunks)
 
 
@@ -90,6 +92,6 @@ def _chunk(todo: Sequence[Job]) -> list[tuple[Job, Tally, str]]:
 def _outcome(job: Job) -> tuple[Tally, str]:
     try:
         result: Result = run.play(job.name, job.seed, job.processes)
-    except Exception as error:  # noqa: BLE001  (whatever the code under test raises is a finding)
+    except Exception as error:  # noqa: BLE001  (any exception of the code under test is a finding)
         return Tally(), f"{type(error).__name__}: {error} ({traceback.format_exc(limit=-1).splitlines()[-3].strip()})"
     return result.tally, result.breaches[0] if result.breaches else ""

@@ -1,6 +1,6 @@
-"""The space-time diagram of a run as SVG: a line per process, messages as arrows, the cut as a line across them.
+"""Draws the space-time diagram of a run as SVG: a line per process, messages as arrows, the cut as a line across them.
 
-It knows nothing of any world: give it a plain list of events in the order in which they happened.
+It does not depend on any world: its input is a list of events in the order in which they happened.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _STYLE = (
 
 
 class Kind(Enum):
-    """An event at a process."""
+    """The kinds of events at a process."""
 
     INTERNAL = "internal"
     SEND = "send"
@@ -36,7 +36,7 @@ class Event:
     """One event of the run.
 
     ``message`` is a number that pairs a SEND with its RECEIVE. ``snapshot`` is set for a CUT, and for the SEND and
-    RECEIVE of a marker (``marker``). ``target`` of a SEND serves for a message that is never received.
+    RECEIVE of a marker (``marker``). ``target`` is used for a SEND whose message is never received.
     """
 
     process: ProcessName
@@ -50,7 +50,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class _Arrow:
-    """A message between two points of the picture; ``end`` is None when it is never received."""
+    """A message between two points of the picture; ``end`` is None if it is never received."""
 
     sent: Event
     start: int
@@ -61,9 +61,9 @@ class _Arrow:
 def diagram(events: Sequence[Event], *, snapshot: SnapshotId | None = None, title: str = "") -> str:
     """Draw ``events`` as an SVG document.
 
-    ``snapshot`` says whose cut is drawn and whose messages in transit are coloured; None means the first that was
-    cut for, if any. Processes stand in the order of their names. A message is in transit when it was sent before its
-    source's cut and not received before its target's.
+    ``snapshot`` selects the cut that is drawn and the messages in transit that are coloured; None means the first cut, if any.
+    Processes are sorted by name. A message is in transit if it was sent before its source's cut and not received before its
+    target's.
     """
     names = sorted({one.process for one in events} | {one.target for one in events if one.target is not None})
     lanes = {name: _TOP + index * _LANE for index, name in enumerate(names)}

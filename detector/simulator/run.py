@@ -1,4 +1,4 @@
-"""One seeded run: a world, its faults and its detector, stepped at random to the end, brought to rest, checked again."""
+"""One seeded run: steps a world, its faults and its detector at random to the end, brings it to rest, and checks it again."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from detector.simulator.world.world import DOUBT_SECONDS, STEP_SECONDS, Recorder
 from stilltrue.model import Holds
 
 TURNS_MAX_PER_PARTY = 20_000
-"""Calls that nest come to an end, but six in each of four levels are 1,300 handlers for one task."""
+"""Nested calls end, but six at each of four levels are 1,300 handlers for one task."""
 THEOREM_EACH = 3
-"""Theorem 1 is tested in one of this many seeds: it costs as much as the run."""
+"""Theorem 1 is tested for one in this many seeds, since it costs as much as the run."""
 
 THEOREM_SNAPSHOTS_MAX = 3
 
 PROCESSES_AT_FULL_PACE = 8
 
-AWAKES = 0.05
-"""How likely a stalled process is to go on, each time that it is its turn."""
+WAKE_PROBABILITY = 0.05
+"""Probability that a stalled process resumes at each of its turns."""
 
 WORK = ("step", "deliver", "take", "expire")
 ALL = (*WORK, "marker", "report", "hello")
@@ -38,7 +38,7 @@ ALL = (*WORK, "marker", "report", "hello")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """The result of one run; ``breaches`` are sentences, none when every promise was kept."""
+    """The result of one run. ``breaches`` are sentences; empty if every promise was kept."""
 
     name: str
     seed: int
@@ -59,7 +59,7 @@ class Run:
         story: list[str] | None = None,
     ) -> None:
         self.plan = plan
-        pace = min(1.0, PROCESSES_AT_FULL_PACE / len(plan.instances))  # or no process would report in time in a large world
+        pace = min(1.0, PROCESSES_AT_FULL_PACE / len(plan.instances))  # slower steps let large worlds report in time
         self.world = World(plan, recorder=recorder, story=story, step_seconds=STEP_SECONDS * pace)
         self.engine = Engine(self.world, HANDLERS)
         self.watch = Watch(self.engine, predicates=predicates)
@@ -72,7 +72,7 @@ class Run:
             self.world.enabled.add("ask", "ask")
 
     def play(self) -> Result:
-        """Step until the world is at rest and all has been asked, or a promise is broken."""
+        """Step until the world is at rest and all questions are asked, or a promise is broken."""
         turns = 0
         while self.world.enabled.has(*WORK, "ask") and turns < self._turns_max and not self.world.breaches:
             turns += 1
@@ -93,19 +93,19 @@ class Run:
         )
 
     def _is_chosen(self) -> bool:
-        """Whether theorem 1 is tested in this run: for each kind of world in the same share, when they are taken in turn."""
+        """Whether theorem 1 is tested in this run; chosen so that worlds taken in turn get equal shares."""
         return (self.plan.seed + self.plan.seed // len(recipes.RECIPES)) % THEOREM_EACH == 0
 
     def _theorem(self) -> None:
-        """Theorem 1 for the snapshots that were taken while things moved: the last few are enough."""
+        """Check theorem 1 for the last few snapshots that were taken while the world was moving."""
         for assembled, verdicts in self.watch.finished[:-2][-THEOREM_SNAPSHOTS_MAX:]:
             self.watch.tally.theorems += assembled.outcome is Outcome.COMPLETE
-            vouched = () if assembled.snapshot.ref.id in self.watch.in_doubt else verdicts
-            for breach in permutation.check(self.world, assembled, vouched):
+            certain = () if assembled.snapshot.ref.id in self.watch.in_doubt else verdicts
+            for breach in permutation.check(self.world, assembled, certain):
                 self.world.breach(breach)
 
     def do(self, action: Action) -> None:
-        """Perform one action, of any process."""
+        """Perform one action."""
         if action[0] == "fault":
             self.faults.strike(action)
         elif action[0] in {"ask", "trigger", "tick", "report", "looked", "hello", "cure"}:
@@ -116,7 +116,7 @@ class Run:
             self.engine.do(action)
 
     def _choose(self) -> Action | None:
-        """One action at random; None when what was drawn cannot happen now."""
+        """Choose an action at random; None if the one drawn cannot happen now."""
         action = self.world.enabled.draw(self.random, self.plan.weights)
         if action is None:
             return None
@@ -128,23 +128,23 @@ class Run:
         return self._concrete(action)
 
     def _concrete(self, action: Action) -> Action | None:
-        ways = self.world.concrete(action)
-        if not ways:
+        options = self.world.concrete(action)
+        if not options:
             return None
-        action = ways[int(self.random.random() * len(ways))] if len(ways) > 1 else ways[0]
+        action = options[int(self.random.random() * len(options))] if len(options) > 1 else options[0]
         process = self.world.processes.get(owner_of(action))
         if process is None or not process.stalled:
             return action
-        process.stalled = self.random.random() > AWAKES
+        process.stalled = self.random.random() > WAKE_PROBABILITY
         return None
 
     def _close(self) -> None:
-        """Let everything that can happen happen, then ask twice: what holds must be said now (live)."""
+        """Bring the world to rest, then ask twice: every property that holds must be reported now (live)."""
         for process in self.world.processes.values():
             process.stalled = False
         self._drain()
         self.world.now += DOUBT_SECONDS
-        self.watch.forgets()
+        self.watch.forget_lost()
         for _ in range(2):
             self.watch.asks_left += 1
             self.do(("ask",))
@@ -153,12 +153,12 @@ class Run:
             self._live()
 
     def _drain(self) -> None:
-        """Until no party can move and no snapshot is in progress."""
+        """Step until no party can move and no snapshot is in progress."""
         turns = 0
         while not self.world.breaches:
             turns += 1
             if turns > self._turns_max:
-                self.world.breach("live: the world never comes to rest")
+                self.world.breach("live: the world does not come to rest")
             action = self.world.enabled.draw(self.random, self.plan.weights, ALL)
             if action is not None:
                 concrete = self._concrete(action)
@@ -170,21 +170,21 @@ class Run:
                 return
 
     def _live(self) -> None:
-        """At rest and with no member missing, the verdict is the truth."""
+        """Check that the verdicts are the truth when the world is at rest and no member is missing."""
         world = self.world
         assembled, verdicts = self.watch.finished[-1]
         if assembled.snapshot.set_aside:
-            return  # while a stranger is believed, somebody is missing
+            return  # forged calls still make a member missing
         if assembled.outcome is not Outcome.COMPLETE:
-            world.breach(f"live: the last snapshot, with nobody in the way, is {assembled.outcome.value}")
+            world.breach(f"live: the last snapshot, without any fault, is {assembled.outcome.value}")
         view = View(members=frozenset(self.watch.initiator.members), doubt=True)
         for verdict in verdicts:
-            said = frozenset(name for name in verdict.remainder if "~" not in name)
+            named = frozenset(name for name in verdict.remainder if "~" not in name)
             about = f"at rest, {verdict.predicate} {verdict.holds.value}"
             if verdict.holds is Holds.UNDETERMINED and (verdict.predicate == "deadlock" or self.plan.limits == Limits()):
                 world.breach(f"live: {about}: {verdict.witness.text}")
-            elif verdict.predicate == "deadlock" and not oracle.stuck(world, view) <= said <= oracle.stuck(world):
-                world.breach(f"live: {about}: {sorted(said)} is said, {sorted(oracle.stuck(world, view))} is so")
+            elif verdict.predicate == "deadlock" and not oracle.stuck(world, view) <= named <= oracle.stuck(world):
+                world.breach(f"live: {about}: names {sorted(named)}, but {sorted(oracle.stuck(world, view))} are stuck")
             elif (
                 verdict.predicate in {"termination", "phase-ended"}
                 and verdict.holds is not Holds.UNDETERMINED
@@ -195,5 +195,5 @@ class Run:
 
 
 def play(name: str, seed: int, processes: int | None = None, *, story: bool = False) -> Result:
-    """Run the world called ``name`` that grows from ``seed``: the one line that replays a run."""
+    """Run the world ``name`` with ``seed``; this one call replays a run."""
     return Run(recipes.plan(name, seed, processes), story=[] if story else None).play()

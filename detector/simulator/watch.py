@@ -1,4 +1,4 @@
-"""The detector's side of a world: the real initiator and predicates, with the promises checked for each verdict."""
+"""The detector of a world: runs the real initiator, verifier and predicates, and checks the promises for each verdict."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from detector.core.predicate import Predicate, reads_activity
 from detector.core.protocol.assembler import Assembled, Outcome
 from detector.core.protocol.initiator import Begin, Effect, Finish, Initiator
 from detector.core.protocol.pace import Timing
-from detector.core.registry import ask, leans_on_idleness
+from detector.core.registry import ask, depends_on_idleness
 from detector.core.scope import scoped
 from detector.core.snapshot import Snapshot
 from detector.predicates.deadlock import Deadlock
@@ -22,7 +22,7 @@ from detector.predicates.quiescence import Quiescence
 from detector.predicates.termination import Termination
 from detector.predicates.token import TokenDuplicated, TokenLost
 from detector.simulator.checks.cures import Cures
-from detector.simulator.checks.promises import Instant, hold, hold_early, hold_group, instant
+from detector.simulator.checks.promises import Instant, check_group, check_interim, check_promises, instant
 from detector.simulator.plans.plan import Fault, Plan
 from detector.simulator.world.enabled_actions import Action
 from detector.simulator.world.engine import Engine
@@ -34,7 +34,7 @@ LOOK_AGAIN_SECONDS_MIN = 0.05
 
 
 def built_in(plan: Plan) -> tuple[Predicate, ...]:
-    """The predicates that say something of the world."""
+    """The predicates that are meaningful for the world."""
     found: list[Predicate] = [Deadlock(), Termination(), Quiescence()]
     if plan.has_deadlines():
         found.append(Gridlock())
@@ -55,14 +55,14 @@ class Tally:
     incomplete: int = 0
     theorems: int = 0
     early: int = 0
-    """Deadlocks and gridlocks called while a verification round went on."""
+    """Number of interim verdicts, given during a verification round."""
     cures: int = 0
-    """Cures whose effect could be compared with their preview."""
+    """Number of cures whose effect could be compared with their preview."""
     verdicts: dict[str, dict[Holds, int]] = field(default_factory=dict)
 
 
 class Watch:
-    """Begins snapshots, takes reports, asks the predicates, and checks."""
+    """Begins snapshots, receives reports, evaluates the predicates, and checks the verdicts."""
 
     def __init__(self, engine: Engine, *, predicates: Sequence[Predicate] | None = None) -> None:
         """``predicates``: the built-in ones by default."""
@@ -73,18 +73,18 @@ class Watch:
         self.verifier = self._verifier()
         self.begun: dict[SnapshotId, Instant] = {}
         self._ended: dict[SnapshotId, tuple[Assembled, Instant]] = {}
-        """Snapshots whose verification round is in progress, and the truth when they ended."""
+        """Snapshots whose verification round is in progress, each with the truth when it ended."""
         self._outside_before = 0
         self.finished: list[tuple[Assembled, tuple[Verdict, ...]]] = []
         self.in_doubt: set[SnapshotId] = set()
-        """Snapshots of which not all could be looked at again: their verdicts may name less than all who are stuck."""
+        """Snapshots with unverified suspects: their verdicts may name only a part of the stuck parties."""
         self.tally = Tally()
         self._cures = Cures(world)
         self.asks_left = world.plan.asks
         self.checking = True
-        """Whether verdicts are asked for and checked, or this part of the run is known already."""
+        """Whether verdicts are checked; not in a part of the run that is only replayed."""
         for name in sorted(world.processes):
-            self.joins(name)
+            self.join(name)
 
     def _initiator(self, *, first: SnapshotId = SnapshotId(1)) -> Initiator:
         timing = Timing(
@@ -99,56 +99,56 @@ class Watch:
         return Verifier(give_up_seconds=GIVE_UP_SECONDS, again_seconds_min=LOOK_AGAIN_SECONDS_MIN)
 
     def do(self, action: Action) -> None:
-        """Let one of the detector's own happenings happen."""
+        """Perform one of the detector's own actions."""
         self.world.now += self.world.step_seconds / 10
         now = self.world.now
         match action:
             case ("ask",):
                 self.asks_left -= 1
-                self._obey(self.initiator.asked(self.asks_left, now))
+                self._apply(self.initiator.asked(self.asks_left, now))
             case ("trigger", name):
                 self.asks_left -= 1
-                self._obey(self.initiator.requested(name, now))
+                self._apply(self.initiator.requested(name, now))
             case ("tick",):
                 due = min(self.initiator.due(now), self.verifier.due(), self.verifier.interim_due(), now + GIVE_UP_SECONDS)
                 self.world.now = now = max(now, due)
-                self._obey(self.initiator.ticked(now))
+                self._apply(self.initiator.ticked(now))
                 self._verify(self.verifier.ticked(now))
                 self._verify(self.verifier.interim(now))
             case ("hello", name, incarnation):
                 self.world.enabled.discard("hello", *action)
                 if self.world.alive(name, incarnation) is not None:
-                    self.joins(name)
+                    self.join(name)
             case ("report", *_):
                 self.world.enabled.discard("report", *action)
-                self._obey(self.initiator.reported(self.world.reports.pop(action), now))
+                self._apply(self.initiator.reported(self.world.reports.pop(action), now))
             case ("looked", *_):
                 self.world.enabled.discard("report", *action)
                 process, look = self.world.looks.pop(action)
                 self._verify(self.verifier.looked(process, look, now))
             case ("cure", number, name, _):
-                self.tally.cures += self._cures.arrives(number, name)
+                self.tally.cures += self._cures.deliver(number, name)
             case _:
                 raise AssertionError(action)
 
-    def joins(self, name: ProcessName) -> None:
-        """A process says hello, if it has an agent."""
+    def join(self, name: ProcessName) -> None:
+        """A process connects, if it has an agent."""
         process = self.world.processes[name]
         if not process.instrumented:
             return
         self.world.departed.discard(name)
-        self._obey(self.initiator.joined(process.id, process.recorder.colour, self.world.now))
+        self._apply(self.initiator.joined(process.id, process.recorder.colour, self.world.now))
 
-    def leaves(self, name: ProcessName) -> None:
-        """A process has said goodbye, or is forgotten."""
+    def leave(self, name: ProcessName) -> None:
+        """A process has left with a goodbye, or is forgotten."""
         if name in self.world.processes:
             self.world.departed.add(name)
-        self._obey(self.initiator.left(name, self.world.now))
+        self._apply(self.initiator.left(name, self.world.now))
         self._verify(self.verifier.unable(name, f"{name} has left", self.world.now))
 
-    def loses(self, name: ProcessName) -> None:
-        """A process's stream to the detector has broken; if the process is there still, it dials again."""
-        self._obey(self.initiator.lost(name, self.world.now))
+    def lose(self, name: ProcessName) -> None:
+        """A process's stream to the detector has broken; if the process still exists, it reconnects."""
+        self._apply(self.initiator.lost(name, self.world.now))
         self._verify(self.verifier.unable(name, f"the stream of {name} broke", self.world.now))
         process = self.world.processes.get(name)
         if process is not None and process.instrumented:
@@ -158,18 +158,18 @@ class Watch:
         """The victims of each deadlock that the newest verdict names."""
         return self._cures.known
 
-    def cures(self, victims: tuple[PartyName, ...]) -> None:
-        """An operator asks for these victims of one deadlock to be aborted."""
-        self._cures.begins(victims)
+    def cure(self, victims: tuple[PartyName, ...]) -> None:
+        """An operator requests the abort of these victims of one deadlock."""
+        self._cures.begin(victims)
 
-    def forgets(self) -> None:
-        """Forget members that have been lost for a long time and no longer exist."""
+    def forget_lost(self) -> None:
+        """Forget members that no longer exist."""
         for name in self.initiator.members:
             if name not in self.world.processes:
-                self.leaves(name)
+                self.leave(name)
 
-    def restarts(self) -> None:
-        """The detector starts again: it knows which numbers it has given, and who was there; these are lost until they dial."""
+    def restart(self) -> None:
+        """The detector restarts. It knows the ids it has assigned and its members, which are lost until they reconnect."""
         now, before = self.world.now, self.initiator
         self.initiator = self._initiator(first=before.next_id)
         self.verifier = self._verifier()
@@ -178,21 +178,21 @@ class Watch:
         for name in before.members:
             process = self.world.processes.get(name)
             if process is not None:
-                self._obey(self.initiator.joined(process.id, SnapshotId(0), now))
-                self._obey(self.initiator.lost(name, now))
+                self._apply(self.initiator.joined(process.id, SnapshotId(0), now))
+                self._apply(self.initiator.lost(name, now))
         for process in self.world.processes.values():
             if process.instrumented:
                 self.world.enabled.add("hello", "hello", process.name, process.id.incarnation)
 
-    def _obey(self, effects: Sequence[Effect]) -> None:
+    def _apply(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
                 case Begin():
-                    self._begins(effect)
+                    self._begin(effect)
                 case Finish(assembled=assembled):
-                    self._finishes(assembled)
+                    self._finish(assembled)
 
-    def _begins(self, begin: Begin) -> None:
+    def _begin(self, begin: Begin) -> None:
         world, snapshot, members = self.world, begin.snapshot, begin.members
         self._engine.notice_losses()
         self.begun[snapshot] = instant(world, frozenset(members), outside_before=self._outside_before)
@@ -201,34 +201,34 @@ class Watch:
         for name in members:
             process = world.processes.get(name)
             if process is None or ("hello", name, process.id.incarnation) in world.enabled.bags["hello"]:
-                continue  # lost: nothing reaches it
+                continue  # lost: the marker cannot reach it
             incarnation = process.id.incarnation
             world.enabled.add("marker", "marker", snapshot, name, incarnation)
             if name in begin.settled:
                 world.enabled.add("marker", "settles", snapshot, name, incarnation, begin.settled[name])
 
-    def _finishes(self, assembled: Assembled) -> None:
+    def _finish(self, assembled: Assembled) -> None:
         world, tally = self.world, self.tally
         snapshot = assembled.snapshot.ref.id
         assert snapshot is not None
         tally.snapshots += 1
         tally.incomplete += assembled.outcome is Outcome.INCOMPLETE
         self._ended[snapshot] = (assembled, instant(world, self.begun[snapshot].members))
-        aside = self._to_set_aside(assembled)
-        if aside != assembled.snapshot.set_aside.keys():
-            self._said(assembled)
-            gone, due = (", ".join(sorted(names)) or "nobody" for names in (assembled.snapshot.set_aside, aside))
+        expected = self._to_set_aside(assembled)
+        if expected != assembled.snapshot.set_aside.keys():
+            self._conclude(assembled)
+            found, due = (", ".join(sorted(names)) or "none" for names in (assembled.snapshot.set_aside, expected))
             why = "; ".join(assembled.orphans)
-            world.breach(f"orphans: snapshot {snapshot}: set aside is {gone}, and should be {due}: {why}")
+            world.breach(f"orphans: snapshot {snapshot}: reports set aside: {found}, expected: {due}: {why}")
             return
         suspicion = self._suspicion(assembled.snapshot)
         if suspicion:
             self._verify(self.verifier.suspected(assembled, suspicion, world.now))
         else:
-            self._said(assembled)
+            self._conclude(assembled)
 
     def _to_set_aside(self, assembled: Assembled) -> set[ProcessName]:
-        """Whose reports contradict others' by what strangers have told them; nobody's where none of them forges."""
+        """The members whose reports contradict others because of forged calls."""
         if not self.world.plan.forgers:
             return set()
         absent = {member.instance for member in assembled.absent} - assembled.snapshot.set_aside.keys()
@@ -240,13 +240,13 @@ class Watch:
         return self.world.forgeries.set_aside(snapshot, members)
 
     def _suspicion(self, snapshot: Snapshot) -> Suspicion:
-        bare = suspicion_of(snapshot, leaning=True).processes
-        leaning = any(
-            leans_on_idleness(predicate, snapshot, ask(predicate, snapshot), bare)
+        idle = suspicion_of(snapshot, with_idle=True).processes
+        with_idle = any(
+            depends_on_idleness(predicate, snapshot, ask(predicate, snapshot), idle)
             for predicate in self.predicates
-            if bare and reads_activity(predicate)
+            if idle and reads_activity(predicate)
         )
-        return suspicion_of(snapshot, leaning=leaning)
+        return suspicion_of(snapshot, with_idle=with_idle)
 
     def _verify(self, effects: Sequence[RoundEffect]) -> None:
         world = self.world
@@ -256,45 +256,45 @@ class Watch:
                     world.enabled.add("marker", "look", request, process.instance, process.incarnation)
                 case Interim(assembled=assembled, certain=certain):
                     if certain:
-                        self._said_early(assembled)
+                        self._check_interim(assembled)
                 case Verified(assembled=assembled):
-                    self._said(assembled)
+                    self._conclude(assembled)
 
-    def _said_early(self, assembled: Assembled) -> None:
-        """The round goes on, and a deadlock or a gridlock is called already."""
+    def _check_interim(self, assembled: Assembled) -> None:
+        """Check the deadlock and gridlock of an interim result, while the round continues."""
         snapshot = assembled.snapshot.ref.id
         assert snapshot is not None
         if self.checking and not assembled.orphans:
             self.tally.early += 1
             raw, ended = self._ended[snapshot]
             ended = replace(ended, outside=self.world.outside)
-            said = (ask(predicate, assembled.snapshot) for predicate in (Deadlock(), Gridlock()))
-            hold_early(self.world, assembled, *said, raw=raw, begun=self.begun[snapshot], ended=ended)
+            verdicts = (ask(predicate, assembled.snapshot) for predicate in (Deadlock(), Gridlock()))
+            check_interim(self.world, assembled, *verdicts, raw=raw, begun=self.begun[snapshot], ended=ended)
 
-    def _said(self, assembled: Assembled) -> None:
-        """The verification round is over, or there was nothing to verify: the verdicts are said, and checked."""
+    def _conclude(self, assembled: Assembled) -> None:
+        """Evaluate and check the verdicts; the verification round is over, or there was nothing to verify."""
         world, tally = self.world, self.tally
         snapshot = assembled.snapshot.ref.id
         assert snapshot is not None
         begun, (raw, ended) = self.begun.pop(snapshot), self._ended.pop(snapshot)
         world.network.snapshot_ended()
         self._outside_before = world.outside
-        if not self.checking or (assembled.orphans and not world.plan.forgers):  # a breach already
+        if not self.checking or (assembled.orphans and not world.plan.forgers):  # already a breach
             return
         verdicts = tuple(ask(predicate, assembled.snapshot) for predicate in self.predicates)
         for verdict in verdicts:
             counts = tally.verdicts.setdefault(verdict.predicate, dict.fromkeys(Holds, 0))
             counts[verdict.holds] += 1
             if world.story is not None:
-                said = f"{verdict.predicate} {verdict.holds.value}: {verdict.witness.text}"
-                world.story.append(f"{world.now:7.2f}  {'detector':<10} snapshot {snapshot} has ended: {said}")
+                text = f"{verdict.predicate} {verdict.holds.value}: {verdict.witness.text}"
+                world.story.append(f"{world.now:7.2f}  {'detector':<10} snapshot {snapshot} has ended: {text}")
         self.finished.append((raw, verdicts))
         if assembled.snapshot.waits.uncoloured.any():
             self.in_doubt.add(snapshot)
         if Fault.CURE in world.plan.faults:
-            self._cures.said(assembled, verdicts, begun.outside)
+            self._cures.judged(assembled, verdicts, begun.outside)
         ended = replace(ended, outside=world.outside)
-        hold(world, assembled, verdicts, raw=raw, begun=begun, ended=ended)
+        check_promises(world, assembled, verdicts, raw=raw, begun=begun, ended=ended)
         if world.plan.scope:
             group = scoped(assembled.snapshot, world.plan.scope, {"service": world.plan.scope})
-            hold_group(world, assembled, ask(Deadlock(), group), begun=begun, ended=ended)
+            check_group(world, assembled, ask(Deadlock(), group), begun=begun, ended=ended)

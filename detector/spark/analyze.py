@@ -1,4 +1,4 @@
-"""Spark as an engine of an analysis, with its progress for a terminal."""
+"""Spark as the engine of an analysis, with its progress."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POLL_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class SparkEngine:
-    """Runs kernels in Spark's workers: a task for each share of the units, and one shuffle where rows are put together."""
+    """Runs kernels in Spark's workers: a task for each share of the units, and one shuffle if rows are merged."""
 
     spark: SparkSession
 
@@ -44,25 +44,27 @@ class SparkEngine:
             self.spark.sparkContext.setJobDescription("")
 
 
-def parts_done(tracker: Any) -> tuple[int, int]:
-    """Tasks done, and all, of the stages that are at work now (``tracker``: of the Spark context)."""
+def tasks_done(tracker: Any) -> tuple[int, int]:
+    """Return the numbers of completed and of all tasks in the active stages; ``tracker`` is the Spark context's."""
     stages = [tracker.getStageInfo(stage) for stage in sorted(tracker.getActiveStageIds())]
     known = [stage for stage in stages if stage is not None]
     return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
 
 
 @contextmanager
-def followed(spark: SparkSession, progress: Callable[[int, int], None], poll_seconds: float = POLL_SECONDS) -> Iterator[None]:
-    """While the block runs, ``progress`` is called whenever more of a step is done: how much, and of how much."""
-    over = threading.Event()
+def report_progress(
+    spark: SparkSession, progress: Callable[[int, int], None], poll_seconds: float = POLL_SECONDS
+) -> Iterator[None]:
+    """While the block runs, call ``progress`` with the numbers of completed and of all tasks whenever they change."""
+    done = threading.Event()
     tracker = spark.sparkContext.statusTracker()
 
     def follow() -> None:
         shown = (0, 0)
-        while not over.wait(poll_seconds):
+        while not done.wait(poll_seconds):
             try:
-                now = parts_done(tracker)
-            except Exception:  # noqa: BLE001 - Java has gone: the step itself says why
+                now = tasks_done(tracker)
+            except Exception:  # noqa: BLE001 - Java is gone; the step itself reports the reason
                 return
             if now != shown and now[1]:
                 progress(*now)
@@ -73,5 +75,5 @@ def followed(spark: SparkSession, progress: Callable[[int, int], None], poll_sec
     try:
         yield
     finally:
-        over.set()
+        done.set()
         thread.join()

@@ -1,7 +1,7 @@
-"""An archive as DataFrames: its tables, the verdicts on its snapshots, how often each deadlock was seen, and incidents.
+"""An archive as DataFrames: its tables, the verdicts on its snapshots, sightings of deadlocks, and incidents.
 
-Begin with ``table(spark, archive, "reports")`` or ``verdicts_of_archive(spark, archive, predicates)``; go on with
-``verdicts_of_reports(reports, predicates)``, ``sightings(verdicts)`` and ``incidents(verdicts)``. Rows are those of
+Start with ``table(spark, archive, "reports")`` or ``verdicts_of_archive(spark, archive, predicates)``; continue with
+``verdicts_of_reports(reports, predicates)``, ``sightings(verdicts)`` and ``incidents(verdicts)``. The schemas are in
 :mod:`detector.archive.rows.schema` and :mod:`detector.analysis.findings.incidents`.
 """
 
@@ -32,21 +32,21 @@ from detector.spark.source.table_source import archive_table
 from detector.spark.source.verdict_source import archive_verdicts
 
 UNITS_PER_CORE = 4
-"""Tasks that each core gets: enough to even out, few enough that each is worth its start."""
+"""Tasks per core: enough to balance the load, few enough that each is worth its start-up time."""
 REPORTS_PER_PARTITION = 200_000
 FINDING_COLUMNS = ("archive", "snapshot", "begun", "ended", "predicate", "holds", "findings")
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """The same columns in Spark's words."""
+    """Convert an Arrow schema to a Spark schema."""
     return from_arrow_schema(schema)
 
 
 def table(spark: SparkSession, archive: Archive, name: str, wanted: Wanted = EVERYTHING) -> DataFrame:
-    """The ``wanted`` rows of one table with their ``day``; old files have null where they lack a column.
+    """Return the ``wanted`` rows of one table with their ``day``; columns that old files lack are null.
 
-    Spark itself reads them from disks, and pushes filters down. From any other storage our workers do: so there is one set of
-    credentials, and one way to name a place.
+    From a disk, Spark reads the files itself and pushes filters down. From other storage our own workers read them, so that
+    there is one set of credentials and one form of location.
     """
     schema = spark_schema(TABLES[name]).add("day", "string")
     files = archive.files(name)
@@ -75,10 +75,10 @@ def verdicts_of_archive(
     settings: Mapping[str, PredicateSettings] = NO_SETTINGS,
     wanted: Wanted = EVERYTHING,
 ) -> DataFrame:
-    """The verdicts of ``predicates`` (``settings`` by name) on the snapshots of ``archive``, with findings; no shuffle.
+    """Return the verdicts of ``predicates`` (``settings`` by name) on the snapshots of ``archive``, with findings; no shuffle.
 
-    Only the ``wanted`` snapshots are read and evaluated; a filter on the DataFrame evaluates all of these. A file that proves
-    torn on the way fails the job with its name.
+    Only the ``wanted`` snapshots are read and evaluated; a filter on the DataFrame still evaluates all of them. A file that
+    turns out to be damaged fails the job, which names it.
     """
     tasks = UNITS_PER_CORE * spark.sparkContext.defaultParallelism
     return archive_verdicts(spark, archive, predicates, settings, wanted, tasks=tasks)
@@ -92,15 +92,15 @@ def verdicts_of_reports(
     headers: DataFrame | None = None,
     rows: int | None = None,
 ) -> DataFrame:
-    """The verdicts on snapshots whose reports lie anywhere, in any order, some more than once; with findings.
+    """Return the verdicts, with findings, on snapshots whose reports come from anywhere, in any order, possibly duplicated.
 
     Parameters
     ----------
     reports : rows of ``reports``.
-    settings : of the predicates, by name.
-    headers : rows of ``snapshots`` (their waits are not looked at): who was missing, and when each ended.
-    rows : about how many reports there are, if that is known: it decides how many partitions are made. If not, each is sorted
-        and taken a few snapshots at a time, whatever its size.
+    settings : settings of the predicates, by name.
+    headers : rows of ``snapshots``, which have the missing members and the times (their waits are ignored).
+    rows : the approximate number of reports, which decides the number of partitions. If it is unknown, partitions of any size
+        are sorted and processed a few snapshots at a time.
     """
     about_waits = columns_for(find_predicates(predicates, settings)) == WAIT_COLUMNS
     wanted = [*WAIT_REPORT_COLUMNS, *(() if about_waits else STATE_REPORT_COLUMNS)]
@@ -108,11 +108,11 @@ def verdicts_of_reports(
     if headers is not None:
         together = together.unionByName(header_frame(headers), allowMissingColumns=True)
     names, chosen = tuple(predicates), dict(settings)
-    at_once = sys.maxsize if rows else REPORTS_AT_ONCE  # a partition of bounded size is taken whole, unsorted
+    at_once = sys.maxsize if rows else REPORTS_AT_ONCE  # a partition of bounded size is processed at once, unsorted
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         asked = find_predicates(names, chosen)
-        for some in _whole_snapshots(batches, at_once):
+        for some in _complete_snapshots(batches, at_once):
             yield from verdicts_on(assembled(some), asked, findings=True).to_batches()
 
     key = ("archive", "snapshot")
@@ -121,8 +121,8 @@ def verdicts_of_reports(
     return (parted.sortWithinPartitions(*key) if not rows else parted).mapInArrow(work, spark_schema(FOUND))
 
 
-def _whole_snapshots(batches: Iterable[pa.RecordBatch], rows_min: int) -> Iterator[pa.Table]:
-    """Rows sorted by archive and snapshot as tables of whole snapshots with about ``rows_min`` rows each."""
+def _complete_snapshots(batches: Iterable[pa.RecordBatch], rows_min: int) -> Iterator[pa.Table]:
+    """Split rows sorted by archive and snapshot into tables of complete snapshots with about ``rows_min`` rows each."""
     gathered: list[pa.RecordBatch] = []
     for batch in batches:
         gathered.append(batch)
@@ -142,15 +142,15 @@ def _whole_snapshots(batches: Iterable[pa.RecordBatch], rows_min: int) -> Iterat
 
 
 def header_frame(snapshots: DataFrame) -> DataFrame:
-    """Rows of ``snapshots`` as headers to be put among their reports."""
-    told = {"expected": F.transform("processes", lambda state: state["process"])}
-    header = F.struct(*[told.get(field.name, F.col(field.name)).alias(field.name) for field in HEADER]).alias("header")
+    """Convert rows of ``snapshots`` to header rows among their reports."""
+    expected = {"expected": F.transform("processes", lambda state: state["process"])}
+    header = F.struct(*[expected.get(field.name, F.col(field.name)).alias(field.name) for field in HEADER]).alias("header")
     process = F.lit(None).cast("string").alias("process")
     return snapshots.select("archive", "snapshot", "begun", "members", process, header)
 
 
 def sightings(verdicts: DataFrame) -> DataFrame:
-    """How often each core and near miss was seen, from verdicts with findings: rows of ``SIGHTINGS``."""
+    """Return rows of ``SIGHTINGS``, how often each core and near miss was seen, from verdicts with findings."""
 
     def work(rows: pa.Table) -> pa.Table:
         return pa.Table.from_pylist(past.sightings(rows), schema=past.SIGHTINGS)
@@ -159,7 +159,7 @@ def sightings(verdicts: DataFrame) -> DataFrame:
 
 
 def incidents(verdicts: DataFrame) -> DataFrame:
-    """The incidents that verdicts with findings show, by the service's rules: rows of ``INCIDENTS``."""
+    """Return rows of ``INCIDENTS``, by the service's rules, from verdicts with findings."""
 
     def work(rows: pa.Table) -> pa.Table:
         found = past.past_incidents(past.sightings(rows), past.definite_ends(rows))
@@ -175,7 +175,7 @@ def over_units(
     work: Callable[[ArchiveFiles, Iterable[Unit], int], Iterator[pa.Table]],
     schema: pa.Schema,
 ) -> DataFrame:
-    """The results of ``work`` on some units, as rows of ``schema``; neighbours share a partition."""
+    """Apply ``work`` to units; return its results as rows of ``schema``. Neighbouring units share a partition."""
     parts = shares(units, UNITS_PER_CORE * spark.sparkContext.defaultParallelism)
 
     def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -189,7 +189,7 @@ def over_units(
 
 
 def _in_one_task(verdicts: DataFrame, work: Callable[[pa.Table], pa.Table], schema: pa.Schema) -> DataFrame:
-    """One worker sees the few columns that matter of all rows."""
+    """Apply ``work`` in a single task to all rows, with only the columns that it needs."""
     columns = pa.schema([FOUND.field(name) for name in FINDING_COLUMNS])
 
     def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
-"""Finds the Java that Spark needs, and says in one line what to do when there is none."""
+"""Finds the Java that Spark needs; if there is none, the error says what to do."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ _VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
 
 
 class JavaError(Exception):
-    """Spark cannot run for want of Java; the text is one line that says what to install."""
+    """Spark cannot run without Java; the message is one line that says what to install."""
 
 
 def find_java() -> Path:
-    """The ``java`` that Spark will use: that of ``JAVA_HOME``, else the first on the ``PATH``.
+    """Return the ``java`` that Spark will use: that of ``JAVA_HOME``, else the first on the ``PATH``.
 
     Raises
     ------
     JavaError
-        When there is none, or it is older than 17.
+        If there is none, or it is older than 17.
     """
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
@@ -40,7 +40,7 @@ def find_java() -> Path:
 
 
 def java_major(text: str) -> int | None:
-    """The major version in what ``java -version`` says: 17 of ``openjdk version "17.0.15"``, 8 of ``"1.8.0_402"``."""
+    """Parse the major version from ``java -version``: 17 in ``openjdk version "17.0.15"``, 8 in ``"1.8.0_402"``."""
     match = _VERSION.search(text)
     if match is None:
         return None

@@ -1,6 +1,6 @@
 """A Spark session for the pipeline: local on loopback by default, or on a cluster's master.
 
-What goes wrong is one line: no Java, a master that there is not, an error in a job.
+Errors are one line each: no Java, an invalid master, a failed job.
 """
 
 from __future__ import annotations
@@ -8,11 +8,13 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shlex
 import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -26,47 +28,53 @@ LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "16",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-"""Python does the work here: a Java that starts in half the time is worth more than one that optimises for long."""
+JAVA = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
+"""Options of a local session's Java. Since Python does the work, a short start-up matters more than optimized code. Spark's own
+classes are not verified at each start, and loading them triggers no full collection."""
+CLASSES = "STILLTRUE_SPARK_CLASSES"
+"""Environment variable that names a file in which Java shares classes between local sessions; it is created if missing."""
 ALWAYS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),  # any other limit is checked per row, at a row's cost each
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),  # a smaller limit is checked for each row, which is slow
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a day stays the text that it is
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a day remains a string
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
 }
-"""Settings of every session. Those of the cluster (memory, cores) come from spark-submit."""
+"""Settings of every session. Cluster settings (memory, cores) come from spark-submit."""
 
 LOG_LEVEL = "STILLTRUE_SPARK_LOG_LEVEL"
-"""Of a local session only what ends it is logged, unless this says otherwise: what fails, fails with a line of ours."""
+"""Environment variable that sets Spark's log level. A local session logs only fatal errors by default: ours report the rest."""
 INTERRUPTED, TERMINATED = 130, 143
 TASK_FAILURES_MAX = 4
 _own_stderr = [2]
 """The file descriptor of standard error."""
 PYTHON_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark", "py4j")
-"""Spark's own in this process; each error of theirs is a page of JSON."""
+"""Spark's loggers in this process, which write each error as a page of JSON."""
 _MASTER = re.compile(r"local(-cluster)?(\[[^\]]+\])?|spark://\S+:\d+|k8s://.+|yarn")
 
 
 class SparkFailedError(RuntimeError):
-    """Spark did not start, or could not go on; one line that says why."""
+    """Spark did not start, or failed; the message is one line with the reason."""
 
 
 def open_session(master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """The session to work in: the running one if there is one, else a new one.
+    """Return the running session if there is one, else a new one.
 
     Parameters
     ----------
-    master : Spark's master; None: what spark-submit says, else all cores of this machine.
-    settings : more of Spark's settings; they win.
+    master : Spark's master; None: that of spark-submit, else all cores of this machine.
+    settings : further settings of Spark, which override ours.
 
     Raises
     ------
     detector.spark.java.JavaError
-        When there is no Java that Spark can run on.
+        If there is no suitable Java.
     SparkFailedError
-        When it does not start, or there is no such master.
+        If Spark does not start, or the master is invalid.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -84,14 +92,14 @@ def open_session(master: str | None = None, settings: Mapping[str, str] | None =
     if chosen is not None:
         builder = builder.master(_retrying(chosen))
     if local:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # the workers' Python is ours, not the PATH's
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # or it warns of every other address
-    memory = {"spark.driver.memory": f"{_driver_gigabytes()}g"} if local else {}
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers use this Python, not that on the PATH
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # otherwise it warns of every other address
+    java = {"spark.driver.memory": f"{_driver_gigabytes()}g", "spark.driver.extraJavaOptions": java_options()} if local else {}
     level = os.environ.get(LOG_LEVEL, "FATAL" if local else "ERROR")
-    for name, value in {**ALWAYS, "spark.log.level": level, **(LOCAL if local else {}), **memory, **(settings or {})}.items():
+    for name, value in {**ALWAYS, "spark.log.level": level, **(LOCAL if local else {}), **java, **(settings or {})}.items():
         builder = builder.config(name, value)
     quiet = local and LOG_LEVEL not in os.environ
-    with plainly("Spark did not start"), _java_unheard() if quiet else nullcontext():
+    with one_line_errors("Spark did not start"), _silent_java() if quiet else nullcontext():
         session = builder.getOrCreate()
         session.sparkContext.setLogLevel(level)
     for name in PYTHON_LOGGERS if quiet else ():
@@ -100,18 +108,18 @@ def open_session(master: str | None = None, settings: Mapping[str, str] | None =
 
 
 @contextmanager
-def _java_unheard() -> Iterator[None]:
-    """Discards what Java writes to standard error; if it does not start, the last line becomes part of the error."""
+def _silent_java() -> Iterator[None]:
+    """Discard Java's output to standard error during the block; if Java does not start, its last line goes into the error."""
     sys.stderr.flush()
     own = os.dup(2)
-    with tempfile.TemporaryFile() as heard:
-        os.dup2(heard.fileno(), 2)
+    with tempfile.TemporaryFile() as output:
+        os.dup2(output.fileno(), 2)
         _own_stderr.append(own)
         try:
             yield
         except PySparkException as error:
-            heard.seek(0)
-            raise SparkFailedError(f"Spark did not start: {reason(heard.read().decode(errors='replace'))}") from error
+            output.seek(0)
+            raise SparkFailedError(f"Spark did not start: {reason(output.read().decode(errors='replace'))}") from error
         finally:
             os.dup2(own, 2)
             _own_stderr.pop()
@@ -119,13 +127,23 @@ def _java_unheard() -> Iterator[None]:
 
 
 def _retrying(master: str) -> str:
-    """A local master gives a task up at its first failure, unless it says how often it tries: a worker may die."""
+    """Add retries to a local master, since a worker may die: by default it aborts a task at its first failure."""
     local = re.fullmatch(r"local(?:\[([^,\]]+)\])?", master)
     return f"local[{local[1] or 1},{TASK_FAILURES_MAX}]" if local else master
 
 
+def java_options() -> str:
+    """Return the options of a local session's Java. It reads the file that :data:`CLASSES` names, or writes it at exit."""
+    shared = os.environ.get(CLASSES)
+    if not shared:
+        return JAVA
+    file = Path(shared).absolute()
+    use = "SharedArchiveFile" if file.exists() else "ArchiveClassesAtExit"
+    return f"{JAVA} -Xlog:disable {shlex.quote(f'-XX:{use}={file}')}"
+
+
 def _driver_gigabytes() -> int:
-    """A quarter of the machine's memory, between 1 and 8 GiB: the Python processes need the rest."""
+    """Return a quarter of the machine's memory, from 1 to 8 GiB: the Python processes need the rest."""
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
@@ -134,8 +152,8 @@ def _driver_gigabytes() -> int:
 
 
 @contextmanager
-def plainly(what: str) -> Iterator[None]:
-    """Spark's errors in the block become :class:`SparkFailedError`, beginning with ``what``."""
+def one_line_errors(what: str) -> Iterator[None]:
+    """Convert Spark's errors in the block to :class:`SparkFailedError`, whose message begins with ``what``."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
@@ -144,10 +162,10 @@ def plainly(what: str) -> Iterator[None]:
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C or SIGTERM in the block ends the process at once, and Java goes when it sees that.
+    """End the process at once on Ctrl-C or SIGTERM during the block; Java then ends by itself.
 
-    An exception in the middle of a word to Java would leave pages; one while Java starts would take away the file in which
-    Java says where it listens, and leave Java behind forever.
+    An exception during a call to Java would print pages of traceback; an exception while Java starts would delete the file in
+    which Java announces its port, and leave Java running forever.
     """
 
     def end(number: int, _: object) -> None:
@@ -163,10 +181,10 @@ def interruptible() -> Iterator[None]:
 
 
 def reason(text: str) -> str:
-    """The message of our own exception within Spark's report: the last line that names an error."""
+    """Extract our own exception's message from Spark's report: the last line that names an error."""
     lines = [line.strip() for line in text.splitlines() if not line.startswith(("  ", "\t"))]
     for kind in ("Error: ", "Exception: "):
         named = [line for line in lines if kind in line and not line.startswith("[")]
         if named:
             return named[-1].partition(kind)[2]
-    return next((line for line in lines if line), "it ended")
+    return next((line for line in lines if line), "it ended without a message")

@@ -1,7 +1,7 @@
 """Temporary views for SQL: the tables of an archive, and the results of an analysis or a stream.
 
-``archive_views(spark, archive)`` makes ``reports``, ``snapshots`` ..., ``result_views(spark, out)`` ``found_verdicts``,
-``found_incidents`` ...; then ``spark.sql("select ...")``.
+``archive_views(spark, archive)`` creates ``reports``, ``snapshots`` and so on; ``result_views(spark, out)`` creates
+``found_verdicts``, ``found_incidents`` and so on. Then query them with ``spark.sql("select ...")``.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from detector.spark.streaming.pipeline import verdicts
 from detector.spark.streaming.plan import StreamPlan
 
 PREFIX = "found_"
-"""Of the names of results: an archive has ``verdicts`` and ``incidents`` of its own, the detector's."""
+"""Prefix of the views of results: an archive has ``verdicts`` and ``incidents`` of its own, the detector's."""
 
 
 def archive_views(spark: SparkSession, archive: Archive) -> tuple[str, ...]:
-    """A view of each table of ``archive``, as :func:`detector.spark.batch.table` gives it; their names."""
+    """Create a view of each table of ``archive``, as :func:`detector.spark.batch.table` returns it; return their names."""
     for name in TABLES:
         table(spark, archive, name).createOrReplaceTempView(name)
     return tuple(TABLES)
 
 
 def result_views(spark: SparkSession, out: str) -> tuple[str, ...]:
-    """A view of each table of the newest results in ``out``; their names.
+    """Create a view of each table of the newest results in ``out``; return their names.
 
-    Of an analysis they are the tables that its manifest names, those of days with their ``day``. Of a stream there is one:
-    ``found_verdicts``, of each verdict the newest revision; new ones need a new view.
+    An analysis has the tables that its manifest names; those split by day have a column ``day``. A stream has one,
+    ``found_verdicts``, with the newest revision of each verdict; create the view again to see later verdicts.
 
     Raises
     ------
     ArchiveError
-        When there are no results.
+        If there are no results.
     """
     results = Results(location=out)
     tables = {name: files for name, files in results.last().tables.items() if files and not name.startswith("_")}
@@ -56,7 +56,7 @@ def result_views(spark: SparkSession, out: str) -> tuple[str, ...]:
 
 
 def _rows(spark: SparkSession, results: Results, name: str, files: Sequence[ResultFile]) -> DataFrame:
-    """Spark itself reads them from disks, our workers from any other storage."""
+    """Return a table's rows; Spark reads them from disks, our own workers from any other storage."""
     store = ArchiveFiles(results.location)
     with store.filesystem.open_input_file(f"{store.root}/{files[0].path}") as source:
         schema = pq.read_schema(source).remove_metadata()
@@ -64,7 +64,7 @@ def _rows(spark: SparkSession, results: Results, name: str, files: Sequence[Resu
         columns = spark_schema(schema).add("day", "string") if files[0].day else spark_schema(schema)
         reader = spark.read.schema(columns).option("basePath", f"file://{store.root}/{name}")
         return reader.parquet(*[f"file://{store.root}/{file.path}" for file in files])
-    whole = schema.append(pa.field("day", pa.string())) if files[0].day else schema
+    with_day = schema.append(pa.field("day", pa.string())) if files[0].day else schema
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -75,4 +75,4 @@ def _rows(spark: SparkSession, results: Results, name: str, files: Sequence[Resu
                 yield from rows.to_batches()
 
     paths = spark.createDataFrame([(file.path, file.day) for file in files], "path string, day string")
-    return paths.mapInArrow(read, spark_schema(whole))
+    return paths.mapInArrow(read, spark_schema(with_day))

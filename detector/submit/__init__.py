@@ -1,1 +1,1 @@
-"""The programs that ``spark-submit`` starts; alone in their folder, since Spark puts it on the path before everything else."""
+"""The programs for ``spark-submit``, in a folder of their own because Spark puts it first on the path."""

@@ -1,4 +1,4 @@
-"""``stilltrue stream`` as a program for ``spark-submit``: the same arguments, the same exit codes."""
+"""``stilltrue stream`` as a program for ``spark-submit``, with the same arguments and exit codes."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Generated archives: synthetic fleets with planted deadlocks."""
+"""Generates archives of synthetic fleets with planted deadlocks."""

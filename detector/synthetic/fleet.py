@@ -1,12 +1,12 @@
-"""A synthetic fleet: snapshots of many processes as whole columns, for archives of any size with known truth.
+"""A synthetic fleet: snapshots of many processes, generated as columns, for archives of any size with known truth.
 
-Each process serves calls from outside and from others along a call graph, behind a bounded pool. Planted *rings* are
-processes whose every worker waits for a call that is queued behind the next one's workers: a deadlock. In a near miss one of
-those workers waits for nothing.
+Each process has a bounded pool and serves calls from outside and along a call graph. In a planted *ring* every worker of each
+process waits for a call that is queued behind the next process's workers: a deadlock. In a near miss, one of these workers
+waits for nothing.
 
-Rings have small pools, with which calls along the graph would now and then form a deadlock that was not planted. So that the
-truth is known, members of rings call each other only within their ring, and are otherwise called only by processes that are
-never called: no party that queues behind a ring's pool is one that the ring could wait for.
+Rings have small pools, so calls along the graph could form deadlocks that were not planted. To keep the truth known, members of
+rings call each other only within their ring, and others call them only from processes that are never called. So a ring never
+waits for a party that is queued behind its own pools.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from detector.synthetic.fleet_model import Calls, Fleet, Ring, Served, Times, Whole, rank_in
+from detector.synthetic.fleet_model import Calls, Fleet, Int64s, Ring, Served, Times, rank_in
 from detector.synthetic.fleet_rows import FleetRows
 
 RING_NUMBER = 10**11
-"""Above all other numbers; those of calls are odd and those of parties that were called from outside even."""
+"""Above all other numbers. Calls have odd numbers; parties called from outside have even ones."""
 REPLY_SHARE, REQUEST_SHARE, DEADLINE_SHARE = 0.04, 0.02, 0.2
 
 
 class FleetColumns:
-    """Makes the rows of ``reports`` for snapshots ``first``, ``first + 1`` ... of one fleet. Deterministic in its arguments."""
+    """Generates the rows of ``reports`` of one fleet. Deterministic in its arguments."""
 
     def __init__(self, fleet: Fleet, rings: Sequence[Ring], *, seed: int, period_seconds: float, begun: float) -> None:
-        """``begun``: of snapshot 1, seconds since the epoch."""
+        """``begun``: start time of snapshot 1, seconds since the epoch."""
         self._fleet = fleet
         self._rings = rings
         self._seed = seed
@@ -46,48 +46,48 @@ class FleetColumns:
         self._ringed[[member for ring in rings for member in ring.members]] = True
 
     def reports(self, first: int, count: int, *, load: float, missing_share: float) -> pa.Table:
-        """The reports of ``count`` snapshots from ``first``; ``load``: mean calls from outside at a process."""
+        """Return the reports of ``count`` snapshots from ``first``; ``load``: mean number of calls from outside per process."""
         random = np.random.default_rng((self._seed, first))
         begun = self._begun + self._period * (np.arange(first, first + count) - 1)
-        served, calls = self._happenings(random, first, begun, load)
-        gone = np.zeros((count, len(self._fleet.names)), np.bool_)
+        served, calls = self._calls(random, first, begun, load)
+        missing = np.zeros((count, len(self._fleet.names)), np.bool_)
         for at in np.flatnonzero(random.random(count) < missing_share).tolist():
-            gone[at, random.integers(0, len(self._fleet.names), random.integers(1, 4))] = True
-        gone[:, self._ringed] = False
-        return FleetRows(self._fleet, first, begun, served, calls, gone).table()
+            missing[at, random.integers(0, len(self._fleet.names), random.integers(1, 4))] = True
+        missing[:, self._ringed] = False
+        return FleetRows(self._fleet, first, begun, served, calls, missing).table()
 
-    def _happenings(self, random: np.random.Generator, first: int, begun: Times, load: float) -> tuple[Served, Calls]:
+    def _calls(self, random: np.random.Generator, first: int, begun: Times, load: float) -> tuple[Served, Calls]:
         rings = self._ring_parties(first, len(begun))
         busy = random.poisson(load, (len(begun), len(self._fleet.names)))
         at, process = (np.repeat(values, busy.ravel()) for values in np.divmod(np.arange(busy.size), busy.shape[1]))
         roots = Served(at=at, process=process, tag=2 * (np.arange(len(at)) + 1000 * (first + at)), call=np.full(len(at), -1))
-        served = _together(rings.served, roots)
+        served = _joined_served(rings.served, roots)
         calls = rings.calls
         layer = np.arange(len(rings.served.at), len(served.at))
         for share in (0.7, 0.3):
             layer = layer[~self._queued(served)[layer]]
             made = self._calls_of(random, served, layer[random.random(len(layer)) < share], begun, len(calls.at), first)
             calls = _joined_calls(calls, made)
-            there = np.flatnonzero(made.where == 0)
-            rows = there + len(calls.at) - len(made.at)
-            arrived = Served(at=made.at[there], process=made.callee[there], tag=made.number[there], call=rows)
-            layer = np.arange(len(served.at), len(served.at) + len(there))
-            served = _together(served, arrived)
+            at_server = np.flatnonzero(made.where == 0)
+            rows = at_server + len(calls.at) - len(made.at)
+            arrived = Served(at=made.at[at_server], process=made.callee[at_server], tag=made.number[at_server], call=rows)
+            layer = np.arange(len(served.at), len(served.at) + len(at_server))
+            served = _joined_served(served, arrived)
         return served, calls
 
     def _queued(self, served: Served) -> NDArray[np.bool_]:
-        """The calls that found every worker busy: those after as many as the pool has workers."""
+        """Return the queued calls: all but the first ones at each process, as many as its pool has workers."""
         return rank_in(served.at * len(self._fleet.names) + served.process) >= self._fleet.pools[served.process]
 
-    def _calls_of(self, random: np.random.Generator, served: Served, by: Whole, begun: Times, made: int, first: int) -> Calls:
-        """A call along a random edge of each party's process, where it has any."""
+    def _calls_of(self, random: np.random.Generator, served: Served, by: Int64s, begun: Times, made: int, first: int) -> Calls:
+        """Return a call along a random edge of each party's process, if it has any edges."""
         process = served.process[by]
         low, high = self._edge_begins[process], self._edge_begins[process + 1]
         by, process, low, high = (values[high > low] for values in (by, process, low, high))
         drawn = self._edge_sums[low] + random.random(len(by)) * (self._edge_sums[high] - self._edge_sums[low])
         edge = np.clip(np.searchsorted(self._edge_sums, drawn, side="right") - 1, low, high - 1)
-        close = self._ringed[self._callees[edge]] & (self._ringed[process] | (served.call[by] >= 0))
-        by, process, edge = (values[~close] for values in (by, process, edge))
+        forbidden = self._ringed[self._callees[edge]] & (self._ringed[process] | (served.call[by] >= 0))
+        by, process, edge = (values[~forbidden] for values in (by, process, edge))
         at = served.at[by]
         where = random.choice(3, len(by), p=(1 - REPLY_SHARE - REQUEST_SHARE, REPLY_SHARE, REQUEST_SHARE))
         since = begun[at] - random.exponential(0.2, len(by))
@@ -103,7 +103,7 @@ class FleetColumns:
         )
 
     def _ring_parties(self, first: int, count: int) -> _Ring:
-        """The planted parties and their calls, in every snapshot that shows them."""
+        """Return the planted parties and their calls, in every snapshot that has them."""
         found = [
             (ring, number - first)
             for ring in self._rings
@@ -130,7 +130,7 @@ class FleetColumns:
         )
         outside = Served(at=at, process=process, tag=tag, call=np.full(len(at), -1))
         queued = Served(at=calls.at, process=calls.callee, tag=calls.number + 500, call=np.arange(len(calling)))
-        return _Ring(served=_together(outside, queued), calls=calls)
+        return _Ring(served=_joined_served(outside, queued), calls=calls)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,7 +139,7 @@ class _Ring:
     calls: Calls
 
 
-def _together(*parts: Served) -> Served:
+def _joined_served(*parts: Served) -> Served:
     return Served(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("at", "process", "tag", "call")))
 
 

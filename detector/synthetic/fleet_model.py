@@ -1,4 +1,4 @@
-"""The types of a synthetic fleet: processes, call graph, planted rings, and the calls of some snapshots as columns."""
+"""The types of a synthetic fleet: processes, call graph, planted rings, and calls as columns."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Whole = NDArray[np.int64]
+Int64s = NDArray[np.int64]
 Times = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fleet:
-    """N processes: their names, services and pools, and the E edges along which they call (``weights`` sum to 1)."""
+    """N processes with their names and pools, and the E edges along which they call (``weights`` sum to 1)."""
 
     names: Sequence[str]
-    pools: Whole
-    callers: Whole
-    callees: Whole
+    pools: Int64s
+    callers: Int64s
+    callees: Int64s
     weights: NDArray[np.float64]
     methods: Sequence[str] = ("Get", "List", "Update")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ring:
-    """A planted deadlock (or near miss) of ``members`` (positions in the fleet), from ``first`` to ``last`` snapshot."""
+    """A planted deadlock or near miss of ``members`` (indices in the fleet), from snapshot ``first`` to ``last``."""
 
     number: int
     members: tuple[int, ...]
@@ -39,33 +39,33 @@ class Ring:
 
 @dataclass(slots=True, eq=False)
 class Served:
-    """Calls being served or queued, column by column; ``call`` is the call's row, or -1 from outside."""
+    """Calls being served or queued, as columns; ``call`` is the row in :class:`Calls`, or -1 for a call from outside."""
 
-    at: Whole
-    process: Whole
-    tag: Whole
-    call: Whole
+    at: Int64s
+    process: Int64s
+    tag: Int64s
+    call: Int64s
 
 
 @dataclass(slots=True, eq=False)
 class Calls:
-    """Calls made, column by column; ``by`` is the row of the served call whose party makes it."""
+    """Outstanding calls, as columns; ``by`` is the row of the caller in :class:`Served`."""
 
-    at: Whole
-    caller: Whole
-    callee: Whole
-    number: Whole
-    by: Whole
+    at: Int64s
+    caller: Int64s
+    callee: Int64s
+    number: Int64s
+    by: Int64s
     since: NDArray[np.float64]
     deadline: NDArray[np.float64]
-    where: Whole  # 0 at the server, 1 reply in transit, 2 request in transit
+    where: Int64s  # 0 at the server, 1 reply in transit, 2 request in transit
 
 
-def rank_in(key: Whole) -> Whole:
-    """For each element, the number of earlier ones with the same key."""
+def rank_in(key: Int64s) -> Int64s:
+    """Return the number of earlier elements with the same key, for each element."""
     order = np.argsort(key, kind="stable")
-    lined = key[order]
-    begins = np.searchsorted(lined, lined)
+    ordered = key[order]
+    begins = np.searchsorted(ordered, ordered)
     rank = np.empty(len(key), np.int64)
     rank[order] = np.arange(len(key)) - begins
     return rank

@@ -1,4 +1,4 @@
-"""A synthetic fleet's calls as rows of ``reports``, a whole column at a time, equal to real agents' reports."""
+"""Converts a synthetic fleet's calls to rows of ``reports``, a column at a time, equal to real agents' reports."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from numpy.typing import NDArray
 
 from detector.archive.rows.list_columns import listed
 from detector.archive.rows.schema import REPORTS
-from detector.core.waits.channels import PERHAPS_MAX, perhaps_of
-from detector.synthetic.fleet_model import Calls, Fleet, Served, Times, Whole, rank_in
+from detector.core.waits.channels import MISSING_NAMED_MAX, reply_of_missing
+from detector.synthetic.fleet_model import Calls, Fleet, Int64s, Served, Times, rank_in
 
 NUMBER_NEXT = 10**12
 
 
 class FleetRows:
-    """The happenings of some snapshots as rows of ``reports``."""
+    """The calls of several snapshots as rows of ``reports``."""
 
-    def __init__(self, fleet: Fleet, first: int, begun: Times, served: Served, calls: Calls, gone: NDArray[np.bool_]) -> None:
+    def __init__(
+        self, fleet: Fleet, first: int, begun: Times, served: Served, calls: Calls, missing: NDArray[np.bool_]
+    ) -> None:
         self._fleet, self._first, self._begun = fleet, first, begun
-        self._served, self._calls, self._gone = served, calls, gone
+        self._served, self._calls, self._missing = served, calls, missing
         self._width = len(fleet.names)
         self._names = pa.array(fleet.names)
         self._services = pa.array([name.rsplit("-", 1)[0] for name in fleet.names])
@@ -43,7 +45,7 @@ class FleetRows:
         self._server_of[served.call[stamped]] = np.flatnonzero(stamped)
 
     def table(self) -> pa.Table:
-        """The rows, without those of processes that did not report."""
+        """Return the rows, without those of processes that did not report."""
         count = len(self._begun) * self._width
         at, process = np.divmod(np.arange(count), self._width)
         named = self._names.take(pa.array(process))
@@ -65,7 +67,7 @@ class FleetRows:
             **self._waits(count),
         }
         rows = pa.table([_column(columns.get(field.name), field, count) for field in REPORTS], schema=REPORTS)
-        return rows.filter(pa.array(~self._gone.ravel())) if self._gone.any() else rows
+        return rows.filter(pa.array(~self._missing.ravel())) if self._missing.any() else rows
 
     def _activities(self, count: int) -> dict[str, Any]:
         blocked = np.bincount(self._call_key, minlength=count) > 0
@@ -96,15 +98,15 @@ class FleetRows:
         return {"made": _nested("made", fields, self._call_key, count), "in_transit": self._messages(count)}
 
     def _messages(self, count: int) -> pa.Array:
-        """Replies, said by the server, and requests, said by the caller (a reply of a process that did not report is none)."""
+        """Return the messages in transit: replies, from the server's report, and requests, from the caller's."""
         calls = self._calls
-        answered = np.flatnonzero((calls.where == 1) & ~self._gone[calls.at, calls.callee])
-        asked = np.flatnonzero((calls.where == 2) | ((calls.where != 2) & self._gone[calls.at, calls.callee]))
+        answered = np.flatnonzero((calls.where == 1) & ~self._missing[calls.at, calls.callee])
+        asked = np.flatnonzero((calls.where == 2) | ((calls.where != 2) & self._missing[calls.at, calls.callee]))
         both = np.concatenate((answered, asked))
         source = np.concatenate((calls.callee[answered], calls.caller[asked]))
         words = pa.array(["reply to ", "request "]).take(pa.array(np.repeat([0, 1], [len(answered), len(asked)])))
         target = pa.concat_arrays([self._names.take(pa.array(calls.caller[answered])), pa.nulls(len(asked), pa.string())])
-        silent = self._gone[calls.at[both], calls.caller[both]]  # what it had sent is unknown
+        silent = self._missing[calls.at[both], calls.caller[both]]  # without a report its messages are unknown
         kept = np.flatnonzero(~silent)
         rows = both[kept]
         fields = {
@@ -114,7 +116,7 @@ class FleetRows:
         }
         return _nested("in_transit", fields, calls.at[rows] * self._width + source[kept], count)
 
-    def _served_columns(self, count: int, process: Whole) -> dict[str, Any]:
+    def _served_columns(self, count: int, process: Int64s) -> dict[str, Any]:
         served, calls = self._served, self._calls
         stamped = served.call >= 0
         call = np.where(stamped, served.call, 0)
@@ -151,7 +153,7 @@ class FleetRows:
         }
 
     def _seen(self, count: int) -> pa.Array:
-        """One entry for each caller of a server: the highest number, and what was answered."""
+        """Return an entry for each caller of a server: the highest call number, and the answered calls."""
         calls = self._calls
         known = np.flatnonzero(calls.where != 2)
         key = (calls.at[known] * self._width + calls.callee[known]) * self._width + calls.caller[known]
@@ -160,7 +162,7 @@ class FleetRows:
         last = np.flatnonzero(np.append(key[1:] != key[:-1], True)) if len(key) else np.empty(0, np.int64)
         group = np.cumsum(np.append(False, key[1:] != key[:-1])) if len(key) else np.empty(0, np.int64)
         answered = calls.where[order] == 1
-        told = {
+        answers = {
             "number": calls.number[order][answered],
             "sent": np.zeros(answered.sum(), np.int64),
             "received": np.ones(answered.sum(), np.int64),
@@ -174,7 +176,7 @@ class FleetRows:
             ),
             "highest": calls.number[order][last],
             "forgotten": np.zeros(len(last), np.int64),
-            "answered": listed(_struct(told, kind.value_type), np.bincount(group[answered], minlength=len(last)), kind),
+            "answered": listed(_struct(answers, kind.value_type), np.bincount(group[answered], minlength=len(last)), kind),
             "plain": pa.nulls(len(last), pa.list_(pa.int64())),
         }
         return _nested("seen", fields, key[last] // self._width, count)
@@ -190,20 +192,20 @@ class FleetRows:
         return {"waits": _nested("waits", fields, self._call_key, count), "resolved": self._resolved(common, count)}
 
     def _resolved(self, common: dict[str, Any], count: int) -> pa.Array:
-        """As the assembler would resolve them; a test holds this to it."""
+        """Return the waits as the assembler would resolve them; a test compares the two."""
         calls = self._calls
-        gone = self._gone[calls.at, calls.callee]
+        missing = self._missing[calls.at, calls.callee]
         row = np.maximum(self._server_of, 0)
-        there = (calls.where == 0) & ~gone
-        queued = there & self._queued[row] if len(self._queued) else there
-        unseen = gone | (calls.where == 2)  # perhaps at a member that did not report, if there is one
+        at_server = (calls.where == 0) & ~missing
+        queued = at_server & self._queued[row] if len(self._queued) else at_server
+        unseen = missing | (calls.where == 2)  # perhaps at a member that did not report, if there is one
         order = np.argsort(self._served_key, kind="stable")
         workers = order[~self._queued[order]]
         begins = np.searchsorted(self._served_key[workers], np.arange(count + 1))
         place = calls.at * self._width + calls.callee
         busy = begins[place + 1] - begins[place]
-        absent = np.minimum(self._gone.sum(axis=1)[calls.at], PERHAPS_MAX)
-        sizes = np.where(unseen, absent, np.where(queued, busy, there.astype(np.int64)))
+        absent = np.minimum(self._missing.sum(axis=1)[calls.at], MISSING_NAMED_MAX)
+        sizes = np.where(unseen, absent, np.where(queued, busy, at_server.astype(np.int64)))
         offset = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         wait = np.repeat(np.arange(len(sizes)), sizes)
         worker = workers[np.minimum(begins[place[wait]] + offset, max(len(workers) - 1, 0))] if len(workers) else wait * 0
@@ -217,26 +219,29 @@ class FleetRows:
         shown = ("'s pool workers (", _text(busy), " of ", size, " busy, ", _text(full), " queued)")
         pool = _concatenated("a worker for ", self._call_method, " in ", callee, *shown)
         worded = pc.if_else(pa.array(queued), pool, _concatenated("the reply of ", callee, " to ", self._call_method))
-        perhaps = pa.array(
-            [perhaps_of(sorted(self._fleet.names[at] for at in np.flatnonzero(gone).tolist())) for gone in self._gone]
+        unknown = pa.array(
+            [
+                reply_of_missing(sorted(self._fleet.names[at] for at in np.flatnonzero(missing).tolist()))
+                for missing in self._missing
+            ]
         )
-        what = pc.if_else(pa.array(unseen), perhaps.take(pa.array(calls.at)), worded)
+        what = pc.if_else(pa.array(unseen), unknown.take(pa.array(calls.at)), worded)
         kept = np.flatnonzero(sizes > 0)
         fields = {name: _take(values, kept) for name, values in (common | {"what": what}).items()}
         kind = REPORTS.field("resolved").type.value_type.field("among").type
         fields["among"] = listed(among, sizes[kept], kind)
         return _nested("resolved", fields, self._call_key[kept], count)
 
-    def _absent_names(self, at: Whole, which: Whole) -> pa.Array:
-        """Of each snapshot ``at``, the name of its ``which``-th process that did not report; in their names' order."""
+    def _absent_names(self, at: Int64s, which: Int64s) -> pa.Array:
+        """Return the name of the ``which``-th process, by name, that did not report in each snapshot ``at``."""
         order = np.argsort(np.asarray(self._fleet.names))
-        snapshot, rank = np.nonzero(self._gone[:, order])
-        begins = np.searchsorted(snapshot, np.arange(len(self._gone)))
+        snapshot, rank = np.nonzero(self._missing[:, order])
+        begins = np.searchsorted(snapshot, np.arange(len(self._missing)))
         place = np.minimum(begins[at] + which, max(len(rank) - 1, 0))
         return self._names.take(pa.array(order[rank[place]] if len(rank) else at * 0))
 
 
-def _text(numbers: Whole) -> pa.Array:
+def _text(numbers: Int64s) -> pa.Array:
     return pc.cast(pa.array(numbers), pa.string())
 
 
@@ -248,7 +253,7 @@ def _nullable(values: NDArray[np.float64]) -> pa.Array:
     return pa.array(values, pa.float64(), from_pandas=True)
 
 
-def _take(values: Any, rows: Whole) -> Any:
+def _take(values: Any, rows: Int64s) -> Any:
     return values.take(pa.array(rows)) if isinstance(values, pa.Array) else values[rows]
 
 
@@ -258,7 +263,7 @@ def _struct(fields: dict[str, Any], kind: pa.DataType) -> pa.Array:
 
 
 def _column(values: Any, field: pa.Field, count: int) -> pa.Array:
-    """A column of the field's type; of nothing: empty lists and maps, null otherwise."""
+    """Return a column of the field's type; without values, empty lists and maps, or else nulls."""
     if values is None:
         empty = pa.types.is_list(field.type) or pa.types.is_map(field.type)
         if not count or not empty or field.name == "before":
@@ -269,15 +274,15 @@ def _column(values: Any, field: pa.Field, count: int) -> pa.Array:
 
 
 def _empty(kind: pa.DataType, count: int) -> pa.Array:
-    """So many empty lists or maps."""
+    """Return ``count`` empty lists or maps."""
     offsets = pa.array(np.zeros(count + 1, np.int32))
     if pa.types.is_map(kind):
         return pa.MapArray.from_arrays(offsets, pa.array([], kind.key_type), pa.array([], kind.item_type), type=kind)
     return pa.ListArray.from_arrays(offsets, pa.array([], kind.value_type), type=kind)
 
 
-def _nested(column: str, fields: dict[str, Any], key: Whole, count: int) -> pa.Array:
-    """A list of structs for each report, from columns in any order and the report that each row belongs to."""
+def _nested(column: str, fields: dict[str, Any], key: Int64s, count: int) -> pa.Array:
+    """Return a list of structs for each report, from columns in any order; ``key`` is the report of each row."""
     kind = REPORTS.field(column).type
     order = np.argsort(key, kind="stable")
     return listed(_struct(fields, kind.value_type).take(pa.array(order)), np.bincount(key, minlength=count), kind)

@@ -1,4 +1,4 @@
-"""Writes archives of a synthetic fleet, about an hour at a time, with the planted truth in ``truth.json``."""
+"""Writes archives of a synthetic fleet, with the planted truth in ``truth.json``."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from detector.synthetic.fleet_model import Fleet, Ring
 Edge = tuple[str, str, float]
 REPORTS_PER_FILE = 60_000
 FILES_PER_JOB = 4
-"""With fewer files for each, more processes are not worth their start."""
+"""With fewer files for each, more processes are not worth their start-up time."""
 RING_POOL = 2
 SNAPSHOTS_PER_RING = 2
-"""With fewer, nothing is planted."""
+"""With fewer snapshots per ring, nothing is planted."""
 ENDED_SECONDS = 0.05
 TRUTH = "truth.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivePlan:
-    """What to generate. ``load``: mean calls from outside at a process; ``begun``: of the first snapshot, seconds."""
+    """The archive to generate. ``load``: mean calls from outside per process; ``begun``: start of snapshot 1, seconds."""
 
     processes: int
     snapshots: int
@@ -53,15 +53,15 @@ def generate(
     progress: Callable[[int], None] = print,
     jobs: int = 1,
 ) -> None:
-    """Write the archive that ``plan`` describes; ``progress`` is called with the number of snapshots done.
+    """Write the archive that ``plan`` describes; call ``progress`` with the number of snapshots done.
 
     Parameters
     ----------
-    edges : a call graph of services, ``(caller, callee, weight)``; empty: a made-up one. Its busiest services are taken.
-    jobs : processes that write files side by side; the same archive comes of any number.
+    edges : a call graph of services, ``(caller, callee, weight)``, of which the busiest are used; empty: a random one.
+    jobs : the number of processes that write files; the archive does not depend on it.
     """
     random = np.random.default_rng(plan.seed)
-    fleet = _fleet(plan.processes, list(edges) or _made_up_graph(plan.processes, random), random)
+    fleet = _fleet(plan.processes, list(edges) or _random_graph(plan.processes, random), random)
     rings = _rings(plan, fleet, random)
     pools = fleet.pools.copy()
     pools[[member for ring in rings for member in ring.members]] = RING_POOL
@@ -69,19 +69,19 @@ def generate(
     shared = (store.location, plan, fleet, rings)
     pieces = list(_pieces(plan))
     if jobs == 1 or len(pieces) < FILES_PER_JOB * jobs:
-        _take_part(*shared)
+        _init_worker(*shared)
         for first, count in pieces:
             progress(_write(first, count))
     else:
         context = multiprocessing.get_context("spawn")  # pyarrow's threads do not survive a fork
-        with ProcessPoolExecutor(jobs, context, initializer=_take_part, initargs=shared) as pool:
+        with ProcessPoolExecutor(jobs, context, initializer=_init_worker, initargs=shared) as pool:
             for done in pool.map(_write, *zip(*pieces, strict=True)):
                 progress(done)
     _write_truth(store, plan, fleet, rings)
 
 
-class _Part:
-    """The state of one worker of the generator: the fleet is made once, not for each file."""
+class _Worker:
+    """The state of a worker process, so that the fleet is built once and not for each file."""
 
     def __init__(self, location: str, plan: ArchivePlan, fleet: Fleet, rings: Sequence[Ring]) -> None:
         self.store = ArchiveFiles(location)
@@ -90,35 +90,35 @@ class _Part:
         self.columns = FleetColumns(fleet, rings, seed=plan.seed, period_seconds=plan.period_seconds, begun=plan.begun)
 
 
-_PARTS: list[_Part] = []
-"""This process's part, when it has one: the initializer of a pool can hand over nothing but globals."""
+_WORKER: list[_Worker] = []
+"""The state of this process; the initializer of a pool can pass it only through a global."""
 
 
-def _take_part(location: str, plan: ArchivePlan, fleet: Fleet, rings: Sequence[Ring]) -> None:
-    _PARTS[:] = [_Part(location, plan, fleet, rings)]
+def _init_worker(location: str, plan: ArchivePlan, fleet: Fleet, rings: Sequence[Ring]) -> None:
+    _WORKER[:] = [_Worker(location, plan, fleet, rings)]
 
 
 def _write(first: int, count: int) -> int:
-    """Write the files of ``count`` snapshots from ``first``; the last of them."""
-    part = _PARTS[0]
-    reports = part.columns.reports(first, count, load=_load(part.plan, first), missing_share=part.plan.missing_share)
-    day = day_of(part.plan.begun + part.plan.period_seconds * (first - 1))
-    part.store.write("reports", day, reports)
-    part.store.write("snapshots", day, _snapshots(reports, part.members))
+    """Write the files of ``count`` snapshots from ``first``; return the last snapshot's number."""
+    worker = _WORKER[0]
+    reports = worker.columns.reports(first, count, load=_load(worker.plan, first), missing_share=worker.plan.missing_share)
+    day = day_of(worker.plan.begun + worker.plan.period_seconds * (first - 1))
+    worker.store.write("reports", day, reports)
+    worker.store.write("snapshots", day, _snapshots(reports, worker.members))
     return first + count - 1
 
 
 def _pieces(plan: ArchivePlan) -> Iterator[tuple[int, int]]:
-    """The files: the first snapshot of each, and how many."""
+    """Yield the first snapshot and the number of snapshots of each file."""
     first = 1
     while first <= plan.snapshots:
-        count = _until_midnight(plan, first)
+        count = _file_size(plan, first)
         yield first, count
         first += count
 
 
 def read_graph(path: Path) -> list[Edge]:
-    """A call graph as Jaeger exports it: a list (or ``data``) of objects with ``parent``, ``child``, ``callCount``."""
+    """Read a call graph in Jaeger's format: a list (or ``data``) of objects with ``parent``, ``child``, ``callCount``."""
     try:
         raw = json.loads(path.read_text())
         rows = raw["data"] if isinstance(raw, dict) else raw
@@ -128,13 +128,13 @@ def read_graph(path: Path) -> list[Edge]:
 
 
 def _load(plan: ArchivePlan, first: int) -> float:
-    """More by day than by night."""
+    """Return the load at a snapshot, which is higher by day than by night."""
     hour = (plan.begun + plan.period_seconds * (first - 1)) / 3600 % 24
     return plan.load * (1 + 0.5 * float(np.sin((hour - 9) / 24 * 2 * np.pi)))
 
 
-def _until_midnight(plan: ArchivePlan, first: int) -> int:
-    """Snapshots for one file: of one day, as many as make it large enough."""
+def _file_size(plan: ArchivePlan, first: int) -> int:
+    """Return the number of snapshots of a file, which are all of one day."""
     now = plan.begun + plan.period_seconds * (first - 1)
     left = int((86_400 - now % 86_400) // plan.period_seconds) + 1
     while left > 1 and day_of(now + plan.period_seconds * (left - 1)) != day_of(now):
@@ -143,25 +143,25 @@ def _until_midnight(plan: ArchivePlan, first: int) -> int:
 
 
 def _snapshots(reports: pa.Table, members: Sequence[str]) -> pa.Table:
-    """As the detector writes them: it knows the names of those who were silent."""
+    """Return the rows of ``snapshots`` as the detector writes them, with the names of missing members."""
     rows = assembled(reports)
     numbers, missing = reports.column("snapshot").to_numpy(), rows.column("missing").to_pylist()
     processes = reports.column("process")
     for at, number in enumerate(rows.column("snapshot").to_pylist()):
         if missing[at]:
             low, high = np.searchsorted(numbers, (number, number + 1)).tolist()
-            gone = sorted(set(members) - set(processes[low:high].to_pylist()))
-            missing[at] = [{"service": name.rsplit("-", 1)[0], "instance": name, "incarnation": 1} for name in gone]
-    told = {
+            absent = sorted(set(members) - set(processes[low:high].to_pylist()))
+            missing[at] = [{"service": name.rsplit("-", 1)[0], "instance": name, "incarnation": 1} for name in absent]
+    replaced = {
         "missing": pa.array(missing, SNAPSHOTS.field("missing").type),
         "ended": pc.add(rows.column("begun"), ENDED_SECONDS),
         "begun_by": pa.repeat("period", rows.num_rows),
     }
-    return pa.table([told.get(name, rows.column(name)) for name in SNAPSHOTS.names], schema=SNAPSHOTS)
+    return pa.table([replaced.get(name, rows.column(name)) for name in SNAPSHOTS.names], schema=SNAPSHOTS)
 
 
-def _made_up_graph(services: int, random: np.random.Generator) -> list[Edge]:
-    """Each service calls up to four, mostly later ones: a layered graph with some calls back."""
+def _random_graph(services: int, random: np.random.Generator) -> list[Edge]:
+    """Return a layered call graph with some calls back: each service calls up to four others, mostly later ones."""
     edges = []
     for caller in range(services):
         for _ in range(int(random.integers(1, 5))):
@@ -173,7 +173,7 @@ def _made_up_graph(services: int, random: np.random.Generator) -> list[Edge]:
 
 
 def _fleet(processes: int, edges: list[Edge], random: np.random.Generator) -> Fleet:
-    """The busiest services of a call graph, one process each; and as many more of the first ones as are wanted."""
+    """Return a fleet of the busiest services of a call graph, with one process or more for each."""
     calls: dict[str, float] = {}
     for caller, callee, weight in edges:
         calls[caller] = calls.get(caller, 0.0) + weight
@@ -198,12 +198,12 @@ def _fleet(processes: int, edges: list[Edge], random: np.random.Generator) -> Fl
 
 
 def _rings(plan: ArchivePlan, fleet: Fleet, random: np.random.Generator) -> list[Ring]:
-    """Planted rings in turn over the time, two at a place on average: what happened once happens again."""
+    """Return planted rings, one after the other in time. Each set of processes has two on average, so that rings recur."""
     total = plan.incidents + plan.near_misses
     if not total or plan.snapshots < SNAPSHOTS_PER_RING * total:
         return []
     sizes = random.integers(2, 5, (total + 1) // 2)
-    sizes = sizes[np.cumsum(sizes) <= len(fleet.names)]  # a process is in one ring: a small fleet has fewer places
+    sizes = sizes[np.cumsum(sizes) <= len(fleet.names)]  # a process is in one ring, so a small fleet has fewer of them
     members = random.permutation(len(fleet.names))
     places = [tuple(part.tolist()) for part in np.split(members[: sizes.sum()], np.cumsum(sizes)[:-1])]
     near = np.zeros(total, np.bool_)

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from detector.service.deprecated_names import earlier_names
+from detector.service.deprecated_names import former_names
 from detector.service.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -208,7 +208,7 @@ def _settings() -> dict[str, Any]:
     for each in dataclasses.fields(Settings):
         if "low" not in each.metadata or each.name in MADE_BY_CHART:
             continue
-        for name in (each.name, *earlier_names(each.name)):
+        for name in (each.name, *former_names(each.name)):
             first, *rest = name.split("_")
             properties[first + "".join(word.capitalize() for word in rest)] = {
                 "description": each.metadata["help"] if name == each.name else f"deprecated name of {each.name}",

@@ -1,9 +1,10 @@
-"""A kernel whose process is killed in the middle of its work: once, or always."""
+"""Kernels whose process is killed in the middle of its work, once or always, or never comes to its end."""
 
 from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,25 @@ class DyingKernel:
             os.kill(os.getpid(), signal.SIGKILL)
         rows = sum(unit.read(store, pa.schema([("snapshot", pa.int64())]))[0].num_rows for unit in units)
         yield pa.table({"rows": [rows]}, schema=self.schema)
+
+    def merge(self, tables: Iterable[pa.Table]) -> pa.Table:
+        return pa.concat_tables([self.schema.empty_table(), *tables])
+
+
+@dataclass(frozen=True)
+class StandingKernel:
+    """Never ends; ``folder``: where each process that works leaves a file called by its id."""
+
+    folder: Path
+
+    name = "stand"
+    schema = pa.schema([("rows", pa.int64())])
+    keys = ()
+
+    def work(self, store: ArchiveFiles, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:
+        (self.folder / str(os.getpid())).touch()
+        threading.Event().wait()
+        yield self.schema.empty_table()
 
     def merge(self, tables: Iterable[pa.Table]) -> pa.Table:
         return pa.concat_tables([self.schema.empty_table(), *tables])

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
+import time
 from base64 import b64decode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
-from detector.analysis.analyze import analyze
+from detector.analysis.analyze import _number_gaps, analyze
+from detector.analysis.counters import NO_TIMES, SnapshotTimes
 from detector.analysis.engine import Kernel, LocalEngine, WorkerDiedError
-from detector.analysis.findings.pictures import Drawn, drawn
+from detector.analysis.findings.pictures import IncidentDrawing, draw_incidents
 from detector.analysis.result import Analysis
 from detector.analysis.result_folder import CountsError, Results
 from detector.archive.compact import compact
@@ -121,7 +128,7 @@ def test_compaction_meanwhile_loses_nothing(location: Path, tmp_path: Path) -> N
     assert compact(archive.store).before
     said: list[str] = []
     found = analyze(LocalEngine(), archive, str(tmp_path / "later"), progress=said.append)
-    assert [each for each in said if "trying again" in each] == ["files were compacted meanwhile: trying again"]
+    assert [each for each in said if "starting over" in each] == ["files were compacted during the analysis: starting over"]
     assert found == wanted
 
 
@@ -149,14 +156,14 @@ def test_days_that_were_evaluated_are_not_read_again(
 
     monkeypatch.setattr(ArchiveFiles, "read_parts", counted)
 
-    def drawn_aside(*given: Any) -> dict[str, Drawn]:
+    def drawn_aside(*given: Any) -> dict[str, IncidentDrawing]:
         """What the report draws is read each time."""
         there = len(opened)
-        found = drawn(*given)
+        found = draw_incidents(*given)
         del opened[there:]
         return found
 
-    monkeypatch.setattr("detector.analysis.analyze.drawn", drawn_aside)
+    monkeypatch.setattr("detector.analysis.analyze.draw_incidents", drawn_aside)
     said: list[str] = []
     found = analyze(LocalEngine(), open_archive(str(folder)), out, progress=said.append)
     assert {Path(path).parent.name for path in opened} == {changed.name}
@@ -164,7 +171,7 @@ def test_days_that_were_evaluated_are_not_read_again(
     kept = {path: at for path, at in before.items() if changed.name not in path}
     assert kept.items() <= after.items()
     assert not {path for path in before if changed.name in path} & set(after), "what the manifest does not name is gone"
-    assert "1 of the days were evaluated before, and their files are the same" in said
+    assert "keeping the results of 1 day whose files have not changed" in said
     monkeypatch.undo()
     anew = analyze(LocalEngine(), open_archive(str(folder)), str(tmp_path / "anew"), progress=lambda _: None)
     assert found == anew
@@ -246,7 +253,7 @@ def test_a_folder_with_an_archive_or_a_streams_results_is_left_as_it_is(
     own.touch()
     result = CliRunner().invoke(command, [str(analysed[0]), "--out", str(tmp_path)])
     assert result.exit_code == 2
-    assert "use another one for these results" in result.stderr
+    assert "choose another folder for these results" in result.stderr
     assert result.stderr.count("\n") == 1
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [own]
 
@@ -292,6 +299,76 @@ def test_work_whose_process_is_killed_is_done_again_and_not_for_ever(
         assert (tmp_path / "died").exists()
         with pytest.raises(WorkerDiedError, match="cannot count rows: its worker process was killed 2 times in a row"):
             engine.run(str(location), units, DyingKernel(tmp_path / "dies", always=True))
+
+
+def test_snapshots_of_which_nothing_is_left_are_said_by_number(location: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "archive"
+    shutil.copytree(location, folder)
+    whole = _headers(folder)
+    gone = sorted(whole)[len(whole) // 2 : len(whole) // 2 + 7]
+    for table in ("reports", "snapshots"):
+        for file in folder.glob(f"{table}/*/*.parquet"):
+            rows = pq.ParquetFile(file).read()
+            kept = rows.filter(pc.invert(pc.is_in(rows.column("snapshot"), pa.array(gone))))
+            pq.write_table(kept, file)
+    found = analyze(LocalEngine(), open_archive(str(folder)), str(tmp_path / "out"), progress=lambda _: None)
+    assert [each[1:] for each in found.absent] == [(gone[0], gone[-1])]
+    assert f"neither a row nor a report of 7 snapshots ({gone[0]} to {gone[-1]})" in found.lost()[-1]
+
+
+def test_what_a_restart_skips_is_not_missing() -> None:
+    """A detector that starts again skips up to a thousand numbers, in no time."""
+    numbers = np.asarray([*range(1, 20), 24, 25, *range(1020, 1030), 1040])
+    begun = np.asarray([*range(1, 20), 24.0, 25.0, *range(40, 50), 60.0])
+    ends = {"one": SnapshotTimes(numbers, begun, begun)}
+    assert list(_number_gaps(ends, [])) == [("one", 20, 23), ("one", 1030, 1039)]
+    assert list(_number_gaps(ends, [("one", 21), ("two", 22), ("one", 1033)])) == [
+        ("one", 20, 20),
+        ("one", 22, 23),
+        ("one", 1030, 1032),
+        ("one", 1034, 1039),
+    ]
+    assert list(_number_gaps({"one": NO_TIMES}, [("one", 5)])) == []
+
+
+def _headers(folder: Path) -> list[int]:
+    return [number for file in folder.glob("snapshots/*/*.parquet") for number in pq.read_table(file)["snapshot"].to_pylist()]
+
+
+WORKING = """
+import sys
+from pathlib import Path
+from detector.analysis.engine import LocalEngine
+from detector.archive.units import open_archive
+from tests.analysis.dying_kernel import StandingKernel
+if __name__ == "__main__":
+    archive = open_archive(sys.argv[1])
+    with LocalEngine(processes=2, rows_per_process_min=10) as engine:
+        engine.run(sys.argv[1], archive.units("reports"), StandingKernel(Path(sys.argv[2])))
+"""
+
+
+def test_no_worker_outlives_an_analysis_that_is_killed(location: Path, tmp_path: Path) -> None:
+    program, working = tmp_path / "program.py", tmp_path / "working"
+    program.write_text(WORKING)
+    working.mkdir()
+    command = [sys.executable, str(program), str(location), str(working)]
+    with subprocess.Popen(command, env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}) as killed:
+        _wait_until(lambda: len(list(working.iterdir())) == 2)
+        killed.kill()
+    _wait_until(lambda: not any(_runs(int(each.name)) for each in working.iterdir()))
+
+
+def _wait_until(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def _runs(process: int) -> bool:
+    state = subprocess.run(["ps", "-o", "stat=", "-p", str(process)], capture_output=True, text=True, check=False).stdout
+    return bool(state.strip()) and not state.startswith("Z")
 
 
 def test_reports_that_come_late_correct_the_verdicts_of_their_day(location: Path, tmp_path: Path) -> None:

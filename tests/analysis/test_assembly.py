@@ -7,7 +7,7 @@ from random import Random
 import pyarrow as pa
 import pytest
 
-from detector.analysis.assembly import WAIT_REPORT_COLUMNS, _unnamed, assembled, header_rows
+from detector.analysis.assembly import WAIT_REPORT_COLUMNS, _guessed_names, assembled, header_rows
 from detector.analysis.verdicts import verdicts_on
 from detector.archive.rows.row_decoder import snapshot_of, verdict_of
 from detector.core.registry import find_predicate
@@ -49,7 +49,7 @@ def test_without_headers_doubt_only_delays(run: Judged) -> None:
 
 
 def test_members_that_did_not_report_are_named_by_who_waits_for_them_and_counted_otherwise() -> None:
-    assert _unnamed({"a"}, ["a/task", "b/task", "b/other"], 3) == ["b", "?1", "?2"]
+    assert _guessed_names({"a"}, ["a/task", "b/task", "b/other"], 3) == ["b", "?1", "?2"]
 
 
 def test_the_columns_about_waits_suffice_for_deadlock(run: Judged) -> None:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from detector.analysis.counters import TALLIED, TALLY, Ends, merged, tallied
+from detector.analysis.counters import TALLIED, TALLY, SnapshotTimes, merged, tallied
 from detector.analysis.findings.risk import risks
 from detector.analysis.groups import Real
 from detector.analysis.tables import totals
@@ -26,10 +26,10 @@ def run() -> Judged:
 
 
 @pytest.fixture(scope="module")
-def ends() -> dict[str, Ends]:
+def ends() -> dict[str, SnapshotTimes]:
     numbers = np.arange(1, NUMBER + 1)
     begun: Real = EPOCH_SECONDS + 60.0 * numbers.astype(np.float64)
-    return {"": Ends(numbers, begun, begun + 0.25)}
+    return {"": SnapshotTimes(numbers, begun, begun + 0.25)}
 
 
 def _sorted(tally: pa.Table) -> pa.Table:
@@ -37,7 +37,9 @@ def _sorted(tally: pa.Table) -> pa.Table:
 
 
 @pytest.mark.parametrize("cuts", [(), (7,), (1, 2, 30, 59)])
-def test_any_cut_into_whole_snapshots_gives_the_same(run: Judged, ends: dict[str, Ends], cuts: tuple[int, ...]) -> None:
+def test_any_cut_into_whole_snapshots_gives_the_same(
+    run: Judged, ends: dict[str, SnapshotTimes], cuts: tuple[int, ...]
+) -> None:
     numbers = run.reports.column("snapshot")
     edges = [0, *cuts, NUMBER]
     parts = [
@@ -47,7 +49,7 @@ def test_any_cut_into_whole_snapshots_gives_the_same(run: Judged, ends: dict[str
     assert _sorted(merged(parts[::-1])).equals(_sorted(tallied(run.reports, ends)))
 
 
-def test_counts_are_those_of_the_reports(run: Judged, ends: dict[str, Ends]) -> None:
+def test_counts_are_those_of_the_reports(run: Judged, ends: dict[str, SnapshotTimes]) -> None:
     reports = [report for made in run.made for report in made.assembled.reports.values()]
     found = totals(tallied(run.reports, ends), 60.0)
     locks = Counter(
@@ -75,7 +77,7 @@ def _waiters(made: RandomSnapshot) -> list[str]:
     return [name.split("/")[0] for name in waits.named(waits.waiter)]
 
 
-def test_a_clock_that_is_off_is_told_by_how_much(run: Judged, ends: dict[str, Ends]) -> None:
+def test_a_clock_that_is_off_is_told_by_how_much(run: Judged, ends: dict[str, SnapshotTimes]) -> None:
     at = run.reports.schema.get_field_index("cut_at")
     late = run.reports.set_column(
         at, "cut_at", pa.array(EPOCH_SECONDS + 60.0 * run.reports.column("snapshot").to_numpy() + 2.0)
@@ -84,7 +86,7 @@ def test_a_clock_that_is_off_is_told_by_how_much(run: Judged, ends: dict[str, En
     assert {(row["ahead_seconds"], row["behind_seconds"], row["delay_mean_seconds"]) for row in clocks} == {(1.75, 0.0, 2.0)}
 
 
-def test_an_orphan_is_told_with_its_snapshot(run: Judged, ends: dict[str, Ends]) -> None:
+def test_an_orphan_is_told_with_its_snapshot(run: Judged, ends: dict[str, SnapshotTimes]) -> None:
     at = run.reports.schema.get_field_index("next_number")
     nothing_sent = run.reports.set_column(at, "next_number", pa.array(np.ones(run.reports.num_rows, np.int64)))
     orphans = totals(tallied(nothing_sent, ends), 60.0)["orphans"]
@@ -99,17 +101,17 @@ def test_an_orphan_is_told_with_its_snapshot(run: Judged, ends: dict[str, Ends])
     assert {(row["snapshot"], row["server"], row["process"]) for row in orphans} == wanted
 
 
-def test_of_nothing_there_is_an_empty_tally(run: Judged, ends: dict[str, Ends]) -> None:
+def test_of_nothing_there_is_an_empty_tally(run: Judged, ends: dict[str, SnapshotTimes]) -> None:
     assert tallied(run.reports.slice(0, 0), ends).equals(TALLY.empty_table())
     assert set(TALLIED.names) <= set(run.reports.column_names)
 
 
-def test_two_archives_with_equal_numbers_are_counted_apart(run: Judged, ends: dict[str, Ends]) -> None:
+def test_two_archives_with_equal_numbers_are_counted_apart(run: Judged, ends: dict[str, SnapshotTimes]) -> None:
     """The second detector's clock is an hour on; its processes are others."""
     at, place = run.reports.schema.get_field_index("archive"), run.reports.schema.get_field_index("process")
     names = pc.binary_join_element_wise("other-", run.reports.column("process"), "")
     other = run.reports.set_column(at, "archive", pa.array(["b"] * run.reports.num_rows)).set_column(place, "process", names)
-    later = Ends(ends[""].snapshot, ends[""].begun + 3600.0, ends[""].ended + 3600.0)
+    later = SnapshotTimes(ends[""].snapshot, ends[""].begun + 3600.0, ends[""].ended + 3600.0)
     both = totals(tallied(pa.concat_tables([run.reports, other]), {**ends, "b": later}), 60.0)
     behind = {row["process"]: row["behind_seconds"] for row in both["clocks"]}
     alone = totals(tallied(run.reports, ends), 60.0)["clocks"]
@@ -151,7 +153,7 @@ def test_every_measure_of_a_few_reports_by_hand() -> None:
         ),
         _literal("c", 2, seen=[{"caller": {"process": name, "incarnation": n}, "highest": top} for name, n, top in SEEN]),
     ]
-    ends = {"": Ends(np.asarray([1, 2]), np.asarray([60.0, 120.0]), np.asarray([61.0, np.nan]))}
+    ends = {"": SnapshotTimes(np.asarray([1, 2]), np.asarray([60.0, 120.0]), np.asarray([61.0, np.nan]))}
     found = totals(tallied(pa.Table.from_pylist(rows, schema=TALLIED), ends), 60.0)
     pools = {(row["service"], row["pool"]): row for row in found["pools"]}
     assert pools["a", "w"] == {

@@ -109,6 +109,6 @@ def test_detectors_without_ids_in_one_folder_are_told_apart_by_nobody_and_it_say
     found, analysis = _local(folder, tmp_path / "out")
     assert {number for _, number, _ in found} == {14}, "only one of them has taken it"
     assert analysis.left_out
-    assert {reason.partition(" began at two times")[1] for _, reason in analysis.left_out} == {" began at two times"}
-    with pytest.raises(ArchiveError, match=r"13 snapshots \(1 to 13\) began at two times"):
+    assert {reason.partition(" have two start times")[1] for _, reason in analysis.left_out} == {" have two start times"}
+    with pytest.raises(ArchiveError, match=r"13 snapshots \(1 to 13\) have two start times"):
         _any_order(folder)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from detector.analysis.findings.pictures import Drawn
+from detector.analysis.findings.pictures import IncidentDrawing
 from detector.analysis.findings.risk import Risk
 from detector.analysis.report.sections import report_page
 from detector.core.document.reader import read_document
@@ -43,7 +43,7 @@ async def test_sorted_by_a_click_narrow_dark_and_without_findings(tmp_path: Path
         {"id": 7, "waits": [{"waiter": "a-0/x", "among": ["b-0/x"]}, {"waiter": "b-0/x", "among": ["a-0/x"]}]}
     )
     picture = draw(waits, Deadlock().evaluate(waits), Format.SVG)
-    file.write_text(report_page(analysis, {each.id: Drawn(svg=picture, waits=()) for each in incidents[-3:]}))
+    file.write_text(report_page(analysis, {each.id: IncidentDrawing(svg=picture, waits=()) for each in incidents[-3:]}))
     async with browsing() as page:
         for width in (390, 1280):
             for dark in (False, True):

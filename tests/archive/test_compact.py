@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from detector.archive.compact import Compacted, _alone, compact, last_day
+from detector.archive.compact import Compacted, _directory_lock, compact, last_day
 from detector.archive.files import ArchiveError, ArchiveFile, ArchiveFiles
 from detector.archive.offsets import in_order
 from detector.archive.writer import ArchiveWriter
@@ -99,7 +99,7 @@ def test_young_days_are_left_alone(store: ArchiveFiles) -> None:
 
 
 def test_one_at_a_time(store: ArchiveFiles) -> None:
-    with _alone(store), pytest.raises(ArchiveError, match="another compaction is in progress"):
+    with _directory_lock(store), pytest.raises(ArchiveError, match="another compaction is in progress"):
         compact(store)
     assert compact(store).before
 

@@ -8,7 +8,7 @@ import pytest
 
 from detector.archive.compact import compact
 from detector.archive.files import ArchiveFiles, Positions
-from detector.archive.offsets import MICROSECONDS, Index, starting
+from detector.archive.offsets import MICROSECONDS, Index, next_positions
 from detector.archive.reader import ColumnError, LostError, columns_schema, read_range
 from detector.archive.rows.schema import TABLES
 from detector.archive.writer import ArchiveWriter
@@ -130,12 +130,12 @@ def test_files_without_positions_stand_before_all_others(store: ArchiveFiles, ru
 
 def test_where_a_writer_goes_on(store: ArchiveFiles, run: Judged) -> None:
     now = int(NOW * MICROSECONDS)
-    assert starting(store, "snapshots", NOW) == Positions(after=0, first=now)
+    assert next_positions(store, "snapshots", NOW) == Positions(after=0, first=now)
     _write(store, run, 0, 5)
-    assert starting(store, "snapshots", NOW + 1) == Positions(after=now + 5, first=now + MICROSECONDS)
+    assert next_positions(store, "snapshots", NOW + 1) == Positions(after=now + 5, first=now + MICROSECONDS)
     for file in store.scan("snapshots").files:
         Path(file.path).write_bytes(b"torn")  # how far it went is not known: nothing is said to be whole
-    assert starting(store, "snapshots", NOW + 1) == Positions(after=now + MICROSECONDS, first=now + MICROSECONDS)
+    assert next_positions(store, "snapshots", NOW + 1) == Positions(after=now + MICROSECONDS, first=now + MICROSECONDS)
 
 
 def test_batches_keep_their_bounds_and_columns_are_chosen(store: ArchiveFiles, run: Judged) -> None:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from detector.archive.compact import compact
-from detector.archive.deduplicate import KEYS, by_archive, once
+from detector.archive.deduplicate import KEYS, by_archive, deduplicated
 from detector.archive.files import ArchiveFiles
 from detector.archive.rows.schema import REPORTS, SNAPSHOTS
 from detector.archive.units import open_archive, shares
@@ -90,10 +90,10 @@ def test_shares_are_neighbours_and_leave_nothing_out(run: Judged, tmp_path: Path
 
 def test_of_equal_rows_the_first_counts_and_rows_in_order_are_not_copied() -> None:
     rows = pa.table({"snapshot": [2, 1, 2, 1], "process": ["b", None, "b", "a"], "what": [1, 2, 3, 4]})
-    assert once(rows).column("what").to_pylist() == [2, 4, 1]
-    ordered = once(rows)
-    assert once(ordered) is ordered
-    assert once(rows, KEYS["snapshots"]).column("what").to_pylist() == [2, 1]
+    assert deduplicated(rows).column("what").to_pylist() == [2, 4, 1]
+    ordered = deduplicated(rows)
+    assert deduplicated(ordered) is ordered
+    assert deduplicated(rows, KEYS["snapshots"]).column("what").to_pylist() == [2, 1]
 
 
 def test_archives_apart() -> None:

@@ -15,8 +15,8 @@ PROGRAM = """
 import sys
 import pyarrow as pa
 import pyarrow.parquet as pq
-from detector.archive.without_pandas import spare_pandas
-spare_pandas()
+from detector.archive.without_pandas import hide_pandas
+hide_pandas()
 pq.write_table(pa.table({"a": pa.array([[1]])}), sys.argv[1])
 assert pq.read_table(sys.argv[1]).to_pylist() == [{"a": [1]}]
 assert "pandas" not in sys.modules
@@ -34,4 +34,4 @@ def test_pyarrow_imports_no_pandas_and_everybody_else_may(tmp_path: Path) -> Non
 def test_where_pandas_is_loaded_pyarrow_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", ModuleType("pandas"))
     monkeypatch.setattr(without_pandas, "pa", None)  # not asked for anything
-    without_pandas.spare_pandas()
+    without_pandas.hide_pandas()

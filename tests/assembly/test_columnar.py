@@ -1,4 +1,4 @@
-"""A snapshot that is assembled as columns is, row by row, the one that is assembled from objects."""
+"""A snapshot assembled as columns equals, row by row, the one assembled from objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from detector.assembly.columnar import assembled_as_columns
-from detector.assembly.judging import assembled
+from detector.assembly.evaluation import assembled
 from detector.assembly.records import Header, Member, report_record
 from detector.core.protocol.assembler import Assembled
 from detector.core.waits import columnar
@@ -44,7 +44,7 @@ BEGUN, ENDED = 1_800_000_000.0, 1_800_000_001.0
 
 
 def said(found: Assembled) -> list[Any]:
-    """All that a result can be made of, comparable."""
+    """All contents of a result, in comparable form."""
     snapshot, waits = found.snapshot, found.snapshot.waits
     return [
         snapshot.ref, list(snapshot.processes.items()), snapshot.in_transit, snapshot.missing, snapshot.forgetful,
@@ -87,7 +87,7 @@ class Compared:
 
 @pytest.mark.parametrize("name", sorted(recipes.RECIPES))
 def test_worlds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Snapshots of the simulator's worlds, and mixtures of their reports, which no run would show together."""
+    """Snapshots of the simulator's worlds, and mixtures of their reports that no run would show together."""
     taken = remembered(monkeypatch)
     for seed in range(2):
         run.play(name, seed, processes=9)
@@ -133,7 +133,7 @@ def _with(report: Report, of: str, entries: Sequence[Any]) -> Report:
 
 
 def _targets(random: Random, report: Report) -> Report:
-    """A wait for several things, for all or one of them."""
+    """A wait for all or one of several targets."""
     name, other = report.process.instance, f"shop-{random.randrange(20):05d}"
     choice = [
         CallTarget(number=random.choice(report.made).number), CallTarget(number=CallNumber(random.randrange(1, 6))),
@@ -148,7 +148,7 @@ def _targets(random: Random, report: Report) -> Report:
 
 
 def _remembered(random: Random, report: Report) -> Report:
-    """What a server remembers of its caller."""
+    """A server's memory of its caller."""
     if not report.seen:
         return report
     number = CallNumber(random.randrange(1, 4))
@@ -203,7 +203,7 @@ CHANGES: list[Entry] = [
 
 
 def _fleet(random: Random) -> dict[ProcessName, Report]:
-    """Chains of calls, with a few changes."""
+    """Chains of calls with a few changes."""
     reports = {}
     for index in range(FLEET.members):
         report = report_from_wire(snapshot_pb2.Report.FromString(FLEET.report(index, 7, 6)))
@@ -248,7 +248,7 @@ def _first(report: Report, of: str, **change: Any) -> Report:
 
 
 def _of_a_task(chain: list[Report]) -> None:
-    """A handler is awaited by another one, which its caller may end."""
+    """A handler is awaited by another one that its caller may cancel."""
     task = LocalWait(waiter=chain[1].served[1].party, number=OBSERVED_MIN, among=(PartyTarget(party=chain[1].served[0].party),))
     chain[1] = _first(replace(chain[1], waits=(*chain[1].waits, task)), "served", caller=None, number=CallNumber(0))
     chain[0] = _with(chain[0], "made", [chain[0].made[0], replace(chain[0].made[1], deadline=BEGUN + 9), chain[0].made[2]])
@@ -263,12 +263,12 @@ def _two_wait(chain: list[Report]) -> None:
 
 
 def _one_number(chain: list[Report]) -> None:
-    """Two calls have one number, and one of them may end."""
+    """Two calls have the same number, and one of them may end."""
     chain[1] = replace(chain[1], made=(*chain[1].made, replace(chain[1].made[0], deadline=BEGUN + 9)))
 
 
 def _earlier_run(chain: list[Report]) -> None:
-    """A call is served for the run of its caller before this one."""
+    """A call is served for its caller's former incarnation."""
     chain[2] = _first(chain[2], "served", caller=Caller(chain[1].process.instance, 2))
 
 

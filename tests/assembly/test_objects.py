@@ -1,4 +1,4 @@
-"""Records as objects: each is read once and in order, what is lost is said, and what is only late is waited for."""
+"""Records as objects: each is read once and in order; a loss is reported, a late object is waited for."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_a_producer_that_ends_writes_what_is_under_way(tmp_path: Path) -> 
 async def test_a_store_that_takes_nothing_is_said_and_another_name_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The object may be there all the same: what is written next must not look as if it came after a gap."""
+    """The object may exist nevertheless: the next one must not seem to follow a gap."""
     cluster = Cluster(str(tmp_path))
     producer = RecordProducer(cluster)
     await producer.put(REPORTS, "shop/1", b"first")

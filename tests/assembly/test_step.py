@@ -1,4 +1,4 @@
-"""Records of a snapshot in any order, doubled, or incomplete: the same result, or none yet."""
+"""Records of a snapshot in any order, duplicated or incomplete: the same result, or none yet."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _records(assembled: Assembled, **more: object) -> list[bytes]:
 
 
 def _answers(asked: Asked) -> bytes:
-    """Everybody looks, and finds its parties where they were."""
+    """All processes look, and find their parties unchanged."""
     looks = {
         each.process.instance: Look(
             snapshot=each.request.snapshot,
@@ -60,7 +60,7 @@ def _answers(asked: Asked) -> bytes:
 
 
 def _ended(records: list[bytes], shuffle: Random | None = None) -> tuple[Step, list[Asked]]:
-    """The result, after all looks that it takes; the records come one by one, each perhaps twice."""
+    """The result, after all required looks; the records arrive one by one, some of them twice."""
     came: list[bytes] = []
     waiting, asked = list(records), 0
     rounds: list[Asked] = []
@@ -96,7 +96,7 @@ def test_the_order_of_the_records_and_their_doubles_change_nothing() -> None:
 
 @pytest.mark.longer
 def test_what_is_remembered_of_snapshots_before_changes_no_result() -> None:
-    """Each world as three snapshots: unchanged, with one process's state another, and unchanged again."""
+    """Each world as three snapshots: unchanged, with one process's state changed, and unchanged again."""
     for number, made in enumerate(MADE):
         recent = RecentReports()
         other = MADE[(number + 1) % len(MADE)].assembled

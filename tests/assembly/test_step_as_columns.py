@@ -1,4 +1,4 @@
-"""What the assembly says of a large fleet is the same whether its reports were read as columns or as objects."""
+"""The assembly's result for a large fleet is the same whether its reports are read as columns or as objects."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from detector.assembly import judging
+from detector.assembly import evaluation
 from detector.assembly.columnar import assembled_as_columns
 from detector.assembly.records import Header, header_record, report_record
 from detector.assembly.step import Step, step
@@ -22,7 +22,7 @@ Read = list[Assembled | None]
 
 
 def _records(fleet: Fleet, snapshot: int, *, gone: int = 0) -> list[bytes]:
-    """Of a fleet, of which the last ``gone`` reports have not come."""
+    """The records of a fleet whose last ``gone`` reports are missing."""
     reports = [pb.Report.FromString(fleet.report(index, snapshot, snapshot - 1)) for index in range(fleet.members)]
     header = Header(
         fleet="shop", snapshot=SnapshotId(snapshot), begun=BEGUN - 5, ended=BEGUN + 1e6, begun_by="test",
@@ -40,20 +40,20 @@ def _process(process: pb.ProcessId) -> ProcessId:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> Read:
-    """What was assembled as columns; None: it was not."""
+    """The results of assembling as columns; None if that was not possible."""
     found: Read = []
 
     def remember(header: Header, records: Sequence[bytes]) -> Assembled | None:
         found.append(assembled_as_columns(header, records))
         return found[-1]
 
-    monkeypatch.setattr(judging, "assembled_as_columns", remember)
+    monkeypatch.setattr(evaluation, "assembled_as_columns", remember)
     return found
 
 
 def _by_rows(records: list[bytes], monkeypatch: pytest.MonkeyPatch, *, late: bool) -> Step | None:
     with monkeypatch.context() as patched:
-        patched.setattr(judging, "assembled_as_columns", lambda header, records: None)
+        patched.setattr(evaluation, "assembled_as_columns", lambda header, records: None)
         return step(records, late=late)
 
 
@@ -75,7 +75,7 @@ def test_the_same_is_said(deadlocks: int, gone: int, late: bool, read: Read, mon
 
 
 def test_a_quiet_fleet_is_not_read_again(read: Read) -> None:
-    """Reports that say what the last ones said are known to a worker that has seen them."""
+    """A worker recognises reports that are the same as the last ones."""
     quiet, recent = Fleet(members=MEMBERS, entries=2), RecentReports()
     said = [step(_records(quiet, snapshot), recent=recent) for snapshot in (1, 2, 3)]
     assert all(each is not None and each.result is not None for each in said)

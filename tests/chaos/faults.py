@@ -84,6 +84,19 @@ async def disk_is_full(nemesis: Nemesis) -> None:
 
 
 @act
+async def disk_is_read_only(nemesis: Nemesis) -> None:
+    """Nothing can be created, renamed or opened for writing. Only where file modes bind the detector."""
+    if not nemesis.fleet.modes_count:
+        nemesis.done["disk_is_read_only: root without setpriv"] += 1
+        return
+    nemesis.fleet.read_only(True)
+    try:
+        await nemesis.pause(1.0, 3.0)
+    finally:
+        nemesis.fleet.read_only(False)
+
+
+@act
 async def disk_vanishes(nemesis: Nemesis) -> None:
     """The directory is deleted under it: a new one holds what a restart needs a moment later."""
     nemesis.fleet.vanish()

@@ -56,10 +56,11 @@ class Running:
             await self.process.stdin.drain()
 
 
-async def start(*command: str, log: Path, **environment: str) -> Running:
+async def start(*command: str, log: Path, under: tuple[str, ...] = (), **environment: str) -> Running:
+    """Start a Python process; ``under``: a command that becomes it."""
     with log.open("ab") as errors:
         process = await asyncio.create_subprocess_exec(
-            sys.executable, *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors,
+            *under, sys.executable, *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors,
             cwd=ROOT, env={**os.environ, "GRPC_VERBOSITY": "NONE", **environment},
         )  # fmt: skip
     running = Running(process, "")
@@ -109,8 +110,26 @@ class Fleet:
         where = ("--port", str(self.port), "--http-port", str(self.http_port), "--data", str(self.data))
         times = ("--period-seconds", "0.5", "--lease-seconds", "3", "--suspect-seconds", "1", "--give-up-seconds", "3")
         log = self.folder / "detector.log"
-        self.detector = await start("-m", "detector", "serve", *where, *times, log=log, **faked)
+        self.detector = await start("-m", "detector", "serve", *where, *times, log=log, under=self._bound_by_modes(), **faked)
         assert self.detector.first.startswith("listening"), self.detector.first
+
+    @staticmethod
+    def _bound_by_modes() -> tuple[str, ...]:
+        """What makes file modes count for root, too; empty if they do, or setpriv is not installed."""
+        if os.geteuid() or shutil.which("setpriv") is None:
+            return ()
+        return ("setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override")
+
+    @property
+    def modes_count(self) -> bool:
+        """Whether the detector may be kept from writing by file modes."""
+        return bool(os.geteuid() or self._bound_by_modes())
+
+    def read_only(self, yes: bool) -> None:
+        """No file of the data directory may be opened for writing, nor be created, renamed or removed; or all may again."""
+        for path in [self.data, *self.data.rglob("*")]:
+            with contextlib.suppress(FileNotFoundError):
+                path.chmod(0o444 | 0o111 * path.is_dir() | (0 if yes else 0o200))
 
     def writes(self) -> bool:
         """Whether the detector says that it can write its archive."""

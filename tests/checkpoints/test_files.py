@@ -8,7 +8,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detector.checkpoints.protocol.points import CompletedPoint, PointKind, Record, State, Value
@@ -43,6 +43,7 @@ def point(id_: int = 3, *, kind: PointKind = PointKind.PERIODIC, name: str = "",
     )
 
 
+@settings(deadline=None)
 @given(values)
 def test_every_value_comes_back_the_same(value: Value) -> None:
     assert from_json(to_json(value)) == value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import networkx as nx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detector.checkpoints.graph.depth_first import back_edges, components, reached
@@ -27,6 +27,7 @@ def graph(*edges: str, parallelism: int = 1, routing: Routing = Routing.FORWARD)
     )
 
 
+@settings(deadline=None)
 @given(edges_of)
 def test_without_its_back_edges_no_graph_has_a_cycle_and_each_of_them_closes_one(edges: list[tuple[str, str]]) -> None:
     back = back_edges(list(NAMES), edges)
@@ -36,6 +37,7 @@ def test_without_its_back_edges_no_graph_has_a_cycle_and_each_of_them_closes_one
         assert source == target or nx.has_path(rest, target, source), "a back edge leads to where its source is reached from"
 
 
+@settings(deadline=None)
 @given(edges_of)
 def test_components_and_reach_are_those_of_networkx(edges: list[tuple[str, str]]) -> None:
     whole: nx.DiGraph[str] = nx.DiGraph(edges)

@@ -46,7 +46,7 @@ def test_a_keyed_record_bears_its_key_and_what_is_taken_is_gone() -> None:
 
 
 def test_an_edge_that_is_not_there_is_refused() -> None:
-    with pytest.raises(ValueError, match="no edge leads from src-2 to stage elsewhere"):
+    with pytest.raises(ValueError, match="there is no edge from src-2 to stage elsewhere"):
         targets(Routing.FORWARD, ["a"], to="elsewhere")
 
 

@@ -248,7 +248,7 @@ def test_a_point_of_another_graph_is_refused() -> None:
         return next(iter(runtime.pipelines.values())).completed[-1]
 
     point = asyncio.run(of_one_pipeline())
-    with pytest.raises(ValueError, match="no pipeline of this graph has just the vertices check-1, end-1"):
+    with pytest.raises(ValueError, match="no pipeline of this graph has exactly the vertices check-1, end-1"):
         LocalRuntime(word_count([[], []]), restored=[point])
 
 

@@ -1,4 +1,4 @@
-"""A detector of a few lines for the agent's tests, and agents that join it or nobody."""
+"""A minimal detector for the agent's tests, and agents with and without a detector."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ PATIENCE_SECONDS = 10.0
 LOOK_SECONDS_MAX = 5.0
 _OF_TESTS = tuple(str(Path(module.__file__).parent) + os.sep for module in (execnet, sys.modules[__name__]) if module.__file__)
 
-grpc.aio.init_grpc_aio()  # held for the whole run: gRPC's own shutdown of it, begun by a collection, can join a thread for ever
+grpc.aio.init_grpc_aio()  # kept for the whole run: a shutdown by a garbage collection can hang joining a thread
 
 
 class Detector(agent_pb2_grpc.AgentServiceServicer):
-    """Speaks AgentService: welcomes everybody, sends the markers it is told to, and keeps what it hears."""
+    """Implements AgentService: welcomes every agent, sends markers on request, and keeps the messages received."""
 
     def __init__(self, port: int = 0) -> None:
         self.heard: list[tuple[str, pb.ConnectRequest]] = []
@@ -81,7 +81,7 @@ class Detector(agent_pb2_grpc.AgentServiceServicer):
             marks.put(snapshot)
 
     def wait_for(self, found: Callable[[], Any]) -> Any:
-        """What ``found`` returns, as soon as it is something."""
+        """Wait until ``found`` returns a true value, and return it."""
         end = time.monotonic() + PATIENCE_SECONDS
         with self.changed:
             while not (result := found()):
@@ -89,7 +89,7 @@ class Detector(agent_pb2_grpc.AgentServiceServicer):
             return result
 
     def report(self, name: str, snapshot: int) -> Report:
-        """The report of ``name`` that serves ``snapshot``."""
+        """Wait for the report of ``name`` for ``snapshot``."""
 
         def found() -> Report | None:
             for source, request in self.heard:
@@ -102,7 +102,7 @@ class Detector(agent_pb2_grpc.AgentServiceServicer):
         return result
 
     def look(self, name: str, request: LookRequest) -> Look:
-        """What the process ``name`` sees when it is asked to look."""
+        """Ask the process ``name`` for a look, and return its answer."""
         self.marks[name].put(request_to_wire(request))
 
         def found() -> Look | None:
@@ -142,7 +142,7 @@ def join(detector: Detector) -> Iterator[Callable[..., Agent]]:
 
 @pytest.fixture
 def alone() -> Iterator[Callable[..., Agent]]:
-    """Makes agents that nobody answers."""
+    """Makes agents without a detector."""
     agents: list[Agent] = []
 
     def make(name: str, **settings: Any) -> Agent:
@@ -157,24 +157,24 @@ def alone() -> Iterator[Callable[..., Agent]]:
 
 @pytest.fixture(autouse=True)
 def time_for_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look walks what pytest has imported and left behind, too: here it has more time than in a program."""
+    """Give looks more time than in a program: they also walk everything that pytest has imported and left behind."""
     monkeypatch.setattr(Budget.__init__, "__defaults__", (LOOK_SECONDS_MAX,))
 
 
 @pytest.fixture(autouse=True)
 def without_others_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hides pytest-xdist's threads, one of which may interrupt the main thread, and those that earlier tests left stuck."""
+    """Hide pytest-xdist's threads, one of which may interrupt the main thread, and those that earlier tests left stuck."""
     frames_now, own = sys._current_frames, threading.get_ident()
     of_tests = {ident for ident, frames in frames_of_threads().items() if ident != own and any(map(_is_of_tests, frames))}
     hidden = {
         thread
         for thread in threading.enumerate()
-        if thread.ident in of_tests or thread.name.startswith("pytest_timeout")  # that has every object of the tests
+        if thread.ident in of_tests or thread.name.startswith("pytest_timeout")  # it references every object of the tests
     }
     without_object = of_tests - {thread.ident for thread in hidden}
 
     def others_left_out() -> dict[int, FrameType]:
-        idents = without_object | {thread.ident for thread in threading.enumerate() if thread in hidden}  # given anew later
+        idents = without_object | {thread.ident for thread in threading.enumerate() if thread in hidden}  # reused later
         return {ident: frame for ident, frame in frames_now().items() if ident not in idents}
 
     monkeypatch.setattr(sys, "_current_frames", others_left_out)

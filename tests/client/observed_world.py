@@ -1,4 +1,4 @@
-"""What the report of a process says while a test's body runs in its handler, and helpers to read it."""
+"""The report of a process while a test's body runs in its handler, and helpers to read it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Body = Callable[["World"], Awaitable[Any]]
 
 
 class World(LoopWorld):
-    """A front whose handler runs a body of the test; some calls of it are stuck in the back."""
+    """A front service whose handler runs a test's body; some of its calls are stuck in the back service."""
 
     async def report(
         self, body: Body, *, stuck: int, timeout: float | None = None, at_the_cut: Callable[[], object] = lambda: None
     ) -> Report:
-        """The front's report while ``body`` runs in its handler and ``stuck`` calls of it are stuck; then all are let go.
+        """The front's report while ``body`` runs in its handler and ``stuck`` calls of it are stuck; then all are released.
 
-        ``at_the_cut`` runs right before it, while the loop does nothing else.
+        ``at_the_cut`` runs right before the cut, while the loop does nothing else.
         """
         self.body = lambda _: body(self)
         call: Any = self.outside.unary_unary("/t.T/Do")(b"", timeout=timeout)
@@ -58,7 +58,7 @@ def handler(report: Report) -> str:
 
 
 def subtasks(report: Report) -> dict[Any, LocalWait]:
-    """The waits for calls, by their parties, the handler's own left out."""
+    """The waits for calls by party, except the handler's own."""
     return {
         wait.waiter: wait for wait in report.waits if isinstance(wait.among[0], CallTarget) and wait.waiter != handler(report)
     }

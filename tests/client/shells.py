@@ -1,7 +1,7 @@
-"""The same service and the same client on each of the agent's shells, so that a test of behaviour is written once.
+"""The same service and client on each of the agent's shells, so that each test of behaviour is written once.
 
 ``threads``: grpc on both sides. ``loop``: grpc.aio with coroutines. ``pool of a loop``: grpc.aio with sync handlers in its
-migration pool. Whatever the shell, the test stands in a thread of its own and blocks.
+migration pool. With every shell, the test blocks in its own thread.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ KINDS = {
 
 
 def handlers(**behaviours: Any) -> list[grpc.GenericRpcHandler]:
-    """The service ``t.T`` with these behaviours, by method."""
+    """The service ``t.T`` with these behaviours by method."""
     methods = {name: getattr(grpc, f"{KINDS[name]}_rpc_method_handler")(behaviour) for name, behaviour in behaviours.items()}
     return [grpc.method_handlers_generic_handler("t.T", methods)]
 
 
 class Go:
-    """Lets stuck handlers go, whatever they run on."""
+    """Releases stuck handlers of any shell."""
 
     def __init__(self) -> None:
         self.thread = threading.Event()
@@ -54,7 +54,7 @@ class Go:
 
 
 class SyncService:
-    """What threads run. ``many`` and ``chat`` are stuck after their first item, ``do`` at once; ``front`` calls on."""
+    """For threads. ``many`` and ``chat`` get stuck after their first item, ``do`` at once; ``front`` calls the server."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -115,7 +115,7 @@ class AioService:
 
 
 class Call(ABC):
-    """A call under way, as a blocking test uses it."""
+    """A call in progress, for a blocking test."""
 
     inner: Any
 
@@ -129,11 +129,11 @@ class Call(ABC):
     def cancel(self) -> None: ...
     @abstractmethod
     def ask(self) -> Future[Any]:
-        """Somebody asks for the result, or for the rest of the stream, from now on."""
+        """Start waiting for the result, or the rest of the stream, in another thread or task."""
 
 
 class World(ABC):
-    """A client and a server of one worker (or one loop), and a front that calls on; calls are stuck until ``go``."""
+    """A client, a server with one worker (or one loop), and a front that calls the server; calls are stuck until ``go``."""
 
     def __init__(self, alone: Alone, **options: Any) -> None:
         self.client, self.server, self.front = alone("client"), alone("server"), alone("front")
@@ -147,11 +147,11 @@ class World(ABC):
 
     @abstractmethod
     def start(self, method: str, request: Any, *, agent: Agent | None = None, **options: Any) -> Call:
-        """A call of the server by ``agent`` (else the client), for which nobody waits yet. To ``Front``, it is of the front."""
+        """Start a call to the server by ``agent`` (default: the client), not yet awaited; ``Front`` goes to the front."""
 
     @abstractmethod
     def stub(self, agent: Agent, method: str) -> Any:
-        """A multi-callable of the shell's own kind, as ``agent`` records it, of the server."""
+        """A multi-callable of the server, of the shell's own kind, recorded by ``agent``."""
 
     def report(self, agent: Agent) -> Report:
         self.snapshot += 1
@@ -161,26 +161,26 @@ class World(ABC):
         return report
 
     def until(self, found: Callable[[], Any]) -> Any:
-        """What ``found`` returns once it is something. What is looked at tells nobody of its changes: it is looked at often."""
+        """Poll ``found`` until it returns a true value, and return it; there is no event to wait for."""
         end = time.monotonic() + PATIENCE_SECONDS
         while not (result := found()):
-            assert time.monotonic() < end, "it did not come so far"
+            assert time.monotonic() < end, "it did not happen in time"
             time.sleep(0.002)
         return result
 
     def served(self) -> list[tuple[bool, str]]:
-        """Of each call at the server, whether it is being served, and behind which pool."""
+        """For each call at the server: whether it is being served, and its pool."""
         return [(call.serving, call.pool) for call in self.report(self.server).served]
 
     def settle(self) -> None:
-        """Every call is settled and every service over; nothing has failed in the glue."""
+        """Wait until all calls are settled and served, and check that no failure was counted."""
         for agent in self.agents:
             self.until(partial(self._is_quiet, agent))
             assert agent.live.faults == 0
 
     def _is_quiet(self, agent: Agent) -> bool:
         report = self.report(agent)
-        waits = [wait for wait in report.waits if not wait.uncoloured]  # a stream's end can leave a thread of gRPC's own stuck
+        waits = [wait for wait in report.waits if not wait.uncoloured]  # a stream's end can leave a gRPC thread stuck
         return not report.served and not waits and all(made.doubtful for made in report.made)
 
     @abstractmethod
@@ -300,7 +300,7 @@ class AioWorld(World):
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(timeout or PATIENCE_SECONDS)
 
     def stub(self, agent: Agent, method: str) -> Any:
-        """For a coroutine on the loop; sync handlers get one for threads."""
+        """A stub for the loop; sync handlers get one for threads."""
         return self._stub(agent, method, grpc) if self.sync_handlers else self.run(self._stub_on_loop(agent, method))
 
     async def _stub_on_loop(self, agent: Agent, method: str) -> Any:
@@ -331,13 +331,13 @@ class AioWorld(World):
         for server in self.servers:
             await server.stop(None)
         left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:  # grpc.aio leaves a thread of its pool waiting for the task of a stream that was cancelled
+        for task in left:  # grpc.aio leaves a pool thread waiting for the task of a cancelled stream
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
 
 
 def make_world(shell: str, alone: Alone, **options: Any) -> World:
-    """A world on this shell."""
+    """Make a world on this shell."""
     if shell == "threads":
         return SyncWorld(alone, **options)
     return AioWorld(alone, sync_handlers=shell == "pool of a loop", **options)

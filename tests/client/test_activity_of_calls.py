@@ -1,4 +1,4 @@
-"""What counts as work beside a handler: callbacks from the end of their call, and later interceptors."""
+"""Work that counts besides a handler: callbacks from the end of their call on, and later interceptors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def world(shell: str, alone: Alone) -> Iterator[World]:
     world.close()
 
 
-@pytest.mark.parametrize("shell", ["threads"], indirect=True)  # on a loop a callback that works holds up the loop
+@pytest.mark.parametrize("shell", ["threads"], indirect=True)  # on a loop, a running callback holds up the loop
 def test_a_done_callback_is_work_from_the_end_of_its_call_until_it_has_run(world: World) -> None:
     running, go = threading.Event(), threading.Event()
 

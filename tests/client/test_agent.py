@@ -1,4 +1,4 @@
-"""The life of an agent: settings and their twins, names, fork, exit, and the one line that joins a process."""
+"""The lifecycle of an agent: settings and environment variables, names, fork, exit, and `instrument()`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_every_setting_has_a_twin_in_the_environment() -> None:
 
 def test_a_name_is_found_for_who_gives_none() -> None:
     in_pod = read_settings({"service": "orders", "labels": {"zone": "a"}}, {"POD_NAME": "orders-7f9c"})
-    assert in_pod.instance == f"orders-7f9c-{os.getpid()}", "the pod's further processes are others"
+    assert in_pod.instance == f"orders-7f9c-{os.getpid()}", "other processes of the pod have other names"
     assert in_pod.labels == {"pod": "orders-7f9c", "zone": "a"}
     assert read_settings({"instance": "one"}, {"POD_NAME": "orders-7f9c"}).instance == "one"
     own = read_settings({"service": "or ders/;"}, {}).instance
@@ -126,7 +126,7 @@ def test_excluded_methods_are_patterns(alone: Join) -> None:
 
 
 def test_nothing_is_dialled_before_there_is_a_channel_or_a_server(detector: Any) -> None:
-    """In a process of its own, where nothing else has made a channel."""
+    """In a new process, where nothing else has made a channel."""
     script = textwrap.dedent(
         """
         import sys, threading, grpc, stilltrue
@@ -145,7 +145,7 @@ def test_an_unknown_setting_is_a_type_error() -> None:
         Agent("orders", blocks_max=1)
 
 
-# -- life --------------------------------------------------------------------------------------------------------------
+# -- lifecycle ---------------------------------------------------------------------------------------------------------
 
 
 def test_each_run_is_another_incarnation(alone: Join) -> None:
@@ -166,7 +166,7 @@ from stilltrue.protocol.report import ResourceTarget
 
 agent = stilltrue.Agent("orders", detector=sys.argv[1])
 assert agent.wait_until_joined(10)
-agent.live.waits(agent.parties.now(), (ResourceTarget(resource="row"),), what="the parent's")
+agent.live.waits(agent.parties.current(), (ResourceTarget(resource="row"),), what="the parent's")
 
 def tell():
     report = agent.live.recorder.marked(SnapshotId(1), 0.0)
@@ -185,7 +185,7 @@ sys.stdin.read()
 
 
 def test_a_forked_child_is_another_process_with_nothing_recorded(detector: Any) -> None:
-    # in a process of its own: what gRPC objects others have left here, a collection in the child could take to gRPC
+    # in a new process: here, a garbage collection in the child could finalize gRPC objects of other tests
     command = [sys.executable, "-c", FORKING, detector.address]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
@@ -196,7 +196,7 @@ def test_a_forked_child_is_another_process_with_nothing_recorded(detector: Any) 
         assert instance.endswith(f"-{child}")
         assert incarnation != parents_incarnation
         assert waits == "0"
-        detector.wait_for(lambda: detector.kinds(parent).count("hello") == 2)  # its session ended for the fork
+        detector.wait_for(lambda: detector.kinds(parent).count("hello") == 2)  # the fork ended its session
         detector.mark(1)
         assert len(detector.report(parent, 1).waits) == 1
         process.stdin.close()
@@ -220,7 +220,7 @@ if __name__ == "__main__":
 
 @pytest.mark.slow
 def test_a_process_that_multiprocessing_has_started_says_goodbye_too(detector: Any, tmp_path: Path) -> None:
-    program = tmp_path / "children.py"  # spawned children must find it
+    program = tmp_path / "children.py"  # spawned children must be able to import it
     program.write_text(CHILDREN)
     subprocess.run([sys.executable, str(program), detector.address], check=True, timeout=60)
     detector.wait_for(lambda: detector.kinds("fork")[-1:] == ["goodbye"])
@@ -313,13 +313,13 @@ def test_a_call_made_in_the_middle_of_a_step_goes_on_unrecorded(alone: Join) -> 
     server.start()
     with agent.channel(grpc.insecure_channel(f"127.0.0.1:{port}")) as channel:
         call: Any = channel.unary_unary("/t.T/Do")
-        with agent.live.lock:  # as a signal handler would find it
+        with agent.live.lock:  # as in a signal handler
             assert call(b"x") == b"x"
     server.stop(None).wait()
     assert (agent.live.faults, agent.live.recorder._next_call) == (1, 1)
 
 
-# -- one line ----------------------------------------------------------------------------------------------------------
+# -- instrument() ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

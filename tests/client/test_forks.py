@@ -1,4 +1,4 @@
-"""Forks at any moment after the agent's start: the children make channels and calls of their own."""
+"""Forks at any moment after the agent's start: the children make their own channels and calls."""
 
 from __future__ import annotations
 

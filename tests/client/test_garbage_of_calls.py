@@ -1,4 +1,4 @@
-"""A served call leaves nothing behind that only a garbage collection would free: what is used again at once is still cached."""
+"""A served call leaves no garbage cycles behind: memory that is reused at once is still in the cache."""
 
 from __future__ import annotations
 

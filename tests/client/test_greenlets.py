@@ -1,4 +1,4 @@
-"""Programs whose threads are greenlets: the agent holds none of them up; where gRPC would, it stays away and says so."""
+"""Programs whose threads are greenlets: the agent blocks none of them; if gRPC would, it does not join and logs that."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stilltrue.agent import Agent
 from tests.client.test_launch import joined, started
 
 pytest.importorskip("gevent")
-pytestmark = pytest.mark.slow  # a process each
+pytestmark = pytest.mark.slow  # each starts a process
 
 ASKS = """
 import gevent.monkey

@@ -1,4 +1,4 @@
-"""`stilltrue run`: programs that know nothing of the agent, their children and their helpers, started with it and compared."""
+"""`stilltrue run`: programs without agent code, their children and helpers, run with and without the agent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from stilltrue import launch
 
-pytestmark = pytest.mark.slow  # a process each
+pytestmark = pytest.mark.slow  # each starts a process
 
 PROGRAM = """
 import os, sys
@@ -68,12 +68,12 @@ def joined(detector: Any) -> list[str]:
 
 
 def stay(program: str) -> str:
-    """``program``, which goes on until its agent has been welcomed."""
+    """``program``, extended to run until its agent has been welcomed."""
     return f"{program}\n    import stilltrue\n    assert stilltrue.instrument().wait_until_joined(10)\n"
 
 
 def own_lines(text: str) -> list[str]:
-    """What the program wrote: gRPC's core says now and then that a connection has gone."""
+    """The program's own output, without gRPC core's occasional lines about lost connections."""
     return [line for line in text.splitlines() if "chttp2_transport" not in line]
 
 
@@ -119,7 +119,7 @@ def test_the_sitecustomize_that_is_there_runs_under_its_own_name(tmp_path: Path)
 
 
 def test_children_inherit_the_agent_and_helpers_do_not_join(detector: Any, tmp_path: Path, program: Path) -> None:
-    """A worker that multiprocessing spawns and a program by ``subprocess`` join; a ``-c`` line of a tool does not."""
+    """A worker spawned by multiprocessing and a program started by ``subprocess`` join; a tool's ``-c`` code does not."""
     program.write_text(stay(PROGRAM))
     line = "import orders, stilltrue.runtime.deferral as d; orders.main(); print('line', d._STATE.prepared)"
     (tmp_path / "parent.py").write_text(
@@ -153,7 +153,7 @@ def test_a_line_of_code_that_the_user_names_joins(detector: Any) -> None:
 
 
 def test_whoever_wraps_the_wrapper_is_called_once(detector: Any, tmp_path: Path) -> None:
-    """As instrumentations do that replace ``grpc.insecure_channel`` before the first channel is made."""
+    """As by instrumentations that replace ``grpc.insecure_channel`` before the first channel is made."""
     script = tmp_path / "wrapping.py"
     script.write_text(
         textwrap.dedent(
@@ -240,29 +240,8 @@ def test_helpers_are_told_by_how_they_are_started(arguments: list[str], helper: 
 
 
 def test_a_detector_that_is_no_address_is_refused() -> None:
-    """As where its value was forgotten: ``--detector -- python app.py``."""
+    """As when its value was forgotten: ``--detector -- python app.py``."""
     command = [sys.executable, "-m", "stilltrue", "run", "--detector", "--", sys.executable, "-c", "print('begun')"]
     told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert (told.returncode, told.stdout) == (2, "")
     assert "--detector" in told.stderr
-
-
-@pytest.mark.parametrize(
-    ("text", "right"),
-    [
-        ("detector:7600", True),
-        ("[::1]:7600", True),
-        ("a:1,b:2", True),
-        ("dns:///a.b:7600", True),
-        ("detector", False),
-        ("", False),
-        ("http://detector:7600", False),
-        ("https://detector:7600", False),
-        ("detector:0", False),
-        ("detector:65535", True),
-        ("detector:65536", False),
-        ("a:1,b:99999", False),
-    ],
-)
-def test_an_address_has_a_host_and_a_port(text: str, right: bool) -> None:
-    assert launch.is_address(text) is right

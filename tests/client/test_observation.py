@@ -1,4 +1,4 @@
-"""What a handler on an event loop waits for, as its process tells it at the cut: all, one, until when, or nothing certain."""
+"""The waits of a handler on an event loop, as reported at the cut: for all, for one, until when, or unknown."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_the_deadline_of_the_served_call_ends_its_waits(world: World) -> N
     report = await world.report(lambda world: world.stuck(b""), stuck=1, timeout=60)
     (wait,) = report.waits
     assert wait.deadline is not None
-    assert 50 < wait.deadline - report.cut_at <= 61  # gRPC rounds up what it sends
+    assert 50 < wait.deadline - report.cut_at <= 61  # gRPC rounds up the timeout that it sends
 
 
 async def test_gather_is_stuck_when_what_is_left_of_it_is(world: World) -> None:
@@ -111,10 +111,10 @@ async def test_a_hedged_call_whose_loser_is_cancelled_leaves_nothing_behind(worl
     report = await world.report(body, stuck=1)
     (wait,) = report.waits
     assert wait.waiter == handler(report)
-    assert [made.doubtful for made in report.made] == [False, True]  # the loser is in doubt: it was cancelled
+    assert [made.doubtful for made in report.made] == [False, True]  # the losing call was cancelled, so it is in doubt
 
 
-if hasattr(asyncio, "TaskGroup"):  # from Python 3.11 on
+if hasattr(asyncio, "TaskGroup"):  # since Python 3.11
 
     async def test_a_task_group_waits_for_one_and_a_member_also_for_its_fellows(world: World) -> None:
         async def body(world: World) -> None:
@@ -193,7 +193,7 @@ async def test_who_awaits_a_shield_waits_for_what_it_shields_and_does_not_pass_i
     (task,) = subtasks(report)
     assert wait.among == (PartyTarget(party=task),)
     assert wait.deadline is not None
-    if sys.version_info < (3, 12):  # from then on the timer is the handler's own, which counts for all that it has begun
+    if sys.version_info < (3, 12):  # the timer belongs to the handler itself, so it counts for everything that it has started
         assert subtasks(report)[task].deadline is None
 
 
@@ -314,7 +314,7 @@ async def test_something_beside_a_task_may_come_by_itself(world: World, come: bo
 
     def at_the_cut() -> None:
         if come:
-            other.set_result(None)  # the waiter has not heard of it yet
+            other.set_result(None)  # the waiter has not noticed yet
 
     report = await world.report(body, stuck=1, at_the_cut=at_the_cut)
     assert not of(report, handler(report))

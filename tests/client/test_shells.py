@@ -1,4 +1,4 @@
-"""What every shell records of calls made and served: one suite, run over threads, loops, and sync handlers on a loop."""
+"""The records of calls made and served by every shell: one suite for threads, loops, and sync handlers on a loop."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_the_deadline_of_a_call_is_known_at_both_ends(world: World) -> None:
     assert call.result() == b"x"
 
 
-@pytest.mark.parametrize("shell", ["threads"], indirect=True)  # grpc.aio tells nobody before the behaviour runs
+@pytest.mark.parametrize("shell", ["threads"], indirect=True)  # grpc.aio does not report it before the behaviour runs
 def test_the_deadline_of_a_queued_call_is_known_to_the_server(world: World) -> None:
     first, second = world.start("Do", b"x"), world.start("Do", b"y", timeout=60)
     world.until(lambda: sorted(world.served()) == [(False, "workers"), (True, "workers")])
@@ -133,7 +133,7 @@ def test_a_stream_that_is_cancelled_is_settled(world: World) -> None:
     world.until(lambda: world.report(world.server).served == ())
 
 
-@pytest.mark.parametrize("shell", ["threads"], indirect=True)  # grpc.aio keeps a stream that is dropped, and runs it on
+@pytest.mark.parametrize("shell", ["threads"], indirect=True)  # grpc.aio keeps running a dropped stream
 def test_a_stream_that_is_dropped_is_settled(world: World) -> None:
     stream = world.start("Many", b"x")
     world.until(lambda: [made.doubtful for made in world.report(world.client).made] == [False])
@@ -161,7 +161,7 @@ def test_a_call_that_cannot_be_made_fails_as_it_would_though_the_recorder_does(
 
 
 def cannot_be_made(shell: str, world: World) -> int:
-    """How often the glue has failed, once the application has made a call that gRPC refuses to make."""
+    """Make a call that gRPC refuses to start; returns the number of failures counted by the shell."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise OSError("no channel")
@@ -202,7 +202,7 @@ def test_a_call_is_waited_for_by_who_asks_for_its_result_and_only_then(shell: st
 
 
 def waits_for_calls(world: World, agent: Agent) -> list[LocalWait]:
-    """The waits for either end of a call: the test's own threads wait for the event loop, which is seen, too."""
+    """The waits for either end of a call, without those of the test's threads for the event loop, which are seen, too."""
     return [wait for wait in world.report(agent).waits if isinstance(wait.among[0], CallTarget | CallerTarget)]
 
 
@@ -257,7 +257,7 @@ def test_a_server_that_reads_a_stream_waits_for_its_caller(world: World) -> None
     (served,) = world.report(world.server).served
     assert (wait.waiter, wait.among) == (served.party, (CallerTarget(served=served.party),))
     assert wait.uncoloured
-    assert world.report(world.client).made[0].party is None  # nobody knows who makes the items
+    assert world.report(world.client).made[0].party is None  # it is unknown which party makes the items
     feed.set()
     world.go.set()
     assert asked.result() == b"ab"

@@ -1,4 +1,4 @@
-"""An application cannot tell whether the agent is there: the same story, told by plain gRPC and with agents, word for word."""
+"""An application cannot tell whether the agent is attached: the same story with plain gRPC and agents, compared exactly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEFT = threading.Event()  # the caller of ``many`` has cancelled
 
 
 def seen(metadata: Any) -> list[tuple[str, Any]]:
-    """Metadata as the application sees it: without stamps."""
+    """Metadata without stamps, as the application sees it."""
     return sorted((key, value) for key, value in metadata or () if key not in {"stilltrue-stamp", "user-agent"})
 
 
@@ -50,7 +50,7 @@ def one(request: bytes, context: Any) -> bytes:
 def many(request: bytes, context: Any) -> Iterator[bytes]:
     """Three items; for ``c`` one, and then the caller's cancellation.
 
-    A generator that has more items than room when its call is cancelled would never be run on by grpc.aio, which leaves its
+    If a generator has more items than fit when its call is cancelled, grpc.aio never resumes it and leaves its
     worker waiting for ever, with an agent or without.
     """
     context.set_trailing_metadata((("last", "word"),))
@@ -192,7 +192,7 @@ def test_the_story_by_threads_is_the_same_with_agents(alone: Alone) -> None:
 
 
 class Adding(grpc.UnaryUnaryClientInterceptor):
-    """Another's interceptor, around ours."""
+    """Another library's interceptor, outside ours."""
 
     def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
         class Details(grpc.ClientCallDetails):
@@ -204,7 +204,7 @@ class Adding(grpc.UnaryUnaryClientInterceptor):
 
 
 async def all_served(agent: Agent) -> None:
-    """Wait until every service is over: a sync handler that was cancelled ends on a thread of its own."""
+    """Wait until all handlers have ended: a cancelled sync handler ends in its own thread."""
     for _ in range(1_000):
         agent.live.catch_up()
         if not agent.live.recorder._served:
@@ -214,7 +214,7 @@ async def all_served(agent: Agent) -> None:
 
 
 def nothing_left(*agents: Agent) -> None:
-    """Every call is settled and every service over; nothing failed in the glue."""
+    """Check that all calls are settled and served, and that no failure was counted."""
     for agent in agents:
         agent.live.catch_up()
         report = agent.live.marked(SnapshotId(1))

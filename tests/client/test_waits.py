@@ -1,4 +1,4 @@
-"""Waits that an agent is told of or sees in its own locks, and steps in which facts change with their message."""
+"""Declared waits, waits at the agent's own locks, and steps in which facts change with their message."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def until(found: Callable[[], Any]) -> Any:
 
 
 def stands_in(thread: threading.Thread, function: str) -> bool:
-    """Whether a thread is somewhere below a function of that name."""
+    """Whether a thread is inside a function of that name."""
     frame = sys._current_frames().get(thread.ident or 0)
     while frame is not None and frame.f_code.co_name != function:
         frame = frame.f_back
@@ -79,7 +79,7 @@ def test_a_share_taken_bare_is_held_by_nobody_known(agent: Agent, report: Snapsh
     assert report().holds == ()
     with semaphore:
         assert len(report().holds) == 1
-        started(semaphore.release, "another").join()  # the share that was taken bare, not that of the block
+        started(semaphore.release, "another").join()  # the share taken without a block, not that of the block
         assert len(report().holds) == 1
     lock.release()
     assert report().holds == ()
@@ -148,7 +148,7 @@ def test_a_condition_gives_its_lock_back_while_it_waits_and_has_it_again_after(
     condition, woken, over = threading.Condition(lock), threading.Event(), threading.Event()
 
     def wait() -> None:
-        with lock if kind == "RLock" else nullcontext(), condition:  # twice over, where that can be
+        with lock if kind == "RLock" else nullcontext(), condition:  # twice, if reentrant
             waiting.set()
             assert condition.wait(20)
             woken.set()
@@ -157,7 +157,7 @@ def test_a_condition_gives_its_lock_back_while_it_waits_and_has_it_again_after(
     waiting = threading.Event()
     waiter = started(wait, "waiter")
     waiting.wait()
-    with condition:  # it can be taken only once the other waits
+    with condition:  # it can be acquired only once the other waits
         assert [hold.party for hold in report().holds] == ["orders/thread:MainThread"]
         condition.notify()
     woken.wait()

@@ -223,7 +223,7 @@ async def test_without_an_assembly_the_answer_is_undetermined_and_says_why(kafka
         await _join(coordinator, FakeProcess("a"))
         verdict = await _ask(coordinator)
     assert verdict.holds == snapshot_pb2.HOLDS_UNDETERMINED
-    assert "the assembly gave no result of snapshot 1 within 0.5 s" in verdict.witness.text
+    assert "the assembly gave no result for snapshot 1 within 0.5 s" in verdict.witness.text
 
 
 async def test_an_agent_is_refused_as_a_detector_refuses_it(kafka: KafkaInMemory, tmp_path: Path) -> None:

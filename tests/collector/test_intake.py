@@ -96,7 +96,7 @@ def test_what_a_detector_would_refuse_is_refused() -> None:
     large.made.extend(pb_made(number) for number in range(20))
     with pytest.raises(RefusedError, match="report-entries-max"):
         _intake(report_entries_max=10).report(pb.ConnectRequest(report=large).SerializeToString())
-    with pytest.raises(MalformedError, match="only whole reports"):
+    with pytest.raises(MalformedError, match="only complete reports"):
         _intake().report(pb.ConnectRequest(difference=pb.Difference(snapshot=5, after=4)).SerializeToString())
     with pytest.raises(RefusedError, match="not a ConnectRequest"):
         _intake().report(b"\xff\xff\xff")

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from detector.cli import cli
-from detector.commands.shared.run import quietly
+from detector.commands.shared.run import run_command
 from tests.service import conftest as fakes
 
 
@@ -60,7 +60,7 @@ async def run_here(*arguments: str) -> Ended:
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
-                code = quietly(cli, arguments)
+                code = run_command(cli, arguments)
             except SystemExit as end:
                 code = int(end.code or 0)
         return Ended(code, out.getvalue(), err.getvalue())

@@ -73,13 +73,13 @@ async def test_what_listens_and_does_not_understand_is_not_called_absent(played:
     async with played.detecting(tmp_path / "plain") as plain:
         told = await here("ask", "deadlock", "--detector", plain.web.removeprefix("http://"))
         assert (told.code, told.err.count("\n")) == (2, 1)
-        assert "though something listens there" in told.err
+        assert "but does not answer as a detector" in told.err
         assert "start one" not in told.err
     async with running(Settings(port=0, http_port=0, data=tmp_path / "tls", period_seconds=0.0, **files)) as listening:
         address = f"localhost:{listening.port}"
         told = await here("ask", "deadlock", "--detector", address)
         assert told.err.startswith(
-            f"stilltrue: no detector at {address} answers, though something listens there: if it uses TLS"
+            f"stilltrue: something listens at {address} but does not answer as a detector: if it uses TLS"
         )
         watched = await here("watch", "--wait-seconds-max", "0.5", "--detector", address)
         assert (watched.code, watched.err) == (2, told.err)

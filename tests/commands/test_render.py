@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,7 +15,7 @@ from rich.console import Console
 
 from detector.cli import cli
 from detector.commands.shared.render import PIPE_WIDTH, console, print_verdict, table
-from detector.commands.shared.run import quietly
+from detector.commands.shared.run import run_command
 from detector.core.times import local_time, read_time
 from stilltrue.model import Holds, PartyName, Verdict, Witness
 
@@ -37,7 +39,7 @@ def test_a_name_that_no_encoding_can_write_is_written_with_escapes(monkeypatch: 
     for encoding, name in (("utf-8", "a\\ud800/\u2717"), ("latin-1", "a\\ud800/\\u2717")):
         out = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
         monkeypatch.setattr(sys, "stdout", out)
-        assert quietly(cli, ["evaluate", "deadlock", str(file)]) == 0
+        assert run_command(cli, ["evaluate", "deadlock", str(file)]) == 0
         assert f"{name} waits for itself" in out.buffer.getvalue().decode(encoding)
 
 
@@ -76,3 +78,33 @@ def test_a_column_that_must_stay_whole_goes_on_in_the_next_line(width: int) -> N
     assert max(map(len, lines)) <= width
     column = lines[0].index("at")
     assert "".join(line[column:] for line in lines[1:]).replace(" ", "") == place.replace(" ", "")
+
+
+@pytest.mark.parametrize(
+    ("width", "process", "side_by_side"),
+    [
+        (36, "orders-0", False),
+        (60, "orders-0", True),
+        (60, "o" * 40, False),
+        (80, "o" * 40, True),
+        (PIPE_WIDTH, "orders-0", True),
+    ],
+)
+def test_a_row_that_does_not_fit_takes_a_line_for_each_cell(width: int, process: str, side_by_side: bool) -> None:
+    row = (process, "live", "12 s ago", "1 server, 2 channels, 7 calls, 5 parties")
+    out = Console(file=io.StringIO(), width=width, color_system=None)
+    with out.capture() as text:
+        out.print(table(("process", "state", "last seen", "sees"), [row, row], flexible={"sees"}))
+    lines = [line.rstrip() for line in text.get().splitlines()]
+    first = ["process    state  last seen  sees", "process    " + process]
+    assert [" ".join(line.split()) for line in lines[:1]] == [" ".join(first[not side_by_side].split())]
+    assert max(map(len, lines)) <= width
+    assert process in text.get()
+    assert "…" not in text.get()
+
+
+def test_ctrl_c_while_the_command_is_being_imported_prints_nothing(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")
+    path = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ended = subprocess.run([sys.executable, "-m", "detector", "--help"], env=path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

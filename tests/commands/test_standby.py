@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from detector.commands.shared.connection import _answering
+from detector.commands.shared.connection import _first_reachable
 from tests.commands.conftest import environment
 from tests.service.authority import Authority
 from tests.service.kubernetes_api import Leases, answering
@@ -153,9 +153,9 @@ async def test_a_lease_needs_a_cluster(begin: Any, tmp_path: Path) -> None:
     refused = await begin("serve", "--standby-lease", "stilltrue", "--data", str(tmp_path))
     _, err = await refused.communicate()
     assert refused.returncode == 2
-    assert b"--standby-lease works in a Kubernetes pod only; on one machine, use --standby" in err
+    assert b"--standby-lease works only in a Kubernetes pod; on one machine, use --standby" in err
 
 
 def test_of_several_addresses_the_first_that_answers_is_asked() -> None:
-    assert _answering("127.0.0.1:1") == "127.0.0.1:1"
-    assert _answering("127.0.0.1:1,127.0.0.1:2") == "127.0.0.1:1"
+    assert _first_reachable("127.0.0.1:1") == "127.0.0.1:1"
+    assert _first_reachable("127.0.0.1:1,127.0.0.1:2") == "127.0.0.1:1"

@@ -49,7 +49,7 @@ def test_a_folder_with_an_archive_or_an_analysis_is_left_as_it_is(occupied: str,
     (tmp_path / "out" / occupied).mkdir(parents=True)
     result = CliRunner().invoke(stream, [str(tmp_path / "archive"), "--out", str(tmp_path / "out")])
     assert result.exit_code == 2
-    assert "use another one for these results" in result.stderr
+    assert "choose another folder for these results" in result.stderr
     assert result.stderr.count("\n") == 1
     assert [path.name for path in (tmp_path / "out").iterdir()] == [occupied]
 

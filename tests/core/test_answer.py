@@ -1,4 +1,4 @@
-"""What is said when there is no report to answer from."""
+"""Verdicts on snapshots without any report."""
 
 from __future__ import annotations
 

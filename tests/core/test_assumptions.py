@@ -1,4 +1,4 @@
-"""A TRUE lists what it rests on; no other answer does."""
+"""A TRUE lists its assumptions; other answers do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may cancel a handler is a way out of all its waits; copies of a call, lost connections, waits of a former incarnation."""
+"""A party that may cancel a handler is a way out of all its waits; call copies, lost connections, former incarnations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from detector.core.protocol.assembler import Assembled, PendingSnapshot
 from detector.predicates.deadlock import Deadlock
 from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict, WaitNumber
 from stilltrue.protocol.books.ledger import ChannelRecord, ServerCall
-from stilltrue.protocol.observation import Observation, nothing_more
+from stilltrue.protocol.observation import Observation, observe_nothing
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import OBSERVED_MIN, CallTarget, LocalWait, PartyTarget, ResourceTarget
 
@@ -16,7 +16,7 @@ TASK = PartyName("caller/task")
 
 
 class Held:
-    """A caller, and a server whose handler is stuck by itself: it waits for a lock that it holds."""
+    """A caller, and a server whose handler is stuck by itself, since it waits for a lock that it holds."""
 
     def __init__(self, *, interruptible: bool = True, copies_max: int = 1, hedged: bool = False) -> None:
         self.awaiting: list[tuple[PartyName, PartyName]] = []
@@ -31,7 +31,7 @@ class Held:
         self.waits = self.server.waits(self.handle.party, [ResourceTarget(resource="server/lock")], 0.0)
 
     def observe(self, _: float) -> Observation:
-        """Tasks that await each other are seen at the server alone."""
+        """Only the server observes tasks that await each other."""
         waits = tuple(
             LocalWait(waiter=waiter, number=WaitNumber(OBSERVED_MIN + number), among=(PartyTarget(party=task),))
             for number, (waiter, task) in enumerate(self.awaiting)
@@ -39,7 +39,7 @@ class Held:
         return Observation(waits=waits)
 
     def nest(self) -> tuple[PartyName, ...]:
-        """The handler awaits a task, and that another, which has the lock and waits for it."""
+        """The handler awaits a task, which awaits another one that holds the lock and waits for it."""
         deeper = (PartyName("server/Do#2.Task-1"), PartyName("server/Do#2.Task-2"))
         server, handler = self.server, self.handle.party
         server.releases(handler, "server/lock")
@@ -73,7 +73,7 @@ class Held:
         return Deadlock().evaluate(self.assembled().snapshot)
 
 
-def _recorder(name: str, incarnation: int = 1, observe: Callable[[float], Observation] = nothing_more) -> Recorder:
+def _recorder(name: str, incarnation: int = 1, observe: Callable[[float], Observation] = observe_nothing) -> Recorder:
     process = ProcessId(service=name, instance=ProcessName(name), incarnation=incarnation)
     return Recorder(process=process, observe=observe)
 

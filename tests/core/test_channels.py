@@ -1,4 +1,4 @@
-"""Where an outstanding call is, from the two ends' cuts: served, queued, in transit, perhaps at a missing member, outside."""
+"""Locates outstanding calls from the two ends' cuts: served, queued, in transit, perhaps at a missing member, outside."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from detector.core.waits.channels import PERHAPS_MAX, CallLocation, Channels, Orphan, Where, set_aside
+from detector.core.waits.channels import MISSING_NAMED_MAX, CallLocation, Channels, Orphan, Where, set_aside
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.books.ledger import ChannelRecord, ClientCall
 from stilltrue.protocol.recorder import Bounds, Recorder
@@ -15,7 +15,7 @@ from stilltrue.protocol.stamp import Stamp
 
 
 class Fleet:
-    """One caller and some instances of the service that it calls, each with one worker."""
+    """One caller and several instances of the service that it calls, each with one worker."""
 
     def __init__(self, *servers: str, workers: int = 1, bounds: Bounds | None = None) -> None:
         self.caller = _recorder("caller", "caller")
@@ -46,7 +46,7 @@ class Fleet:
             if recorder.process.instance not in missing
         }
         call = next(call for call in reports[ProcessName("caller")].made if call.number == made.number)
-        return Channels(reports, [self.servers[name].process for name in missing]).place(self.caller.process, call)
+        return Channels(reports, [self.servers[name].process for name in missing]).locate(self.caller.process, call)
 
 
 def place_of(fleet: Fleet, made: ClientCall) -> tuple[Where, tuple[PartyName, ...]]:
@@ -157,7 +157,7 @@ def test_a_call_that_was_seen_before_it_was_sent_is_an_orphan() -> None:
     fleet.servers["s1"].arrived(stamp._replace(colour=SnapshotId(0)), method="/s/Do", now=0.0)
     reports = {ProcessName("caller"): cut, ProcessName("s1"): _report(fleet.servers["s1"])}
     (orphan,) = Channels(reports, []).orphans()
-    assert orphan.text == "s1 had seen call 1 of caller, which had sent 0 at its cut"
+    assert orphan.text == "s1 had seen call 1 of caller, which had sent only 0 at its cut"
 
 
 def test_a_forged_floor_that_ends_a_call_which_its_caller_still_makes_is_an_orphan() -> None:
@@ -168,7 +168,7 @@ def test_a_forged_floor_that_ends_a_call_which_its_caller_still_makes_is_an_orph
     fleet.servers["s1"].arrived(second._replace(floor=second.number), method="/s/Do", now=0.0)
     reports = {recorder.process.instance: _report(recorder) for recorder in (fleet.caller, fleet.servers["s1"])}
     (orphan,) = Channels(reports, []).orphans()
-    assert orphan.text == "s1 took calls of caller below 2 for finished, but call 1 was outstanding at its cut"
+    assert orphan.text == "s1 considered calls of caller below 2 over, but call 1 was outstanding at its cut"
 
 
 def test_the_floors_of_honest_callers_contradict_nothing() -> None:
@@ -276,7 +276,7 @@ def test_of_thousands_of_missing_members_the_first_are_named_and_the_others_coun
     made, _ = fleet.send()
     report = _report(fleet.caller)
     absent = [ProcessId(service="s", instance=ProcessName(f"m{at:04d}"), incarnation=1) for at in reversed(range(3_000))]
-    place = Channels({report.process.instance: report}, absent).place(report.process, report.made[0])
-    assert place.among == tuple(f"m{at:04d}" for at in range(PERHAPS_MAX))
-    assert place.what.endswith(f" or m{PERHAPS_MAX - 1:04d} or {3_000 - PERHAPS_MAX} others (no report)")
+    place = Channels({report.process.instance: report}, absent).locate(report.process, report.made[0])
+    assert place.among == tuple(f"m{at:04d}" for at in range(MISSING_NAMED_MAX))
+    assert place.what.endswith(f" or m{MISSING_NAMED_MAX - 1:04d} or {3_000 - MISSING_NAMED_MAX} others (no report)")
     assert made.number == report.made[0].number

@@ -1,4 +1,4 @@
-"""Members' clocks: a cut that is out of the snapshot's time shifts what the report says, and never puts a deadline later."""
+"""Members' clocks: a cut outside the snapshot's time shifts the report's times, and never places a deadline later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a recorder had to forget: no answer that could depend on it is TRUE, and none about sums is FALSE."""
+"""When a recorder had to forget something, no answer that may depend on it is TRUE, and none about sums is FALSE."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_doubt_that_was_dropped_for_space_leaves_it_open(name: str) -> None:
     pair = Pair(Bounds(doubts_max=1))
     pair.fails()
     pair.fails()
-    pair.a.doubts_settled([CallNumber(2)])  # of the first nobody knows any more
+    pair.a.doubts_settled([CallNumber(2)])  # no process knows the first one any longer
     assert pair.answers()[name] is Holds.UNDETERMINED
 
 
@@ -83,7 +83,7 @@ def test_a_dropped_doubt_is_forgotten_for_good_when_its_time_has_passed() -> Non
 
 def test_an_answer_that_the_server_forgot_leaves_open_what_it_carried() -> None:
     pair = Pair(Bounds(answered_max=1))
-    for _ in range(2):  # both replies are on their way
+    for _ in range(2):  # both replies are in transit
         _, stamp = pair.a.sent(method="/s/Do", channel=pair.channel, now=0.0)
         served, _ = pair.b.arrived(stamp, method="/s/Do", now=0.0)
         pair.b.started(served)
@@ -110,7 +110,7 @@ def test_deadlock_rests_on_what_is_there() -> None:
 
 
 class Counts:
-    """A predicate of somebody's that knows nothing of forgetting."""
+    """A third-party predicate that does not handle forgetting."""
 
     name = "counts"
 

@@ -1,4 +1,4 @@
-"""The initiator, rule by rule: ids that only rise, who makes a snapshot begin, who is waited for, and how long."""
+"""The initiator, rule by rule: rising ids, triggers of snapshots, and how long it waits for which members."""
 
 from __future__ import annotations
 
@@ -8,7 +8,17 @@ from dataclasses import replace
 import pytest
 
 from detector.core.protocol.assembler import ENTRIES_PER_MEMBER, HEAVY_ENTRIES_MIN, Outcome, Refusal
-from detector.core.protocol.initiator import COMING_SECONDS, Assemble, Begin, Effect, Finish, Initiator, Refuse, SoFar
+from detector.core.protocol.initiator import (
+    COMING_SECONDS,
+    PARTIAL_SECONDS_PER_MEMBER,
+    Assemble,
+    Begin,
+    Effect,
+    EvaluatePartial,
+    Finish,
+    Initiator,
+    Refuse,
+)
 from detector.core.protocol.pace import Timing
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.books.ledger import ChannelRecord
@@ -51,7 +61,7 @@ def _sentence(effect: Effect) -> str:
             return said + "".join(f" for {ticket}" for ticket in tickets)
         case Assemble(pending=pending, tickets=tickets):
             return f"ended {pending.id}" + "".join(f" for {ticket}" for ticket in tickets)
-        case SoFar(part=part, tickets=tickets):
+        case EvaluatePartial(part=part, tickets=tickets):
             missing = " ".join(part.missing())
             return f"so far {part.id} without {missing}" + "".join(f" for {ticket}" for ticket in tickets)
         case Refuse(process=process, reason=reason):
@@ -60,7 +70,7 @@ def _sentence(effect: Effect) -> str:
 
 def test_a_large_snapshot_ends_for_others_to_assemble_and_the_next_goes_on_from_what_it_came_to() -> None:
     story = Story("a", "b", "c")
-    story.initiator = Initiator(TIMING, apart_min=3)
+    story.initiator = Initiator(TIMING, offload_weight_min=3)
     for recorder in story.recorders.values():
         story.initiator.joined(recorder.process, SnapshotId(0), 0.0)
     assert story.tell(story.initiator.asked(7, 1.0)) == ["begin 1 of a b c"]
@@ -78,7 +88,7 @@ def test_a_large_snapshot_ends_for_others_to_assemble_and_the_next_goes_on_from_
     story.tell(story.initiator.left(ProcessName("c"), 1.4))
     assert story.tell(story.initiator.asked(8, 1.5)) == ["begin 2 of a b"]
     story.report("a", 2, 1.6)
-    assert story.report("b", 2, 1.6) == ["finish 2 complete for 8"]  # a small one is assembled at once
+    assert story.report("b", 2, 1.6) == ["finish 2 complete for 8"]  # a small snapshot is assembled at once
 
 
 def test_a_question_begins_a_snapshot_that_ends_when_all_have_reported() -> None:
@@ -91,7 +101,7 @@ def test_a_question_begins_a_snapshot_that_ends_when_all_have_reported() -> None
 def lasting(*names: str) -> Story:
     """An initiator for which rule 7 applies after a second."""
     story = Story()
-    story.initiator = Initiator(TIMING, so_far_seconds=1.0)
+    story.initiator = Initiator(TIMING, partial_seconds=1.0)
     for name in names:
         story.join(name)
     return story
@@ -100,16 +110,44 @@ def lasting(*names: str) -> Story:
 def test_rule_7_a_question_may_be_answered_by_what_has_been_reported_so_far() -> None:
     story = lasting("a", "b", "c")
     assert story.tell(story.initiator.asked(7, 1.0)) == ["begin 1 of a b c"]
-    assert story.initiator.so_far_due() == math.inf, "nobody has reported"
+    assert story.initiator.partial_due() == math.inf, "nobody has reported"
     assert story.report("a", 1, 1.1) == []
-    assert story.initiator.so_far_due() == 2.0
-    assert story.tell(story.initiator.so_far(1.9)) == []
-    assert story.tell(story.initiator.so_far(2.0)) == ["so far 1 without b c for 7"]
-    assert story.initiator.so_far_due() == math.inf, "nothing has come since"
+    assert story.initiator.partial_due() == 2.0
+    assert story.tell(story.initiator.partial(1.9)) == []
+    assert story.tell(story.initiator.partial(2.0)) == ["so far 1 without b c for 7"]
+    story.initiator.partly_evaluated(SnapshotId(1), 2.0)
+    assert story.initiator.partial_due() == math.inf, "nothing has come since"
     assert story.report("b", 1, 2.1) == []
-    assert story.initiator.so_far_due() == 3.0
-    assert story.tell(story.initiator.so_far(3.0)) == ["so far 1 without c for 7"]
+    assert story.initiator.partial_due() == 3.0
+    assert story.tell(story.initiator.partial(3.0)) == ["so far 1 without c for 7"]
     assert story.tell(story.initiator.ticked(3.0)) == ["finish 1 incomplete without c for 7"], "the end is the same"
+    story.initiator.partly_evaluated(SnapshotId(1), 3.1)
+
+
+def test_rule_7_what_is_there_is_judged_once_at_a_time() -> None:
+    story = lasting("a", "b", "c")
+    story.tell(story.initiator.asked(7, 1.0))
+    story.report("a", 1, 1.1)
+    assert story.tell(story.initiator.partial(2.0)) == ["so far 1 without b c for 7"]
+    story.report("b", 1, 2.1)
+    assert story.initiator.partial_due() == math.inf, "the first part is still being judged"
+    assert story.tell(story.initiator.partial(3.5)) == []
+    story.initiator.partly_evaluated(SnapshotId(1), 3.6)
+    assert story.initiator.partial_due() == 4.6
+    assert story.tell(story.initiator.partial(4.6)) == ["so far 1 without c for 7"]
+
+
+def test_rule_7_the_larger_the_fleet_the_later_what_is_there_is_judged() -> None:
+    members = 4000
+    story = lasting(*(f"m{at:04}" for at in range(members)))
+    story.initiator.asked(7, 1.0)
+    story.report("m0000", 1, 1.1)
+    due = 1.0 + members * PARTIAL_SECONDS_PER_MEMBER
+    assert story.initiator.partial_due() == due > 2.0
+    assert story.initiator.partial(due - 0.1) == []
+    (part,) = story.initiator.partial(due)
+    assert isinstance(part, EvaluatePartial)
+    assert part.tickets == (7,)
 
 
 def test_rule_7_what_has_been_judged_so_far_keeps_no_further_question_waiting() -> None:
@@ -118,11 +156,11 @@ def test_rule_7_what_has_been_judged_so_far_keeps_no_further_question_waiting() 
     for number in range(1, most + 1):
         story.tell(story.initiator.asked(number, 1.0))
     story.report("a", most, 1.1)
-    assert len(story.tell(story.initiator.so_far(2.0))) == most
+    assert len(story.tell(story.initiator.partial(2.0))) == most
     assert story.tell(story.initiator.asked(7, 2.1)) == []
-    assert story.initiator.so_far_due() == 3.0, "the end of those that are in the way"
-    assert story.tell(story.initiator.so_far(2.9)) == []
-    sentences = story.tell(story.initiator.so_far(3.0))
+    assert story.initiator.partial_due() == 3.0, "the end of those that are in the way"
+    assert story.tell(story.initiator.partial(2.9)) == []
+    sentences = story.tell(story.initiator.partial(3.0))
     assert sentences == [f"finish {number} incomplete without b for {number}" for number in range(1, most + 1)] + [
         f"begin {most + 1} of a b"
     ]
@@ -132,7 +170,7 @@ def test_rule_7_what_nobody_asked_for_is_judged_as_a_whole() -> None:
     story = lasting("a", "b")
     story.tell(story.initiator.requested(ProcessName("a"), 1.0))
     story.report("a", 1, 1.1)
-    assert story.initiator.so_far_due() == math.inf
+    assert story.initiator.partial_due() == math.inf
     assert story.report("b", 1, 1.2) == ["finish 1 complete"]
 
 
@@ -143,7 +181,7 @@ def test_rule_7_where_a_report_is_far_larger_than_others_they_are_judged_first()
         large.waits(PartyName(f"c/{at}"), [PartyTarget(party=PartyName("c/free"))], 0.0)
     story.tell(story.initiator.asked(7, 1.0))
     story.report("c", 1, 1.1)
-    assert story.initiator.so_far_due() == math.inf, "what is there takes the longest"
+    assert story.initiator.partial_due() == math.inf, "what is there takes the longest"
     story.report("a", 1, 1.1)
     assert story.report("b", 1, 1.2) == ["so far 1 without c for 7", "finish 1 complete for 7"]
     story = lasting("c")
@@ -225,7 +263,7 @@ def test_a_member_that_reports_again_is_waited_for_as_long_as_the_others() -> No
 
 
 def test_who_reports_much_too_late_is_waited_for_briefly_still() -> None:
-    """Reports of long ago that come all the time make nobody wait for those that do not come."""
+    """Old reports that keep arriving do not prolong the wait for missing ones."""
     story = Story("a", "b")
     story.tell(story.initiator.asked(1, 0.0))
     story.report("a", 1, 0.1)
@@ -252,7 +290,7 @@ def test_who_reports_a_little_too_late_is_waited_for_as_the_others() -> None:
 
 def test_a_snapshot_with_the_waits_of_a_fleet_is_assembled_elsewhere_as_that_of_a_fleet() -> None:
     story = Story("a")
-    story.initiator = Initiator(TIMING, apart_min=3)
+    story.initiator = Initiator(TIMING, offload_weight_min=3)
     story.join("a")
     kinds = []
     for number in (1, 2):
@@ -355,9 +393,9 @@ def test_a_request_that_a_recent_snapshot_of_its_process_answers_begins_none() -
     assert story.tell(requested(ProcessName("b"), 0.2, covered_seconds=0.25)) == []
     assert story.initiator.due(0.2) == float("inf")
     story.join("c", now=0.2)
-    assert story.tell(requested(ProcessName("c"), 0.21, covered_seconds=0.25)) == ["begin 2 of a b c"]  # it is not in the first
+    assert story.tell(requested(ProcessName("c"), 0.21, covered_seconds=0.25)) == ["begin 2 of a b c"]  # it is new
     assert story.tell(requested(ProcessName("b"), 0.5, covered_seconds=0.25)) == ["begin 3 of a b c"]
-    assert story.tell(requested(ProcessName("b"), 0.5)) == ["begin 4 of a b c"]  # an old agent does not say what will do
+    assert story.tell(requested(ProcessName("b"), 0.5)) == ["begin 4 of a b c"]  # an old agent does not send covered_seconds
 
 
 def test_no_more_snapshots_are_under_way_than_allowed_and_the_rest_begin_afterwards() -> None:
@@ -385,6 +423,22 @@ def test_while_many_still_report_nobody_is_late_up_to_a_bound() -> None:
     assert story.tell(story.initiator.ticked(14.0))[0].startswith("finish 2 incomplete")
 
 
+def test_the_last_few_of_many_that_report_beyond_the_time_are_waited_for_as_briefly() -> None:
+    for late in (3.3, 3.6):
+        names = [f"m{number:02}" for number in range(60)]
+        story = Story(*names, timing=replace(TIMING, give_up_seconds=2.0))
+        story.tell(story.initiator.asked(1, 0.0))
+        for at, name in enumerate(names[:55]):
+            assert story.report(name, 1, min(3.0, 0.1 * at)) == []
+        assert story.tell(story.initiator.ticked(3.1)) == []
+        ends = story.tell(story.initiator.ticked(late))
+        if late < 3.0 + COMING_SECONDS:
+            ends = [said for name in names[55:] for said in story.report(name, 1, late)]
+            assert ends == ["finish 1 complete for 1"]
+        else:
+            assert ends[0].startswith("finish 1 incomplete without m55")
+
+
 def test_few_that_are_late_hold_nobody_up_whoever_else_reports() -> None:
     story = Story(*(f"m{number:02}" for number in range(20)))
     story.tell(story.initiator.asked(1, 0.0))
@@ -406,7 +460,7 @@ def test_while_many_join_only_a_question_begins_a_snapshot() -> None:
     rush = Timing(period_seconds=1.0, rush_members=3, rush_seconds=0.5, rush_seconds_max=2.0)
     story = Story("a", timing=rush)
     story.join("b", now=0.1)
-    assert story.tell(story.initiator.ticked(0.1)) == ["begin 1 of a b"]  # two are not many
+    assert story.tell(story.initiator.ticked(0.1)) == ["begin 1 of a b"]  # two are not a rush
     story.join("c", now=1.0)
     story.join("d", now=1.1)
     story.join("e", now=1.2)
@@ -452,11 +506,11 @@ def test_a_snapshot_is_not_overtaken_and_one_that_took_long_is_followed_by_a_pau
     story = Story("a", timing=Timing(period_seconds=1.0, give_up_seconds=9.0))
     assert story.tell(story.initiator.ticked(0.0)) == ["begin 1 of a"]
     assert story.tell(story.initiator.ticked(1.0)) == []
-    story.initiator.judging()
+    story.initiator.evaluating()
     assert story.tell(story.initiator.asked(1, 1.1)) == ["begin 2 of a"], "but by a question"
     assert story.report("a", 2, 1.4) == ["finish 1 complete", "finish 2 complete for 1"]
     assert story.tell(story.initiator.ticked(2.2)) == [], "it is being judged"
-    story.initiator.judged(2.5)
+    story.initiator.evaluated(2.5)
     assert story.tell(story.initiator.ticked(3.0)) == []
     assert story.initiator.due(3.0) == 3.5
     assert story.tell(story.initiator.ticked(3.5)) == ["begin 3 of a"]

@@ -1,4 +1,4 @@
-"""Settings of predicates: taken as their class asks for them, or refused in one line that says what would do."""
+"""Settings of predicates: converted as their class expects, or rejected with one line that says what is valid."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from detector.commands.archives.evaluate import evaluate
 from detector.commands.processes.serve import serve
 from detector.core import registry
-from detector.core.plugin_settings import SettingError, fitted
+from detector.core.plugin_settings import SettingError, convert_settings
 from detector.core.registry import RefusedSettingError, check_settings, find_predicate
 from detector.core.snapshot import Snapshot
 from stilltrue.model import Verdict
@@ -59,7 +59,7 @@ class Picky:
 
 
 class Loose:
-    """Takes whatever it is given."""
+    """Accepts any setting."""
 
     name = "loose"
 
@@ -71,7 +71,7 @@ class Loose:
 
 
 class Broken(Loose):
-    """Cannot be made at all."""
+    """Cannot be constructed."""
 
     def __init__(self) -> None:
         raise RuntimeError("no database")
@@ -109,7 +109,7 @@ def _plugins(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_value_of_the_right_kind_is_taken(name: str, given: object, taken: object) -> None:
-    assert fitted(Picky, {name: given}) == {name: taken}
+    assert convert_settings(Picky, {name: given}) == {name: taken}
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_a_value_of_the_right_kind_is_taken(name: str, given: object, taken: obj
 )
 def test_any_other_is_refused_with_what_would_do(name: str, given: object, said: str) -> None:
     with pytest.raises(SettingError) as refused:
-        fitted(Picky, {name: given})
+        convert_settings(Picky, {name: given})
     assert str(refused.value).startswith(f"setting {name} must be ")
     assert said in str(refused.value)
     assert len(str(refused.value)) < 200
@@ -138,10 +138,10 @@ def test_any_other_is_refused_with_what_would_do(name: str, given: object, said:
 
 def test_an_unknown_setting_is_refused_with_the_known_ones() -> None:
     with pytest.raises(SettingError, match=r"no setting 'ratoi' \(did you mean ratio\?\); available: ratio, rounds, limit"):
-        fitted(Picky, {"ratoi": 1})
-    with pytest.raises(SettingError, match="it takes no settings, so none called 'a'"):
-        fitted(Broken, {"a": 1})
-    assert fitted(Loose, {"a": 1}) == {"a": 1}
+        convert_settings(Picky, {"ratoi": 1})
+    with pytest.raises(SettingError, match="it takes no settings, but 'a' was given"):
+        convert_settings(Broken, {"a": 1})
+    assert convert_settings(Loose, {"a": 1}) == {"a": 1}
 
 
 @pytest.mark.usefixtures("_plugins")
@@ -161,7 +161,7 @@ def test_settings_are_checked_before_anything_is_asked_and_a_broken_plug_in_hurt
 
 
 DOCUMENT = '{"processes": {"a": {"activity": "idle", "facts": {"token": 1}}}}'
-SAID = "predicate 'token-lost': setting expected must be a number (the total there should be, at least 0), not \"banana\""
+SAID = "predicate 'token-lost': setting expected must be a number (the expected total, at least 0), not \"banana\""
 
 
 @pytest.mark.parametrize("by", ["flag", "environment"])
@@ -192,7 +192,7 @@ def test_serve_says_so_before_it_begins(by: str, text: str, said: str) -> None:
         ("deadlock", "victims=oldest", "setting victims must be one of least-work, lowest-priority, youngest, not 'oldest'"),
         ("deadlock", "never={}", "setting never must be a list, each item a string"),
         ("phase-ended", "phase=1.5", "setting phase must be an integer or null"),
-        ("gridlock", "until=now", "it takes no settings, so none called 'until'"),
+        ("gridlock", "until=now", "it takes no settings, but 'until' was given"),
         ("lost-message", "snet=out", "it has no setting 'snet' (did you mean sent?)"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Predicates of one's own: the example package installed and used, and every way in which a plug-in can fail."""
+"""Third-party predicates: the example package is installed and used, and plug-ins fail in every possible way."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class EndsTheProgram(Raises):
 
 
 class Answers(Raises):
-    """Answers with a verdict of which one value is replaced."""
+    """Returns a verdict with one value replaced."""
 
     name = "answers"
 
@@ -68,7 +68,7 @@ class NoPredicate:
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Predicates that are installed for the test alone: name to where it is."""
+    """Installs predicates for one test; maps names to entry-point values."""
     known: dict[str, str] = {}
 
     def entry_points(*, group: str, name: str | None = None) -> list[EntryPoint]:
@@ -82,7 +82,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the example package in it, built and unpacked as an installer does."""
+    """A folder with the example package, built and unpacked as by an installer."""
     source = tmp_path_factory.mktemp("source") / "decided"
     shutil.copytree(EXAMPLE, source)
     wheels, site = tmp_path_factory.mktemp("wheels"), tmp_path_factory.mktemp("site")

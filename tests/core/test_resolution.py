@@ -1,4 +1,4 @@
-"""From local states to waits between parties: fan-outs, deadlines of the calls waited for, names that stand for others."""
+"""Resolves local states to waits between parties: fan-outs, deadlines of awaited calls, auxiliary parties."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ A, B = ProcessName("a"), ProcessName("b")
 
 
 class Pair:
-    """Process a calls process b, several calls at once, each served at once."""
+    """Process a makes several concurrent calls to process b, each served at once."""
 
     def __init__(self, copies_max: int = 1) -> None:
         self.a = Recorder(process=ProcessId(service="a", instance=A, incarnation=1), reactive=True)
@@ -56,7 +56,7 @@ def test_one_of_two_calls_ends_by_itself_at_the_first_deadline() -> None:
 
 
 def test_a_deadline_that_only_the_server_knows_ends_the_wait() -> None:
-    """An interceptor beneath the caller's wrapper has set it, or a service config."""
+    """An interceptor below the caller's wrapper, or a service config, has set the deadline."""
     pair = Pair()
     pair.waits(pair.call(known_to_server=7.0), needs=1)
     assert said(pair.resolved()) == [("a/task", 1, ("b/Do#1",), 7.0)]
@@ -117,7 +117,7 @@ def test_two_fan_outs_of_one_party_do_not_share_the_names_that_stand_for_their_t
 
 
 def test_a_call_that_is_made_once_and_is_said_to_be_in_two_places_is_in_one_of_them() -> None:
-    """Somebody has forged its stamp, or a mesh mirrors requests: each place may be the true one, with its own deadline."""
+    """A stamp is forged, or a mesh mirrors requests: each server may be the true one, with its own deadline."""
     pair = Pair()
     made = pair.call()
     forged, _ = pair.b.arrived(pair.a._stamp(made.number), method="/b/Do", now=0.0)
@@ -162,7 +162,7 @@ def test_nobody_can_tell_whether_a_fact_still_travels_whose_request_is_perhaps_a
 
 
 def test_who_merely_stands_for_a_set_is_named_in_no_verdict() -> None:
-    """A wait for 2 of 3 sets of workers needs three stand-ins; the parties are what a person is told of."""
+    """A wait for 2 of 3 sets of workers needs three auxiliary parties; people are shown the real parties."""
     names = [PartyName(f"s/w{index}") for index in range(6)]
     sets = [names[0:2], names[2:4], names[4:6]]
     stands = [PartyName(f"a/x~7.{index}") for index in (1, 2, 3)]

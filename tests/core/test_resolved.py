@@ -1,4 +1,4 @@
-"""What is resolved from what has changed is what is resolved from all reports, in every world and under random changes."""
+"""Incremental resolution gives the same result as resolving all reports, in every world and under random changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PROCESSES = 9
 
 
 def shared(report: Report, before: Report | None) -> Report:
-    """The report with the parts of the one before where they are equal, as the detector reads it."""
+    """The report with equal parts shared with the previous one, as the detector reads it."""
     if before is None:
         return report
     same: dict[str, Any] = {
@@ -39,7 +39,7 @@ def shared(report: Report, before: Report | None) -> Report:
 
 
 def said(found: Resolved) -> list[Any]:
-    """All of it, comparable."""
+    """The whole result, in comparable form."""
     waits = found.waits
     return [
         found.missing, found.facts, dict(found.states), list(found.states), found.in_transit, found.forgetful,
@@ -50,7 +50,7 @@ def said(found: Resolved) -> list[Any]:
 
 
 class Compared:
-    """Takes the place of :func:`resolved`: from the one before, and from all."""
+    """Replaces :func:`resolved`: resolves incrementally and from scratch, and compares."""
 
     def __init__(self) -> None:
         self.kept = self.anew = 0
@@ -79,7 +79,7 @@ def test_worlds(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("name", sorted(recipes.RECIPES))
 def test_reports_of_different_times_side_by_side(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any mixture of a world's reports: what no run would show together, too. One at a time changes."""
+    """Random mixtures of a world's reports, including ones that no run would show together; one report changes at a time."""
     taken = remembered(monkeypatch)
     compared, random = Compared(), Random(name)
     for seed in range(3):
@@ -91,7 +91,7 @@ def test_reports_of_different_times_side_by_side(name: str, monkeypatch: pytest.
         for _ in range(60):
             some = random.choice(taken)[0]
             changing = random.choice(sorted(reports))
-            if changing in some and changing not in absent:  # also another incarnation, and one that was gone
+            if changing in some and changing not in absent:  # also another incarnation, and one that had left
                 now[changing] = some[changing]
             elif random.random() < 0.5:
                 now.pop(changing, None)
@@ -108,7 +108,7 @@ def test_nothing_new_is_the_same_object() -> None:
 
 
 def link(at: int, *, waits: bool, what: str) -> Report:
-    """One of a chain of processes: each serves the one before it, may be cancelled by it, and calls the one after it."""
+    """One of a chain of processes: each serves the previous one, may be cancelled by it, and calls the next one."""
     name = ProcessName(f"p{at}")
     party = PartyName(f"{name}/1")
     served = ServedCall(

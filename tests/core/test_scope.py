@@ -1,4 +1,4 @@
-"""A scope sees its own processes: those outside can move, messages into it count, and who is missing may be anybody's."""
+"""A scope's view: processes outside can move, messages into it count, and missing members belong to every scope."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from detector.core.document.reader import read_document
-from detector.core.scope import bears, parse_selector, scoped
+from detector.core.scope import has_labels, parse_selector, scoped
 from detector.core.snapshot import Snapshot
 from detector.predicates.deadlock import Deadlock
 from detector.predicates.termination import Termination
@@ -67,7 +67,7 @@ def test_who_is_missing_belongs_to_every_scope() -> None:
 def test_every_label_must_be_borne_and_the_service_is_one() -> None:
     state = ProcessState(service="shop", labels={"team": "red"})
     for labels, borne in (({}, True), (RED, True), (RED | {"service": "shop"}, True), (RED | {"service": "bank"}, False)):
-        assert bears(state, labels) is borne, labels
+        assert has_labels(state, labels) is borne, labels
 
 
 @pytest.mark.parametrize("text", ["team", "team=", "=red", "team=red,", "team=red,zone"])

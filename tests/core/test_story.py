@@ -1,4 +1,4 @@
-"""What is remembered of a snapshot, so that one that is rejected explains itself."""
+"""The log of a snapshot, which explains its outcome."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_initiator_tells_how_a_snapshot_went() -> None:
     initiator.lost(lost.instance, 2.0)
     assert initiator.story(ONE) == [
         "0.000 s: begins for ask: markers to a, b",
-        "0.250 s: the report of a is taken: next call 1, cut for (0, 1]",
+        "0.250 s: the report of a is accepted: next call 1, cut for (0, 1]",
         "0.500 s: the report of a is refused (duplicate): next call 1, cut for (0, 1]",
         "1.000 s: b is lost",
         "1.000 s: ends incomplete",

@@ -1,4 +1,4 @@
-"""Ties: a call that no member has seen waits for who holds it up only where both ends of its connection say so."""
+"""Ties: a call that no member has seen waits for the parties that hold it up only if both ends of its connection agree."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _report(name: str, **further: object) -> Report:
         cut_at=0.0,
         next_number=CallNumber(10),
     )
-    return replace(plain, **further)  # type: ignore[arg-type]  # each test says what it needs
+    return replace(plain, **further)  # type: ignore[arg-type]  # each test passes the fields it needs
 
 
 def _call(number: int = 1, **further: object) -> OutstandingCall:
@@ -57,7 +57,7 @@ def _server(connection: Connection = THERE, name: str = "server", **further: obj
 
 
 def among(*reports: Report) -> set[str] | None:
-    """For whom the waiter waits; None: for its call alone."""
+    """The parties that the waiter waits for; None if it waits only for its call."""
     found = tied({report.process.instance: report for report in reports}, ())
     (wait,) = found[ProcessName("client")].waits[:1]
     if any(isinstance(target, CallTarget) for target in wait.among):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
 from detector.core.incident_identity import incident_id
-from detector.core.times import read_time, write_time
+from detector.core.times import clock, read_time, write_time
 from detector.core.verdict import FIXED_KEYS, KEYS, write_verdict
 from stilltrue.model import Evidence, Holds, PartyName, SnapshotId, SnapshotRef, Verdict, Witness
 
@@ -62,6 +63,20 @@ def test_the_answer_is_true_false_or_null(holds: Holds, written: bool | None) ->
 )
 def test_times_come_back_in_utc(text: str, written: str) -> None:
     assert write_time(read_time(text)) == written
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written", "at"),
+    [
+        (253_402_300_799.0, "9999-12-31T23:59:59Z", "23:59:59"),
+        (253_402_300_800.0, "9999-12-31T23:59:59.999999Z", "23:59:59"),
+        (math.inf, "9999-12-31T23:59:59.999999Z", "23:59:59"),
+        (-1e300, "0001-01-01T00:00:00Z", "00:00:00"),
+        (-1.0, "1969-12-31T23:59:59Z", "23:59:59"),
+    ],
+)
+def test_what_lies_beyond_the_calendar_is_its_end(seconds: float, written: str, at: str) -> None:
+    assert (write_time(seconds), clock(seconds)) == (written, at)
 
 
 @pytest.mark.parametrize("text", ["", "soon", "2026-13-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])

@@ -1,4 +1,4 @@
-"""The verification round, rule by rule: what a second look makes of a suspicion, and who is asked to look when."""
+"""The verification round, rule by rule: the effect of second looks on suspicions, and when they are requested."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from detector.core.look.amendment import amend
 from detector.core.look.round import INTERIM_SECONDS
 from detector.core.look.suspicion import suspicion_of
-from detector.core.look.verification import BRIEF_SECONDS, AskLook, Interim, RoundEffect, Verified, Verifier
+from detector.core.look.verification import UNRESPONSIVE_SECONDS, AskLook, Interim, RoundEffect, Verified, Verifier
 from detector.core.protocol.assembler import Assembled, PendingSnapshot
 from detector.core.registry import ask
 from detector.predicates.deadlock import Deadlock
@@ -31,7 +31,7 @@ def as_it_is(look: Look) -> Look | None:
 
 
 class Fleet:
-    """Recorders, a verifier, and snapshots taken of them one after the other, a second each."""
+    """Recorders, a verifier, and successive snapshots of them, one second apart."""
 
     def __init__(self, *names: str) -> None:
         self.recorders = {name: self.starts(name, 1) for name in names}
@@ -44,7 +44,7 @@ class Fleet:
         return Recorder(process=ProcessId(service=name, instance=ProcessName(name), incarnation=incarnation), reactive=True)
 
     def taken(self, between: Callable[[str], None] = lambda _: None) -> Assembled:
-        """The raw snapshot; ``between`` runs after each cut."""
+        """Take a snapshot without its round; ``between`` runs after each cut."""
         self.now += 1.0
         members = {recorder.process.instance: recorder.process for recorder in self.recorders.values()}
         pending = PendingSnapshot(snapshot=SnapshotId(int(self.now)), members=members, begun=self.now, begun_by="test")
@@ -55,10 +55,10 @@ class Fleet:
             between(name)
         return pending.assembled(self.now + 0.1)
 
-    def verified(self, assembled: Assembled, see: See = as_it_is, *, leaning: bool = False) -> Assembled:
-        """The same after its round; ``see`` changes what a process answers, None: it does not answer."""
+    def verified(self, assembled: Assembled, see: See = as_it_is, *, with_idle: bool = False) -> Assembled:
+        """The snapshot after its round; ``see`` changes a process's answer (None: it does not answer)."""
         now = self.now + 0.2
-        effects = self.verifier.suspected(assembled, suspicion_of(assembled.snapshot, leaning=leaning), now)
+        effects = self.verifier.suspected(assembled, suspicion_of(assembled.snapshot, with_idle=with_idle), now)
         self.asked = [effect.request for effect in effects if isinstance(effect, AskLook)]
         found: list[RoundEffect] = list(effects)
         for effect in effects:
@@ -68,15 +68,15 @@ class Fleet:
         found += self.verifier.ticked(now + 0.5)
         return next(effect.assembled for effect in found if isinstance(effect, Verified))
 
-    def begin(self, assembled: Assembled, *, leaning: bool = False) -> list[AskLook]:
-        """The round of a snapshot begins: what is asked."""
-        effects = self.verifier.suspected(assembled, suspicion_of(assembled.snapshot, leaning=leaning), self.now + 0.2)
+    def begin(self, assembled: Assembled, *, with_idle: bool = False) -> list[AskLook]:
+        """Begin a snapshot's round; returns the requested looks."""
+        effects = self.verifier.suspected(assembled, suspicion_of(assembled.snapshot, with_idle=with_idle), self.now + 0.2)
         found = [effect for effect in effects if isinstance(effect, AskLook)]
         self.asked = [effect.request for effect in found]
         return found
 
     def answer(self, asked: list[AskLook], see: See = as_it_is) -> list[Assembled]:
-        """The processes look now, and answer: what that ends."""
+        """The processes look now and answer; returns the rounds that this ends."""
         found: list[RoundEffect] = []
         for effect in asked:
             look = see(self.recorders[effect.process.instance].look(effect.request, self.now))
@@ -100,7 +100,7 @@ def ring() -> Fleet:
 
 
 def seeing(party: PartyName, **changes: object) -> See:
-    """What is seen of ``party`` with these changes."""
+    """Change the look at ``party``."""
 
     def see(look: Look) -> Look:
         parties = tuple(replace(one, **changes) if one.party == party else one for one in look.parties)  # type: ignore[arg-type]
@@ -109,8 +109,21 @@ def seeing(party: PartyName, **changes: object) -> See:
     return see
 
 
+def called_and_stuck() -> tuple[Fleet, PartyName]:
+    """P waits for a handler that waits for its own lock, and that P could cancel if it moved."""
+    fleet = Fleet("p", "q")
+    p, q = fleet.recorders["p"], fleet.recorders["q"]
+    made, stamp = p.sent(method="/s/Do", channel=ChannelRecord("q:1"), now=0.0, party=P)
+    served, _ = q.arrived(stamp, method="/s/Do", now=0.0, interruptible=True)
+    q.started(served)
+    q.holds(served.party, "q/lock")
+    q.waits(served.party, [ResourceTarget(resource="q/lock")], 0.0)
+    p.awaits(made, 0.0)
+    return fleet, served.party
+
+
 class Phantom:
-    """p holds x and waits for y; q holds y and waits for x: each so at its own cut, never both at one instant."""
+    """p holds x and waits for y; q holds y and waits for x; each at its own cut, but never both at one instant."""
 
     def __init__(self) -> None:
         self.fleet = Fleet("p", "q")
@@ -152,7 +165,7 @@ def test_rule_2_a_phantom_is_gone_at_the_second_look_however_often_it_is_seen() 
     for _ in range(3):
         verdict = phantom.verdict()
         assert verdict.holds is Holds.FALSE
-        assert "p/task seemed stuck, but had gone on at the second look" in verdict.explanation
+        assert "p/task seemed stuck, but had moved on by the second look" in verdict.explanation
 
 
 def test_rule_2_a_way_out_frees_and_its_holder_is_named() -> None:
@@ -194,7 +207,7 @@ def test_rule_2_who_has_gone_on_since_a_deadline_passed_may_have_been_held_up_un
     assert ask(Deadlock(), snapshot).holds is Holds.FALSE
     gridlock = ask(Gridlock(), snapshot)
     assert gridlock.holds is held_up
-    assert ("by then a deadline had passed" in gridlock.witness.text) is (held_up is Holds.UNDETERMINED)
+    assert ("a deadline had passed by then" in gridlock.witness.text) is (held_up is Holds.UNDETERMINED)
 
 
 def test_rule_2_where_a_party_is_stuck_by_several_waits_one_that_ended_is_doubt() -> None:
@@ -222,7 +235,7 @@ def test_rule_3_what_was_not_looked_at_is_doubt_with_its_reason(see: See, reason
 def test_rule_3_a_process_that_left_restarted_or_cannot_look_is_doubt_at_once() -> None:
     fleet = ring()
     assembled = fleet.taken()
-    effects = fleet.verifier.suspected(assembled, suspicion_of(assembled.snapshot, leaning=False), 1.2)
+    effects = fleet.verifier.suspected(assembled, suspicion_of(assembled.snapshot, with_idle=False), 1.2)
     assert [type(effect) for effect in effects] == [AskLook, AskLook]
     look = fleet.recorders["p"].look(effects[0].request, 1.2)  # type: ignore[union-attr]
     assert fleet.verifier.looked(fleet.starts("p", 2).process, look, 1.2) == [], "another incarnation's word is not p's"
@@ -272,7 +285,7 @@ def test_rule_4_what_another_round_sees_that_ends_meanwhile_may_be_older_than_th
     first, second = fleet.taken(), fleet.taken()
     one, two = (fleet.begin(assembled) for assembled in (first, second))
     fleet.answer(one, seeing(P, ways_out=(WayOut(text="a watchdog"),)))  # so p's task is not looked at again for a while
-    fleet.answer(two[:1])  # p, of which the watchdog has let go
+    fleet.answer(two[:1])  # p, whose watchdog has dropped its reference
     for waiter, target in ((R, S), (S, R)):
         name = waiter.split("/")[0]
         fleet.recorders[name] = fleet.starts(name, 1)
@@ -304,7 +317,7 @@ def test_rule_4_what_was_verified_stays_so_when_a_later_look_gets_no_answer() ->
 
 
 def repeated() -> Fleet:
-    """As :func:`ring`, by a call that may be sent twice."""
+    """Like :func:`ring`, with a call that may be sent twice."""
     fleet = Fleet("p", "q")
     made, stamp = fleet.recorders["p"].sent(
         method="/s/Do", channel=ChannelRecord("q:1", copies_max=2), now=0.0, party=P, waiting=True
@@ -333,13 +346,13 @@ def test_rule_5_a_call_that_may_be_repeated_takes_a_second_round() -> None:
 
 def test_rule_6_a_process_is_idle_when_nothing_has_happened_since_its_cut() -> None:
     fleet = Fleet("p", "q")
-    verified = fleet.verified(fleet.taken(), leaning=True)
+    verified = fleet.verified(fleet.taken(), with_idle=True)
     assert ask(Termination(), verified.snapshot).holds is Holds.TRUE
     assembled = fleet.taken()
     fleet.recorders["q"].fact({"x": 1})
-    verdict = ask(Termination(), fleet.verified(assembled, leaning=True).snapshot)
+    verdict = ask(Termination(), fleet.verified(assembled, with_idle=True).snapshot)
     assert (verdict.holds, "q: it has recorded events" in verdict.witness.text) == (Holds.TRUE, False), "it was verified"
-    verdict = ask(Termination(), fleet.verified(fleet.taken(), leaning=True).snapshot)
+    verdict = ask(Termination(), fleet.verified(fleet.taken(), with_idle=True).snapshot)
     assert verdict.holds is Holds.TRUE
 
 
@@ -347,7 +360,7 @@ def test_rule_6_something_that_happens_between_cut_and_look_is_doubt() -> None:
     fleet = Fleet("p", "q")
     assembled = fleet.taken()
     fleet.recorders["q"].fact({"x": 1})
-    verdict = ask(Termination(), fleet.verified(assembled, leaning=True).snapshot)
+    verdict = ask(Termination(), fleet.verified(assembled, with_idle=True).snapshot)
     assert verdict.holds is Holds.UNDETERMINED
     assert "q: it has recorded events since its cut (1 steps)" in verdict.witness.text
 
@@ -360,12 +373,12 @@ def test_rule_6_what_another_round_sees_of_a_process_that_has_moved_on_does_not_
         return replace(look, unaccounted=("a timer",) if fleet.recorders["p"].happenings == look.happenings == 1 else ())
 
     fleet.recorders["p"].fact({"jobs": 1})
-    assert ask(Termination(), fleet.verified(fleet.taken(), timer, leaning=True).snapshot).holds is Holds.UNDETERMINED
+    assert ask(Termination(), fleet.verified(fleet.taken(), timer, with_idle=True).snapshot).holds is Holds.UNDETERMINED
     fleet.recorders["q"].fact({"jobs": 1})
-    waiting = fleet.begin(fleet.taken(), leaning=True)
+    waiting = fleet.begin(fleet.taken(), with_idle=True)
     assert [effect.process.instance for effect in waiting] == ["q"]
     fleet.recorders["p"].fact({"jobs": 2})  # the timer has gone off
-    fleet.answer(fleet.begin(fleet.taken(), leaning=True))
+    fleet.answer(fleet.begin(fleet.taken(), with_idle=True))
     (late,) = fleet.answer(waiting)
     assert ask(Termination(), late.snapshot).holds is Holds.UNDETERMINED
 
@@ -373,7 +386,7 @@ def test_rule_6_what_another_round_sees_of_a_process_that_has_moved_on_does_not_
 def test_rule_6_work_that_no_party_accounts_for_is_doubt() -> None:
     fleet = Fleet("p", "q")
     see: See = lambda look: replace(look, unaccounted=("thread poller",))  # noqa: E731
-    verdict = ask(Termination(), fleet.verified(fleet.taken(), see, leaning=True).snapshot)
+    verdict = ask(Termination(), fleet.verified(fleet.taken(), see, with_idle=True).snapshot)
     assert (verdict.holds, "thread poller" in verdict.witness.text) == (Holds.UNDETERMINED, True)
 
 
@@ -382,14 +395,14 @@ def test_rule_7_who_did_not_answer_is_waited_for_briefly_until_an_answer_comes()
     fleet.verifier = Verifier(give_up_seconds=3.0, again_seconds_min=0.0)
 
     def round_without_p() -> tuple[AskLook, float]:
-        """q answers at once; p's request, and for how long it is waited for then."""
+        """q answers at once; returns p's request and how long the round then waits for it."""
         fleet.now += 5.0
         ask_p, ask_q = fleet.begin(fleet.taken())
         assert fleet.verifier.due() == pytest.approx(fleet.now + 0.2 + 3.0), "q may take its time"
         assert fleet.answer([ask_q]) == []
         return ask_p, fleet.verifier.due() - fleet.now - 0.2
 
-    for seconds in (3.0, BRIEF_SECONDS, BRIEF_SECONDS):
+    for seconds in (3.0, UNRESPONSIVE_SECONDS, UNRESPONSIVE_SECONDS):
         ask_p, patience = round_without_p()
         assert patience == pytest.approx(seconds)
         assert fleet.verifier.ticked(fleet.now + 0.2 + seconds - 0.01) == []
@@ -397,7 +410,7 @@ def test_rule_7_who_did_not_answer_is_waited_for_briefly_until_an_answer_comes()
         assert isinstance(done, Verified)
         assert done.given_up
         assert f"p did not answer within {seconds:g} s" in str(ask(Deadlock(), done.assembled.snapshot))
-    assert fleet.answer([ask_p]) == []  # too late for its round, but it lives
+    assert fleet.answer([ask_p]) == []  # too late for its round, but it is alive
     ask_p, patience = round_without_p()
     assert patience == pytest.approx(3.0)
     (assembled,) = fleet.answer([ask_p])
@@ -414,7 +427,7 @@ def two_rings() -> Fleet:
 
 
 def answered_but(silent: str, fleet: Fleet, see: See = as_it_is) -> tuple[list[RoundEffect], AskLook]:
-    """What a round shows after a while in which all but one have answered; and its request."""
+    """The interim result of a round in which all but one have answered, and the outstanding request."""
     asked = fleet.begin(fleet.taken())
     assert fleet.answer([one for one in asked if one.process.instance != silent], see) == []
     assert fleet.verifier.interim_due() == pytest.approx(fleet.now + 0.2 + INTERIM_SECONDS)
@@ -456,7 +469,7 @@ def test_rule_8_what_an_answer_shows_of_a_way_out_counts_at_once() -> None:
 def test_a_late_answer_to_one_request_is_no_answer_to_the_next() -> None:
     fleet = ring()
     found = fleet.verified(fleet.taken(), lambda _: None)
-    suspicion = replace(suspicion_of(found.snapshot, leaning=False), parties={}, processes=(ProcessName("p"),))
+    suspicion = replace(suspicion_of(found.snapshot, with_idle=False), parties={}, processes=(ProcessName("p"),))
     (done,) = fleet.verifier.suspected(found, suspicion, 1.8)
     assert isinstance(done, Verified)
     assert "did not answer" in done.assembled.reports[ProcessName("p")].doubt
@@ -521,7 +534,7 @@ def test_a_handler_that_passes_its_cancellation_on_ends_with_its_call() -> None:
 
 
 def queue_behind_its_own_caller() -> tuple[Fleet, PartyName]:
-    """p's only worker waits for a call of q, whose handler calls p in turn; and the worker."""
+    """p's only worker waits for a call to q, whose handler calls p in turn; returns also the worker."""
     fleet = Fleet("p", "q")
     p, q = fleet.recorders["p"], fleet.recorders["q"]
     p.pool_opened("workers", 1)
@@ -565,7 +578,7 @@ def test_an_item_in_transit_is_still_no_wait_once_the_reader_was_looked_at() -> 
 
 
 class Counted(tuple[object, ...]):
-    """Counts how often it is gone through from the start."""
+    """A tuple that counts its iterations."""
 
     passes = 0
 
@@ -589,3 +602,23 @@ def test_a_round_goes_through_reports_and_looks_once_and_not_once_for_each_suspe
     found = fleet.verified(replace(taken, reports=counted), see)
     assert (len(fleet.looked_at()), ask(Deadlock(), found.snapshot).holds) == (200, Holds.TRUE)
     assert Counted.passes < 20
+
+
+def test_a_caller_that_was_not_looked_at_may_cancel_the_call() -> None:
+    fleet, stuck = called_and_stuck()
+    assert fleet.deadlock().core == (stuck,)
+    for see in (without_answer_of("p"), seeing(P, doubt="its timers cannot be read")):
+        fleet, _ = called_and_stuck()
+        assert fleet.deadlock(see).holds is Holds.UNDETERMINED
+
+
+def test_what_has_been_answered_so_far_says_nothing_while_a_caller_may_still_cancel_the_call() -> None:
+    fleet, _ = called_and_stuck()
+    asked = fleet.begin(fleet.taken())
+    fleet.answer([one for one in asked if one.process.instance == "q"])
+    assert not [one for one in fleet.verifier.interim(fleet.now + 0.2 + INTERIM_SECONDS) if getattr(one, "certain", True)]
+
+
+def without_answer_of(name: str) -> See:
+    """That process does not answer."""
+    return lambda look: None if any(one.party.startswith(f"{name}/") for one in look.parties) else look

@@ -1,4 +1,4 @@
-"""Waits that would grow with the square of what a report says are followed up to a bound, and are in doubt beyond it."""
+"""Waits that would grow quadratically with a report are resolved up to a bound, and are in doubt beyond it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def report(**said: object) -> Report:
 
 
 def of_holders(parties: int) -> Report:
-    """Each holds a share of a resource and waits for another: a deadlock of all."""
+    """Each party holds a share of a resource and waits for another: all are deadlocked."""
     names = [party(number) for number in range(parties)]
     return report(
         holds=tuple(Hold(party=name, resource="r", capacity=parties) for name in names),
@@ -51,7 +51,7 @@ def of_holders(parties: int) -> Report:
 
 
 def of_a_pool(workers: int, queued: int) -> Report:
-    """A full pool, each of whose workers waits for a call that is queued behind it: a deadlock of all."""
+    """A full pool, each of whose workers waits for a call queued behind it: all are deadlocked."""
     calls = [
         OutstandingCall(number=CallNumber(number), method="/m", target="", party=party(number))
         for number in range(1, queued + 1)
@@ -75,7 +75,7 @@ def of_a_pool(workers: int, queued: int) -> Report:
 
 
 def of_a_chain(length: int) -> Report:
-    """Calls that each serve the one before, and end with it: whoever began could end them all."""
+    """A chain of calls, each ending with the previous one: the first caller can end them all."""
     numbers = range(1, length + 1)
     return report(
         made=tuple(
@@ -121,7 +121,7 @@ def test_beyond_the_bound_there_is_doubt_and_neither_true_nor_false(given: Repor
     followed = [wait for wait in found if not wait.uncoloured]
     assert [len(wait.among) for wait in followed] == [50, 50]
     assert {len(wait.among) for wait in found if wait.uncoloured} == {NAMED_MAX}
-    assert all("too many to follow" in wait.what for wait in found if wait.uncoloured)
+    assert all("too many to list" in wait.what for wait in found if wait.uncoloured)
     assert Deadlock().evaluate(snapshot_of(given)).holds is Holds.UNDETERMINED
 
 

@@ -1,4 +1,4 @@
-"""The reports that the simulator's worlds make, for tests that resolve them once more."""
+"""Reports of the simulator's worlds, for tests that resolve them again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Taken = tuple[Mapping[ProcessName, Report], Sequence[ProcessId]]
 
 
 def remembered(monkeypatch: pytest.MonkeyPatch) -> list[Taken]:
-    """What the assembler resolves from now on, until the patch is undone."""
+    """Record the assembler's calls until the patch is undone."""
     taken: list[Taken] = []
 
     def remember(

@@ -1,4 +1,4 @@
-"""Pictures: readable by the programs that read them, the core highlighted, each wait with what for and how long."""
+"""Pictures: readable by other programs, with the core highlighted, and each wait with its purpose and age."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ENDED = "2026-11-20T14:02:11Z"
 
 
 def pools(size: int = 4) -> Snapshot:
-    """Three pools that wait for each other, requests queued behind one of them, and a party with a name that needs care."""
+    """Three pools that wait for each other, requests queued behind one of them, and a party whose name needs escaping."""
     waits = [
         {
             "waiter": f"{here}/Call#{at}",

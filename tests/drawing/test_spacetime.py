@@ -1,4 +1,4 @@
-"""The space-time diagram: the core first, the rest folded, messages in transit cross the cut, and nothing is invented."""
+"""The space-time diagram: the core comes first, the rest is folded, messages in transit cross the cut, nothing is invented."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def words(root: ET.Element) -> list[str]:
 
 
 def paths(root: ET.Element, marker: str) -> list[list[float]]:
-    """Start and end of each arrow of a kind: x, y, x, y."""
+    """The start and end of each arrow of a kind: x, y, x, y."""
     found = [path for path in root.iter(f"{SVG}path") if path.get("marker-end") == f"url(#{marker})"]
     return [[float(part) for part in (path.get("d") or "").replace("M", "").replace("L", " ").split()] for path in found]
 

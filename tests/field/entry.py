@@ -51,7 +51,7 @@ class Entry:
 
     @property
     def url(self) -> str:
-        """The published source; empty for what is told everywhere."""
+        """The published source; empty for what is widely known."""
         repository, _, number = self.source.rpartition(" ")
         return f"https://github.com/{repository}/issues/{number}" if number.isdigit() else ""
 

@@ -10,14 +10,14 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "field.md"
 _PROGRAMS = "https://github.com/stilltrue/stilltrue/blob/main/tests/field/programs"
 _INTRODUCTION = """# Field catalogue
 
-Deadlocks that people published, each rebuilt as a small program with the library it was reported for (and the real server,
-where there is one), and each with near misses: programs that look alike and go on by themselves. `make field` runs all of
-them under a real detector. The core must be exactly the parties of the table, with file and line, and no party of a near
-miss may be called.
+Published deadlocks, each rebuilt as a small program with the library it was reported for (and the real server, where there is
+one), and each with near misses: programs that look alike but do not deadlock. `make field` runs all of them under a real
+detector. The core of the answer must be exactly the parties in the table, with file and line, and no party of a near miss may
+be reported.
 
-Written by `python -m tests.field.table`; do not edit. A program's comments say where the parties of the core stand.
+Written by `python -m tests.field.table`; do not edit. Comments in each program mark the lines of the parties in the core.
 
-| source | what happens | library | predicate | the core | near misses, which are not called |
+| source | what happens | library | predicate | the core | near misses, which are not reported |
 |---|---|---|---|---|---|
 """
 

@@ -176,7 +176,7 @@ def test_an_attribute_that_others_may_have_is_a_way_out(agent: Agent, dsn: str) 
     thread = Having(agent, "holder", Stock().reserve)
     report = report_when(agent, lambda report: bool(report.holds))
     texts = [way.text for way in of(look_at(agent, report), "shop/thread:holder").ways_out if way.party is None]
-    assert "its connection to a database is also in self, which others may have" in texts
+    assert "its database connection is also in self, which others may use" in texts
     thread.end()
 
 

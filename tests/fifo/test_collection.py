@@ -1,4 +1,4 @@
-"""Records become a snapshot only if the counts of every channel's two ends agree; flooding brings it to everybody."""
+"""Records become a snapshot only if the counts at both ends of every channel agree; flooding brings it to all processes."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ Send = Callable[[ProcessName, bytes], None]
 
 
 class Account:
-    """Passes money on: of what comes, one coin stays for every ``hops`` it still has."""
+    """Pays received coins on to the next account while their message has ``hops`` left."""
 
     def __init__(self, name: ProcessName, balance: int, ring: list[ProcessName]) -> None:
         self.balance = balance
@@ -111,7 +111,7 @@ async def test_snapshots_taken_while_money_moves_conserve_it_and_come_to_everybo
         for _ in range(4):
             taken += await asyncio.gather(*(process.snapshot(timeout_seconds=10) for process in bank.processes.values()))
         assert [total(snapshot) for snapshot in taken] == [3000] * 12
-        assert len({snapshot.snapshot for snapshot in taken}) == 12, "several at once, each with a number of its own"
+        assert len({snapshot.snapshot for snapshot in taken}) == 12, "several at once, each with its own number"
         assert any(many for snapshot in taken for many in snapshot.channels.values()), "nothing was ever in transit"
         await until(lambda: all(len(seen) == 12 for seen in bank.seen.values()))
         by_id = {snapshot.snapshot: snapshot for snapshot in taken}

@@ -1,4 +1,4 @@
-"""A live process's rules without a network: numbers, order on the wire, giving up once, loss; and the wire's own checks."""
+"""A live process's rules without a network: numbers, order on the wire, abandoning once, loss; and the wire's checks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from stilltrue.fifo import ChannelError, LocalRecord, MarkerError, Topology, channel
 from stilltrue.fifo.model import ChannelRecord
-from stilltrue.fifo.participant import Asked, Deliver, LiveSnapshot, Participant, SendFrame, SnapshotDone, SnapshotFailed
+from stilltrue.fifo.participant import Action, Deliver, LiveSnapshot, Participant, SendFrame, SnapshotDone, SnapshotFailed
 from stilltrue.fifo.wire import (
     Frame,
     FrameError,
@@ -31,7 +31,7 @@ MESH = Topology.of([P, Q, R], [channel(a, b) for a in "pqr" for b in "pqr" if a 
 
 
 class Net:
-    """Three participants and the queues between them; every frame goes over the wire's encoding."""
+    """Three participants and the queues between them; every frame is encoded and decoded."""
 
     def __init__(self) -> None:
         self.who = {name: Participant(name, MESH, state=name.encode) for name in MESH.processes}
@@ -40,8 +40,8 @@ class Net:
         self.failed: dict[ProcessName, list[SnapshotFailed]] = {name: [] for name in MESH.processes}
         self.delivered: list[Deliver] = []
 
-    def do(self, name: ProcessName, asked: tuple[Asked, ...]) -> None:
-        for one in asked:
+    def do(self, name: ProcessName, actions: tuple[Action, ...]) -> None:
+        for one in actions:
             match one:
                 case SendFrame(target=target, frame=frame):
                     again = decode(pb.ChannelFrame.FromString(encode(frame).SerializeToString()))
@@ -73,7 +73,7 @@ def test_any_process_numbers_its_snapshots_without_asking_anybody() -> None:
     net = Net()
     assert [net.begin(R), net.begin(P), net.begin(Q), net.begin(P)] == [3, 1, 2, 4]
     net.run()
-    assert net.begin(P) == 7, "above all it has seen: 1 to 4, and 5 and 6 belong to q and r"
+    assert net.begin(P) == 7, "above 1 to 4, which it has seen; 5 and 6 belong to q and r"
     for name in MESH.processes:
         assert sorted(snapshot.snapshot for snapshot in net.done[name]) == [1, 2, 3, 4]
 
@@ -117,7 +117,7 @@ def test_a_lost_process_gives_up_what_is_under_way_and_bars_new_ones() -> None:
 def test_records_that_contradict_each_other_end_their_snapshot_and_nothing_else() -> None:
     net = Net()
     net.begin(P)
-    net.who[Q]._recorder.sent(QP)  # as if a message had been lost on its way
+    net.who[Q]._recorder.sent(QP)  # as if a message had been lost in transit
     net.run()
     for name in MESH.processes:
         assert "1 messages were sent on q -> p, 0 received and 0 in transit" in net.failed[name][0].reason

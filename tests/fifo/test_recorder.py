@@ -1,4 +1,4 @@
-"""The marker rules, one happening at a time: what the recorder asks for, and what it records."""
+"""The marker rules, one event at a time: the effects that the recorder returns, and its records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waits as columns: any order of the input gives the same bytes, and every wait comes back as it was."""
+"""Waits as columns: any order of the input gives the same bytes, and every wait survives a round trip."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def waits(draw: st.DrawFn) -> Wait:
 
 
 def image(columns: WaitColumns) -> list[object]:
-    """Everything that the columns say, comparable byte by byte."""
+    """All contents of the columns, comparable byte by byte."""
     values = (getattr(columns, field.name) for field in fields(columns))
     return [(value.dtype, value.tobytes()) if isinstance(value, np.ndarray) else value for value in values]
 

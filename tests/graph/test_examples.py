@@ -1,4 +1,4 @@
-"""The examples in docstrings run as they stand there."""
+"""Runs the examples in docstrings."""
 
 from __future__ import annotations
 

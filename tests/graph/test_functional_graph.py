@@ -1,4 +1,4 @@
-"""Where ways lead on which everybody waits for one, against going along each, step by step."""
+"""Functional graphs, compared with following each path step by step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from detector.graph.functional_graph import FREE, STUCK, UNKNOWN, follow
 
 
 def plain(after: list[int], fates: list[int]) -> list[int]:
-    """Each one's fate, step by step."""
+    """The fate of each party, computed step by step."""
     found = []
     for at, fate in enumerate(fates):
         here, seen = at, set[int]()
@@ -39,9 +39,9 @@ def test_every_fate_is_what_going_along_finds(size: int, rng: random.Random, end
     after = [rng.randrange(size) for _ in range(size)]
     fates = [rng.choice([STUCK, FREE]) if rng.random() < ends else UNKNOWN for _ in range(size)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ways, "FEW", rng.choice([4, 9, 100]))
-        patch.setattr(ways, "APART", rng.choice([2, 3, 8]))
-        patch.setattr(ways, "LOOKED_AHEAD_MAX", rng.choice([1, 8]))
+        patch.setattr(ways, "DOUBLING_PARTIES_MAX", rng.choice([4, 9, 100]))
+        patch.setattr(ways, "WALKER_SHARE", rng.choice([2, 3, 8]))
+        patch.setattr(ways, "LOOKAHEAD_STEPS_MAX", rng.choice([1, 8]))
         assert followed(after, fates) == plain(after, fates)
 
 

@@ -1,4 +1,4 @@
-"""The open waits of a reduction under way: whom the numbers alone free, and what is left of the waits at the end."""
+"""The open waits of a reduction in progress: parties freed by their numbering alone, and the waits left at the end."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_numbers_alone_say_that_nobody_waits_in_a_circle(waits: dict[str, st
 
 
 def test_one_wait_the_other_way_beyond_those_first_looked_at_is_seen() -> None:
-    names = [PartyName(f"{at:04}") for at in range(2 * opened.SOME_WAITS)]
+    names = [PartyName(f"{at:04}") for at in range(2 * opened.SAMPLE_WAITS)]
     line = [Wait(waiter=later, among=(earlier,)) for earlier, later in pairwise(names)]
     assert len(remainder(WaitColumns.of(line))) == 0
     pair = WaitColumns.of([*line, Wait(waiter=names[-2], among=(names[-1],))])

@@ -1,4 +1,4 @@
-"""The reduction against a textbook one in plain Python, in any order, and stage by stage."""
+"""The reduction, compared with a textbook version in plain Python, in any order and stage by stage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stilltrue.model import PartyName, Wait
 
 
 def plain(waits: Sequence[Wait], *, ended: Collection[int] = (), held: Collection[str] = ()) -> list[str]:
-    """The textbook's reduction: look at everybody until nobody is freed any more."""
+    """The textbook reduction: examine all parties until no more are freed."""
     parties = {name for wait in waits for name in (wait.waiter, *wait.among)}
     free: set[str] = set()
     while True:
@@ -105,7 +105,7 @@ def test_every_gear_gives_the_same(waits: list[Wait], rng: random.Random) -> Non
 
 @pytest.mark.parametrize("ladder", [1, 2, 3])
 def test_a_long_ladder_is_freed_to_its_end(ladder: int) -> None:
-    """Each party waits for all of the ``ladder`` before it: one party is freed a round."""
+    """Each party waits for all of the ``ladder`` before it, so each round frees one party."""
     size = 30_000
     names = [f"{at:06}" for at in range(size)]
     columns = columns_of_lists(
@@ -128,7 +128,7 @@ def test_large_random_graphs_leave_what_the_textbook_leaves() -> None:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", ["chain", "round trips", "ladder", "with rings", "two waits each"])
 def test_long_ways_leave_what_the_textbook_leaves(kind: str, seed: int) -> None:
-    """Ways of thousands of parties, which are leapt: with cycles on them, beside them, and with parties that wait twice."""
+    """Paths of thousands of parties, which need searches: cycles on them, beside them, and parties that wait twice."""
     rng = random.Random(seed)
     names = [PartyName(f"p{at:05}") for at in rng.sample(range(4_000), 4_000)]
     back = {"chain": [1], "round trips": [1, -1], "ladder": [1, 2, 3], "with rings": [1], "two waits each": [1]}[kind]
@@ -137,8 +137,8 @@ def test_long_ways_leave_what_the_textbook_leaves(kind: str, seed: int) -> None:
         for at in range(3, 4_000)
     ]
     if kind == "with rings":
-        waits = [wait for at, wait in enumerate(waits) if at % 900]  # the ways' first parties wait for nothing, and ...
-        waits += [Wait(waiter=names[3], among=(names[500],))]  # ... the first way bites its own tail
+        waits = [wait for at, wait in enumerate(waits) if at % 900]  # the first party of each path waits for nothing, and ...
+        waits += [Wait(waiter=names[3], among=(names[500],))]  # ... the first path closes a cycle
     if kind == "two waits each":
         extra = [Wait(waiter=names[at], among=(names[at - 2],)) for at in range(10, 4_000)]
         assert remainder(WaitColumns.of(waits + extra)) == []
@@ -155,7 +155,7 @@ def _random_wait(rng: random.Random, waiter: PartyName, names: list[PartyName]) 
 
 
 def _worklist(waits: list[Wait]) -> list[str]:
-    """As :func:`plain`, for one wait a waiter, fast enough for thousands."""
+    """Like :func:`plain`, for one wait per waiter, fast enough for thousands."""
     needs = {wait.waiter: wait.needs for wait in waits}
     waiters: dict[str, list[str]] = {}
     for wait in waits:

@@ -1,4 +1,4 @@
-"""Core, behind, witness and victims against networkx and brute force, on random graphs."""
+"""Core, behind, witness and victims, compared with networkx and brute force on random graphs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def remains(waits: list[Wait]) -> tuple[WaitColumns, RemainderGraph | None]:
 
 
 def is_closed(waits: list[Wait], members: set[str]) -> bool:
-    """Each member has a wait that the others alone keep open: too few of its targets are outside."""
+    """Whether each member has a wait that the members alone keep open, since too few of its targets are outside."""
     return bool(members) and all(
         any(wait.waiter == member and len(set(wait.among) - members) < wait.needs for wait in waits) for member in members
     )

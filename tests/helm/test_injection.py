@@ -155,8 +155,8 @@ def test_a_named_port_moves_from_the_program_to_the_sidecar_so_that_a_pod_withou
     ("annotations", "named"),
     [
         ({**NAMED, "port": "http"}, "stilltrue.dev/port: 'http' is not a named port"),
-        ({**NAMED, "app-port": "8080"}, "leave stilltrue.dev/app-port out"),
-        ({**NAMED, "inbound-port": "8080"}, "two cannot listen on one"),
+        ({**NAMED, "app-port": "8080"}, "remove stilltrue.dev/app-port"),
+        ({**NAMED, "inbound-port": "8080"}, "must differ from the program's port"),
         ({key: value for key, value in NAMED.items() if key != "upstream"}, "outbound-env needs stilltrue.dev/upstream"),
     ],
 )
@@ -263,8 +263,8 @@ def test_what_the_pod_sets_stays() -> None:
 @pytest.mark.parametrize(
     ("annotations", "spec", "named"),
     [
-        ({"inject": "true"}, {}, "exclude each other"),
-        ({"workers": "3"}, {}, "stilltrue.dev/workers has no meaning for the agent"),
+        ({"inject": "true"}, {}, "are mutually exclusive"),
+        ({"workers": "3"}, {}, "stilltrue.dev/workers does not apply to the agent"),
         ({"python-containers": "web"}, {}, "no container web"),
         ({}, {"containers": [{"name": "o", "env": [{"name": "PYTHONPATH", "valueFrom": {}}]}]}, "PYTHONPATH"),
     ],

@@ -1,4 +1,4 @@
-"""Live services that speak HTTP, what is asked of them, and what the detector says: for the tests of circles."""
+"""Live HTTP services, requests to them, and the detector's verdicts, for the tests of cycles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Start = Callable[..., "Shop"]
 
 
 class Shop:
-    """One process of the program."""
+    """One process of the program, with an HTTP server."""
 
     def __init__(self, name: str, program: Path, arguments: Sequence[str], detector: str) -> None:
         self.name = name
@@ -48,7 +48,7 @@ class Shop:
 
 
 def get(url: str) -> threading.Thread:
-    """Ask for ``url`` in a thread of its own, from outside: this process has no agent."""
+    """Request ``url`` in a new thread, from outside: this process has no agent."""
 
     def run() -> None:
         with suppress(OSError, urllib.error.HTTPError):
@@ -60,7 +60,7 @@ def get(url: str) -> threading.Thread:
 
 
 def kinds(parties: list[str]) -> set[str]:
-    """``a3-c0ffee/GET:hold#7`` is an ``a/GET:hold``."""
+    """Shorten ``a3-c0ffee/GET:hold#7`` to ``a/GET:hold``."""
     return {re.sub(r"^(\w)\S*?/", r"\1/", re.sub(r"#\d+.*$", "", party)) for party in parties}
 
 
@@ -88,7 +88,7 @@ def until_true(harness: Harness, predicate: str) -> dict[str, Any]:
 
 
 def until_waiting(harness: Harness, party: str) -> None:
-    """Until a party whose name begins so waits for a lock: whatever leads there has come about."""
+    """Wait until a party with this name prefix waits for a lock, so that all steps before that are done."""
 
     def waits() -> bool:
         snapshot = ask(harness, "deadlock")["snapshot"]["id"]
@@ -99,7 +99,7 @@ def until_waiting(harness: Harness, party: str) -> None:
 
 
 def chain(*urls: str, limit: str = "") -> str:
-    """Each URL asks the next one; the one before the last does so for a limited time."""
+    """Each URL requests the next one; the one before the last has a timeout."""
     whole = urls[-1]
     for at, url in enumerate(reversed(urls[:-1])):
         whole = f"{url}?next={quote(whole, safe='')}{limit if at == 0 else ''}"

@@ -1,4 +1,4 @@
-"""The same requests by each client; what comes of one is a dictionary of all that an application can see."""
+"""The same requests by each client; the result of each is a dictionary of everything that an application can see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A detector for the tests of a module, and live services that speak HTTP."""
+"""A detector for the tests of a module, and live HTTP services."""
 
 from __future__ import annotations
 

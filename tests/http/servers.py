@@ -21,7 +21,7 @@ WAIT_SECONDS = 20.0
 
 
 class Gate:
-    """What `/slow` waits for."""
+    """`/slow` waits for it."""
 
     def __init__(self) -> None:
         self.arrived = threading.Semaphore(0)
@@ -96,7 +96,7 @@ def fastapi_app(gate: Gate) -> fastapi.FastAPI:
         return StreamingResponse(made(), media_type="text/plain")
 
     @app.get("/slow")
-    def slow() -> Any:  # in a thread of the pool
+    def slow() -> Any:  # in a pool thread
         gate.arrived.release()
         gate.open.wait(WAIT_SECONDS)
         return "late"

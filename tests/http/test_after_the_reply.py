@@ -1,4 +1,4 @@
-"""What the task of a request does after its reply (background tasks of Starlette's) it does as a party of its own."""
+"""After its reply the task of a request (running Starlette's background tasks) is a separate party."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def agent() -> Iterator[Agent]:
 
 def _acting(agent: Agent) -> tuple[str, bool]:
     parties: Parties = agent.parties
-    return str(parties.now()), parties.serving() is not None
+    return str(parties.current()), parties.serving() is not None
 
 
 def _serve(app: Any) -> None:
@@ -32,7 +32,7 @@ def _serve(app: Any) -> None:
         asked.put_nowait({"type": "http.request", "body": b"", "more_body": False})
 
         async def send(message: Any) -> None:
-            """Nobody reads the reply."""
+            """Discard the message."""
 
         await app(scope, asked.get, send)
 

@@ -1,4 +1,4 @@
-"""What tasks of anyio's wait for is read from where they stand: threads, tokens of a limiter, what a middleware calls."""
+"""Waits of anyio tasks, read from their frames: for threads, tokens of a limiter, the task of a middleware."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECONDS_MAX = 20.0
 
 @pytest.fixture
 async def gate() -> AsyncIterator[threading.Event]:
-    """What functions in threads wait for."""
+    """Functions in threads wait for it."""
     gate = threading.Event()
     yield gate
     gate.set()
@@ -39,7 +39,7 @@ async def until(found: Callable[[], Any]) -> Any:
 
 
 async def wait_of(task: asyncio.Task[Any]) -> SeenWait:
-    """What another thread, as the agent's is, reads of a task, once that waits."""
+    """The wait that another thread (as the agent's) reads from a task, once the task waits."""
 
     def read() -> SeenWait | None:
         scene = LiveScene(Parties(ProcessName("here")), time.time())

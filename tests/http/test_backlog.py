@@ -1,4 +1,4 @@
-"""A request that waits for a service's only thread or loop, which in turn waits for it, is a deadlock; near misses are none."""
+"""A request that waits for a service's only thread or loop, which in turn waits for it, is a deadlock; near misses are not."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from detector.demo.harness import Harness
 from stilltrue.model import PartyName
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.transport.backlog import connection_between, connections_behind
+from stilltrue.runtime.transport.blocked_servers import BlockedServer
 from stilltrue.runtime.transport.channelz import namespace
-from stilltrue.runtime.transport.holders import Holder
 from stilltrue.runtime.transport.tcp import SOCKETS, are_ours_alone, ends_of, inodes_of, port_of
 from tests.http.circles import PROGRAMS, SECONDS_MAX, Start, ask, chain, get, kinds, until, until_true
 
@@ -92,21 +92,21 @@ def test_another_process_that_could_accept_it_is_a_way_out(harness: Harness, sta
 @on_linux
 def test_only_the_one_thread_that_accepts_holds_its_connections_up(ends: tuple[socket.socket, socket.socket]) -> None:
     listener, caller = ends
-    holder = Holder(PartyName("a/X#1"), acceptor=listener)
+    holder = BlockedServer(PartyName("a/X#1"), acceptor=listener)
     with serving_from(listener) as first:
         (found,) = connections_behind(holder, [frames_of_threads()[first]], 0.0)
         dialled = ends_of(caller.getsockname(), caller.getpeername())
         assert dialled is not None
         (number,) = inodes_of([caller.fileno()])
-        assert connection_between(dialled, 0.0) == replace(found, socket=number), "both ends call it the same"
+        assert connection_between(dialled, 0.0) == replace(found, socket=number), "both ends give it the same name"
         with serving_from(listener) as second:
             threads = frames_of_threads()
-            assert connections_behind(holder, [threads[first], threads[second]], 0.0) == [], "the other may accept it"
-    assert connections_behind(holder, [], 0.0) == [], "nobody is seen to accept"
+            assert connections_behind(holder, [threads[first], threads[second]], 0.0) == [], "the other socket may accept it"
+    assert connections_behind(holder, [], 0.0) == [], "no accepting thread is found"
 
 
 class Server(socketserver.TCPServer):
-    """Serves with a socket that is there; what comes is left where it is."""
+    """Serves an existing socket; requests stay in its queue."""
 
     def __init__(self, listener: socket.socket) -> None:
         super().__init__(("127.0.0.1", 0), socketserver.BaseRequestHandler, bind_and_activate=False)
@@ -124,7 +124,7 @@ class Server(socketserver.TCPServer):
 
 @contextmanager
 def serving_from(listener: socket.socket) -> Iterator[int]:
-    """A thread that stands in the serving of a server: its identity."""
+    """The identity of a thread that is serving a server."""
     server = Server(listener)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -141,7 +141,7 @@ def serving_from(listener: socket.socket) -> Iterator[int]:
 
 @pytest.fixture
 def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
-    """A listening socket and one that is connected to it, and not accepted."""
+    """A listening socket, and one that is connected to it and not accepted."""
     with ExitStack() as open_ones:
         listener = open_ones.enter_context(socket.create_server(("127.0.0.1", 0)))
         yield listener, open_ones.enter_context(socket.create_connection(listener.getsockname()))

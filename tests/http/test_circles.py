@@ -1,4 +1,4 @@
-"""Circles of HTTP requests in real processes are called with exactly their core; near misses are not."""
+"""Cycles of HTTP requests in real processes are reported with exactly their core; near misses are not."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_something_between_that_may_give_up_is_no_deadlock(harness: Harness, sta
         get(chain(f"{a.url}/hold", f"{relay.url}/pass", f"{a.url}/take"))
         until_waiting(harness, f"{a.name}/GET:take#")
         for _ in range(4):
-            assert ask(harness, "deadlock")["holds"] is not True  # undetermined while those of the last test are missed
+            assert ask(harness, "deadlock")["holds"] is not True  # undetermined while the last test's processes are missing
             assert ask(harness, "gridlock")["holds"] is not True
 
 
@@ -91,7 +91,7 @@ def test_another_replica_has_a_lock_of_its_own(harness: Harness, start: Start, s
 
 
 class Relay:
-    """Passes on whatever comes, byte by byte, as a proxy or a sidecar that is no member does."""
+    """Forwards all bytes, like a proxy or sidecar that is not a member."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""A circle between applications that their servers' own commands run, attached by `stilltrue run` alone."""
+"""A cycle between applications run by their servers' own commands, attached by `stilltrue run` alone."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ COMMANDS = [
 
 
 class Services:
-    """Services that servers' own commands run."""
+    """Services run by servers' own commands."""
 
     def __init__(self, detector: str) -> None:
         self.names: list[str] = []
@@ -58,7 +58,7 @@ class Services:
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self, name: str, command: tuple[str, ...]) -> str:
-        """Start a server as a service whose name begins so; its URL."""
+        """Start a server as a service with this name prefix; returns its URL."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
@@ -74,11 +74,11 @@ class Services:
         return url
 
     def of_these(self, parties: list[str]) -> list[str]:
-        """Those parties that are of these services."""
+        """The parties that belong to these services."""
         return [party for party in parties if party.startswith(tuple(self.names))]
 
     def stop(self) -> None:
-        """End them, and their workers: a server that is killed while it waits for stuck requests would leave those behind."""
+        """End the services and their workers, which a server killed while it waits for stuck requests would leave behind."""
         for one in self._processes:
             one.terminate()
         for one in self._processes:
@@ -110,7 +110,7 @@ def _is_up(url: str) -> bool:
 def test_a_circle_of_two_services(harness: Harness, services: Services, command: tuple[str, ...]) -> None:
     a, b = services.start("a", command), services.start("b", command)
     asked = get(chain(f"{a}/hold", f"{b}/pass", f"{a}/take"))
-    while True:  # with two workers it is one of them that asks the other now and then, and they do not share the lock
+    while True:  # with two workers, a request may go to the other worker, and they do not share the lock
         asked.join(3.0)
         if asked.is_alive():
             break

@@ -1,4 +1,4 @@
-"""Workers of gunicorn's that run an event loop: who blocks it is killed with its worker, unless gunicorn watches none."""
+"""gunicorn workers with an event loop: a task that blocks it is killed with its worker, unless gunicorn watches none."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS_MAX = 60.0
 
 
 class Worker(base.Worker):  # type: ignore[name-defined,misc]
-    """Runs one coroutine as gunicorn's workers run theirs."""
+    """Runs one coroutine as gunicorn's workers do."""
 
     def __init__(self, timeout: int) -> None:
         self.cfg = SimpleNamespace(timeout=timeout)

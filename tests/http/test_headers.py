@@ -1,4 +1,4 @@
-"""What is said in headers: names of requests, and addresses of connections, in one form."""
+"""Names of requests, and addresses of connections, as they appear in headers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from typing import Any
 import pytest
 from django.core.handlers.wsgi import LimitedStream
 
-from stilltrue.http.headers import address_text, named, path_of
+from stilltrue.http.headers import _cached_name, _cached_path, address_text, path_of, request_name
+from stilltrue.http.incoming import receive_request
 from stilltrue.http.wsgi import _peer
+from stilltrue.model import ProcessId, ProcessName
+from stilltrue.protocol.recorder import Recorder
+from stilltrue.runtime.parties import Parties
+from stilltrue.runtime.recorder import LockedRecorder
+from stilltrue.runtime.session import Session
 
 
 @pytest.mark.parametrize(
@@ -28,7 +34,45 @@ from stilltrue.http.wsgi import _peer
     ],
 )
 def test_a_request_is_named_by_its_verb_and_path_without_keys(target: str, method: str, label: str) -> None:
-    assert named("GET", path_of(target)) == (method, label)
+    assert request_name("GET", path_of(target)) == (method, label)
+
+
+def test_long_paths_are_named_and_not_cached() -> None:
+    """A stranger may send thousands of different paths of 64 KB."""
+    before = _cached_name.cache_info(), _cached_path.cache_info()
+    assert request_name("GET", path_of("/orders/" + "%20" * 20_000)) == ("GET /orders/{}", "GET:orders.{}")
+    assert (_cached_name.cache_info(), _cached_path.cache_info()) == before
+
+
+def test_short_paths_are_cached() -> None:
+    for _ in range(2):
+        request_name("GET", path_of("/remembered/once"))
+    before = _cached_name.cache_info(), _cached_path.cache_info()
+    request_name("GET", path_of("/remembered/once"))
+    hits = _cached_name.cache_info().hits - before[0].hits, _cached_path.cache_info().hits - before[1].hits
+    assert hits == (1, 1)
+
+
+@pytest.fixture
+def session() -> Session:
+    name = ProcessName("s")
+    live = LockedRecorder(lambda: Recorder(process=ProcessId(service="s", instance=name, incarnation=1)), clock=lambda: 1000.0)
+    return Session(live, Parties(name), enabled=True, excluded=("secret.*",))
+
+
+def test_a_long_verb_is_cut(session: Session) -> None:
+    call = receive_request(
+        session, "V" * 60_000, "/orders/7", stamps=[], claimed="", peer="", proxied=False, interruptible=False
+    )
+    assert call is not None
+    assert call.served.method == f"{'V' * 20} /orders/{{}}"
+
+
+def test_whether_a_long_method_is_left_out_is_not_remembered(session: Session) -> None:
+    short, long = "/secret.Vault/Open", "/secret.Vault/" + "x" * 10_000
+    assert (session.leaves_out(short), session.leaves_out(long), session.leaves_out(long.encode())) == (True, True, True)
+    assert (session.leaves_out("/s/M"), session.leaves_out("/s/" + "x" * 10_000)) == (False, False)
+    assert session.left_out == {short: True, "/s/M": False}
 
 
 @pytest.mark.parametrize(

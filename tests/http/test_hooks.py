@@ -1,4 +1,4 @@
-"""What is replaced in HTTP libraries exists, is restored, and is found also where it is imported later."""
+"""The replaced methods of HTTP libraries exist, are restored, and are replaced in later imports, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who ends a request that hypercorn serves: the tasks beside it do not, unless the protocol or a setting has them do so."""
+"""What may end a request served by hypercorn: not its sibling tasks, unless the protocol or a setting makes them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Look = Callable[[], bool]
 
 
 async def _served(look: Callable[[Look], Any], *, http2: bool = False, own_trigger: bool = False, **settings: Any) -> Any:
-    """What ``look`` says while a request waits in the application; it is given whether nothing ends that from beside."""
+    """Call ``look`` while a request waits in the application, with whether no sibling task ends the request."""
     arrived: asyncio.Future[asyncio.Task[Any]] = asyncio.get_running_loop().create_future()
 
     async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:

@@ -1,4 +1,4 @@
-"""Libraries that nothing here records are named as blind spots, and what is recorded by two hooks is recorded once."""
+"""Libraries that are not recorded are named as blind spots, and a request that passes two hooks is recorded once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Raw(CodecBase):
 
 
 class Echo:
-    """A service of grpclib's."""
+    """A grpclib service."""
 
     def __mapping__(self) -> dict[str, Handler]:
         async def echo(stream: Any) -> None:
@@ -96,7 +96,7 @@ class Served(uvicorn.Server):
     """An uvicorn server in a thread of this process."""
 
     def install_signal_handlers(self) -> None:
-        """The test's own stay."""
+        """Keep the test's own handlers."""
 
 
 @pytest.mark.parametrize("interface", ["wsgi", "asgi3"])

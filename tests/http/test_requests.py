@@ -1,4 +1,4 @@
-"""Each client against each kind of server: the same with and without the agent, and recorded as long as it lasts."""
+"""Each client against each kind of server: the same with and without the agent, and recorded until it ends."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def url(request: pytest.FixtureRequest, gate: servers.Gate) -> Iterator[str]:
 
 @pytest.fixture
 def attached() -> Iterator[Callable[[], Agent]]:
-    """Attach the agent when it is called."""
+    """Attach the agent when called."""
     yield lambda: stilltrue.instrument(service="here", instance="here", detector="127.0.0.1:1")
     stilltrue.uninstrument()
 

@@ -1,4 +1,4 @@
-"""Servers and frameworks, attached without a change of code: who joins, and which requests have a deadline."""
+"""Servers and frameworks attached without changing their code: which processes join, which requests have a deadline."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ UVICORNS = "uvicorn.workers.UvicornWorker"
 
 @contextmanager
 def running(*command: str) -> Iterator[str]:
-    """Run a server under `stilltrue run`; its address."""
+    """Run a server under `stilltrue run`; returns its address."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -201,7 +201,7 @@ def alone() -> Iterator[Callable[[Any], Agent]]:
 @pytest.mark.parametrize("arguments", [(), ({},), ({}, None)])
 def test_a_wrong_call_of_an_application_fails_as_without_the_agent(agent: Agent, arguments: tuple[Any, ...]) -> None:
     for kind in (Starlette, ASGIHandler):
-        with pytest.raises(TypeError):  # uvicorn takes what takes no arguments for a factory
+        with pytest.raises(TypeError):  # uvicorn takes a callable without parameters for a factory
             kind()(*arguments)
 
 

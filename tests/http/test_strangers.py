@@ -1,4 +1,4 @@
-"""Strangers over HTTP: a caller that is not known to be one of ours is told nothing, whatever it says."""
+"""Strangers over HTTP: a caller that is not known to be a member gets no stamp."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def attached() -> Iterator[Attach]:
 
 
 def told(url: str, *headers: tuple[str, str], honest: bool = False) -> tuple[int, list[str]]:
-    """A stranger's request: its status, and the names of our headers in the reply."""
+    """Send a stranger's request; returns its status, and the names of our headers in the reply."""
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=20)
     try:
         connection.connect()
@@ -81,7 +81,7 @@ def test_with_a_key_a_forged_stamp_is_none_also_on_its_own_connection(url: str, 
 
 
 def test_without_a_key_every_stamp_of_its_own_connection_is_believed(url: str, attached: Attach) -> None:
-    """As is said in docs/security.md; and so the tests above would notice if nothing were ever told."""
+    """As documented in docs/security.md; also shows that the tests above would notice if no stamp were ever sent."""
     agent = attached()
     status, names = told(url, (STAMP, FORGED), honest=True)
     assert (status, [name.lower() for name in names]) == (200, [STAMP])

@@ -1,4 +1,4 @@
-"""Servers of WSGI record the requests of an application of no framework, and of any other one once."""
+"""WSGI servers record the requests of an application without a framework; those of any other are recorded once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Threads(socketserver.ThreadingMixIn, WSGIServer):
 
 class _Silent(WSGIRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
-        """No line for a request."""
+        """Log nothing."""
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def attached() -> Iterator[Callable[[], Agent]]:
 
 
 class Site:
-    """An application of no framework; it notes who serves each request, and what of the agent's it sees."""
+    """An application without a framework; it notes the served parties that the agent has recorded at each request."""
 
     def __init__(self) -> None:
         self.parties: list[list[str]] = []
@@ -122,7 +122,7 @@ class Site:
 
 
 def ask(url: str) -> tuple[int, bytes, list[str]]:
-    """The status, the body, and the names of the headers but of those that tell the time."""
+    """The status, the body, and the names of the headers except those with times."""
     try:
         with urllib.request.urlopen(url, timeout=SECONDS_MAX) as reply:
             return reply.status, reply.read(), sorted(name for name in reply.headers if name not in ("Date", "Server"))

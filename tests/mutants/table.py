@@ -50,7 +50,7 @@ MUTANTS = (
     Mutant(
         "what another round sees counts, however old it is",
         "detector.core.look.verification",
-        'return one.leaned.get(party) or PartyLook(party=party, unchanged=True, doubt="it was not looked at")',
+        'return one.earlier_looks.get(party) or PartyLook(party=party, unchanged=True, doubt="it was not looked at")',
         'return known.look if known is not None else PartyLook(party=party, unchanged=True, doubt="it was not looked at")',
         "tests/core/test_verification.py"
         "::test_rule_4_what_another_round_sees_that_ends_meanwhile_may_be_older_than_the_snapshot",
@@ -108,7 +108,7 @@ MUTANTS = (
     Mutant(
         "a reply item in transit is a wait",
         "detector.core.waits.resolution",
-        "if wait.uncoloured and place.served is not None and place.served.sent != call.received:",
+        "if wait.uncoloured and location.served is not None and location.served.sent != call.received:",
         "if False:",
         "tests/core/test_verification.py::test_an_item_in_transit_is_still_no_wait_once_the_reader_was_looked_at",
     ),
@@ -159,9 +159,16 @@ MUTANTS = (
     Mutant(
         "a task of a handler is not cancelled with it",
         "detector.core.waits.cancellation",
-        "(*above, *self._awaiting.get(who, ()))",
+        "(*above, *awaiting)",
         "above",
         "tests/core/test_cancellation.py::test_what_a_handler_s_task_is_stuck_in_ends_when_the_caller_cancels_the_handler",
+    ),
+    Mutant(
+        "who was not looked at is bound to wait",
+        "detector.core.waits.cancellation",
+        "return wait.certain is False",
+        "return False",
+        "tests/core/test_verification.py::test_a_caller_that_was_not_looked_at_may_cancel_the_call",
     ),
     Mutant(
         "a caller with a deadline is bound for ever",
@@ -173,8 +180,8 @@ MUTANTS = (
     Mutant(
         "a waiter with a deadline is bound for ever",
         "detector.core.waits.cancellation",
-        "wait.needs == len(wait.among) and wait.deadline is None and",
-        "wait.needs == len(wait.among) and",
+        "wait.needs == len(wait.among) and wait.deadline is None\n",
+        "wait.needs == len(wait.among)\n",
         "tests/core/test_cancellation.py::test_a_caller_that_waits_until_a_deadline_may_cancel_the_handler_then",
     ),
     Mutant(
@@ -302,8 +309,8 @@ MUTANTS = (
     Mutant(
         "a failed call's reply is silent",
         "stilltrue.protocol.recorder",
-        "if served.heard == self.colour and not (failed or stamped):",
-        "if served.heard == self.colour and not stamped:",
+        "if served.unstamped_colour == self.colour and not (failed or stamped):",
+        "if served.unstamped_colour == self.colour and not stamped:",
         "tests/client/protocol/test_recorder.py::test_rule_1_a_reply_needs_no_stamp_once_its_caller_knows_who_answers_and_the_colour_is_the_requests",
     ),
     Mutant(
@@ -414,7 +421,7 @@ MUTANTS = (
     Mutant(
         "who holds a job does not hold what it awaits",
         "stilltrue.runtime.look.enders.ways_out",
-        "below.setdefault(id(task), []).append(one)",
+        "by_awaiter.setdefault(id(task), []).append(one)",
         "pass",
         "tests/client/look/enders/test_ways_out_of_tasks.py::test_a_watchdog_over_a_job_is_a_way_out_of_what_the_job_awaits",
         quick=True,
@@ -422,7 +429,7 @@ MUTANTS = (
     Mutant(
         "a sibling that joins after the cut cannot fail",
         "stilltrue.runtime.look.enders.ways_out",
-        'one.add(f"task {other.get_name()}, which may fail in the same task group", holder, other)',
+        'one.add_way_out(f"task {other.get_name()}, which may fail in the same task group", holder, other)',
         "pass",
         "tests/client/look/enders/test_ways_out_of_tasks.py::test_a_sibling_that_joins_the_task_group_after_the_cut_is_a_way_out",
     ),
@@ -442,9 +449,9 @@ MUTANTS = (
     ),
     # cures
     Mutant(
-        "a cure aborts whoever has moved on",
+        "a cure aborts a party that has moved on",
         "stilltrue.runtime.cure.aborter",
-        "        if not self._stands(victim):\n            return False, GONE_ON\n",
+        "        if not self._still_waits(victim):\n            return False, GONE_ON\n",
         "",
         "tests/client/look/test_cure.py::test_a_cure_that_comes_late_hurts_nobody",
     ),
@@ -489,8 +496,8 @@ MUTANTS = (
     Mutant(
         "an archive file's bytes are not settled",
         "detector.archive.files",
-        "sync(Path(aside))  # the bytes",
-        "pass  # the bytes",
+        "sync(Path(temporary))  # the content",
+        "pass  # the content",
         "tests/archive/test_files.py::test_a_files_bytes_are_on_the_disk_before_its_name_is",
     ),
     Mutant(
@@ -596,7 +603,7 @@ MUTANTS = (
     Mutant(
         "an incident ends without word of its processes",
         "detector.service.detection.incident.incidents",
-        "if any(name not in seen.words and",
+        "if any(name not in seen.incarnations and",
         "if any(False and",
         "tests/service/detection/test_incidents.py::test_silence_of_its_processes_does_not_end_it",
     ),
@@ -625,7 +632,7 @@ MUTANTS = (
     Mutant(
         "what markers add is granted to forged stamps besides",
         "stilltrue.protocol.colour_jumps",
-        "self._left = max(self._left - ahead, min(self._most, SECONDS_LEFT * self._per_second))",
+        "self._left = max(self._left - ahead, min(self._most, RESERVE_SECONDS * self._per_second))",
         "pass",
         "tests/client/protocol/test_colour_jumps.py::test_what_a_marker_adds_is_taken_off_and_it_is_always_followed",
     ),

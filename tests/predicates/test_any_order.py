@@ -27,7 +27,7 @@ PREDICATES: list[Predicate] = [
 
 
 def shuffled(rng: random.Random, value: Any) -> Any:
-    """The same document in another order: of keys, of waits, of targets (which may be said twice), of missing members."""
+    """The document with keys, waits, targets (some repeated) and missing members in another order."""
     if isinstance(value, dict):
         return {key: shuffled(rng, value[key]) for key in rng.sample(list(value), len(value))}
     if isinstance(value, list):
@@ -37,7 +37,7 @@ def shuffled(rng: random.Random, value: Any) -> Any:
 
 
 def crowd(rng: random.Random, parties: int) -> dict[str, Any]:
-    """Parties of several processes of which most wait, for k of n, some twice, some with deadlines, some without a stamp."""
+    """Parties of several processes, most of which wait for k of n, some twice, some with deadlines, some uncoloured."""
     names = [f"p{at % 7}/Call#{at}" for at in range(parties)]
     waits = []
     for waiter in rng.sample(names, parties * 9 // 10) + rng.sample(names, parties // 10):
@@ -69,7 +69,7 @@ def test_any_order_of_a_document_gives_the_same_bytes(seed: int, parties: int) -
 
 
 def test_so_it_does_for_thousands_of_parties_whose_ways_are_long() -> None:
-    """Where the reduction leaps, and victims are approximated."""
+    """Large graphs, which need searches in the reduction and approximated victims."""
     rng = random.Random(1)
     document = crowd(rng, 1_500)
     line = [f"q/{at}" for at in rng.sample(range(2_000), 2_000)]

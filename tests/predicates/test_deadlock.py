@@ -1,4 +1,4 @@
-"""deadlock in doubt: missing members seen both ways, and waits that no stamp vouches for."""
+"""deadlock in doubt: missing members, treated both ways, and uncoloured waits."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_false_says_so_where_only_the_missing_waited() -> None:
 
 
 def test_a_stand_in_for_a_part_of_a_wait_is_nobody() -> None:
-    """Neither deadlocked nor asked to give up; but a name of that form whose owner nobody knows is somebody's."""
+    """An auxiliary party is neither deadlocked nor a victim; one with such a name but no owner is an ordinary party."""
     waits = [wait("a/x", "a/x~7.1", "a/x~7.2", needs=2), wait("a/x~7.1", "b~1.2"), wait("a/x~7.2", "c"), wait("c", "a/x")]
     snapshot = read_document({"waits": [*waits, wait("b~1.2", "a/x")]})
     verdict = Deadlock(never=["a/x", "c"]).evaluate(snapshot)

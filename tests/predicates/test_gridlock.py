@@ -1,4 +1,4 @@
-"""Only what a deadline will free is a gridlock; the deadlocked, and whoever waits on them, are deadlock's matter."""
+"""Only parties that a deadline will free are in a gridlock; deadlock reports deadlocked ones, and those behind them."""
 
 from __future__ import annotations
 

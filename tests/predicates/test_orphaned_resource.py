@@ -1,4 +1,4 @@
-"""Who waits for what a holder has left behind is an orphaned resource's matter: not deadlock's, nor gridlock's."""
+"""Parties that wait for an ended holder are reported by orphaned-resource, not by deadlock or gridlock."""
 
 from __future__ import annotations
 

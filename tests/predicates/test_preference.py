@@ -1,4 +1,4 @@
-"""Preferences of one's own: found by entry point, and whatever they do wrong costs the suggestion alone, in their name."""
+"""Third-party preferences: found by entry point; their failures are attributed to them and cost only the suggestion."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def nothing(party: PartyName, since: float | None, state: ProcessState) -> float
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """Preferences that are installed for the test alone: name and where it is."""
+    """Installs preferences for one test; maps names to entry-point values."""
     known: list[tuple[str, str]] = []
 
     def entry_points(*, group: str, name: str | None = None) -> list[EntryPoint]:
@@ -95,8 +95,8 @@ def test_the_youngest_of_all_at_once_costs_what_each_costs_alone() -> None:
     rows = [
         {"waiter": "a/1", "among": ["b/1"], "since": "2026-11-21T08:00:00Z"},
         {"waiter": "a/1", "among": ["c/1"], "since": "2026-11-21T07:00:00Z"},
-        {"waiter": "a/1~3.1", "among": ["b/1"], "since": "2026-11-21T08:00:00Z"},  # stands for a part of a wait of a/1
-        {"waiter": "x~3.1", "among": ["b/1"], "since": "2026-11-21T08:30:00Z"},  # a party called so: there is no x
+        {"waiter": "a/1~3.1", "among": ["b/1"], "since": "2026-11-21T08:00:00Z"},  # represents part of a wait of a/1
+        {"waiter": "x~3.1", "among": ["b/1"], "since": "2026-11-21T08:30:00Z"},  # an ordinary party, since there is no x
         {"waiter": "b/1", "among": ["a/1"]},
     ]
     snapshot = read_document({"waits": rows})

@@ -1,4 +1,4 @@
-"""The predicates about processes, messages and facts: each answer, its near miss, and its answer in doubt."""
+"""The predicates about processes, messages and facts: each answer, its near miss, and the answer in doubt."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_amounts_may_be_fractions_and_other_facts() -> None:
     check(TokenLost(fact="share", expected=1), processes, {}, F)
     check(TokenDuplicated(fact="share", expected=1), processes, {}, F)
     check(TokenLost(fact="share", expected=1.5), processes, {}, T)
-    thirds = {name: has(share=0.1) for name in "abc"}  # a little more than 0.3 in all, as numbers are kept
+    thirds = {name: has(share=0.1) for name in "abc"}  # a little more than 0.3 in total, in floating point
     check(TokenDuplicated(fact="share", expected=0.3), thirds, {}, F)
     check(TokenLost(fact="share", expected=0.8), {"a": has(share=0.1), "b": has(share=0.7)}, {}, F)
 
@@ -171,7 +171,7 @@ def test_a_lost_message_names_its_channel_where_it_is_counted() -> None:
     ],
 )
 def test_what_is_in_transit_on_a_channel_is_not_lost_on_it(carried: list[dict[str, Any]], told: tuple[str, ...]) -> None:
-    """A message to nobody knows whom may be on any of its sender's channels."""
+    """A message with an unknown target may be on any of its sender's channels."""
     processes = {
         "a": has(**{"sent": 9, "sent:b": 2, "sent:c": 1}),
         "b": has(**{"received": 0, "received:a": 0}),

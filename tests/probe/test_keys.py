@@ -8,7 +8,7 @@ from detector.probe.keys import Address, Key, Keys
 from detector.probe.reading import Reading
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import Hold, ResourceTarget
-from stilltrue.runtime.seen.databases.redis_names import held_by_token, text_of, waited_for
+from stilltrue.runtime.seen.databases.redis_names import lock_resource, text_of, token_resource
 
 SERVER = Address(host="10.0.0.7", port=6379)
 PARTY = PartyName("cache/lock-lock:a")
@@ -26,8 +26,8 @@ def test_a_lock_waits_for_who_has_its_token_and_is_what_its_waiters_wait_for() -
     reading = read(key())
     (wait,) = reading.waits
     assert (wait.waiter, wait.deadline, wait.uncoloured) == (PARTY, None, True)
-    assert wait.among == (ResourceTarget(resource=held_by_token(b"one")),)
-    wanted = waited_for(b"lock:a", 2, "10.0.0.7", 6379, None)
+    assert wait.among == (ResourceTarget(resource=token_resource(b"one")),)
+    wanted = lock_resource(b"lock:a", 2, "10.0.0.7", 6379, None)
     assert wanted is not None
     assert reading.holds == (Hold(party=PARTY, resource=wanted),)
 
@@ -64,20 +64,20 @@ def test_each_address_of_the_server_is_waited_for() -> None:
 def test_another_lock_is_called_otherwise(
     first: tuple[bytes, int, str, int, str | None], second: tuple[bytes, int, str, int, str | None]
 ) -> None:
-    assert waited_for(*first) != waited_for(*second)
+    assert lock_resource(*first) != lock_resource(*second)
 
 
 @pytest.mark.parametrize(
     ("address", "port", "network"), [("127.0.0.1", 6379, None), ("cache.shop", 6379, "here"), ("10.0.0.7", 0, None)]
 )
 def test_what_cannot_be_told_apart_has_no_name(address: str, port: int, network: str | None) -> None:
-    assert waited_for(b"a", 0, address, port, network) is None
+    assert lock_resource(b"a", 0, address, port, network) is None
 
 
 def test_an_address_of_both_kinds_is_one() -> None:
-    assert waited_for(b"a", 0, "::ffff:10.0.0.7", 6379, None) == waited_for(b"a", 0, "10.0.0.7", 6379, None)
+    assert lock_resource(b"a", 0, "::ffff:10.0.0.7", 6379, None) == lock_resource(b"a", 0, "10.0.0.7", 6379, None)
 
 
 def test_a_token_is_not_told_and_a_name_is_made_plain() -> None:
-    assert "secret" not in held_by_token(b"secret")
+    assert "secret" not in token_resource(b"secret")
     assert text_of(b"lock/\n\xff;" + b"x" * 200) == "lock????" + "x" * 52

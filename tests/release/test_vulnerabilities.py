@@ -63,7 +63,7 @@ def test_one_package_that_the_index_does_not_know_hides_none_of_the_others() -> 
 
 def test_the_command_says_which_of_the_three_it_was(capsys: pytest.CaptureFixture[str]) -> None:
     main(Index())
-    assert capsys.readouterr().out.startswith("nothing is known of the ")
+    assert capsys.readouterr().out.startswith("no known vulnerabilities in the ")
     main(Index(without="*"))
     assert capsys.readouterr().out.startswith("skipped: ")
     with pytest.raises(SystemExit, match="1"):

@@ -150,7 +150,7 @@ async def test_a_server_unknown_to_the_clusters_authority_is_not_believed(api: A
 
 
 def test_outside_of_a_cluster_nobody_can_be_asked() -> None:
-    with pytest.raises(NoClusterError, match="works in a Kubernetes pod only; state a number"):
+    with pytest.raises(NoClusterError, match="works only in a Kubernetes pod; give a number"):
         ApiServer.of_cluster({})
     assert ApiServer.of_cluster({"KUBERNETES_SERVICE_HOST": "fd00::1"}).url == "https://[fd00::1]:443"
 
@@ -165,8 +165,7 @@ def test_pods_and_names_are_expected_together() -> None:
         ProcessName("orders-b-17"): ProcessState(service="orders", labels={"pod": "orders-b"}),
     }
     assert (
-        expected.doubt("all", joined)
-        == f"0 of 1 expected have joined; the pods of Service {ORDERS} are not known: not read yet"
+        expected.doubt("all", joined) == f"0 of 1 expected have joined; the pods of Service {ORDERS} are unknown: not read yet"
     )
     expected.found(ORDERS, Pods(names=frozenset({"orders-a", "orders-b", "orders-c"})))
     assert (expected.doubt("all", joined), expected.lacking("all", joined)) == ("2 of 4 expected have joined", 2)

@@ -87,8 +87,8 @@ def notifier(url: str, delivery: Delivery = QUICK) -> Notifier:
 
 def test_an_incident_is_told_with_its_core_and_then_its_end(webhook: Webhook) -> None:
     told = notifier(webhook.url)
-    told.tell(incident())
-    told.tell(incident(closed=1_700_000_060.0))
+    told.changed(incident())
+    told.changed(incident(closed=1_700_000_060.0))
     key, opened = webhook.next()
     assert (key, opened["event"]) == ("a1-opened-6", "opened")
     assert opened["text"] == "Deadlock a1: orders-0, stock-0 wait for each other; stilltrue show a1"
@@ -118,13 +118,13 @@ def test_what_has_happened_is_said_of_each_kind(predicate: str, core: tuple[str,
 
 def test_every_state_may_be_reported_and_only_news_is_told(webhook: Webhook) -> None:
     told = Notifier(webhook.url, log=Log("test"), known=["before the restart"], delivery=replace(QUICK, queued_max=10))
-    told.tell(incident("before the restart"))
-    told.tell(incident("never told", closed=1.0))
+    told.changed(incident("before the restart"))
+    told.changed(incident("never told", closed=1.0))
     for _ in range(3):
-        told.tell(incident())
-    told.tell(incident(closed=1_700_000_060.0))
-    told.tell(incident())
-    told.tell(incident("before the restart", closed=2.0))
+        told.changed(incident())
+    told.changed(incident(closed=1_700_000_060.0))
+    told.changed(incident())
+    told.changed(incident("before the restart", closed=2.0))
     expected = ["a1-opened-6", "a1-closed-6", "a1-opened-6", "before the restart-closed-6"]
     assert [webhook.next()[0] for _ in expected] == expected
     told.close(5)
@@ -134,8 +134,8 @@ def test_every_state_may_be_reported_and_only_news_is_told(webhook: Webhook) -> 
 @pytest.mark.parametrize("webhook", [(503, 429, 500)], indirect=True)
 def test_it_is_told_again_until_it_is_taken_and_the_next_only_then(webhook: Webhook) -> None:
     told = notifier(webhook.url)
-    told.tell(incident("first"))
-    told.tell(incident("second"))
+    told.changed(incident("first"))
+    told.changed(incident("second"))
     assert [webhook.next()[0] for _ in range(5)] == ["first-opened-6"] * 4 + ["second-opened-6"]
     told.close(5)
     assert told.dropped == 0
@@ -144,8 +144,8 @@ def test_it_is_told_again_until_it_is_taken_and_the_next_only_then(webhook: Webh
 @pytest.mark.parametrize("webhook", [(503,) * 4], indirect=True)
 def test_it_is_given_up_after_a_bounded_number_of_attempts(webhook: Webhook) -> None:
     told = notifier(webhook.url)
-    told.tell(incident("first"))
-    told.tell(incident("second"))
+    told.changed(incident("first"))
+    told.changed(incident("second"))
     assert [webhook.next()[0] for _ in range(5)] == ["first-opened-6"] * 4 + ["second-opened-6"]
     told.close(5)
     assert told.dropped == 1
@@ -154,8 +154,8 @@ def test_it_is_given_up_after_a_bounded_number_of_attempts(webhook: Webhook) -> 
 @pytest.mark.parametrize("webhook", [(400,), (401,), (404,), (302,)], indirect=True)
 def test_a_refusal_is_final(webhook: Webhook) -> None:
     told = notifier(webhook.url)
-    told.tell(incident("first"))
-    told.tell(incident("second"))
+    told.changed(incident("first"))
+    told.changed(incident("second"))
     assert [webhook.next()[0] for _ in range(2)] == ["first-opened-6", "second-opened-6"]
     told.close(5)
     assert told.dropped == 1
@@ -166,7 +166,7 @@ def test_nobody_who_listens_is_tried_again_and_given_up() -> None:
     closed.server.shutdown()
     closed.server.server_close()
     told = notifier(closed.url)
-    told.tell(incident())
+    told.changed(incident())
     told.close(5)
     assert told.dropped == 1
 
@@ -174,10 +174,10 @@ def test_nobody_who_listens_is_tried_again_and_given_up() -> None:
 def test_telling_never_waits_and_what_does_not_fit_is_counted(webhook: Webhook) -> None:
     webhook.may_answer.clear()
     told = notifier(webhook.url)
-    told.tell(incident("under way"))
+    told.changed(incident("under way"))
     webhook.next()
     for number in range(QUICK.queued_max + 2):
-        told.tell(incident(f"more {number}"))
+        told.changed(incident(f"more {number}"))
     assert told.dropped == 2
     webhook.may_answer.set()
     assert [webhook.next()[0] for _ in range(QUICK.queued_max)] == [f"more {n}-opened-6" for n in range(QUICK.queued_max)]
@@ -187,7 +187,7 @@ def test_closing_does_not_wait_for_a_webhook_that_is_down(webhook: Webhook) -> N
     for _ in range(100):
         webhook.answers.put(503)
     told = notifier(webhook.url, Delivery(attempts_max=100, pause_seconds_min=3600))
-    told.tell(incident())
+    told.changed(incident())
     webhook.next()
     told.close(5)
     assert told.dropped == 1

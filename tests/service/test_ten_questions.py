@@ -89,7 +89,7 @@ async def test_ten_questions_are_answered_within_two_clicks_each(
         await operator.reads(f"Aborting {victim} would free them all.")
         assert (await page.run("document.title")).startswith("Deadlocked: 2 services")
 
-        await operator.clicks_on("summary", "stands in the code")  # whose code, which trace
+        await operator.clicks_on("summary", "is in the code")  # whose code, which trace
         await operator.reads("shop/orders.py:42 in place")
         link = f"https://jaeger.example/trace/{TRACE}"
         assert await page.run(f"document.querySelector('[id^=places] a[href={json.dumps(link)}]').checkVisibility()")

@@ -7,6 +7,8 @@ import random
 import hpack
 import pytest
 
+from detector.sidecar.http2 import headers
+from detector.sidecar.http2 import huffman as huffman_strings
 from detector.sidecar.http2.frames import BrokenFrameError
 from detector.sidecar.http2.headers import HeaderReader, Headers, size_of, write_headers
 
@@ -75,3 +77,29 @@ def test_a_list_that_is_too_long_is_refused() -> None:
 
 def test_the_size_of_a_list_is_counted_as_http2_says() -> None:
     assert size_of([(b"abc", b"de"), (b"", b"")]) == 5 + 32 + 32
+
+
+def test_what_is_long_is_not_remembered() -> None:
+    """Anybody may send a thousand headers of a megabyte, each another."""
+    encoder, reader = hpack.Encoder(), HeaderReader()
+    encoder.header_table_size = 0
+    for at in range(50):
+        pair = (b"x-trace", b"%d-" % at + b"long" * 5000)
+        for huffman in (True, False):
+            block = encoder.encode([pair], huffman=huffman)
+            assert reader.read(block) == [pair]
+        assert HeaderReader().read(write_headers([pair])) == [pair]
+    assert max(map(len, headers._WRITTEN.values()), default=0) <= headers.WRITTEN_BYTES_MAX
+    assert max(map(len, huffman_strings.CACHE), default=0) <= huffman_strings.CACHED_BYTES_MAX
+    assert max(map(len, reader._known), default=0) <= headers.KNOWN_BYTES_MAX
+
+
+def test_what_is_short_is_remembered_in_a_bounded_number() -> None:
+    encoder, reader = hpack.Encoder(), HeaderReader()
+    for at in range(max(headers.WRITTEN_MAX, huffman_strings.CACHE_MAX) + 10):
+        pair = (b"x-trace", b"short-%d" % at)
+        assert reader.read(encoder.encode([pair], huffman=True)) == [pair]
+        assert write_headers([pair]) == write_headers([pair])
+        assert headers._WRITTEN[pair] == write_headers([pair])
+    assert len(headers._WRITTEN) <= headers.WRITTEN_MAX
+    assert len(huffman_strings.CACHE) <= huffman_strings.CACHE_MAX

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from detector.service.grpc_api.report_reader import check_times
 from detector.sidecar.http2.headers import Headers
 from detector.sidecar.interception import Inbound, Outbound
 from detector.sidecar.tracking.observer import TrackedCall
@@ -14,6 +15,7 @@ from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.stamp import Stamp, encode
+from stilltrue.protocol.wire.report import report_from_wire, report_to_wire
 from stilltrue.runtime.recorder import LockedRecorder
 
 REQUEST: Headers = [(b":path", b"/s/Place"), (b"content-type", b"application/grpc")]
@@ -84,3 +86,31 @@ def test_a_call_that_names_several_parties_has_no_known_caller(program: Program)
     assert program.callers == {"unknown": 1}
     outbound.opened([*REQUEST, party], None)
     assert program.callers["party"] == 1
+
+
+def test_a_long_path_is_named_by_its_beginning(program: Program) -> None:
+    """Else a few calls of anybody's make a report that no detector takes."""
+    path = b"/s/" + b"x" * 1_000_000
+    headers, call = Inbound(program, tells_party=True).opened([(b":path", path), REQUEST[1]], None)
+    assert call is not None
+    assert (b":path", path) in headers
+    served = _served(program)
+    assert (served.method, served.party) == (f"/s/{'x' * 253}", f"orders/{'x' * 253}#1")
+
+
+@pytest.mark.parametrize("timeout", [b"99999999H", b"9" * 400 + b"n"])
+def test_a_time_out_that_never_comes_is_no_deadline(program: Program, timeout: bytes) -> None:
+    """gRPC allows eight digits of hours; a report with the year 13,000 is refused."""
+    _opened(program, (b"grpc-timeout", timeout))
+    report = program.live.marked(SnapshotId(1))
+    assert report is not None
+    again = report_from_wire(report_to_wire(report))
+    check_times(again)
+    assert [call.deadline for call in again.served] == [None]
+
+
+def test_a_time_out_that_comes_is_one(program: Program) -> None:
+    _opened(program, (b"grpc-timeout", b"27000H"))
+    report = program.live.marked(SnapshotId(1))
+    assert report is not None
+    assert [call.deadline for call in report_from_wire(report_to_wire(report)).served] == [1000.0 + 27_000 * 3600]

@@ -55,7 +55,7 @@ def test_a_queued_call_that_goes_on_while_all_others_are_blocked_disproves_the_s
     beside.later()
     assert beside.program.pool.size is None
     assert beside.cut().pools[0].size is None
-    assert "--workers 1 cannot be right" in beside.warnings[0]
+    assert "--workers 1 is wrong" in beside.warnings[0]
 
 
 def test_a_queued_call_that_goes_on_when_another_has_just_gone_on_disproves_nothing() -> None:
@@ -64,7 +64,7 @@ def test_a_queued_call_that_goes_on_when_another_has_just_gone_on_disproves_noth
     call = beside.calls("t1")
     beside.comes("t2")
     beside.calls("t2")
-    beside.program.gives_up(call)
+    beside.program.cancels(call)
     beside.program.ends(first)
     beside.later()
     assert beside.program.pool.size == 1
@@ -88,7 +88,7 @@ def test_a_call_that_came_beside_a_full_pool_at_work_and_was_answered_disproves_
     beside.program.ends(beside.comes("t2"))
     beside.later()
     assert beside.program.pool.size is None
-    assert "--workers 1 cannot be right: orders/Place#2 was served beside 1 others" in beside.warnings[0]
+    assert "--workers 1 is wrong: orders/Place#2 was served at the same time as 1 other" in beside.warnings[0]
 
 
 def test_an_answer_that_was_perhaps_given_before_the_others_were_blocked_disproves_nothing() -> None:

@@ -66,7 +66,7 @@ async def test_a_full_pool_is_in_doubt_until_a_health_check_has_been_unanswered_
     queued = tested.comes()
     await tested.sent.wait()
     assert tested.doubts(served.party, queued.party) == [
-        "--workers 1 is not tested: no health check has been unanswered long enough", ""
+        "--workers 1 is not tested: no health check has stayed unanswered long enough", ""
     ]  # fmt: skip
     tested.now += module.PENDING_SECONDS_MIN
     assert tested.doubts(served.party, queued.party) == ["", ""]
@@ -77,7 +77,7 @@ async def test_a_health_check_that_is_answered_beside_the_others_disproves_the_s
     await tested.sent.wait()
     tested.answer.set_result(Answer.SERVED)
     await _until(lambda: tested.program.pool.size is None)
-    assert tested.warnings == ["--workers 1 cannot be right: a health check was served beside 1 others"]
+    assert tested.warnings == ["--workers 1 is wrong: a health check was served at the same time as 1 other"]
 
 
 async def test_a_health_check_answered_because_one_had_left_disproves_nothing(tested: Beside) -> None:

@@ -8,7 +8,9 @@ import pytest
 
 from detector.sidecar.attribution import TraceFilter, trace_of
 from detector.sidecar.tracking.calls import InboundCall
+from detector.sidecar.tracking.program import SETTLING_SECONDS
 from stilltrue.model import ProcessName, SnapshotId
+from stilltrue.protocol.requests.look import LookRequest, Suspect
 from stilltrue.protocol.stamp import Stamp
 from tests.sidecar.beside import Beside
 
@@ -37,6 +39,27 @@ def test_two_inbound_calls_of_one_trace_are_ambiguous_and_what_they_wait_for_is_
     beside.calls("t1")
     assert beside.waits == {}
     assert beside.program.callers["ambiguous"] == 1
+
+
+def test_a_wait_that_has_just_begun_is_no_proof_since_its_caller_may_be_about_to_make_another_call() -> None:
+    beside = Beside()
+    caller = beside.comes("t1")
+    beside.calls("t1")
+    beside.later(1)
+    assert _doubt(beside, caller) == ""
+    beside.calls("t1")
+    assert "may be about to make another call" in _doubt(beside, caller)
+    beside.later(SETTLING_SECONDS)
+    assert _doubt(beside, caller) == ""
+
+
+def _doubt(beside: Beside, caller: InboundCall) -> str:
+    """Why the second look cannot rely on the wait of ``caller`` (empty: it can)."""
+    assert caller.wait is not None
+    request = LookRequest(snapshot=SnapshotId(1), suspects=(Suspect(party=caller.party, waits=(caller.wait,)),))
+    (look,) = beside.program.look(request, "").parties
+    assert look.unchanged
+    return look.doubt
 
 
 def test_a_call_without_a_trace_is_nobodys() -> None:
@@ -169,7 +192,7 @@ def _calls_after_its_answer(beside: Beside, inbound: InboundCall) -> None:
 
 
 def _gives_up_its_call(beside: Beside, inbound: InboundCall) -> None:
-    beside.program.gives_up(inbound.made[0])
+    beside.program.cancels(inbound.made[0])
 
 
 @pytest.mark.parametrize("evidence", [_answers_at_once, _calls_after_its_answer, _gives_up_its_call])
@@ -191,7 +214,7 @@ def test_an_answer_just_before_its_call_is_cancelled_is_no_evidence() -> None:
     inbound = beside.comes("t1")
     call = beside.calls("t1")
     beside.program.ends(inbound)
-    beside.program.gives_up(call)
+    beside.program.cancels(call)
     beside.later()
     assert beside.program.distrusted == []
 
@@ -201,7 +224,7 @@ def test_giving_up_at_the_deadline_is_no_evidence() -> None:
     beside.comes("t1")
     call = beside.calls("t1", timeout=2.0)
     beside.now += 2.0
-    beside.program.gives_up(call)
+    beside.program.cancels(call)
     beside.later()
     assert beside.program.distrusted == []
 
@@ -211,7 +234,7 @@ def test_giving_up_the_slower_of_two_is_no_evidence() -> None:
     beside.comes("t1")
     first, second = beside.calls("t1"), beside.calls("t1")
     beside.program.settles(first, None, in_doubt=False)
-    beside.program.gives_up(second)
+    beside.program.cancels(second)
     beside.later()
     assert beside.program.distrusted == []
 

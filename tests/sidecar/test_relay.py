@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 
 from detector.ops.address import Address, AddressError, parse_address
-from detector.sidecar.http2 import frames
+from detector.sidecar.http2 import connection, frames
 from detector.sidecar.http2.headers import HeaderReader, Headers, write_headers
 from detector.sidecar.http2.messages import MessageCounter
 from detector.sidecar.http2.relay import Relay
@@ -273,6 +273,51 @@ def test_who_breaks_the_protocol_is_cut_off(sent: bytes) -> None:
     assert len(joined.warnings) == 1
 
 
+@pytest.mark.parametrize("announced", [frames.FRAME_BYTES_MAX, 20_000])
+def test_a_frame_is_at_most_as_long_as_the_other_side_has_announced(joined: Joined, announced: int) -> None:
+    """Else anybody may have 16 MB of each connection kept."""
+    joined.from_server(frames.settings_frame([(frames.MAX_FRAME_SIZE, announced)]))
+    whole = frames.frame(frames.DATA, 0, 1, bytes(announced))
+    for at in range(0, len(whole), 1000):
+        joined.from_caller(whole[at : at + 1000])
+    assert joined.server.take() == [(frames.DATA, 0, 1, bytes(announced))]
+    assert not joined.caller.closing
+    joined.from_caller(frames.frame(frames.DATA, 0, 1, bytes(announced + 1))[: frames.HEAD_BYTES])
+    assert (joined.caller.closing, joined.server.closing) == (True, True)
+    assert joined.warnings == [
+        f"a connection from the caller was closed: a frame of {announced + 1} bytes exceeds the limit of {announced}"
+    ]
+
+
+def test_what_one_side_announces_binds_the_other_alone(joined: Joined) -> None:
+    joined.from_caller(frames.settings_frame([(frames.MAX_FRAME_SIZE, 2**24 - 1)]))
+    joined.from_server(frames.frame(frames.DATA, 0, 1, bytes(20_000)))
+    assert not joined.server.closing
+    joined.from_caller(frames.frame(frames.DATA, 0, 1, bytes(20_000)))
+    assert joined.caller.closing
+
+
+def test_the_pieces_of_a_header_block_are_put_together_once(joined: Joined, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A piece may be empty: nine bytes, for which a block of a megabyte was copied."""
+    copies = []
+
+    class Counted(bytearray):
+        def __bytes__(self) -> bytes:
+            copies.append(len(self))
+            return b"".join([self])
+
+    monkeypatch.setattr(connection, "bytearray", Counted, raising=False)
+    block = write_headers([*REQUEST, (b"long", bytes(20_000))])
+    joined.from_caller(frames.frame(frames.HEADERS, frames.END_STREAM, 1, block[:10_000]))
+    for _ in range(100):
+        joined.from_caller(frames.frame(frames.CONTINUATION, 0, 1))
+    assert joined.server.take() == []
+    joined.from_caller(frames.frame(frames.CONTINUATION, frames.END_HEADERS, 1, block[10_000:]))
+    payload = b"".join(payload for _, _, _, payload in joined.server.take())
+    assert _headers(payload) == [*REQUEST, (b"long", bytes(20_000)), (b"stamp", b"7")]
+    assert copies == [len(block)]
+
+
 def test_a_taker_that_fails_costs_no_call(joined: Joined) -> None:
     def fails(headers: Headers, limit: int | None) -> Any:
         raise RuntimeError
@@ -281,7 +326,7 @@ def test_a_taker_that_fails_costs_no_call(joined: Joined) -> None:
     joined.from_caller(frames.header_frames(1, write_headers(REQUEST), ends=True))
     ((_, _, _, payload),) = joined.server.take()
     assert _headers(payload) == REQUEST
-    assert joined.warnings == ["a call is opened"]
+    assert joined.warnings == ["opening a call"]
 
 
 @pytest.mark.parametrize("cut", [1, 2, 4, 5, 7, 100])

@@ -103,7 +103,7 @@ async def test_files_that_are_replaced_are_followed(program: str, start_sidecar:
         target = f"localhost:{listening.inbound.port}"
         assert await call(target, before) == b"hello"
         after = credentials(own_certificate(tmp_path))
-        assert sidecar._tls_in.follow()
+        assert sidecar._tls_in.reload_if_changed()
         assert await call(target, after) == b"hello"
         with pytest.raises(grpc.aio.AioRpcError):
             await call(target, before)
@@ -117,7 +117,7 @@ def test_a_pair_that_does_not_fit_is_not_taken(tmp_path: Path) -> None:
     assert other.key is not None
     files.key.write_bytes(other.key.read_bytes())
     with pytest.raises(TlsRefusedError, match=r"tls\.key"):
-        tls.follow()
+        tls.reload_if_changed()
     assert tls.context is before
     with pytest.raises(TlsRefusedError):
         Tls(files, server=True)

@@ -2,7 +2,8 @@
 
 Programs have a queue before N workers; handlers call, fan out, wait for all or for the first, and give up the rest. What a
 program and its sidecar say to each other travels in order on each of four connections, and between these in any order. The one
-assumption (docs/sidecar.md, "Confirmation"): what a program has sent reaches its sidecar before the next snapshot begins.
+assumption (docs/sidecar.md, "Second look"): what a program has sent reaches its sidecar before a wait of its sender counts as
+settled, and before the next snapshot begins.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from detector.core.look.verification import AskLook, Verified, Verifier
 from detector.core.protocol.assembler import Assembled, PendingSnapshot
 from detector.predicates.deadlock import Deadlock
 from detector.sidecar.tracking.calls import InboundCall, OutboundCall
-from detector.sidecar.tracking.program import Program
+from detector.sidecar.tracking.program import SETTLING_SECONDS, Program
 from stilltrue.model import Holds, ProcessId, ProcessName, SnapshotId, Verdict
 from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
@@ -31,7 +32,19 @@ from stilltrue.runtime.recorder import LockedRecorder
 WORLDS = 120
 SOAK_WORLDS = 5_000
 STEPS = 160
+SECONDS_A_STEP = 0.01
 SNAPSHOTS_AT_THE_END = 3
+
+
+@dataclass(eq=False)
+class Sent:
+    """Something under way between a program and its sidecar; called, it arrives."""
+
+    at: float
+    arrives: Callable[[], None]
+
+    def __call__(self) -> None:
+        self.arrives()
 
 
 @dataclass(eq=False)
@@ -92,7 +105,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.dice = dice = random.Random(seed)
         self.now = 0.0
-        self.links: dict[tuple[str, str], deque[Callable[[], None]]] = {}
+        self.links: dict[tuple[str, str], deque[Sent]] = {}
         self.net: list[Callable[[], None]] = []
         self.put_off: list[Callable[[], None]] = []
         self.warnings: list[str] = []
@@ -217,7 +230,7 @@ class World:
     def given_up_at_sidecar(self, call: Call) -> None:
         assert call.maker is not None
         assert call.out is not None
-        call.maker.app.program.gives_up(call.out)
+        call.maker.app.program.cancels(call.out)
         self.net.append(lambda: self.given_up_at_target(call))
 
     def given_up_at_target(self, call: Call) -> None:
@@ -269,11 +282,11 @@ class World:
 
     def looked_again(self, assembled: Assembled) -> Assembled:
         """The verification round: every sidecar answers at once, from its record."""
-        lives = {app.id: app.live for app in self.apps}
-        effects = self.verifier.suspected(assembled, suspicion_of(assembled.snapshot, leaning=False), self.now)
+        programs = {app.id: app.program for app in self.apps}
+        effects = self.verifier.suspected(assembled, suspicion_of(assembled.snapshot, with_idle=False), self.now)
         for effect in effects:
             if isinstance(effect, AskLook):
-                effects += self.verifier.looked(effect.process, lives[effect.process].look(effect.request), self.now)
+                effects += self.verifier.looked(effect.process, programs[effect.process].look(effect.request, ""), self.now)
         return next(effect.assembled for effect in effects if isinstance(effect, Verified))
 
     def stuck(self) -> set[Call]:
@@ -304,20 +317,25 @@ class World:
         self.put_off.append(do)
 
     def link(self, app: App, name: str, happening: Callable[[], None]) -> None:
-        self.links.setdefault((app.name, name), deque()).append(happening)
+        self.links.setdefault((app.name, name), deque()).append(Sent(self.now, happening))
 
     def flush(self) -> None:
         """What programs have sent reaches their sidecars; then what was put off is looked at again."""
-        for (_, name), link in sorted(self.links.items()):
-            while name in {"out", "answers"} and link:
-                link.popleft()()
+        self.deliver(self.now)
         put_off, self.put_off = self.put_off, []
         for do in put_off:
             do()
 
+    def deliver(self, until: float) -> None:
+        """What programs have sent up to ``until`` reaches their sidecars."""
+        for (_, name), link in sorted(self.links.items()):
+            while name in {"out", "answers"} and link and link[0].at <= until:
+                link.popleft()()
+
     def step(self) -> bool:
         """One thing happens; False when nothing can."""
-        self.now += 0.001
+        self.now += SECONDS_A_STEP
+        self.deliver(self.now - SETTLING_SECONDS)
         choices: list[Callable[[], Any]] = [link.popleft for link in self.links.values() if link]
         choices += [partial(self.net.pop, index) for index in range(len(self.net))]
         ready = [handler for app in self.apps for handler in app.busy if not handler.blocked]
@@ -339,6 +357,7 @@ class World:
         while self.step():
             pass
         for _ in range(SNAPSHOTS_AT_THE_END):
+            self.now += SETTLING_SECONDS
             self.begin()
             while self.step():
                 pass

@@ -1,4 +1,4 @@
-"""Plans as JSON: an important world is stored in full, since its seed gives another plan once its recipe changes."""
+"""Plans as JSON: an important world is stored in full, since its seed yields another plan once its recipe changes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ IS = "is"
 
 
 def plan_to_json(plan: Plan) -> str:
-    """``plan`` as JSON; what is as by default is left out."""
+    """``plan`` as JSON, without default values."""
     return json.dumps(_encoded(plan), indent=1) + "\n"
 
 
 def plan_from_json(text: str) -> Plan:
-    """The plan that :func:`plan_to_json` wrote (TypeError, KeyError or ValueError when it wrote none)."""
+    """Read a plan written by :func:`plan_to_json`; raises TypeError, KeyError or ValueError for anything else."""
     plan = _decoded(json.loads(text))
     if not isinstance(plan, Plan):
         raise TypeError(f"not a plan but {type(plan).__name__}")

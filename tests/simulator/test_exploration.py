@@ -1,4 +1,4 @@
-"""Every interleaving of small worlds, with the real code, and no promise broken in any of them."""
+"""Every interleaving of small worlds, with the real code; none breaks a promise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeded runs in FIFO channels: every snapshot is reachable (Theorem 1), conserves what moves, and can be gone on from."""
+"""Seeded runs over FIFO channels: every snapshot is reachable (Theorem 1), conserves moving facts, and can be restored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ring_with_chords(rng: random.Random) -> Topology:
 
 
 def dataflow(rng: random.Random) -> Topology:
-    """Sources, two layers with a random shuffle, and now and then a loop."""
+    """Sources, two layers with a random shuffle, and sometimes a loop."""
     layers = [[ProcessName(f"{'abc'[depth]}{n}") for n in range(rng.randint(1, 3))] for depth in range(3)]
     pairs = {(s, t) for above, below in pairwise(layers) for s in above for t in below}
     if rng.random() < 0.6:
@@ -38,7 +38,7 @@ def total(state: GlobalState) -> int:
 
 
 def wander(system: FifoSystem, rng: random.Random, *, beginners: list[list[ProcessName]], steps: int = 120) -> None:
-    """Random sends, deliveries and beginnings; at the end everything is delivered."""
+    """Random sends, deliveries and snapshot starts; in the end everything is delivered."""
     newest = 0
     for _ in range(steps):
         ready = [one for one in system.topology.channels if system.queues[one] and one not in system.held]

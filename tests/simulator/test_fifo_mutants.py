@@ -35,7 +35,7 @@ def fifo() -> ModuleType:
 
 
 def breach(fifo: ModuleType, seed: int, recorder: RecorderOf) -> str:
-    """What is wrong with the snapshots of the system with this seed; nothing if all is well."""
+    """The faults in the snapshots of the system with this seed; empty if there are none."""
     try:
         system: FifoSystem = fifo.systems(seed, recorder)
     except (ChannelError, StepError) as error:

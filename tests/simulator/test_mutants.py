@@ -1,7 +1,7 @@
-"""Each rule broken on purpose is noticed, by a promise that the mutant names; and the right code comes back afterwards.
+"""Each rule broken on purpose is caught by a promise that the mutant names, and the original code is restored.
 
-Most mutants are hunted through a few seeded worlds. For each of the others, which take thousands, the world that caught it is
-pinned (``pinned/mutant-*.json``; ``--rewrite-transcripts`` hunts anew and pins). None is left out.
+Most mutants are hunted through a few seeded worlds. For each of the others, which need thousands, the world that caught it is
+pinned (``pinned/mutant-*.json``; ``--rewrite-transcripts`` hunts again and pins). None is left out.
 """
 
 from __future__ import annotations

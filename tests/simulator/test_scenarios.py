@@ -1,4 +1,4 @@
-"""Every scenario file plays as it says, and each of them notices when its rule is broken."""
+"""Every scenario file meets its expectations, and fails when its rule is broken."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def forget_to_send_markers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keep_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule 3 broken: what is received is never recorded."""
+    """Rule 3 broken: received messages are never recorded."""
 
     def received(self: MarkerRecorder[object, object], on: object, message: object) -> tuple[object, ...]:
         self._received[on] += 1  # type: ignore[index]
@@ -59,7 +59,7 @@ def keep_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keep_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rule 3 broken: the marker's own channel goes on being recorded at the first marker."""
+    """Rule 3 broken: at the first marker, its own channel continues to be recorded."""
     marked = MarkerRecorder.marked
 
     def late(self: MarkerRecorder[object, object], on: object, snapshot: object, state: object) -> tuple[object, ...]:
@@ -76,7 +76,7 @@ def align_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Barrier rule 4 broken: what comes on a back edge is not kept."""
+    """Barrier rule 4 broken: messages on a back edge are not kept."""
     monkeypatch.setattr(BarrierRecorder, "_log", lambda self, *a: ())
 
 
@@ -116,9 +116,9 @@ def test_a_broken_rule_is_caught_by_the_scenarios(
         ("process A\nexpect snapshot 1", "snapshot 1 has not begun"),
         ("process A\nprocess B\nchannel A -> B\nbegin A\nexpect snapshot 1", "no record of B"),
         ("process A x=1\nbegin A\nexpect snapshot 1\n  A x=2", "expected: A x=2\n  found:    A x=1"),
-        ("process A\nprocess B\nloop A -> B", "this channel closes no cycle"),
+        ("process A\nprocess B\nloop A -> B", "this channel does not close a cycle"),
         ("process A\nexpect refused\n  set A x=1", "it was not refused"),
-        ("process A\nbegin A one", "line 2: begin A one: expected a snapshot's number"),
+        ("process A\nbegin A one", "line 2: begin A one: expected a snapshot id"),
         ("process A\nset", "line 2: set: expected a process"),
         ("process A\nbegin A\nexpect verdict 1 termination true", "expected: true\n  found:    false"),
         ("process A\nbegin A\nexpect verdict 1 nonsense true", "no predicate 'nonsense'"),

@@ -1,4 +1,4 @@
-"""check-predicate: an unstable predicate is found out and its run made small; a stable one is let be."""
+"""check-predicate: an unstable predicate is detected and its run shrunk; a stable one passes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from stilltrue.model import Holds, Verdict, Witness
 
 
 class SomebodyWaits:
-    """Holds while anybody waits: anything but stable."""
+    """Holds while any party waits, so it is not stable."""
 
     name = "somebody-waits"
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        """TRUE when there is a wait."""
+        """TRUE if there is a wait."""
         holds = Holds.TRUE if len(snapshot.waits) else Holds.FALSE
         witness = Witness(kind="count", parties=(), text=f"{len(snapshot.waits)} waits")
         return Verdict(predicate=self.name, holds=holds, witness=witness, snapshot=snapshot.ref)

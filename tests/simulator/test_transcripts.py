@@ -1,4 +1,4 @@
-"""The main algorithm as transcripts: each command answers as is written there; ``pytest --rewrite-transcripts`` writes anew."""
+"""The main algorithm as transcripts: each command prints the recorded output; ``pytest --rewrite-transcripts`` rewrites it."""
 
 from __future__ import annotations
 

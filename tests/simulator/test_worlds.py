@@ -1,4 +1,4 @@
-"""Seeded worlds: thousands of runs of the real recorder, initiator and predicates without one broken promise."""
+"""Seeded worlds: thousands of runs of the real recorder, initiator and predicates without a broken promise."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from detector.archive.rows.row_decoder import verdict_of
 from detector.archive.units import open_archive
 from detector.core.registry import find_predicates
 from detector.spark import batch
-from detector.spark.batch import _whole_snapshots, table, verdicts_of_archive, verdicts_of_reports
-from detector.spark.session import SparkFailedError, plainly
+from detector.spark.batch import _complete_snapshots, table, verdicts_of_archive, verdicts_of_reports
+from detector.spark.session import SparkFailedError, one_line_errors
 from detector.spark.source.bounds import bounds_of, options_of
 from stilltrue.model import Verdict
 from tests.synthetic.random_snapshots import Judged, judged
@@ -75,7 +75,7 @@ def test_a_file_that_proves_torn_fails_the_job_with_its_name(spark: SparkSession
     data = bytearray(Path(torn.path).read_bytes())
     data[4 : len(data) // 2] = b"\0" * (len(data) // 2 - 4)  # the footer still reads
     Path(torn.path).write_bytes(data)
-    with pytest.raises(SparkFailedError, match=re.escape(torn.path)), plainly("Spark failed"):
+    with pytest.raises(SparkFailedError, match=re.escape(torn.path)), one_line_errors("Spark failed"):
         verdicts_of_archive(spark, archive, ["deadlock"]).collect()
 
 
@@ -83,7 +83,7 @@ def test_a_partition_of_any_size_is_taken_a_few_snapshots_at_a_time(
     spark: SparkSession, run: Judged, location: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = run.reports.sort_by([("snapshot", "ascending")])
-    taken = list(_whole_snapshots(rows.to_batches(max_chunksize=7), 50))
+    taken = list(_complete_snapshots(rows.to_batches(max_chunksize=7), 50))
     assert [part.num_rows for part in taken if part.num_rows > 50 + 7 + 6] == []
     numbers = [set(part.column("snapshot").to_pylist()) for part in taken]
     assert sum(map(len, numbers)) == len(set().union(*numbers)) == len(set(rows.column("snapshot").to_pylist()))
@@ -98,7 +98,7 @@ def test_only_wanted_snapshots_are_evaluated(spark: SparkSession, run: Judged, l
     archive = open_archive(str(location))
     one = [verdict for verdict in run.verdicts if verdict.snapshot.id == 300]
     assert _verdicts(verdicts_of_archive(spark, archive, PREDICATES, wanted=ONE)) == one
-    found = pa.concat_tables(list(evaluated(archive.store, archive.units("snapshots"), ["deadlock"], {}, ONE)))
+    found = pa.concat_tables(list(evaluated(archive.store, archive.units("snapshots"), find_predicates(["deadlock"]), ONE)))
     assert found.column("snapshot").to_pylist() == [300]
     reports = table(spark, archive, "reports", replace(ONE, day_min="2026-09-21", day_max="2026-09-21"))
     assert {row.snapshot for row in reports.select("snapshot").collect()} == {300}

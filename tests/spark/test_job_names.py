@@ -32,5 +32,5 @@ def test_every_job_of_an_analysis_and_of_a_stream_has_a_name_of_ours(
     assert query.exception() is None
     streamed = {at: name for at, name in _jobs(spark).items() if at not in before and at not in analysed}
     assert {"stilltrue: evaluate snapshots", "stilltrue: count reports"} <= set(analysed.values())
-    assert "stilltrue: batch 0, assembled and judged" in streamed.values()
+    assert "stilltrue: batch 0, assembling and evaluating" in streamed.values()
     assert [name for name in (*analysed.values(), *streamed.values()) if not name.startswith("stilltrue: ")] == []

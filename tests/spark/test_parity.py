@@ -86,7 +86,7 @@ def test_detectors_without_ids_in_one_folder_get_no_verdict_on_what_both_have_ta
     assert progress.mixed.count() == 13
     assert {key: verdict for key, verdict in later.items() if key[1] < 14} == alone
     assert {number for _, number, _ in later} == set(range(1, 15))
-    assert all("detectors without an id have written to one folder" in reason for reason in _left_out(tmp_path / "alone"))
+    assert all("detectors without an id have written to the same folder" in reason for reason in _left_out(tmp_path / "alone"))
 
 
 def _left_out(out: Path) -> list[str]:

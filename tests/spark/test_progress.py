@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from detector.spark.analyze import followed, parts_done
+from detector.spark.analyze import report_progress, tasks_done
 
 
 @dataclass
@@ -28,8 +28,8 @@ class _Tracker:
 
 
 def test_stages_at_work_are_added_and_one_that_has_ended_is_passed_over() -> None:
-    assert parts_done(_Tracker({3: _Stage(8, 2), 4: None, 5: _Stage(4, 4)})) == (6, 12)
-    assert parts_done(_Tracker({})) == (0, 0)
+    assert tasks_done(_Tracker({3: _Stage(8, 2), 4: None, 5: _Stage(4, 4)})) == (6, 12)
+    assert tasks_done(_Tracker({})) == (0, 0)
 
 
 def test_a_job_is_followed_to_its_end_and_the_thread_goes(spark: SparkSession) -> None:
@@ -40,7 +40,7 @@ def test_a_job_is_followed_to_its_end_and_the_thread_goes(spark: SparkSession) -
         told.append((done, total))
         heard.set()
 
-    with followed(spark, tell, poll_seconds=0.01):
+    with report_progress(spark, tell, poll_seconds=0.01):
         for _ in range(50):  # the first of these that takes longer than a poll is heard of
             spark.range(0, 4000, 1, 4).selectExpr("sum(hash(id))").collect()
             if heard.is_set():

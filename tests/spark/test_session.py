@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from detector.spark.java import JavaError, find_java, java_major
-from detector.spark.session import SparkFailedError, open_session, plainly, reason
+from detector.spark.session import SparkFailedError, java_options, one_line_errors, open_session, reason
 
 
 @pytest.mark.parametrize("master", ["nonsense", "spark://nowhere", "spark://"])
@@ -18,19 +21,29 @@ def test_a_master_that_is_none_is_said_before_java_starts(master: str, monkeypat
         open_session(master)
 
 
+def test_java_keeps_its_classes_in_a_file_where_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STILLTRUE_SPARK_CLASSES", raising=False)
+    assert "Archive" not in java_options()
+    file = tmp_path / "its classes"
+    monkeypatch.setenv("STILLTRUE_SPARK_CLASSES", str(file))
+    assert shlex.split(java_options())[-1] == f"-XX:ArchiveClassesAtExit={file}"
+    file.touch()
+    assert shlex.split(java_options())[-1] == f"-XX:SharedArchiveFile={file}"
+
+
 def test_what_fails_in_a_worker_is_one_line(spark: SparkSession) -> None:
     def broken(batches: object) -> object:
         raise ValueError("no such thing")
 
-    with pytest.raises(SparkFailedError) as caught, plainly("Spark failed"):
+    with pytest.raises(SparkFailedError) as caught, one_line_errors("Spark failed"):
         spark.range(2).mapInArrow(broken, "id long").collect()  # type: ignore[arg-type]
     assert str(caught.value) == "Spark failed: no such thing"
 
 
 def test_what_is_no_failure_of_sparks_goes_on() -> None:
-    with pytest.raises(OSError, match="full"), plainly("Spark failed"):
+    with pytest.raises(OSError, match="full"), one_line_errors("Spark failed"):
         raise OSError("full")
-    with pytest.raises(SparkFailedError, match=r"^it: gone$"), plainly("it"):
+    with pytest.raises(SparkFailedError, match=r"^it: gone$"), one_line_errors("it"):
         raise PySparkException("gone")
 
 

@@ -1,8 +1,8 @@
-"""The transparency matrix: every story told in a plain process and in one with the agent, and compared word for word.
+"""The transparency matrix: every story runs in a plain process and in one with the agent, and the records are compared.
 
 ``python -m tests.transparency.matrix`` runs all of it in each interpreter that ``--python`` names, and writes
 docs/transparency.md; ``--check`` fails when that differs.
-Each neighbour has its processes, for what it changes in one cannot be undone there.
+Each neighbour has its own processes, since its changes to a process cannot be undone.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def cells(styles: Iterable[str] = STYLES, outcomes: Iterable[str] = OUTCOMES) ->
 
 
 def cells_beside(name: str) -> list[Cell]:
-    """All stories that this neighbour can be told."""
+    """All stories that can run with this neighbour."""
     writers = NEIGHBOURS[name].writers
     return [cell for cell in cells() if writers or cell.style != "loop, read and write" or not cell.arity.endswith("stream")]
 
@@ -80,7 +80,7 @@ _STUCK = frozenset({"abort", "raise", "deadline", "cancel", "never read", "bad r
 
 
 def _leaves_worker(style: str, arity: str, outcome: str) -> bool:
-    """Whether plain ``grpc.aio`` leaves a worker or a caller waiting for ever: it never runs on a generator that ends early."""
+    """Whether plain ``grpc.aio`` leaves a worker or a caller waiting forever: it never resumes a generator that ends early."""
     return style == "loop, sync handlers" and arity.endswith("stream") and outcome in _STUCK
 
 
@@ -88,20 +88,20 @@ def _leaves_worker(style: str, arity: str, outcome: str) -> bool:
 
 
 class Loop:
-    """An event loop on a thread of its own."""
+    """An event loop in its own thread."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
 
     def run(self, coroutine: Any) -> Any:
-        """Run it there and wait for it."""
+        """Run a coroutine there and wait for its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(2 * PATIENCE_SECONDS)
 
 
 @contextmanager
 def serving(style: str, neighbour: Neighbour, loop: Loop) -> Iterator[str]:
-    """A server with handlers of this style: its address."""
+    """Run a server with handlers of this style; yields its address."""
     if style == "threads":
         server: Any = grpc.server(ThreadPoolExecutor(16), handlers=handlers(style), interceptors=neighbour.server())
         port = server.add_insecure_port("127.0.0.1:0")
@@ -122,7 +122,7 @@ def serving(style: str, neighbour: Neighbour, loop: Loop) -> Iterator[str]:
 
 
 def tell_all(neighbour: Neighbour, told: Iterable[Cell]) -> dict[str, Any]:
-    """All these stories, in this process."""
+    """Run all these stories in this process."""
     loop, found = Loop(), {}
     wanted = list(told)
     for style in STYLES:
@@ -170,7 +170,7 @@ async def _in_time(told: Any) -> Any:
 
 
 def attached(neighbour: Neighbour, told: Iterable[Cell]) -> dict[str, Any]:
-    """The stories with the agent, and what it has left when all are over."""
+    """Run the stories with the agent; also returns what remains in its records afterwards."""
     neighbour.before()
     agent = stilltrue.instrument("matrix", detector="127.0.0.1:1")
     neighbour.after()
@@ -179,17 +179,17 @@ def attached(neighbour: Neighbour, told: Iterable[Cell]) -> dict[str, Any]:
 
 
 def plain(neighbour: Neighbour, told: Iterable[Cell]) -> dict[str, Any]:
-    """The stories without it."""
+    """Run the stories without the agent."""
     neighbour.before()
     neighbour.after()
     return tell_all(neighbour, told)
 
 
 def _left(agent: stilltrue.Agent) -> list[str]:
-    """The calls, services and waits that are still on the agent's books once it has had time to settle them."""
+    """The calls, services and waits that remain in the agent's records after it had time to settle them."""
     end = time.monotonic() + PATIENCE_SECONDS
     for number in range(1, 10_000):
-        gc.collect()  # an error that a neighbour has caught may hold the call in a cycle
+        gc.collect()  # an error caught by a neighbour may keep the call alive in a cycle
         agent.live.catch_up()
         report = agent.live.marked(SnapshotId(number))
         assert report is not None
@@ -205,7 +205,7 @@ def _left(agent: stilltrue.Agent) -> list[str]:
 
 
 def differences(name: str, told: list[Cell], python: str = sys.executable) -> tuple[dict[str, Any], int]:
-    """What differs with the agent beside this neighbour, by story; and how many stories were told."""
+    """The differences with the agent and this neighbour, by story, and the number of stories."""
     with_agent = in_process(name, "attached", told, python)
     different: dict[str, Any] = {rest: with_agent[rest] for rest in ("left", "faults") if with_agent[rest]}
     left = told
@@ -227,7 +227,7 @@ def differences(name: str, told: list[Cell], python: str = sys.executable) -> tu
 
 
 def first_difference(plain_words: Any, attached_words: Any) -> str:
-    """Where two transcripts part."""
+    """The first difference of two transcripts."""
     if isinstance(plain_words, list) and isinstance(attached_words, list) and len(plain_words) == len(attached_words):
         for mine, other in zip(plain_words, attached_words, strict=True):
             if mine != other:
@@ -236,7 +236,7 @@ def first_difference(plain_words: Any, attached_words: Any) -> str:
 
 
 def in_process(name: str, kind: str, told: list[Cell], python: str) -> dict[str, Any]:
-    """The stories, told in a process of their own."""
+    """Run the stories in a new process."""
     with tempfile.NamedTemporaryFile("w+", suffix=".json") as answer:
         command = [python, "-m", "tests.transparency.matrix", "--tell", name, "--kind", kind, "--into", answer.name]
         subprocess.run(command, input=json.dumps(told), text=True, check=True, cwd=ROOT, timeout=900)
@@ -245,7 +245,7 @@ def in_process(name: str, kind: str, told: list[Cell], python: str) -> dict[str,
 
 
 def runtime_of(python: str) -> str:
-    """The versions that an interpreter has of what the agent needs."""
+    """An interpreter's versions of the packages that the agent needs."""
     asked = "import grpc, google.protobuf as p; print(f'grpcio {grpc.__version__}, protobuf {p.__version__}')"
     return subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True).stdout.strip()
 
@@ -256,17 +256,20 @@ def table(by_runtime: dict[str, Results]) -> str:
     lines = [
         "# Transparency",
         "",
-        "Written by `make matrix`; do not edit. Each story is one call: an arity, a way of calling, a handler style and an",
-        "outcome. It writes down every method of the call object, of the handler's context and of what is raised. It is told",
-        "by a plain process and by one with the agent, and compared word for word; at the end the agent must have no call,",
-        "service or wait on its books, and no failure caused by it. That is done with the oldest grpcio and protobuf that the",
-        "agent declares, and with the newest.",
+        "A program must not be able to tell whether the agent is attached. The table compares what a program sees of its",
+        "calls with and without the agent, alone and together with other libraries that wrap gRPC (*neighbours*).",
+        "",
+        "Generated by `make matrix`; do not edit. Each *story* is one call with one arity, way of calling, handler style and",
+        "outcome. It records the result of every method of the call object and of the handler's context, and every exception.",
+        "It runs in a plain process and in one with the agent, and the two records are compared word for word. Afterwards the",
+        "agent must have no open call, service or wait in its records, and no failure of its own. All of this runs with the",
+        "oldest grpcio and protobuf that the agent supports, and with the newest.",
         "",
         f"Outcomes: {', '.join(OUTCOMES)}.",
         f"Callers: threads (calls, `with_call`, futures, streams) and tasks. Handlers: {'; '.join(STYLES)}.",
-        "Left out of the comparison: addresses, times, tracebacks, the names of classes in messages, and",
-        "the metadata of neighbours. Some neighbours never end some calls, or fail them; then both do, in the same words. With",
-        "Sentry, handlers that write to streams on a loop always fail, so no story is told of them.",
+        "Not compared: addresses, times, tracebacks, class names in messages, and the metadata of neighbours. Some",
+        "neighbours never end certain calls, or make them fail; both processes must then show the same. With Sentry,",
+        "handlers that write to streams on a loop always fail, so these stories are left out.",
         "",
         f"| neighbour | stories | {' | '.join(f'differences, {runtime}' for runtime in by_runtime)} |",
         "|---|---|" + "---|" * len(by_runtime),
@@ -281,7 +284,7 @@ def table(by_runtime: dict[str, Results]) -> str:
 
 
 def main() -> int:
-    """Run what the arguments say; 1 when there are differences, or when the page is not what was found."""
+    """Run the matrix as the arguments say; returns 1 if there are differences or the page is stale."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--tell", choices=NEIGHBOURS)
     parser.add_argument("--kind", choices=("plain", "attached"))
@@ -294,7 +297,7 @@ def main() -> int:
     if given.tell:
         tell: Callable[..., dict[str, Any]] = attached if given.kind == "attached" else plain
         given.into.write_text(json.dumps(tell(NEIGHBOURS[given.tell], [Cell(*one) for one in json.load(sys.stdin)])))
-        os._exit(0)  # a worker that gRPC keeps must not keep the process
+        os._exit(0)  # a worker kept by gRPC must not keep the process alive
     names = given.only or list(NEIGHBOURS)
     by_runtime: dict[str, Results] = {}
     for python in given.python or [sys.executable]:

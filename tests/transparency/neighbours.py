@@ -1,4 +1,4 @@
-"""What else may sit between a program and gRPC: each neighbour as a program would put it in, before the agent or after it."""
+"""Other libraries between a program and gRPC, each added as a program would, before the agent or after it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _same(thing: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Neighbour:
-    """How it comes in: into the process (before or after the agent), a channel, a multi-callable, a server."""
+    """How a neighbour is added: to the process (before or after the agent), a channel, a multi-callable, a server."""
 
     name: str
     before: Callable[[], object] = lambda: None
@@ -45,7 +45,7 @@ def _sentry() -> None:
     sdk.init(transport=lambda _: None, integrations=[grpc_integration.GRPCIntegration()], traces_sample_rate=1.0)
 
 
-@functools.cache  # its metrics are registered once in a process
+@functools.cache  # its metrics are registered once per process
 def _prometheus_interceptor(side: str) -> Any:
     module = import_module(f"py_grpc_prometheus.prometheus_{side}_interceptor")
     return getattr(module, f"Prom{side.title()}Interceptor")()
@@ -68,7 +68,7 @@ def _aio_api_core(callable_: Any) -> Any:
 
 
 class Retrying(grpc.UnaryUnaryClientInterceptor, grpc.StreamUnaryClientInterceptor):
-    """Tries again, once, what was not ready."""
+    """Retries an unavailable call once."""
 
     def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
         call = continuation(details, request)
@@ -79,7 +79,7 @@ class Retrying(grpc.UnaryUnaryClientInterceptor, grpc.StreamUnaryClientIntercept
 
 
 class AioRetrying(grpc.aio.UnaryUnaryClientInterceptor):
-    """The same on a loop."""
+    """As :class:`Retrying`, on a loop."""
 
     async def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
         call = await continuation(details, request)

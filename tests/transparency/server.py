@@ -1,6 +1,6 @@
-"""The server of the transparency matrix: one behaviour for each arity, in every handler style, told by its request what to do.
+"""The server of the transparency matrix: one behaviour for each arity in every handler style, controlled by its request.
 
-A request is ``outcome|key``; what a handler sees of its context is kept by key, for the story to compare.
+A request is ``outcome|key``; a handler's view of its context is kept by key, for the story to compare.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _parse(request: bytes) -> tuple[str, str]:
 
 
 def _look(context: Any, key: str) -> None:
-    """Keep what every context can say, whichever shell serves it."""
+    """Keep the values that the contexts of all shells have."""
     seen = SEEN[key]
     for name in ("invocation_metadata", "peer_identities", "peer_identity_key", "auth_context", "time_remaining"):
         method = getattr(context, name, None)
@@ -174,7 +174,7 @@ ARITIES = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 
 
 def handlers(style: str) -> list[grpc.GenericRpcHandler]:
-    """The service in this style."""
+    """The service with handlers of this style."""
     methods: dict[str, Any] = {
         arity: getattr(grpc, f"{arity}_rpc_method_handler")(behaviour)
         for arity, behaviour in zip(ARITIES, STYLES[style], strict=True)

@@ -1,4 +1,4 @@
-"""The clients of the transparency matrix: each story makes one call in one way, and writes down all that a program can see."""
+"""The clients of the transparency matrix: each story makes one call in one way, and records all that a program can see."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def story(callable_: Any, arity: str, outcome: str, way: str, key: str) -> list[
         told.append(failed(error))
     RELEASED[key].set()
     if outcome == "never read":
-        gc.collect()  # the error that a program caught may hold the call in a cycle
+        gc.collect()  # the error that the program caught may keep the call alive in a cycle
     return [*told, SEEN.pop(key, None)]
 
 
 def _tell(callable_: Any, request: Any, outcome: str, way: str, key: str, told: list[Any]) -> None:
     options = _options(outcome)
     if way in ("call", "with_call"):
-        if _is_held(outcome):  # nobody can cancel a call that blocks, or drop it
+        if _is_held(outcome):  # a blocking call cannot be cancelled or dropped
             return
         result = (callable_ if way == "call" else callable_.with_call)(request, **options)
         told.append(in_words(result))
@@ -119,7 +119,7 @@ def _cancel(call: Any) -> Any:
 
 
 def _patience(outcome: str) -> float:
-    """How long the end may take: of what is refused on the way, gRPC calls nobody back."""
+    """How long the end may take: gRPC does not call back for a call that it refuses to start."""
     return REFUSED_SECONDS if outcome.startswith("bad") else PATIENCE_SECONDS
 
 
@@ -129,7 +129,7 @@ def _over(call: Any, known: list[bool], over: threading.Event | asyncio.Event, o
 
 
 def _has_started(key: str, way: str, call: Any) -> None:
-    """Wait until the handler runs: of a stream, its first item has come by then."""
+    """Wait until the handler runs; a stream's first item has come by then."""
     if way == "stream":
         next(call)
     assert STARTED[key].wait(PATIENCE_SECONDS)
@@ -181,7 +181,7 @@ async def aio_story(callable_: Any, arity: str, outcome: str, key: str) -> list[
     told: list[Any] = []
     told_by = _aio_tell(callable_, arity, outcome, key, told)
     try:
-        # with metadata that it refuses, grpc.aio never ends a stream, and calls nobody back
+        # grpc.aio never ends a stream whose metadata it refuses, and does not call back
         await (asyncio.wait_for(told_by, REFUSED_SECONDS) if outcome == "bad metadata" else told_by)
     except asyncio.CancelledError:
         told.append("cancelled")
@@ -189,7 +189,7 @@ async def aio_story(callable_: Any, arity: str, outcome: str, key: str) -> list[
         told.append(failed(error))
     RELEASED[key].set()
     if outcome == "never read":
-        gc.collect()  # the error that a program caught may hold the call in a cycle
+        gc.collect()  # the error that the program caught may keep the call alive in a cycle
     return [*told, SEEN.pop(key, None)]
 
 
@@ -216,7 +216,7 @@ async def _aio_tell(callable_: Any, arity: str, outcome: str, key: str, told: li
         while not STARTED[key].is_set():
             await asyncio.sleep(0.002)
         if outcome == "never read":
-            call.cancel()  # one that is only dropped is run on by grpc.aio itself
+            call.cancel()  # grpc.aio itself keeps running a dropped one
             return
         told.append(shown(call.cancel))
     over, known = asyncio.Event(), list[bool]()
@@ -238,7 +238,7 @@ async def _aio_items(call: Any) -> list[Any]:
     found: list[Any] = []
     try:
         async for item in call:
-            found.append(in_words(item))  # noqa: PERF401 - what came before a failure counts
+            found.append(in_words(item))  # noqa: PERF401 - items before a failure count
     except asyncio.CancelledError:
         return [*found, "cancelled"]
     except Exception as error:  # noqa: BLE001 - whatever it is, it is compared

@@ -1,4 +1,4 @@
-"""The quick part of the transparency matrix: the usual outcomes, alone and beside some neighbours. All of it: `make matrix`."""
+"""The quick part of the transparency matrix: the usual outcomes, alone and with some neighbours. `make matrix` runs all."""
 
 from __future__ import annotations
 

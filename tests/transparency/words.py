@@ -1,4 +1,4 @@
-"""What a story writes down: values in words that are the same in every run, whatever port, time or trace they come from."""
+"""The text of a story's records: the same in every run, without ports, times and traces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHANGES = (
 
 
 def in_words(value: Any) -> Any:
-    """``value`` without what varies."""
+    """``value`` as text, without the parts that vary."""
     if isinstance(value, grpc.Call | grpc.aio.Call):
         return "a call"
     if isinstance(value, float):
@@ -49,7 +49,7 @@ def _is_metadata(value: Any) -> bool:
 
 
 def failed(error: BaseException) -> list[Any]:
-    """An exception in words, with all that an application can ask of it."""
+    """An exception as text, with all that an application can read from it."""
     told: list[Any] = ["raised", isinstance(error, grpc.RpcError), isinstance(error, grpc.Call), isinstance(error, grpc.Future)]
     if not isinstance(error, grpc.RpcError):
         return [*told, type(error).__name__, in_words(str(error))]
@@ -60,7 +60,7 @@ def failed(error: BaseException) -> list[Any]:
 
 
 def shown(ask: Callable[[], Any]) -> Any:
-    """What ``ask`` returns or raises, in words."""
+    """The result or exception of ``ask``, as text."""
     try:
         return in_words(ask())
     except Exception as error:  # noqa: BLE001 - whatever it is, it is compared
@@ -68,7 +68,7 @@ def shown(ask: Callable[[], Any]) -> Any:
 
 
 async def shown_later(ask: Callable[[], Any]) -> Any:
-    """What ``ask`` returns or raises when it is awaited, in words."""
+    """The result or exception of awaiting ``ask``, as text."""
     try:
         result = ask()
         return in_words(await result if hasattr(result, "__await__") else result)

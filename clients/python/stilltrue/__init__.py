@@ -1,6 +1,6 @@
-"""The Stilltrue agent: joins a gRPC process to the detector, and queries it.
+"""The Stilltrue agent: connects a gRPC process to the detector, and queries it.
 
-The names here are loaded on first use, so that the pure modules can be imported without gRPC.
+The public names are loaded on first use, so that the pure modules can be imported without gRPC.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Agent", "Detector", "SettingRefusedError", "StepError", "__version__", "instrument", "uninstrument"]
 
-_WHERE = {
+_MODULES = {
     "Agent": "stilltrue.agent",
     "Detector": "stilltrue.query",
     "SettingRefusedError": "stilltrue.settings",
@@ -30,10 +30,10 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in _MODULES:
         raise AttributeError(f"module 'stilltrue' has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(_WHERE[name]), name)
-    return found
+    value = globals()[name] = getattr(importlib.import_module(_MODULES[name]), name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""The agent's own command: ``python -m stilltrue run -- python app.py``; the detector's `stilltrue run` is the same."""
+"""The agent's own command line: ``python -m stilltrue run -- python app.py``, the same as the detector's `stilltrue run`."""
 
 from __future__ import annotations
 
@@ -7,34 +7,35 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from stilltrue.launch import copy_package, is_address, run
+from stilltrue.launch import copy_package, run
+from stilltrue.protocol.address import is_address
 from stilltrue.version import __version__
 
-DESCRIPTION = "Run a program with the agent, without changing its code. Its child processes get it too."
-EPILOG = """Everything else is set by environment variables (STILLTRUE_LABELS, STILLTRUE_EXCLUDED_METHODS ...).
+DESCRIPTION = "Run a program with the agent, without changing its code. Its child processes get the agent too."
+EPILOG = """All other settings are environment variables (STILLTRUE_LABELS, STILLTRUE_EXCLUDED_METHODS ...).
 Example: python -m stilltrue run --service orders -- gunicorn orders.wsgi:app"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code; does not return where the program begins."""
+    """Run the command; returns its exit code, unless this process becomes the program."""
     parser = argparse.ArgumentParser(prog="python -m stilltrue", description="The Stilltrue agent.")
     parser.add_argument("--version", action="version", version=f"stilltrue {__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
-    copies = commands.add_parser("copy", help="copy the agent into a folder, for programs of other environments")
-    copies.add_argument("folder", type=Path, help="where to; prints what to put on PYTHONPATH")
-    runs = commands.add_parser("run", help="run a program with the agent in it", description=DESCRIPTION, epilog=EPILOG)
-    runs.add_argument("--service", help="the service that the program belongs to (default: the program's name)")
-    runs.add_argument("--detector", metavar="HOST:PORT", help="the detector's address")
-    runs.add_argument("program", nargs=argparse.REMAINDER, metavar="-- COMMAND [ARGUMENT ...]")
+    copy = commands.add_parser("copy", help="copy the agent into a folder, for programs in other environments")
+    copy.add_argument("folder", type=Path, help="the target folder; prints the path to put on PYTHONPATH")
+    launch = commands.add_parser("run", help="run a program with the agent", description=DESCRIPTION, epilog=EPILOG)
+    launch.add_argument("--service", help="the service that the program belongs to (default: the program's name)")
+    launch.add_argument("--detector", metavar="HOST:PORT", help="the detector's address")
+    launch.add_argument("program", nargs=argparse.REMAINDER, metavar="-- COMMAND [ARGUMENT ...]")
     given = parser.parse_args(arguments)
     if given.command == "copy":
         sys.stdout.write(f"{copy_package(given.folder)}\n")
         return 0
     if given.detector and not is_address(given.detector):
-        runs.error(f"--detector: {given.detector} is not HOST:PORT")
+        launch.error(f"--detector: {given.detector!r} is not a valid HOST:PORT")
     program = given.program[1:] if given.program[:1] == ["--"] else given.program
     if not program:
-        runs.error("a command is needed: python -m stilltrue run -- python app.py")
+        launch.error("no command given: python -m stilltrue run -- python app.py")
     settings = {"STILLTRUE_SERVICE": given.service, "STILLTRUE_DETECTOR": given.detector}
     return run(program, {name: value for name, value in settings.items() if value})
 

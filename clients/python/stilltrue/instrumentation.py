@@ -1,11 +1,11 @@
-"""Instruments a process with one line: servers and channels made from then on are recorded.
+"""Instruments a process with one line: servers and channels made afterwards are recorded.
 
     import stilltrue
     stilltrue.instrument(service="orders")
 
-It replaces the functions of the modules ``grpc`` and ``grpc.aio`` that make servers and channels, also where another module has
-imported them by name (``from grpc import insecure_channel``), and records the thread pools given to servers. It cannot reach
-servers and channels that were made before: a warning says how many there are, and so do the detector's answers.
+It replaces the functions of ``grpc`` and ``grpc.aio`` that make servers and channels, including references in modules that
+imported them by name (``from grpc import insecure_channel``), and records the thread pools passed to servers. Servers and
+channels made earlier are not recorded: a warning and the detector's answers say how many there are.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ import grpc.aio
 from stilltrue.agent import Agent
 from stilltrue.http import hooks
 from stilltrue.runtime.deferral import Deferred, deferred
-from stilltrue.runtime.introspection import dumps
+from stilltrue.runtime.introspection import faulthandler_exit
 from stilltrue.runtime.rebinding import Undo, rebind
 
 _LOGGER = logging.getLogger("stilltrue")
 
 
-class _Instrumented:
-    """The replaced functions, and the agent."""
+class _State:
+    """The agent, and how to undo the instrumentation."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -39,11 +39,14 @@ class _Instrumented:
         self.undo: list[Undo] = []
 
 
-_STATE = _Instrumented()
+_STATE = _State()
 
 
 def instrument(service: str | None = None, **settings: Any) -> Agent:
-    """Instrument this process and return the agent; the settings are those of :class:`stilltrue.Agent`. Idempotent."""
+    """Instrument this process and return its agent. Arguments are those of :class:`stilltrue.Agent`.
+
+    Idempotent: a second call returns the same agent and ignores its arguments. Raises as :class:`stilltrue.Agent`.
+    """
     with _STATE.lock:
         if _STATE.agent is None:
             agent = Agent(service, **settings)
@@ -57,18 +60,18 @@ def instrument(service: str | None = None, **settings: Any) -> Agent:
                     _replace(grpc.aio, "secure_channel", channel),
                     _replace(grpc, "server", functools.partial(_server, agent)),
                     _replace(grpc.aio, "server", functools.partial(_aio_server, agent)),
-                    *(_replace(dumps.MODULE, name, stand_in) for name, stand_in in dumps.STAND_INS),
+                    *(_replace(faulthandler_exit.MODULE, name, stand_in) for name, stand_in in faulthandler_exit.STAND_INS),
                 ]
             )
             _STATE.undo += rebind(replaced)
             if agent.settings.enabled:
-                _STATE.undo.append(hooks.install(agent.http_makers()))
-            _warn_of_unseen(agent)
+                _STATE.undo.append(hooks.install(agent.http_replacements()))
+            _warn_of_unrecorded(agent)
         return _STATE.agent
 
 
 def uninstrument() -> None:
-    """Restore the replaced functions, and leave the detector. Objects made meanwhile keep recording, to no effect."""
+    """Restore the replaced functions and close the agent. Channels and servers made meanwhile keep recording, to no effect."""
     with _STATE.lock:
         for undo in _STATE.undo:
             undo()
@@ -78,15 +81,15 @@ def uninstrument() -> None:
         agent.close()
 
 
-def _warn_of_unseen(agent: Agent) -> None:
+def _warn_of_unrecorded(agent: Agent) -> None:
     try:
-        unseen = agent.sight.look_for_unseen()
+        unrecorded = agent.sight.find_unrecorded()
     except Exception:  # noqa: BLE001 - fail open
-        agent.live.report_failure("servers and channels are looked for")
+        agent.live.report_failure("looking for servers and channels")
         return
-    if unseen:
+    if unrecorded:
         text = "made before instrument() and therefore not recorded: servers and channels=%d; call it before they are made"
-        _LOGGER.warning(text, unseen)
+        _LOGGER.warning(text, unrecorded)
         agent.start()
 
 
@@ -95,7 +98,7 @@ def _replace(module: Any, name: str, make: Callable[..., Any]) -> tuple[Any, Any
     known = deferred(module.__name__, name)
     if known is not None:
         known.make = make
-        _STATE.undo.append(functools.partial(_step_aside, known, module, name))
+        _STATE.undo.append(functools.partial(_restore, known, module, name))
         return known.original, known.wrapper
     original = getattr(module, name)
 
@@ -108,8 +111,8 @@ def _replace(module: Any, name: str, make: Callable[..., Any]) -> tuple[Any, Any
     return original, recorded
 
 
-def _step_aside(known: Deferred, module: Any, name: str) -> None:
-    """Restore a function of gRPC's, unless our replacement of it has been wrapped; a wrapped one calls the original."""
+def _restore(known: Deferred, module: Any, name: str) -> None:
+    """Restore a function of gRPC; if our replacement was wrapped in turn, it stays and calls the original."""
     known.make = None
     if getattr(module, name) is known.wrapper:
         setattr(module, name, known.original)
@@ -144,6 +147,6 @@ def _aio_server(agent: Agent, original: Callable[..., Any], *args: Any, **kwargs
 
 
 def _first(ours: Any, others: Any) -> tuple[Any, ...]:
-    """Put our interceptor before the others, unless the application has already put one there."""
+    """Put our interceptor before the others, unless the application has already added one."""
     given = tuple(others or ())
     return given if any(isinstance(other, type(ours)) for other in given) else (ours, *given)

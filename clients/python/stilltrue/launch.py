@@ -1,8 +1,8 @@
-"""Starts a program with the agent in it, without a change of its code: `stilltrue run`, and what happens in its processes.
+"""Starts a program with the agent, without changing its code (`stilltrue run`), and prepares each of its processes.
 
 ``run`` puts a ``sitecustomize`` on ``PYTHONPATH`` and becomes the program. Python imports it in the program and in every child
-that inherits the environment; it calls :func:`prepare`, and goes on to the ``sitecustomize`` that would have been found without
-it. The agent is loaded when the process makes its first channel or server, so helpers are not members.
+that inherits the environment; it calls :func:`prepare`, then runs the ``sitecustomize`` that it hides. The agent is loaded when
+the process makes its first channel or server, or makes or serves its first HTTP request, so helpers are not members.
 """
 
 from __future__ import annotations
@@ -24,21 +24,19 @@ _LOGGER = logging.getLogger("stilltrue")
 SITE = str(Path(__file__).with_name("site"))
 """The directory of our ``sitecustomize``."""
 STARTED = "STILLTRUE_RUN_PID"
-"""The process that ``run`` became; its presence says that a process was started by ``run``, or by such a one."""
+"""The environment variable with the id of the process that ``run`` became; set in that process and its descendants."""
 _SERVERS = frozenset(
     {"gunicorn", "uvicorn", "hypercorn", "daphne", "granian", "celery", "flask", "waitress", "waitress-serve", "cheroot"}
 )
-"""Programs that run another one, which is named among their arguments."""
+"""Programs that run an application named among their arguments."""
 _APPLICATION = re.compile(r"(?:--?app=?)?([A-Za-z_][\w.]*)(?::[\w.()]+)")
 _WORKERS = ("from multiprocessing.spawn import", "from multiprocessing.forkserver import")
-_ADDRESS = re.compile(r"(?!https?://)\S+:0*([1-9]\d{0,4})")
-_PORT_MAX = 65535
 GRPCIO_OLDEST = (1, 62, 3)
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 
 def run(command: Sequence[str], settings: Mapping[str, str]) -> int:
-    """Become ``command``, with ``settings`` (``STILLTRUE_...``) in its environment. An exit code where that fails."""
+    """Become ``command``, with ``settings`` (``STILLTRUE_...``) in its environment. Returns an exit code if that fails."""
     environment = dict(os.environ)
     add_site(environment)
     environment.update(settings)
@@ -55,12 +53,6 @@ def run(command: Sequence[str], settings: Mapping[str, str]) -> int:
         return NOT_EXECUTABLE
 
 
-def is_address(text: str) -> bool:
-    """Whether ``text`` is HOST:PORT, or several separated by commas: a flag whose value was forgotten takes the next word."""
-    found = [_ADDRESS.fullmatch(part.strip()) for part in text.split(",")]
-    return all(each is not None and int(each[1]) <= _PORT_MAX for each in found)
-
-
 def add_site(environment: MutableMapping[str, str]) -> None:
     """Put our ``sitecustomize`` before any other on ``PYTHONPATH``, once."""
     paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path and path != SITE]
@@ -68,32 +60,32 @@ def add_site(environment: MutableMapping[str, str]) -> None:
 
 
 def copy_package(folder: Path) -> Path:
-    """Copy the agent into ``folder``, for programs whose environments do not have it: what to put on ``PYTHONPATH``."""
+    """Copy the agent into ``folder``, for programs in other environments. Returns the path to put on ``PYTHONPATH``."""
     package = folder / "stilltrue"
     shutil.copytree(Path(__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     return package / "site"
 
 
 def prepare() -> None:
-    """Have this process join when it makes its first channel or server. Idempotent; called by ``sitecustomize``."""
+    """Make this process join at its first channel, server or HTTP request. Idempotent; called by ``sitecustomize``."""
     if not is_helper(sys.orig_argv, os.environ):
         attach_when_used(_attach)
         join_when_used(_attach)
 
 
 def prepare_beside_opentelemetry() -> None:
-    """As :func:`prepare`, for a program that `stilltrue run` started and whose ``sitecustomize`` is OpenTelemetry's.
+    """As :func:`prepare`, for a program started by `stilltrue run` whose ``sitecustomize`` is OpenTelemetry's.
 
-    That one imports no other; but it calls this entry point.
+    OpenTelemetry's does not run the next ``sitecustomize``, but it calls this entry point.
     """
     if os.environ.get(STARTED):
         prepare()
 
 
 def is_helper(arguments: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Whether this process runs a line of code (``-c``) not given to ``run``: a tool's, or one of Python's own helpers.
+    """Whether this process runs code from ``-c`` that was not passed to ``run``: a tool, or one of Python's own helpers.
 
-    The workers that multiprocessing starts are such lines, too; they are not helpers.
+    Workers of multiprocessing are started by ``-c``, too, but are not helpers.
     """
     code = _code_of(arguments)
     return code is not None and not code.startswith(_WORKERS) and environment.get(STARTED) != str(os.getpid())
@@ -114,25 +106,22 @@ def _code_of(arguments: Sequence[str]) -> str | None:
 
 
 def program_name(arguments: Sequence[str], main_file: str | None = None) -> str:
-    """What to call the service of a program that was started with ``arguments`` (``sys.argv``).
+    """The default service name of a program started with ``arguments`` (``sys.argv``).
 
-    A script by its name without the ending, a package by its name, and an application that a server runs by its module.
+    The name of the script without its extension, of the package, or of the module of an application that a server runs.
     """
     path = Path(main_file or (arguments[0] if arguments else ""))
     stem = path.parent.name if path.stem in {"__main__", "__init__"} else path.stem
-    if stem == "manage":  # Django's, which every project has; it names the project
+    if stem == "manage":  # Django: every project has a manage.py, so take the project's name
         stem = os.environ.get("DJANGO_SETTINGS_MODULE", stem).partition(".")[0]
     if stem in _SERVERS:
-        named = next((found[1] for one in arguments[1:] if (found := _APPLICATION.fullmatch(one))), None)
-        return named or stem
+        module = next((found[1] for one in arguments[1:] if (found := _APPLICATION.fullmatch(one))), None)
+        return module or stem
     return stem if stem not in {"", "-c", "-m"} else "python"
 
 
 def _check_runtime() -> None:
-    """Raise ``RuntimeError`` on a gRPC that the agent does not know: a program's own environment may have any.
-
-    A program that speaks HTTP alone has not imported it yet.
-    """
+    """Import gRPC, and raise ``RuntimeError`` if the program's environment has a version that the agent does not support."""
     importlib.import_module("grpc")
     text = str(getattr(sys.modules.get("grpc"), "__version__", "0"))
     if tuple(map(int, re.findall(r"\d+", text)[:3])) < GRPCIO_OLDEST:
@@ -140,15 +129,15 @@ def _check_runtime() -> None:
 
 
 def _attach() -> None:
-    """Join this process. Whatever goes wrong, the program goes on without the agent."""
+    """Make this process join. If anything fails, the program goes on without the agent."""
     if would_be_held_up():
         return
     try:
         _check_runtime()
         from stilltrue.instrumentation import instrument  # noqa: PLC0415 - loads gRPC and protobuf, which few processes need
 
-        named = os.environ.get("STILLTRUE_SERVICE") or os.environ.get("OTEL_SERVICE_NAME")
+        service = os.environ.get("STILLTRUE_SERVICE") or os.environ.get("OTEL_SERVICE_NAME")
         main_file = getattr(sys.modules.get("__main__"), "__file__", None)
-        instrument(named or program_name(sys.argv, main_file))
+        instrument(service or program_name(sys.argv, main_file))
     except Exception as error:  # noqa: BLE001 - fail open
         _LOGGER.warning("not joined: %s: %s; this process is not watched", type(error).__name__, error)

@@ -16,13 +16,13 @@ ProcessName = NewType("ProcessName", str)
 """The unique name of a running process (a pod's name, for example); contains no ``/``."""
 
 PartyName = NewType("PartyName", str)
-"""Who can wait: ``process/name``; a name without ``/`` is a process that is its own party."""
+"""The name of a party: ``process/name``, or a process's name without ``/`` if the process is its own party."""
 
 SnapshotId = NewType("SnapshotId", int)
-"""The number of a snapshot; always rises, also across restarts. A process's colour is one of these."""
+"""The number of a snapshot; always rises, also across restarts. A process's colour is a snapshot id."""
 
 CallNumber = NewType("CallNumber", int)
-"""The number that a caller gives to a call; 1, 2, 3 ... within one incarnation."""
+"""A caller's number for a call: 1, 2, 3 ... within one incarnation."""
 
 WaitNumber = NewType("WaitNumber", int)
 """The number of one wait within one process; each new wait gets a new number."""
@@ -31,11 +31,11 @@ Fact = int | float | str | bool
 Facts = Mapping[str, Fact]
 NO_FACTS: Facts = MappingProxyType({})
 UNKNOWN_FACT = "unknown"
-"""The amount of a fact of which it is not known how much a process has, or a message carries: none or more."""
+"""The value of a fact whose amount in a process or message is unknown (it may be none)."""
 
 
 class Activity(Enum):
-    """What a process (or party) is doing; unknown is ``ACTIVE``."""
+    """The activity of a process or party; unknown is ``ACTIVE``."""
 
     ACTIVE = "active"
     IDLE = "idle"
@@ -43,7 +43,7 @@ class Activity(Enum):
 
 
 class Holds(Enum):
-    """The answer to a predicate; docs/design.md section 2 says what each promises."""
+    """The answer to a predicate; docs/design.md section 2 defines what each means."""
 
     TRUE = "true"
     FALSE = "false"
@@ -64,10 +64,10 @@ class ProcessId:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """``waiter`` can go on when ``needs`` of ``among`` are satisfied; several waits of one waiter must all end.
+    """A wait: ``waiter`` goes on when ``needs`` of ``among`` have come; several waits of one waiter must all end.
 
-    ``deadline`` is when the wait ends by itself (None: never). ``uncoloured`` says that no stamp confirms it, so that a
-    verdict that rests on it needs confirmation by ``number``. ``what`` is a text for people: what is waited for.
+    ``deadline`` is when the wait ends by itself (None: never), ``since`` when it began (None: unknown). ``uncoloured``: no
+    stamp confirms the wait, so a verdict that rests on it needs confirmation by ``number``. ``what`` describes it to people.
     """
 
     waiter: PartyName
@@ -84,7 +84,7 @@ class Wait:
 class Message:
     """One message in transit: sent before the source's cut, not received before the target's.
 
-    ``target`` is None if it is unknown which process will receive it.
+    ``target`` is None if the receiving process is unknown.
     """
 
     source: ProcessName
@@ -95,7 +95,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessState:
-    """What a snapshot knows of one process: its activity at its cut, the facts it declared, its labels."""
+    """The state of one process in a snapshot: its activity at its cut, its declared facts, its service and labels."""
 
     activity: Activity = Activity.ACTIVE
     facts: Facts = field(default_factory=lambda: NO_FACTS)
@@ -105,7 +105,7 @@ class ProcessState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotRef:
-    """Which snapshot a verdict is about: its id, scope, when it began and ended (seconds), how many members it expected."""
+    """The snapshot that a verdict is about: id, scope, begin and end (seconds since the epoch), number of expected members."""
 
     id: SnapshotId | None = None
     scope: str = "all"
@@ -116,7 +116,7 @@ class SnapshotRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Witness:
-    """The smallest evidence a person can check: its kind, the parties it names, and the sentences.
+    """The smallest evidence that a person can check: its kind, the parties that it names, and its text.
 
     ``kind`` is ``"cycle"``, ``"knot"``, ``"free"``, ``"missing"``, ``"unconfirmed"`` or a predicate's own word.
     """
@@ -128,7 +128,7 @@ class Witness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Where a party waits: its ``stack``, innermost frame first, as ``file:line in function``; its call's trace id."""
+    """Where a party waits: its ``stack``, innermost frame first, as ``file:line in function``, and its call's trace id."""
 
     party: PartyName
     stack: tuple[str, ...] = ()
@@ -145,7 +145,7 @@ class BlindSpot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """The members that an answer covers: ``members`` of ``expected``, not the ``blind``, and the ``partly`` only in part."""
+    """The members that an answer covers: ``members`` of ``expected``; not ``blind``, and ``partly`` only in part."""
 
     members: int
     expected: int
@@ -157,11 +157,11 @@ class Coverage:
 class Verdict:
     """A predicate's answer about one snapshot, with the evidence; every sequence is sorted.
 
-    ``remainder`` = ``core`` + ``behind``. ``until`` (seconds since the epoch) is the time up to which the answer holds when
-    only a deadline can end it, else None. ``explanation`` has one sentence per wait of the witness; ``victims`` is the
-    smallest set of parties found whose abort frees the remainder; ``decisive`` are the missing processes on which an
-    undetermined answer depends. ``evidence`` is what the verification round saw of the parties named, ``assumptions`` what a
-    TRUE rests on, as text. ``coverage`` says which members the answer covers; None if unknown.
+    ``remainder`` = ``core`` + ``behind``. ``until`` is the time (seconds since the epoch) up to which the answer holds if only
+    a deadline can end it, else None. ``explanation`` has one sentence per wait of the witness; ``victims`` is the smallest set
+    found of parties whose abort frees the remainder; ``decisive`` are the missing processes on which an undetermined answer
+    depends. ``evidence`` is where the verification round saw the named parties; ``assumptions`` are those of a TRUE, as text.
+    ``coverage``: the members that the answer covers; None if unknown.
     """
 
     predicate: str
@@ -187,14 +187,14 @@ def process_of(party: PartyName) -> ProcessName:
 
 
 def party(process: ProcessName, name: str) -> PartyName:
-    """The full name of a party inside a process."""
+    """The full name of a party in a process."""
     return PartyName(f"{process}/{name}")
 
 
 ENDED = "ended:"
-"""How the name of a party begins that stands for a holder which has ended, and has left what it held: it waits for itself."""
+"""Prefix of the name of a party that stands for an ended holder, which has left a share behind; it waits for itself."""
 
 
 def has_ended(party: PartyName) -> bool:
-    """Whether ``party`` stands for a holder that has ended."""
+    """Whether ``party`` stands for an ended holder."""
     return party.partition("/")[2].startswith(ENDED)

@@ -1,4 +1,4 @@
-"""Queries the detector: the verdict on a snapshot taken now, or each verdict as it changes.
+"""Queries the detector: a verdict on a snapshot taken now, or verdicts as they change.
 
 with Detector() as detector:
     verdict = detector.ask("deadlock")
@@ -23,23 +23,29 @@ ASK_SECONDS_MAX = 30.0
 
 
 class Detector:
-    """A connection to the detector for queries; errors are the ``grpc.RpcError`` that the detector returned."""
+    """A connection to the detector for queries. Methods raise ``grpc.RpcError`` with the detector's status."""
 
     def __init__(self, address: str | None = None, *, credentials: grpc.ChannelCredentials | None = None) -> None:
-        """``address`` is HOST:PORT; None: that of ``STILLTRUE_DETECTOR``, else 127.0.0.1:7600."""
+        """``address``: HOST:PORT, by default ``STILLTRUE_DETECTOR`` or 127.0.0.1:7600. Without ``credentials``, plain text."""
         where = address or os.environ.get("STILLTRUE_DETECTOR") or Settings().detector
         self._channel = insecure_channel(where) if credentials is None else grpc.secure_channel(where, credentials)
         self._stub: Any = DetectorServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated code
 
     def ask(self, predicate: str, *, scope: str = "", timeout_seconds: float = ASK_SECONDS_MAX) -> Verdict:
-        """Take a snapshot of ``scope`` (empty: all) now, and evaluate ``predicate`` on it."""
+        """Take a snapshot of ``scope`` (empty: all processes) now, and return the verdict of ``predicate`` on it.
+
+        Raises ``grpc.RpcError``: DEADLINE_EXCEEDED after ``timeout_seconds``, else the detector's status.
+        """
         request = pb.AskRequest(predicate=predicate, scope=scope)
         return verdict_from_wire(self._stub.Ask(request, timeout=timeout_seconds).verdict)
 
     def watch(self, predicate: str = "", *, scope: str = "") -> Iterator[Verdict]:
-        """The current verdict, then each one that differs from the previous; empty ``predicate``: those of all predicates."""
+        """Yield the current verdict of ``predicate`` (empty: of each), then each one that differs from the previous one.
+
+        It never ends by itself; raises ``grpc.RpcError`` when the connection to the detector is lost.
+        """
         for response in self._stub.Watch(pb.WatchRequest(predicate=predicate, scope=scope)):
-            if response.HasField("verdict"):  # else it is a sign of life
+            if response.HasField("verdict"):  # otherwise it is a heartbeat
                 yield verdict_from_wire(response.verdict)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
-"""The agent's settings: each with its bound, its unit in its name, and its twin ``STILLTRUE_<NAME>`` in the environment.
+"""The agent's settings: arguments of :class:`stilltrue.Agent`, or environment variables ``STILLTRUE_<NAME>``.
 
-What the program's own code passes is checked, and refused with an error. The environment never ends a program: a bad value
-there is a warning, and the default is used. A bad value of a TLS setting disables the agent: it never falls back to plain text.
+An invalid argument raises an error. An invalid environment variable never ends a program: it is logged as a warning, and the
+default is used. An invalid TLS setting in the environment disables the agent: it never falls back to plain text.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import cast
 
+from stilltrue.protocol.address import is_address
 from stilltrue.protocol.names import as_process_name, check_process_name
 
 _LOGGER = logging.getLogger("stilltrue")
@@ -25,33 +26,37 @@ _KINDS = {
     "int": "a whole number",
     "Mapping[str, str]": "of the form name=value,name=value",
 }
-_TRUTHS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+_BOOLEANS = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 
 
 class SettingRefusedError(ValueError):
-    """An invalid setting; the text names it, in one line."""
+    """An invalid setting; the message is one line and names it."""
 
     def __init__(self, text: str, *names: str) -> None:
-        """``names`` are the settings that ``text`` is about."""
+        """``names`` are the settings concerned."""
         super().__init__(text)
         self.names = names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings of an agent.
+    """The settings of an agent. Raises :class:`SettingRefusedError` for an invalid value.
 
-    ``service`` is what the process belongs to, ``instance`` its own name, unique in the fleet. ``detector`` is HOST:PORT, or
-    several separated by commas: the detector and its standby.
-    ``reactive``: the process does nothing unless a message comes. A party that is blocked for ``block_seconds_max`` makes the
-    agent ask for a snapshot. ``welcome_seconds_max`` is how long a detector may take to answer a hello before it is left;
-    attempts to reach one are up to ``backoff_seconds_max`` apart. ``reports_max`` reports await sending at the most.
-    The ``tls`` files are PEM: ``tls_ca_file`` whom to trust, ``tls_cert_file`` and ``tls_key_file`` who we are; ``token_file``
-    holds a bearer token. All are read again at each dial. ``stamp_key`` (or a file of keys, one a line, read again when it
-    changes) is the fleet's secret: stamps are tagged with the first key, and those that no key has tagged count as none.
-    ``enabled=False``: record nothing, connect to nothing.
-    ``allow_cure``: calls of deadlocked parties may be aborted when an operator asks the detector for it (``stilltrue cure``).
-    ``excluded_methods`` are patterns (``/pkg.Service/*``) of methods that are not recorded.
+    - ``service``: the service that the process belongs to; ``instance``: its own name, unique among all processes.
+    - ``detector``: HOST:PORT, or several separated by commas: the detector and its standby.
+    - ``labels``: by which scopes select processes.
+    - ``reactive``: the process acts only when it receives a message.
+    - ``enabled``: False records nothing and does not connect.
+    - ``block_seconds_max``: the agent requests a snapshot when a party has been blocked for this time.
+    - ``welcome_seconds_max``: disconnect if the detector does not answer the hello in this time.
+    - ``backoff_seconds_max``: the longest pause between attempts to reach a detector.
+    - ``reports_max``: the maximum number of reports waiting to be sent.
+    - ``tls_ca_file`` (the CAs to trust), ``tls_cert_file``, ``tls_key_file`` (the process's own): PEM files; ``token_file``: a
+      bearer token. All are read again for each connection attempt.
+    - ``stamp_key`` or ``stamp_key_file`` (one key a line, read again when it changes): the fleet's secret. Stamps are tagged
+      with the first key; a stamp without the tag of any key is ignored.
+    - ``allow_cure``: an operator may abort calls of deadlocked parties (``stilltrue cure``).
+    - ``excluded_methods``: patterns (``/pkg.Service/*``) of methods that are not recorded.
     """
 
     service: str = ""
@@ -74,7 +79,7 @@ class Settings:
     excluded_methods: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse invalid values."""
+        """Check the values."""
         for name in ("block_seconds_max", "welcome_seconds_max", "backoff_seconds_max"):
             if not 0 < getattr(self, name) <= 3600:
                 raise SettingRefusedError(
@@ -84,6 +89,8 @@ class Settings:
             raise SettingRefusedError(f"reports_max: must be 1 to 10000, not {self.reports_max}", "reports_max")
         if bool(self.tls_cert_file) != bool(self.tls_key_file):
             raise SettingRefusedError("tls_cert_file and tls_key_file must be set together", "tls_cert_file", "tls_key_file")
+        if not is_address(self.detector):
+            raise SettingRefusedError(f"detector: {self.detector!r} is not a valid HOST:PORT", "detector")
         if self.instance:
             try:
                 check_process_name(self.instance)
@@ -92,24 +99,24 @@ class Settings:
 
 
 def read_settings(given: Mapping[str, object], environment: Mapping[str, str] = os.environ) -> Settings:
-    """The settings: those ``given`` (None counts as not given), else those of the environment, else the defaults.
+    """Read the settings: those ``given`` (None counts as not given), else the environment, else the defaults.
 
-    Raises :class:`SettingRefusedError` for what is given, and ``TypeError`` for a name that is not a setting. What the
-    environment has wrong is a warning.
+    Raises :class:`SettingRefusedError` for an invalid value that is given, and ``TypeError`` for an unknown name. Invalid
+    values in the environment are logged as warnings.
     """
-    values = _given(given)
-    found = {name: value for name, value in _found(environment).items() if name not in values}
+    values = _check_given(given)
+    found = {name: value for name, value in _read_environment(environment).items() if name not in values}
     values["service"] = values.get("service") or found.pop("service", "") or "python"
     merged = _merge(values, found)
     pod = environment.get("POD_NAME", "")
     if pod:
         merged["labels"] = {"pod": pod, **cast("Mapping[str, str]", merged.get("labels") or {})}
-    merged["instance"] = str(merged.get("instance") or _own_name(str(merged["service"]), pod))
+    merged["instance"] = str(merged.get("instance") or _default_instance(str(merged["service"]), pod))
     return Settings(**merged)  # type: ignore[arg-type]  # each value was checked by name
 
 
-def _given(given: Mapping[str, object]) -> dict[str, object]:
-    """The arguments of the program, checked."""
+def _check_given(given: Mapping[str, object]) -> dict[str, object]:
+    """Check and convert the arguments."""
     known = {item.name: str(item.type) for item in fields(Settings)}
     values = {name: value for name, value in given.items() if value is not None}
     for name, value in values.items():
@@ -123,8 +130,8 @@ def _given(given: Mapping[str, object]) -> dict[str, object]:
     return values
 
 
-def _found(environment: Mapping[str, str]) -> dict[str, object]:
-    """The valid settings in the environment. A file may be missing now: it is read when the agent connects."""
+def _read_environment(environment: Mapping[str, str]) -> dict[str, object]:
+    """The valid settings in the environment. A file may still be missing: it is read when the agent connects."""
     values: dict[str, object] = {}
     for item in fields(Settings):
         text = environment.get(_PREFIX + item.name.upper())
@@ -137,7 +144,7 @@ def _found(environment: Mapping[str, str]) -> dict[str, object]:
 
 
 def _merge(values: dict[str, object], found: dict[str, object]) -> dict[str, object]:
-    """Both, without what is found and refused. Raises :class:`SettingRefusedError` for what is given."""
+    """Merge ``values`` with the valid ones of ``found``. Raises :class:`SettingRefusedError` for an invalid value given."""
     while True:
         merged = {**found, **values}
         try:
@@ -160,8 +167,8 @@ def _consequence(refused: list[str]) -> tuple[str, str]:
     return names, "this process is not watched" if set(refused) & set(_FILES) else "the default is used"
 
 
-def _own_name(service: str, pod: str) -> str:
-    """A name that no other process has: service, host and process id; a container's first process is its pod."""
+def _default_instance(service: str, pod: str) -> str:
+    """A unique name: service, host and process id; in a pod, the pod's name, with the process id except for process 1."""
     pid = os.getpid()
     if pod:
         return str(as_process_name(pod if pid == 1 else f"{pod[:240]}-{pid}"))
@@ -171,7 +178,7 @@ def _own_name(service: str, pod: str) -> str:
 def _parse(name: str, kind: str, text: str) -> object:
     try:
         if kind == "bool":
-            return _TRUTHS[text.lower()]
+            return _BOOLEANS[text.lower()]
         if kind == "float":
             return float(text)
         if kind == "int":

@@ -1,4 +1,4 @@
-"""The version of both packages, read from the one file that states it."""
+"""The version of both packages, read from the file ``VERSION``."""
 
 from __future__ import annotations
 

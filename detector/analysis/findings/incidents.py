@@ -11,60 +11,60 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from detector.archive.rows.local_state_rows import Row
-from detector.archive.rows.schema import REAL, SMALL, TEXT, WHOLE
+from detector.archive.rows.schema import FLOAT64, INT32, INT64, STRING
 from detector.core.incident_identity import detection_seconds
 from stilltrue.model import PartyName, process_of
 
 EPISODE_GAP_SNAPSHOTS = 5
 Definite = dict[str | None, list[tuple[int, float]]]
-_PARTIES = pa.list_(TEXT)
+_PARTIES = pa.list_(STRING)
 SIGHTINGS = pa.schema(
     [
-        ("archive", TEXT),
-        ("kind", TEXT),
-        ("id", TEXT),
+        ("archive", STRING),
+        ("kind", STRING),
+        ("id", STRING),
         ("processes", _PARTIES),
-        ("snapshots", WHOLE),
-        ("first_snapshot", WHOLE),
-        ("last_snapshot", WHOLE),
-        *((name, REAL) for name in ("first", "last", "opened", "seen", "formed")),
-        ("parties_max", WHOLE),
+        ("snapshots", INT64),
+        ("first_snapshot", INT64),
+        ("last_snapshot", INT64),
+        *((name, FLOAT64) for name in ("first", "last", "opened", "seen", "formed")),
+        ("parties_max", INT64),
         ("parties", _PARTIES),
         ("keys", _PARTIES),
-        ("saved_by", TEXT),
+        ("saved_by", STRING),
     ]
 )
 """A row per core (by its ``id``) and per episode of a near miss; see :func:`sightings`."""
 INCIDENTS = pa.schema(
     [
-        ("archive", TEXT),
-        ("id", TEXT),
-        ("first_snapshot", WHOLE),
-        ("last_snapshot", WHOLE),
-        ("snapshots", WHOLE),
-        *((name, REAL) for name in ("formed", "opened", "seen", "closed")),
+        ("archive", STRING),
+        ("id", STRING),
+        ("first_snapshot", INT64),
+        ("last_snapshot", INT64),
+        ("snapshots", INT64),
+        *((name, FLOAT64) for name in ("formed", "opened", "seen", "closed")),
         ("parties", _PARTIES),
         ("processes", _PARTIES),
         ("services", _PARTIES),
-        ("recurrence", SMALL),
+        ("recurrence", INT32),
     ]
 )
 NEAR_MISSES = pa.schema(
     [
-        ("archive", TEXT),
+        ("archive", STRING),
         ("processes", _PARTIES),
-        ("snapshots", WHOLE),
-        ("first", REAL),
-        ("last", REAL),
-        ("parties", WHOLE),
-        ("saved_by", TEXT),
+        ("snapshots", INT64),
+        ("first", FLOAT64),
+        ("last", FLOAT64),
+        ("parties", INT64),
+        ("saved_by", STRING),
     ]
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastIncident:
-    """One deadlock of the past. Times in seconds since the epoch; ``closed`` is None when the archive ends before it does."""
+    """A past deadlock. Times in seconds since the epoch; ``closed`` is None if the archive ends before the deadlock does."""
 
     id: str
     first_snapshot: int
@@ -87,17 +87,17 @@ class PastIncident:
 
 
 def sightings(verdicts: pa.Table) -> list[Row]:
-    """How often each core and each near miss was seen, and from when to when.
+    """Return how often each core and each near miss was seen, and from when to when.
 
     Parameters
     ----------
-    verdicts : rows of verdicts with their findings: ``archive, snapshot, begun, ended, predicate, holds, findings``.
+    verdicts : verdicts with their findings: ``archive, snapshot, begun, ended, predicate, holds, findings``.
 
     Returns
     -------
-    list of rows of ``SIGHTINGS``, by their first snapshot. Cores are told apart by their id, near misses by the processes that
-    would have been in the core. Near misses at the same processes are one episode as long as no more than
-    ``EPISODE_GAP_SNAPSHOTS`` lie between. ``saved_by`` kept it open when it was first seen.
+    list of rows of ``SIGHTINGS``, by first snapshot. A core is identified by its id, a near miss by the processes that would
+    have been in its core. Near misses of the same processes form one episode while at most ``EPISODE_GAP_SNAPSHOTS`` snapshots
+    lie between them. ``saved_by`` is the party that kept the first one open.
     """
     chosen = pc.and_(pc.equal(verdicts.column("predicate"), "deadlock"), pc.is_valid(verdicts.column("findings")))
     rows = _in_order(verdicts.filter(chosen)).select(["archive", "snapshot", "begun", "ended", "findings"]).to_pylist()
@@ -137,7 +137,7 @@ def _seen_again(sighting: Row, row: Row, finding: Row) -> None:
 
 
 def near_miss_rows(seen: Sequence[Row]) -> list[Row]:
-    """Rows of ``NEAR_MISSES``: one an episode, with the processes that would have been in the core; the longest first."""
+    """Return rows of ``NEAR_MISSES``, one per episode, the longest first."""
     found = [
         {name: row[name] for name in NEAR_MISSES.names} | {"parties": row["parties_max"]}
         for row in seen
@@ -147,7 +147,7 @@ def near_miss_rows(seen: Sequence[Row]) -> list[Row]:
 
 
 def definite_ends(verdicts: pa.Table) -> Definite:
-    """By archive, ``(snapshot, ended)`` of every snapshot with a definite verdict about deadlock, sorted."""
+    """Return ``(snapshot, ended)`` of every snapshot with a definite verdict of ``deadlock``, sorted, by archive."""
     chosen = pc.and_(pc.equal(verdicts.column("predicate"), "deadlock"), pc.not_equal(verdicts.column("holds"), "undetermined"))
     found: Definite = {}
     for row in _in_order(verdicts.filter(chosen)).select(["archive", "snapshot", "ended"]).to_pylist():
@@ -160,19 +160,19 @@ def _in_order(verdicts: pa.Table) -> pa.Table:
 
 
 def past_incidents(seen: Iterable[Row], definite: Definite, services: Mapping[str, str] | None = None) -> list[PastIncident]:
-    """The incidents of an archive, in the order of their beginning.
+    """Return the incidents of an archive, by their first snapshot.
 
     Parameters
     ----------
-    seen : rows of :func:`sightings`; only those of cores count.
-    definite : of :func:`definite_ends`: an incident is over at the first of its archive's snapshots that no longer shows it.
-    services : each process's service, where it is known.
+    seen : rows of :func:`sightings`; only cores count.
+    definite : from :func:`definite_ends`: an incident ends at its archive's first definite snapshot that no longer shows it.
+    services : each process's service, if known.
 
     Notes
     -----
-    Cores that share a wait (same party, incarnation and number) are one incident, under the id of the first, unless it was
-    over in between: parties that a cure has freed may deadlock anew before their waits have ended. ``recurrence`` is the
-    occurrence number for this set of processes.
+    Cores that share a wait (same party, incarnation and number) are one incident with the id of the first, unless it ended in
+    between: freed parties may deadlock again before their waits have ended. ``recurrence`` is the occurrence number for this
+    set of processes.
     """
     groups: dict[tuple[str | None, str], list[Row]] = {}
     cores = [row for row in seen if row["kind"] == "core"]
@@ -187,7 +187,7 @@ def past_incidents(seen: Iterable[Row], definite: Definite, services: Mapping[st
 
 
 def _grouped(cores: Iterable[Row], definite: Sequence[int]) -> dict[str, list[Row]]:
-    """The cores of one archive by the incident that they are of; ``definite``: its snapshots with a definite verdict."""
+    """Group the cores of one archive by incident; ``definite``: its snapshots with a definite verdict."""
     owner: dict[str, str] = {}
     groups: dict[str, list[Row]] = {}
     for row in cores:
@@ -204,7 +204,7 @@ def _grouped(cores: Iterable[Row], definite: Sequence[int]) -> dict[str, list[Ro
 
 
 def _over(rows: Sequence[Row], before: int, definite: Sequence[int]) -> bool:
-    """Whether a definite verdict before the snapshot ``before`` no longer showed any of these cores."""
+    """Whether an incident ended before snapshot ``before``: a definite verdict in between showed none of its cores."""
     after = bisect_right(definite, max(row["last_snapshot"] for row in rows))
     return after < len(definite) and definite[after] < before
 

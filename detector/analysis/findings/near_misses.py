@@ -1,7 +1,7 @@
 """Findings beyond the verdict: a deadlock's separate cores with their ids, and near misses.
 
-A *near miss* is a snapshot without a deadlock in which one more wait would have made a core: if one party that waits for
-nothing (``saved_by``) had never come back, the others would wait for one another in a cycle forever.
+A *near miss* is a snapshot without a deadlock that one more wait would have turned into one: had one party that waits for
+nothing (``saved_by``) been stuck, others would wait for each other in a cycle forever.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from detector.analysis.disjoint_union import Stacked
+from detector.analysis.disjoint_union import DisjointUnion
 from detector.archive.rows.local_state_rows import Row
 from detector.archive.rows.row_decoder import waits_of
 from detector.core.incident_identity import cores_of, incident_id
@@ -35,13 +35,13 @@ FINDINGS = pa.list_(
     )
 )
 SAVERS_MAX = 32
-"""Parties that are tried for one cycle of waits, at most."""
+"""Most parties tried for one cycle of waits."""
 
 
 def cores(predicate: str, core: Sequence[PartyName], row: Mapping[str, Any]) -> list[Row]:
-    """The separate cores of a verdict's ``core`` as findings, each with its incident's id.
+    """Return the separate cores of a verdict's ``core`` as findings, each with its incident's id.
 
-    ``row`` is the snapshot's row of ``snapshots``; ``keys`` are the waits by which the incident is known again.
+    ``row`` is the snapshot's row of ``snapshots``; a finding's ``keys`` are the waits that identify the incident.
     """
     waits = waits_of(row["waits"])
     incarnations = row["waits"]["incarnation"] or [0] * len(waits)
@@ -57,8 +57,8 @@ def cores(predicate: str, core: Sequence[PartyName], row: Mapping[str, Any]) -> 
     ]
 
 
-def near_misses(together: Stacked, among: Bools) -> dict[int, list[Row]]:
-    """Near misses of the snapshots ``among`` (S,), by their place in the stack."""
+def near_misses(together: DisjointUnion, among: Bools) -> dict[int, list[Row]]:
+    """Return the near misses of the snapshots marked in ``among`` (S,), by their index in the union."""
     columns = together.columns
     lasting = ~columns.passing(together.missing)
     parties = len(together.missing)
@@ -76,7 +76,7 @@ def near_misses(together: Stacked, among: Bools) -> dict[int, list[Row]]:
 
 
 def _near(waits: WaitColumns, cycles: Ints, labels: Ints, missing: Bools) -> Iterator[Row]:
-    """At most one near miss for each cycle of one snapshot: the first party found that keeps it open."""
+    """Yield at most one near miss for each cycle of one snapshot, with the first party found that keeps it open."""
     ended = waits.passing(missing)
     waiting = np.zeros(len(missing), np.bool_)
     waiting[waits.waiter[~ended]] = True
@@ -98,7 +98,7 @@ def _near(waits: WaitColumns, cycles: Ints, labels: Ints, missing: Bools) -> Ite
 
 
 def _core_without(waits: WaitColumns, ended: Bools, saver: int) -> Ints:
-    """The core there would be if ``saver`` never came back."""
+    """Return the core that there would be if ``saver`` were stuck."""
     held = np.zeros(len(waits.names), np.bool_)
     held[saver] = True
     reduction = reduce(waits, ended=ended, held=held)

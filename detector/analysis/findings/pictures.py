@@ -1,4 +1,4 @@
-"""Draws past incidents: the wait-for graph of the last snapshot that showed each, with its core and victims, and its waits."""
+"""Draws past incidents: each one's last wait-for graph, with its core, victims and waits."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from detector.predicates.evidence.core_components import CoreComponents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
-    """An incident as its snapshot shows it: an SVG document, and a sentence for each wait."""
+class IncidentDrawing:
+    """An incident in its last snapshot: an SVG document, and a sentence for each wait."""
 
     svg: str
     waits: tuple[str, ...]
 
 
-def drawn(archive: Archive, incidents: Iterable[PastIncident], deadlock: Predicate) -> dict[str, Drawn]:
-    """The incidents by their ids, with the verdicts of ``deadlock``, without those whose snapshot cannot be read.
+def draw_incidents(archive: Archive, incidents: Iterable[PastIncident], deadlock: Predicate) -> dict[str, IncidentDrawing]:
+    """Draw incidents, by id, as the predicate ``deadlock`` sees them; skip those whose snapshot cannot be read.
 
-    Each part of the archive is read once.
+    Each unit of the archive is read once.
     """
     wanted: dict[tuple[str | None, int], list[PastIncident]] = defaultdict(list)
     for each in incidents:
         wanted[each.archive, each.last_snapshot].append(each)
-    found: dict[str, Drawn] = {}
+    found: dict[str, IncidentDrawing] = {}
     for row in _rows(archive, sorted({snapshot for _, snapshot in wanted})):
         for each in wanted.get((row["archive"], row["snapshot"]), ()):
-            found |= _drawn(row, each, deadlock)
+            found |= _draw(row, each, deadlock)
     return found
 
 
@@ -54,7 +54,7 @@ def _rows(archive: Archive, numbers: list[int]) -> Iterator[dict[str, Any]]:
                 yield from rows.filter(pc.is_in(rows.column("snapshot"), pa.array(numbers))).to_pylist()
 
 
-def _drawn(row: dict[str, Any], incident: PastIncident, deadlock: Predicate) -> dict[str, Drawn]:
+def _draw(row: dict[str, Any], incident: PastIncident, deadlock: Predicate) -> dict[str, IncidentDrawing]:
     snapshot = snapshot_of(row)
     try:
         verdict = ask(deadlock, snapshot)
@@ -67,4 +67,4 @@ def _drawn(row: dict[str, Any], incident: PastIncident, deadlock: Predicate) -> 
     waits = CoreComponents(verdict, snapshot).of(core).waits
     if len(core) < len(verdict.core) and (victims := [party for party in verdict.victims if party in own]):
         waits = (*waits, f"suggested victims: {', '.join(victims)}")
-    return {incident.id: Drawn(svg=draw(snapshot, verdict, Format.SVG), waits=waits)}
+    return {incident.id: IncidentDrawing(svg=draw(snapshot, verdict, Format.SVG), waits=waits)}

@@ -1,4 +1,4 @@
-"""The waits and victims that the detector recorded for each incident while it lasted, from the archive's rows."""
+"""The waits and victims that the detector recorded for each incident while it lasted."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from detector.archive.rows.schema import INCIDENTS
 from detector.archive.units import Archive
 
 LINES_MAX = 50
-"""Sentences kept of one incident."""
+"""Most sentences kept per incident."""
 _COLUMNS = pa.schema([INCIDENTS.field(name) for name in ("snapshot", "begun", "id", "seen", "waits", "archive")])
 
 
 def recorded_waits(archive: Archive) -> dict[str, tuple[str, ...]]:
-    """The sentences about each incident by its id, as of its newest row; nothing of what cannot be read."""
+    """Return the sentences about each incident from its newest readable row, by id."""
     found: dict[str, tuple[str, ...]] = {}
     seen: dict[str, float] = {}
     for unit in archive.units("incidents"):

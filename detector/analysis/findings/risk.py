@@ -1,4 +1,4 @@
-"""Finds potential deadlocks: cycles of services that hold a worker while they wait for the next one's."""
+"""Finds potential deadlocks: cycles of services that each hold a worker while waiting for the next."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from detector.archive.rows.schema import REAL, TEXT, WHOLE
+from detector.archive.rows.schema import FLOAT64, INT64, STRING
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -19,19 +19,19 @@ CYCLE_SERVICES_MAX = 5
 RISKS_MAX = 50
 CYCLES_MAX = 20_000
 RISKS = pa.schema(
-    [("services", pa.list_(TEXT)), ("score", REAL), ("full", pa.list_(REAL)), ("samples", WHOLE), ("change", TEXT)]
+    [("services", pa.list_(STRING)), ("score", FLOAT64), ("full", pa.list_(FLOAT64)), ("samples", INT64), ("change", STRING)]
 )
 BETTER = 0.1
-"""By what a pool's share of full time is multiplied by the growth that is advised."""
+"""The suggested growth of a pool reduces its share of full time at least to this fraction."""
 GROWTH_MAX = 4
-"""A pool is never advised to grow beyond this multiple of its size: then only changing the calls helps."""
+"""Largest multiple of a pool's size that is suggested; beyond it only changing the calls helps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Risk:
-    """A cycle of services and how likely all its pools are full at one instant; ``samples``: of its rarest calls.
+    """A cycle of services, and how likely it is that all its pools are full at once.
 
-    ``change`` says what would take the risk away, and what would lessen it.
+    ``samples`` counts its rarest call. ``change`` suggests how to remove or reduce the risk.
     """
 
     services: tuple[str, ...]
@@ -42,20 +42,19 @@ class Risk:
 
 
 def risks(edges: Iterable[tuple[str, str, int]], pools: Mapping[str, tuple[int | None, float, float]]) -> list[Risk]:
-    """Rank the cycles, the likeliest first, ``RISKS_MAX`` at most.
+    """Rank the cycles, the likeliest first, at most ``RISKS_MAX``.
 
     Parameters
     ----------
-    edges : ``(service, callee, samples)``: the service was seen holding a worker while it called.
-    pools : by service, its bounded pool: size, mean busy workers, the share of snapshots in which none was free.
+    edges : ``(service, callee, samples)``: the service held a worker while calling the callee.
+    pools : each service's pool: size, mean number of busy workers, share of snapshots in which none was free.
 
     Notes
     -----
-    A cycle can close only when every one of its pools is full. With L busy workers on average (Little's law: rate times
-    length of a call) and ``size`` of them, a pool of independent callers is full with the probability that Erlang's B formula
-    gives; where history shows it full more often, that counts. The pools are taken as independent, so ``score`` ranks; it
-    is no forecast. Unbounded pools cannot be full. At most ``CYCLES_MAX`` cycles of up to ``CYCLE_SERVICES_MAX`` services
-    are examined.
+    A cycle can close only while all its pools are full. With independent callers and a mean of L busy workers (Little's law:
+    call rate times call duration), Erlang's B formula gives the probability that a pool is full; if history shows it full more
+    often, history counts. Pools are assumed to be independent, so ``score`` is for ranking, not a forecast. Unbounded pools are
+    never full. At most ``CYCLES_MAX`` cycles of up to ``CYCLE_SERVICES_MAX`` services are examined.
     """
     bounded = {name: full_probability(size, busy, full) for name, (size, busy, full) in pools.items() if size}
     between = [edge for edge in sorted(edges) if edge[0] in bounded and edge[1] in bounded]
@@ -71,12 +70,12 @@ def risks(edges: Iterable[tuple[str, str, int]], pools: Mapping[str, tuple[int |
 
 
 def full_probability(size: int, busy_mean: float, full_share: float) -> float:
-    """How likely a pool is full: as often as it was seen, or as Erlang's B formula says, whichever is more."""
+    """Return the probability that a pool is full: the observed share or Erlang's B formula, whichever is greater."""
     return max(full_share, erlang_b(size, min(busy_mean, size)))
 
 
 def erlang_b(servers: int, load: float) -> float:
-    """The share of time in which all of ``servers`` are busy at an offered load of ``load`` (A. K. Erlang, 1917).
+    """Return the share of time in which all ``servers`` are busy at an offered load of ``load`` (A. K. Erlang, 1917).
 
     Examples
     --------
@@ -90,7 +89,7 @@ def erlang_b(servers: int, load: float) -> float:
 
 
 def _turned(cycle: list[str]) -> tuple[str, ...]:
-    """From its first name on, so that equal cycles are written alike."""
+    """Rotate a cycle to its smallest name, so that equal cycles are written alike."""
     start = cycle.index(min(cycle))
     return tuple(cycle[start:] + cycle[:start])
 
@@ -110,14 +109,14 @@ def _risk(
 
 
 def _without(service: str, callee: str) -> str:
-    """What opens the cycle for good, at its rarest call."""
+    """Suggest how to break the cycle at its rarest call."""
     return f"let {service} hold no worker while it calls {callee}, or give {callee} a separate pool for these calls"
 
 
 def _growths(services: tuple[str, ...], pools: Mapping[str, tuple[int | None, float, float]]) -> Iterator[str]:
-    """The growth of one pool that lessens the risk with the fewest workers, if any does.
+    """Suggest the pool that needs the fewest additional workers to reduce the risk, if there is one.
 
-    Of a pool that was seen full more often than its load explains, nothing is said: more workers may be as stuck as those.
+    A pool that was full more often than its load explains is skipped: additional workers may get stuck as well.
     """
     found = []
     for name in services:

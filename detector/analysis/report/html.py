@@ -1,4 +1,4 @@
-"""The report's page and its parts; the template escapes every text."""
+"""The report's page and its parts. The template escapes all texts."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ _PAGES = Environment(loader=PackageLoader("detector.analysis.report", "."), auto
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A cell with a name from a program."""
+    """A cell with a program's identifier."""
 
     code: str
 
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """A cell that opens to show the lines ``inside``."""
+    """A cell that expands to the lines ``inside``."""
 
     text: str
     inside: Sequence[str]
 
 
 Cell = str | Code | Folded | Sequence[str]
-"""A text; a name; lines that are folded away; or words that are not broken, with commas between."""
+"""A text, an identifier, folded lines, or unbroken words separated by commas."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """A number at the top of the page; ``kind``: ``bad``, ``warn`` or nothing."""
+    """A number at the top of the page; ``kind`` is ``bad``, ``warn`` or empty."""
 
     kind: str
     value: str
@@ -44,7 +44,7 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under ``heads``; without any, the sentence ``none``."""
+    """Rows under ``heads``, or the sentence ``none`` if there are no rows."""
 
     heads: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -53,7 +53,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """An SVG document that opens under a title. It stands apart, as an image: names within one do not meet another's."""
+    """An SVG document that expands under a title. It is embedded as an image, so that ids in two documents do not collide."""
 
     title: str
     svg: str
@@ -61,13 +61,13 @@ class Picture:
 
     @property
     def source(self) -> str:
-        """The image's address: itself."""
+        """The image as a data URL."""
         return f"data:image/svg+xml;base64,{b64encode(self.svg.encode()).decode()}"
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of the page; its ``parts`` are tables, pictures, and HTML of our own (plots)."""
+    """A section of the page; its ``parts`` are tables, pictures and our own HTML (plots)."""
 
     title: str
     lead: str
@@ -75,15 +75,15 @@ class Section:
 
 
 def page(title: str, lead: str, tiles: Sequence[Tile], sections: Sequence[Section]) -> str:
-    """The whole file."""
+    """Return the whole page."""
     return _PAGES.get_template("report.html.jinja").render(title=title, lead=lead, tiles=tiles, sections=sections) + "\n"
 
 
 def paragraph(text: str, kind: str = "") -> Markup:
-    """A paragraph of text."""
+    """Return a paragraph of text."""
     return Markup('<p class="{}">{}</p>').format(kind, escape(text)) if text else Markup()
 
 
 def moment(seconds: float) -> Cell:
-    """To the minute, on one line."""
+    """Return a time to the minute, as a cell that does not wrap."""
     return [write_time(round(seconds))[:16].replace("T", " ")]

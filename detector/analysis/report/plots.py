@@ -1,4 +1,4 @@
-"""The plots of the report, as SVG inside its HTML: bars over time, horizontal bars, time spans, a map of services."""
+"""The plots of the report, as inline SVG: bars over time, horizontal bars, time spans, a map of services."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from detector.drawing.canvas import element, written
 WIDTH = 920
 LEFT, RIGHT = 230, 20
 HEAD, AXIS = 20, 46
-"""Room for the names of what is shown: above bars and spans, below the times."""
+"""Heights of the axis titles above bars and spans, and of the time axis."""
 DAY_SECONDS = 86_400
 STEPS_SECONDS = (
     *(1, 5, 10, 30, 60, 300, 600, 1800),
@@ -23,7 +23,7 @@ STEPS_SECONDS = (
 )
 TICKS_MAX = 7
 ROOM = 10
-"""Between the middle of a dot and the tip of an arrow."""
+"""Distance from a dot's centre to the tip of an arrow."""
 INK, RED, AMBER, BLUE, GREY, FAINT = "#1d2733", "#c62839", "#d98a00", "#2f6fb2", "#8a97a5", "#e4e9ee"
 MUTED = "#516070"
 
@@ -31,7 +31,7 @@ MUTED = "#516070"
 def time_bars(
     times: Sequence[float], layers: Sequence[tuple[str, str, Sequence[float]]], step_seconds: float, values_name: str
 ) -> Markup:
-    """Stacked bars over time. ``layers``: name, colour, one value for each of ``times``; ``values_name``: what values are."""
+    """Draw stacked bars over time. ``layers``: name, colour, a value for each of ``times``; ``values_name``: axis title."""
     if not times:
         return _empty("nothing in this period")
     height, top, left = 190, 26, 60
@@ -56,9 +56,9 @@ def time_bars(
 
 
 def spans(rows: Sequence[tuple[str, float, float, str, str]], begin: float, end: float, names: str) -> Markup:
-    """A time line per label, in order of first appearance. A row is label, begin, end, colour, tooltip.
+    """Draw a time line per label, in order of first appearance. A row is label, begin, end, colour, tooltip.
 
-    ``names`` says what the labels are.
+    ``names`` is the title of the labels' axis.
     """
     if not rows:
         return Markup()
@@ -77,7 +77,7 @@ def spans(rows: Sequence[tuple[str, float, float, str, str]], begin: float, end:
 
 
 def bars(rows: Sequence[tuple[str, float, str]], names: tuple[str, str], colour: str = BLUE) -> Markup:
-    """One horizontal bar per row (label, value, text after the bar). ``names``: what the labels and the values are."""
+    """Draw a horizontal bar per row (label, value, text after the bar). ``names``: titles of the labels and the values."""
     if not rows:
         return Markup()
     high, room = 22, WIDTH - LEFT - 250
@@ -94,7 +94,7 @@ def bars(rows: Sequence[tuple[str, float, str]], names: tuple[str, str], colour:
 
 
 def histogram(values: Sequence[float], names: tuple[str, str], unit: str) -> Markup:
-    """The distribution of ``values`` in at most 12 bins. ``names``: what the values are, and what has them."""
+    """Draw the distribution of ``values`` in at most 12 bins. ``names``: titles of the values and of their counts."""
     if not values:
         return Markup()
     low, high = min(values), max(values)
@@ -110,9 +110,9 @@ def histogram(values: Sequence[float], names: tuple[str, str], unit: str) -> Mar
 
 
 def service_map(edges: Sequence[tuple[str, str, float]], hot: Sequence[frozenset[str]]) -> Markup:
-    """Services on a circle with an arrow from each waiter to its target, thicker for more; red within each set of ``hot``."""
+    """Draw services on a circle, with arrows from waiters to targets: wider for more waits, red within a set of ``hot``."""
     if not edges:
-        return _empty("no service was seen holding a worker that way")
+        return _empty("no service held a worker while waiting for another service")
     burnt = frozenset[str]().union(*hot)
     names = sorted({name for edge in edges for name in edge[:2]})
     size, radius = 640, 225
@@ -150,7 +150,7 @@ def _tip(name: str, colour: str) -> ET.Element:
 
 
 def _arc(begin: tuple[float, float], end: tuple[float, float], middle: float) -> str:
-    """The path from one place on the circle to another, bent inwards, ending short of the dot so that its tip shows."""
+    """Return a path between two points of the circle, bent inwards, that ends short of the dot so that its tip shows."""
     (x, y), (u, v) = begin, end
     bent_x, bent_y = (x + u) / 2 * 0.7 + middle * 0.3, (y + v) / 2 * 0.7 + middle * 0.3
     if begin == end:  # waits within one service
@@ -162,7 +162,7 @@ def _arc(begin: tuple[float, float], end: tuple[float, float], middle: float) ->
 
 
 def _short_of(place: tuple[float, float], out: tuple[float, float]) -> str:
-    """The second half of a loop: its control point, and its end beside ``place``."""
+    """Return the second half of a loop: its control point, and its end beside ``place``."""
     bend = (place[0] - out[0] + out[1], place[1] - out[1] - out[0])
     far = math.hypot(bend[0] - place[0], bend[1] - place[1]) or 1.0
     end = [at + (to - at) * ROOM / far for at, to in zip(place, bend, strict=True)]
@@ -174,7 +174,7 @@ def _within(edge: Sequence[object], hot: Sequence[frozenset[str]]) -> bool:
 
 
 def _svg(name: str, height: float, parts: Sequence[ET.Element], wide: float = WIDTH) -> Markup:
-    """The drawing in a box that scrolls sideways: on a narrow page it keeps a readable size. ``name`` says what it shows."""
+    """Wrap a drawing in a box that scrolls sideways, so that it stays readable on narrow screens. ``name`` is its label."""
     svg = element(
         "svg", *parts, viewBox=f"0 0 {wide} {height:.0f}", width="100%", role="img", aria_label=name, fill=INK, font_size=12,
         style=f"min-width:{wide * 0.8:.0f}px;max-width:{wide}px", font_family="system-ui,sans-serif",
@@ -199,7 +199,7 @@ def _text(x: float, y: float, text: str, anchor: str = "start") -> ET.Element:
 
 
 def _name(x: float, y: float, text: str, anchor: str = "start") -> ET.Element:
-    """What an axis shows."""
+    """Return an axis title."""
     return element("g", _text(x, y, text, anchor), fill=MUTED)
 
 
@@ -208,7 +208,7 @@ def _upright(x: float, y: float, text: str) -> ET.Element:
 
 
 def _spoke(x: float, y: float, text: str, angle: float) -> ET.Element:
-    """A label along a spoke, so that neighbours on a crowded circle do not cover each other; never upside down."""
+    """Return a radial label, so that labels on a crowded circle do not overlap; never upside down."""
     flipped = math.cos(angle) < 0
     turned = math.degrees(angle) + (180 if flipped else 0)
     place = f"translate({x:.1f} {y - 4:.1f}) rotate({turned:.1f})"
@@ -224,7 +224,7 @@ def _across(time: float, begin: float, end: float) -> float:
 
 
 def _axis(begin: float, end: float, left: float, y: float) -> list[ET.Element]:
-    """The time axis: round times, printed as precisely as their distance needs."""
+    """Return the time axis, with round times as precise as their distance requires."""
     parts = [_line(left, y, WIDTH - RIGHT, y, GREY)]
     step = next((each for each in STEPS_SECONDS if end - begin < TICKS_MAX * each), (end - begin) / TICKS_MAX)
     first, last = (11, 19) if step < 60 else (5, 16) if step < DAY_SECONDS else (0, 10)
@@ -234,12 +234,12 @@ def _axis(begin: float, end: float, left: float, y: float) -> list[ET.Element]:
         anchor = "end" if x > WIDTH - RIGHT - 36 else "middle"
         parts.append(_line(x, y, x, y + 5, GREY))
         parts.append(_text(x, y + 18, words, anchor))
-    said = f"time (UTC), from {write_time(begin)[:10]}" if step < DAY_SECONDS else "time (UTC)"
-    return [*parts, _name((left + WIDTH - RIGHT) / 2, y + 36, said, "middle")]
+    title = f"time (UTC), from {write_time(begin)[:10]}" if step < DAY_SECONDS else "time (UTC)"
+    return [*parts, _name((left + WIDTH - RIGHT) / 2, y + 36, title, "middle")]
 
 
 def ticks(begin: float, end: float, step: float) -> list[float]:
-    """The multiples of ``step`` from ``begin`` to ``end``."""
+    """Return the multiples of ``step`` from ``begin`` to ``end``."""
     first, last = math.ceil(begin / step), math.floor(end / step)
     return [number * step for number in range(first, last + 1)]
 

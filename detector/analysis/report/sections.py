@@ -1,4 +1,4 @@
-"""The sections of the report, in the order of an operator's questions; one self-contained HTML file."""
+"""The sections of the report, in the order in which an operator asks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import MappingProxyType
 from markupsafe import Markup
 
 from detector.analysis.findings.incidents import PastIncident
-from detector.analysis.findings.pictures import Drawn
+from detector.analysis.findings.pictures import IncidentDrawing
 from detector.analysis.report.html import Code, Folded, Picture, Section, Table, Tile, moment, page, paragraph
 from detector.analysis.report.plots import AMBER, BLUE, GREY, RED, bars, histogram, service_map, spans, time_bars
 from detector.analysis.report.trends import trends
@@ -22,11 +22,11 @@ ROWS_MAX = 15
 EPISODES_MAX = 40
 MAP_EDGES_MAX = 60
 BAR_SHARE_MIN = 0.003
-NO_PICTURES: Mapping[str, Drawn] = MappingProxyType({})
+NO_PICTURES: Mapping[str, IncidentDrawing] = MappingProxyType({})
 
 
-def report_page(analysis: Analysis, pictures: Mapping[str, Drawn] = NO_PICTURES) -> str:
-    """The report as one HTML page; ``pictures`` by incident."""
+def report_page(analysis: Analysis, pictures: Mapping[str, IncidentDrawing] = NO_PICTURES) -> str:
+    """Return the report as one self-contained HTML page; ``pictures`` by incident."""
     days = f"{write_time(round(analysis.begun))} to {write_time(round(analysis.ended))}"
     lead = f"{days}, a snapshot every {round(analysis.period_seconds, 2):g} s"
     return page(f"{analysis.location}", lead, _tiles(analysis), list(_sections(analysis, pictures)))
@@ -46,17 +46,17 @@ def _tiles(found: Analysis) -> list[Tile]:
     ]
 
 
-def _sections(found: Analysis, pictures: Mapping[str, Drawn]) -> Iterable[Section]:
+def _sections(found: Analysis, pictures: Mapping[str, IncidentDrawing]) -> Iterable[Section]:
     yield Section(
         "Incidents over time",
-        "A deadlock that was seen, from the beginning of its last wait until it was gone."
+        "Each deadlock, from the beginning of its last wait until it ended."
         + _part(EPISODES_MAX, len(found.incidents), "incidents", "the newest are listed"),
         [*_incidents(found), *_pictures(found, pictures)],
     )
     if found.incidents or found.near_misses:
-        yield Section("Trends", "Whether it gets better or worse.", trends(found))
+        yield Section("Trends", "Incidents and near misses over time.", trends(found))
     if found.incidents:
-        yield Section("Deadlocked services", "In how many incidents each service had a process.", [_deadlocked(found)])
+        yield Section("Deadlocked services", "The number of incidents that involved each service.", [_deadlocked(found)])
     yield Section(
         "Time to detection",
         "From the beginning of the core's last wait to the end of the first snapshot that showed it.",
@@ -64,23 +64,23 @@ def _sections(found: Analysis, pictures: Mapping[str, Drawn]) -> Iterable[Sectio
     )
     yield Section(
         "Near misses",
-        "Runs of snapshots in which one more wait would have closed a core: one party kept it open."
+        "Runs of snapshots in which one more wait would have caused a deadlock; one party kept it open."
         + _part(EPISODES_MAX, len(found.near_misses), "near_misses", "the longest are shown"),
         _near_misses(found),
     )
     yield Section(
         "Risk",
-        "Cycles of services that hold a worker while they wait for the next one's. The score is the chance that all their "
-        "pools are full at once, taken as independent: it ranks, it does not forecast."
+        "Cycles of services that each hold a worker while waiting for the next. The score is the probability that all their "
+        "pools are full at once if they are independent; use it to rank, not to forecast."
         + _part(ROWS_MAX, len(found.risks), "risks"),
         _risk(found),
     )
     edges = _map_edges(found)
     yield Section(
         "Wait-for map of services",
-        "Services seen holding a worker while waiting for another; thicker for more often, red within an incident."
+        "Services that held a worker while waiting for another; wider if more often, red within an incident."
         + _part(len(edges), len(found.holding), "holding"),
-        [service_map([(row["service"], row["callee"], float(row["samples"])) for row in edges], _burnt(found))],
+        [service_map([(row["service"], row["callee"], float(row["samples"])) for row in edges], _incident_services(found))],
     )
     yield Section(
         "Pools",
@@ -89,25 +89,25 @@ def _sections(found: Analysis, pictures: Mapping[str, Drawn]) -> Iterable[Sectio
     )
     yield Section(
         "Blocked time",
-        "By service and method, over all snapshots: samples times the time between them."
+        "By service and method: the number of snapshots with the wait, times the snapshot period."
         + _part(ROWS_MAX, len(found.blocked), "blocked"),
         [_blocked(found)],
     )
     if found.locks:
         yield Section(
             "Locks",
-            "Locks, semaphores and other resources, by how long they were waited for."
+            "Locks, semaphores and other resources, by the time that parties waited for them."
             + _part(ROWS_MAX, len(found.locks), "locks"),
             [_locks(found)],
         )
-    yield Section("Coverage", "What was covered: silence is not health.", _coverage(found))
+    yield Section("Coverage", "What the snapshots covered. Silence is not health.", _coverage(found))
 
 
-def _part(shown: int, total: int, kept: str, which: str = "") -> str:
-    """Said where not all is shown: how much is, and where the rest is."""
+def _part(shown: int, total: int, table: str, which: str = "") -> str:
+    """Return a note on how many rows are shown and where the rest is; empty if all are shown."""
     if total <= shown:
         return ""
-    return f" {shown} of {total:,} here{which and f' ({which})'}; all are in the table {kept}."
+    return f" {shown} of {total:,} here{which and f' ({which})'}; all are in the table {table}."
 
 
 def _none(text: str) -> Markup:
@@ -148,8 +148,8 @@ def _incidents(found: Analysis) -> list[Table | Markup]:
     return [spans(rows, min([found.begun, *(row[1] for row in rows)]), found.ended, "processes"), listed]
 
 
-def _pictures(found: Analysis, pictures: Mapping[str, Drawn]) -> Iterable[Picture]:
-    """The newest first, and only that one open."""
+def _pictures(found: Analysis, pictures: Mapping[str, IncidentDrawing]) -> Iterable[Picture]:
+    """Yield the pictures, the newest first; only that one is expanded."""
     known = [each for each in reversed(found.incidents) if each.id in pictures]
     for each in known:
         title = f"Who waited for whom: {each.id}, {', '.join(each.processes)}, in snapshot {each.last_snapshot}"
@@ -204,17 +204,17 @@ def _risk(found: Analysis) -> list[Table | Markup]:
 
 
 def _map_edges(found: Analysis) -> Sequence[Row]:
-    """Those within incidents, then the most frequent ones."""
-    burnt = _burnt(found)
+    """Return the edges to draw: those within incidents first, then the most frequent ones."""
+    deadlocked = _incident_services(found)
 
     def within(row: Row) -> bool:
-        return any({row["service"], row["callee"]} <= services for services in burnt)
+        return any({row["service"], row["callee"]} <= services for services in deadlocked)
 
     return sorted(found.holding, key=lambda row: (not within(row), -row["samples"]))[:MAP_EDGES_MAX]
 
 
-def _burnt(found: Analysis) -> Sequence[frozenset[str]]:
-    """The services of each incident."""
+def _incident_services(found: Analysis) -> Sequence[frozenset[str]]:
+    """Return the services of each incident."""
     return [frozenset(services) for services in sorted({each.services for each in found.incidents})]
 
 
@@ -249,8 +249,8 @@ def _coverage(found: Analysis) -> list[Table | Markup]:
     answers = Table(
         ["predicate", "true", "false", "undetermined"],
         [
-            [name, *(str(told.get(word, 0)) for word in ("true", "false", "undetermined"))]
-            for name, told in sorted(found.answers.items())
+            [name, *(str(counts.get(word, 0)) for word in ("true", "false", "undetermined"))]
+            for name, counts in sorted(found.answers.items())
         ],
         "Nothing was evaluated.",
     )
@@ -275,5 +275,5 @@ def _notes(found: Analysis) -> Iterable[str]:
 
 
 def _who(processes: Sequence[str]) -> str:
-    """Short enough to stand beside a line of a chart; the table below names them all."""
+    """Return a label short enough for a chart; the table below it names all processes."""
     return " + ".join(processes) if len(processes) < 3 else f"{processes[0]} + {len(processes) - 1} more"

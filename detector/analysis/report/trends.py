@@ -1,4 +1,4 @@
-"""Whether it gets better or worse: incidents and near misses by the hour or day, and both halves of the time side by side."""
+"""Trends: incidents and near misses per hour or day, and a comparison of the earlier with the later half."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from detector.core.times import duration
 
 HOUR_SECONDS, DAY_SECONDS = 3600.0, 86_400.0
 HOURS_MAX = 96
-"""From this many hours on, a bar is a day."""
+"""Beyond this many hours, each bar is a day."""
 Span = tuple[float, float]
 
 
 def trends(found: Analysis) -> list[Markup]:
-    """A chart, and a sentence with what was seen in each half."""
+    """Return a chart, and a sentence that compares the two halves."""
     by_hours = found.ended - found.begun <= HOURS_MAX * HOUR_SECONDS
     step, name = (HOUR_SECONDS, "an hour") if by_hours else (DAY_SECONDS, "a day")
     incidents = [each.opened for each in found.incidents]
@@ -48,7 +48,7 @@ def _counts(at: Iterable[float], step: float, first: int, last: int) -> Sequence
 
 
 def covered(spans: Iterable[Span], begin: float, end: float) -> float:
-    """For how many seconds between ``begin`` and ``end`` at least one of the spans stands."""
+    """Return the number of seconds between ``begin`` and ``end`` that lie in at least one of the spans."""
     seconds, reached = 0.0, begin
     for start, stop in sorted(spans):
         seconds += max(0.0, min(stop, end) - max(start, reached))

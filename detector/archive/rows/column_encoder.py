@@ -1,7 +1,7 @@
-"""Encodes finished snapshots as columns of the archive, without Python objects per row; unchanged parts are not encoded again.
+"""Encodes finished snapshots as columns of the archive, without Python objects per row, and reuses unchanged parts.
 
-The result is what :mod:`detector.archive.rows.row_encoder` and ``Table.from_pylist`` make of the same snapshot, row by
-row: they are the reference, and the way out where a number fits no column.
+The result equals that of :mod:`detector.archive.rows.row_encoder` with ``Table.from_pylist``, which are the reference, and the
+fallback if a number is out of a column's range.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Columns = dict[str, pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class _Reports:
-    """The reports encoded last, in the order of their rows."""
+    """The last reports encoded, in row order."""
 
     names: list[ProcessName]
     reports: dict[ProcessName, Report]
@@ -42,30 +42,30 @@ class _Reports:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """One value encoded last: ``of`` the very objects."""
+class _Cached:
+    """The last encoding of a value: ``of`` are the objects that it was made from."""
 
     of: tuple[object, ...]
     array: Any
 
 
 class ColumnEncoder:
-    """Encodes one snapshot after the other. Raises ``pa.ArrowException`` or ``OverflowError`` where a number fits no column."""
+    """Encodes successive snapshots. Raises ``pa.ArrowException`` or ``OverflowError`` if a number is out of range."""
 
     def __init__(self, archive: str = "") -> None:
         """``archive``: the detector's id, or empty."""
         self._archive = archive or None
         self._reports: _Reports | None = None
-        self._known: dict[str, _Known] = {}
+        self._cache: dict[str, _Cached] = {}
         self._runs: tuple[tuple[ProcessName, int], ...] = ()
 
     def reports(self, assembled: Assembled) -> pa.Table:
-        """The rows of ``reports``, by process."""
+        """Return the rows of ``reports``, by process."""
         snapshot, names = assembled.snapshot, sorted(assembled.reports)
         local = self._local(names, assembled.reports)
         of = (snapshot.waits, snapshot.in_transit, local["process"])
-        resolved = self._kept("resolved", of, lambda: _resolved(snapshot.waits, names))
-        in_transit = self._kept("sent", of, lambda: _sent(snapshot.in_transit, names))
+        resolved = self._cached("resolved", of, lambda: _resolved(snapshot.waits, names))
+        in_transit = self._cached("sent", of, lambda: _sent(snapshot.in_transit, names))
         reports, count, ref = [assembled.reports[name] for name in names], len(names), snapshot.ref
         columns = local | {
             "snapshot": _repeated(ref.id, "snapshot", count),
@@ -82,18 +82,18 @@ class ColumnEncoder:
         return pa.table([columns[name] for name in REPORTS.names], schema=REPORTS)
 
     def snapshot(self, assembled: Assembled, members: Mapping[ProcessName, ProcessId]) -> pa.Table:
-        """The row of ``snapshots``."""
+        """Return the row of ``snapshots``."""
         snapshot, reports = assembled.snapshot, assembled.reports
         runs = tuple((name, report.process.incarnation) for name, report in reports.items())
         if runs != self._runs:
             self._runs = runs
         large = {
-            "waits": self._kept("waits", (snapshot.waits, self._runs), lambda: _waits(snapshot.waits, reports)),
-            "processes": self._kept(
+            "waits": self._cached("waits", (snapshot.waits, self._runs), lambda: _waits(snapshot.waits, reports)),
+            "processes": self._cached(
                 "processes", (snapshot.processes,),
                 lambda: _one([state_row(name, state) for name, state in snapshot.processes.items()], "processes"),
             ),
-            "in_transit": self._kept(
+            "in_transit": self._cached(
                 "in_transit", (snapshot.in_transit,),
                 lambda: _one([message_row(message) for message in snapshot.in_transit], "in_transit"),
             ),
@@ -102,15 +102,15 @@ class ColumnEncoder:
         columns = [large[field.name] if field.name in large else pa.array([row[field.name]], field.type) for field in SNAPSHOTS]
         return pa.table(columns, schema=SNAPSHOTS)
 
-    def _kept(self, name: str, of: tuple[object, ...], encode: Callable[[], pa.Array]) -> pa.Array:
-        """What ``encode`` makes ``of`` some objects, unless they are the same as last time."""
-        known = self._known.get(name)
-        if known is None or len(known.of) != len(of) or any(a is not b for a, b in zip(known.of, of, strict=True)):
-            known = self._known[name] = _Known(of, encode())
-        return known.array
+    def _cached(self, name: str, of: tuple[object, ...], encode: Callable[[], pa.Array]) -> pa.Array:
+        """Return the last encoding if it was made from the same objects ``of``, else encode anew."""
+        last = self._cache.get(name)
+        if last is None or len(last.of) != len(of) or any(a is not b for a, b in zip(last.of, of, strict=True)):
+            last = self._cache[name] = _Cached(of, encode())
+        return last.array
 
     def _local(self, names: list[ProcessName], reports: Mapping[ProcessName, Report]) -> _Columns:
-        """The columns of the local states; those of unchanged reports are taken from the snapshot before."""
+        """Return the columns of the local states; those of unchanged reports are reused from the previous snapshot."""
         before = self._reports
         known = {} if before is None else before.reports
         changed = [name for name in names if name not in known or not _same(known[name], reports[name])]
@@ -140,7 +140,7 @@ def _repeated(value: object, column: str, count: int) -> pa.Array:
 
 
 def _encoded(reports: Sequence[Report]) -> _Columns:
-    """The local states of ``reports``, column by column."""
+    """Encode the local states of ``reports``, column by column."""
 
     def rows(name: str, of: Callable[[Report], object]) -> pa.Array:
         return pa.array([of(report) for report in reports], REPORTS.field(name).type)
@@ -167,7 +167,7 @@ _Leaf = Callable[[Sequence[Any]], pa.Array]
 
 
 def _listed(column: str, lists: Sequence[Sequence[Any]], **others: _Leaf) -> pa.Array:
-    """A column of lists of structs, from lists of objects. A field is the attribute of its name, or what ``others`` make."""
+    """Encode lists of objects as lists of structs. ``others`` encode the fields that are not simply an attribute."""
     struct = REPORTS.field(column).type.value_type
     every = list(chain.from_iterable(lists))
     fields = [
@@ -215,7 +215,7 @@ def _callers(calls: Sequence[Any]) -> pa.Array:
 
 _KINDS = {"party": (PartyTarget, "party"), "call": (CallTarget, "number"), "resource": (ResourceTarget, "resource"),
           "served": (CallerTarget, "served")}  # fmt: skip
-"""By field of a target: which targets have it, and where."""
+"""The class and attribute for each field of a target."""
 
 
 def _targets(waits: Sequence[Any]) -> pa.Array:
@@ -230,7 +230,7 @@ def _targets(waits: Sequence[Any]) -> pa.Array:
 
 
 def _resolved(waits: WaitColumns, names: Sequence[ProcessName]) -> pa.Array:
-    """By process, its waits between parties."""
+    """Return each process's waits between parties."""
     place = {name: index for index, name in enumerate(names)}
     known = pa.array(list(waits.names), pa.string())
     process = [place.get(process_of(name), -1) for name in waits.names]
@@ -264,7 +264,7 @@ def _moments(values: Any) -> pa.Array:
 
 
 def _sent(messages: Iterable[Message], names: Sequence[ProcessName]) -> pa.Array:
-    """By process, the messages in transit that it sent."""
+    """Return the messages in transit that each process sent."""
     sent: dict[ProcessName, list[Any]] = {}
     for message in messages:
         sent.setdefault(message.source, []).append(message_row(message))
@@ -276,7 +276,7 @@ def _one(value: object, column: str) -> pa.Array:
 
 
 def _waits(waits: WaitColumns, reports: Mapping[ProcessName, Report]) -> pa.Array:
-    """The waits as numbers over their own names, as :func:`~detector.archive.rows.row_encoder.waits_row`."""
+    """Encode waits like :func:`~detector.archive.rows.row_encoder.waits_row`."""
     runs = {name: report.process.incarnation for name, report in reports.items()}
     of_party = [runs.get(process_of(name), 0) for name in waits.names] if reports else []
     incarnation = np.array(of_party, np.int64)[waits.waiter] if of_party else None
@@ -306,7 +306,7 @@ def _if_any(values: pa.Array) -> pa.Array | None:
 
 
 def _single(values: pa.Array | None, kind: pa.DataType) -> pa.Array:
-    """A column of one list; None: null."""
+    """Return a column with one list, or a null for None."""
     if values is None:
         return pa.nulls(1, kind)
     return pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values, kind)

@@ -1,15 +1,11 @@
-"""One process's report as a row: the columns of its local state."""
+"""Encodes one process's report as a row."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any, assert_never
 
-from stilltrue.model import (
-    NO_FACTS,
-    Fact,
-    Facts,
-)
+from stilltrue.model import NO_FACTS, Fact, Facts
 from stilltrue.protocol.report import (
     Caller,
     CallerTarget,
@@ -30,23 +26,23 @@ MADE = ("number", "method", "target", "strangers", "party", "since", "deadline",
 SERVED = ("party", "method", "number", "serving", "pool", "since", "deadline", "sent", "received", "taken")
 MADE_LATER: Row = {"copies_max": 1, "hedged": False}
 SERVED_LATER: Row = {"interruptible": False, "hung_up": False}
-"""Columns of schema version 3, and what their absence means."""
+"""Fields added in schema version 3, and their values in older files."""
 
 
 def facts_row(facts: Facts) -> list[tuple[str, Row]]:
-    """Facts as a map's entries."""
+    """Convert facts to a map's entries."""
     return [(name, _fact_row(value)) for name, value in facts.items()]
 
 
 def facts_of(entries: Iterable[tuple[str, Row]] | None) -> Facts:
-    """Facts from a map's entries."""
+    """Convert a map's entries to facts."""
     if not entries:
         return NO_FACTS
     return {name: _fact(row) for name, row in entries}
 
 
 def report_columns(report: Report) -> Row:
-    """The columns of one report."""
+    """Return the columns of one report."""
     return {
         "service": report.process.service,
         "process": report.process.instance,
@@ -95,7 +91,7 @@ def _served_row(served: ServedCall) -> Row:
 
 
 def seen_row(seen: Seen) -> Row:
-    """What a server remembers of one caller."""
+    """Encode a server's memory of one caller."""
     return {
         "caller": _caller_row(seen.caller),
         "highest": seen.highest,

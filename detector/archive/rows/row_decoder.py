@@ -1,4 +1,4 @@
-"""Decodes the archive's rows to snapshots, reports and verdicts, equal to those written."""
+"""Decodes the archive's rows to snapshots and verdicts equal to those written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from stilltrue.model import (
 
 
 def snapshot_of(row: Mapping[str, Any]) -> Snapshot:
-    """The snapshot that a row of ``snapshots`` says."""
+    """Decode a row of ``snapshots``."""
     return Snapshot(
         ref=ref_of(row),
         processes={ProcessName(state["process"]): _state(state) for state in row["processes"] or ()},
@@ -49,7 +49,7 @@ def _membership_doubt(row: Row) -> MembershipDoubt:
 
 
 def ref_of(row: Mapping[str, Any]) -> SnapshotRef:
-    """Which snapshot a row is about."""
+    """Return the reference of a row's snapshot."""
     number = row["snapshot"]
     return SnapshotRef(
         id=None if number is None else SnapshotId(number),
@@ -61,7 +61,7 @@ def ref_of(row: Mapping[str, Any]) -> SnapshotRef:
 
 
 def waits_of(row: Row) -> WaitColumns:
-    """Waits from numbers over their own names."""
+    """Decode the column ``waits`` of a row."""
     sizes = np.asarray(row["sizes"], np.int32)
     count = len(sizes)
     indptr = np.zeros(count + 1, np.int32)
@@ -82,7 +82,7 @@ def waits_of(row: Row) -> WaitColumns:
 
 
 def verdict_of(row: Mapping[str, Any]) -> Verdict:
-    """The verdict that a row says."""
+    """Decode a row of ``verdicts``."""
     return Verdict(
         predicate=row["predicate"],
         holds=Holds(row["holds"]),

@@ -15,9 +15,9 @@ from stilltrue.protocol.report import Report
 
 
 def snapshot_row(assembled: Assembled, members: Mapping[ProcessName, ProcessId], *, large: bool = True) -> Row:
-    """The row of a finished snapshot; ``members`` say which incarnations the missing ones were (unknown ones: 0).
+    """Encode a finished snapshot; ``members`` gives the ids of missing members (an unknown incarnation is 0).
 
-    ``large``: with the columns that have an entry for each process, message or wait.
+    ``large``: include the columns that have an entry for each process, message or wait.
     """
     snapshot = assembled.snapshot
     ref = snapshot.ref
@@ -47,15 +47,15 @@ def snapshot_row(assembled: Assembled, members: Mapping[ProcessName, ProcessId],
 
 
 def report_rows(assembled: Assembled) -> list[Row]:
-    """A row for each report of a finished snapshot, sorted by process."""
+    """Encode the reports of a finished snapshot, sorted by process."""
     snapshot = assembled.snapshot
     resolved = _by_process(snapshot.waits)
     sent: dict[ProcessName, list[Row]] = {}
     for message in snapshot.in_transit:
         sent.setdefault(message.source, []).append(message_row(message))
-    placed = {"snapshot": snapshot.ref.id, "begun": snapshot.ref.begun, "members": snapshot.ref.members}
+    ref = {"snapshot": snapshot.ref.id, "begun": snapshot.ref.begun, "members": snapshot.ref.members}
     return [
-        placed
+        ref
         | report_columns(assembled.reports[name])
         | {"resolved": resolved.get(name, []), "before": None, "in_transit": sent.get(name, [])}
         for name in sorted(assembled.reports)
@@ -63,7 +63,7 @@ def report_rows(assembled: Assembled) -> list[Row]:
 
 
 def waits_row(waits: WaitColumns, reports: Mapping[ProcessName, Report]) -> Row:
-    """Waits as numbers over their own names; a list that says nothing of any wait is None."""
+    """Encode waits as numbers over their own names; a list without any value is None."""
     return {
         "names": list(waits.names),
         "waiter": waits.waiter.tolist(),
@@ -80,7 +80,7 @@ def waits_row(waits: WaitColumns, reports: Mapping[ProcessName, Report]) -> Row:
 
 
 def verdict_row(verdict: Verdict) -> Row:
-    """The row of one verdict."""
+    """Encode a verdict."""
     ref = verdict.snapshot
     return {
         "snapshot": ref.id,
@@ -122,7 +122,7 @@ def _member(name: ProcessName, member: ProcessId | None) -> Row:
 
 
 def state_row(name: ProcessName, state: ProcessState) -> Row:
-    """What a snapshot knows of one process."""
+    """Encode the state of one process."""
     return {
         "process": name,
         "service": state.service,
@@ -133,7 +133,7 @@ def state_row(name: ProcessName, state: ProcessState) -> Row:
 
 
 def message_row(message: Message) -> Row:
-    """One message in transit."""
+    """Encode a message in transit."""
     return {
         "source": message.source,
         "target": message.target,

@@ -1,13 +1,13 @@
-"""The columns of the archive's four tables, and their version; docs/archive.md explains them to readers.
+"""The schemas of the archive's four tables, and their version; docs/archive.md explains the columns.
 
 Rules:
 
-1. A column is only ever added, with null for "not known then"; none changes its type or meaning. So old files read forever.
-2. Each file's footer says which table and which version of the columns it holds.
-3. A snapshot's number is its detector's own: ``archive`` and ``snapshot`` together name it. A null archive is that of a file
+1. Columns are only ever added, with null for "not known then"; types and meanings never change. So old files stay readable.
+2. Each file's footer names the table and the schema version.
+3. Each detector numbers its own snapshots: ``archive`` and ``snapshot`` together identify one. ``archive`` is null in files
    written before version 4.
-4. Times are seconds since the epoch (UTC) as doubles, exactly as the detector had them; the folder's day is for people and
-   for reading less.
+4. Times are seconds since the epoch (UTC) as doubles, exactly as the detector had them. The day in a folder's name serves
+   people, and lets readers skip files.
 """
 
 from __future__ import annotations
@@ -21,233 +21,233 @@ VERSION_KEY = b"stilltrue.schema_version"
 TABLE_KEY = b"stilltrue.table"
 REPLACES_KEY = b"stilltrue.replaces"
 
-TEXT, REAL, TRUTH, WHOLE, SMALL = pa.string(), pa.float64(), pa.bool_(), pa.int64(), pa.int32()
+STRING, FLOAT64, BOOL, INT64, INT32 = pa.string(), pa.float64(), pa.bool_(), pa.int64(), pa.int32()
 
 
 def listed(**fields: pa.DataType) -> pa.ListType:
-    """A list of structs with these fields."""
+    """Return the type of a list of structs with these fields."""
     return pa.list_(pa.struct(list(fields.items())))
 
 
-PROCESSES = listed(service=TEXT, instance=TEXT, incarnation=WHOLE)
-FACTS = pa.map_(TEXT, pa.struct([("whole", WHOLE), ("real", REAL), ("text", TEXT), ("truth", TRUTH)]))
-LABELS = pa.map_(TEXT, TEXT)
-STATES = listed(process=TEXT, service=TEXT, activity=TEXT, facts=FACTS, labels=LABELS)
-MESSAGES = listed(source=TEXT, target=TEXT, facts=FACTS, what=TEXT)
-CALLER = pa.struct([("process", TEXT), ("incarnation", WHOLE)])
+PROCESSES = listed(service=STRING, instance=STRING, incarnation=INT64)
+FACTS = pa.map_(STRING, pa.struct([("whole", INT64), ("real", FLOAT64), ("text", STRING), ("truth", BOOL)]))
+LABELS = pa.map_(STRING, STRING)
+STATES = listed(process=STRING, service=STRING, activity=STRING, facts=FACTS, labels=LABELS)
+MESSAGES = listed(source=STRING, target=STRING, facts=FACTS, what=STRING)
+CALLER = pa.struct([("process", STRING), ("incarnation", INT64)])
 
 WAITS = pa.struct(
     [
-        ("names", pa.list_(TEXT)),
-        ("waiter", pa.list_(SMALL)),
-        ("needs", pa.list_(SMALL)),
-        ("sizes", pa.list_(SMALL)),
-        ("targets", pa.list_(SMALL)),
-        ("deadline", pa.list_(REAL)),
-        ("since", pa.list_(REAL)),
-        ("number", pa.list_(WHOLE)),
-        ("uncoloured", pa.list_(TRUTH)),
-        ("what", pa.list_(TEXT)),
-        ("incarnation", pa.list_(WHOLE)),
+        ("names", pa.list_(STRING)),
+        ("waiter", pa.list_(INT32)),
+        ("needs", pa.list_(INT32)),
+        ("sizes", pa.list_(INT32)),
+        ("targets", pa.list_(INT32)),
+        ("deadline", pa.list_(FLOAT64)),
+        ("since", pa.list_(FLOAT64)),
+        ("number", pa.list_(INT64)),
+        ("uncoloured", pa.list_(BOOL)),
+        ("what", pa.list_(STRING)),
+        ("incarnation", pa.list_(INT64)),
     ]
 )
-"""One snapshot's waits as numbers over its own sorted ``names``: ready for the reduction, nothing to look up.
+"""One snapshot's waits as numbers over its own sorted ``names``, ready for the reduction.
 
-``sizes`` says how many of ``targets`` belong to each wait in turn. ``incarnation`` is that of the
-waiter's process. A list that says nothing of any wait is null.
+``sizes`` has each wait's number of ``targets``, and ``incarnation`` that of the waiter's process. A list without any value is
+null.
 """
 
 RESOLVED = listed(
-    waiter=TEXT,
-    needs=SMALL,
-    among=pa.list_(TEXT),
-    deadline=REAL,
-    since=REAL,
-    number=WHOLE,
-    uncoloured=TRUTH,
-    what=TEXT,
+    waiter=STRING,
+    needs=INT32,
+    among=pa.list_(STRING),
+    deadline=FLOAT64,
+    since=FLOAT64,
+    number=INT64,
+    uncoloured=BOOL,
+    what=STRING,
 )
-"""One process's waits, resolved to parties by name."""
+"""One process's waits, resolved to the names of parties."""
 
 REPORTS = pa.schema(
     [
-        ("snapshot", WHOLE),
-        ("begun", REAL),
-        ("members", SMALL),
-        ("service", TEXT),
-        ("process", TEXT),
-        ("incarnation", WHOLE),
-        ("cut_for", WHOLE),
-        ("after", WHOLE),
-        ("cut_at", REAL),
-        ("next_number", WHOLE),
-        ("activity", TEXT),
+        ("snapshot", INT64),
+        ("begun", FLOAT64),
+        ("members", INT32),
+        ("service", STRING),
+        ("process", STRING),
+        ("incarnation", INT64),
+        ("cut_for", INT64),
+        ("after", INT64),
+        ("cut_at", FLOAT64),
+        ("next_number", INT64),
+        ("activity", STRING),
         (
             "made",
             listed(
-                number=WHOLE,
-                method=TEXT,
-                target=TEXT,
-                servers=pa.map_(TEXT, WHOLE),
-                strangers=TRUTH,
-                party=TEXT,
-                since=REAL,
-                deadline=REAL,
-                sent=WHOLE,
-                received=WHOLE,
+                number=INT64,
+                method=STRING,
+                target=STRING,
+                servers=pa.map_(STRING, INT64),
+                strangers=BOOL,
+                party=STRING,
+                since=FLOAT64,
+                deadline=FLOAT64,
+                sent=INT64,
+                received=INT64,
                 facts=FACTS,
-                doubtful=TRUTH,
-                copies_max=SMALL,
-                hedged=TRUTH,
+                doubtful=BOOL,
+                copies_max=INT32,
+                hedged=BOOL,
             ),
         ),
         (
             "served",
             listed(
-                party=TEXT,
-                method=TEXT,
+                party=STRING,
+                method=STRING,
                 caller=CALLER,
-                number=WHOLE,
-                serving=TRUTH,
-                pool=TEXT,
-                since=REAL,
-                deadline=REAL,
-                sent=WHOLE,
-                received=WHOLE,
-                taken=TRUTH,
-                interruptible=TRUTH,
-                hung_up=TRUTH,
+                number=INT64,
+                serving=BOOL,
+                pool=STRING,
+                since=FLOAT64,
+                deadline=FLOAT64,
+                sent=INT64,
+                received=INT64,
+                taken=BOOL,
+                interruptible=BOOL,
+                hung_up=BOOL,
             ),
         ),
         (
             "seen",
             listed(
                 caller=CALLER,
-                highest=WHOLE,
-                forgotten=WHOLE,
-                answered=listed(number=WHOLE, sent=WHOLE, received=WHOLE, facts=FACTS, taken=TRUTH),
-                plain=pa.list_(WHOLE),
+                highest=INT64,
+                forgotten=INT64,
+                answered=listed(number=INT64, sent=INT64, received=INT64, facts=FACTS, taken=BOOL),
+                plain=pa.list_(INT64),
             ),
         ),
-        ("pools", listed(name=TEXT, size=SMALL, queued=SMALL)),
+        ("pools", listed(name=STRING, size=INT32, queued=INT32)),
         (
             "waits",
             listed(
-                waiter=TEXT,
-                number=WHOLE,
-                among=listed(party=TEXT, call=WHOLE, resource=TEXT, served=TEXT),
-                needs=SMALL,
-                deadline=REAL,
-                since=REAL,
-                uncoloured=TRUTH,
-                what=TEXT,
+                waiter=STRING,
+                number=INT64,
+                among=listed(party=STRING, call=INT64, resource=STRING, served=STRING),
+                needs=INT32,
+                deadline=FLOAT64,
+                since=FLOAT64,
+                uncoloured=BOOL,
+                what=STRING,
             ),
         ),
-        ("holds", listed(party=TEXT, resource=TEXT, capacity=SMALL)),
+        ("holds", listed(party=STRING, resource=STRING, capacity=INT32)),
         ("facts", FACTS),
         ("labels", LABELS),
-        ("lost", WHOLE),
+        ("lost", INT64),
         ("resolved", RESOLVED),
         ("before", RESOLVED),
         ("in_transit", MESSAGES),
-        ("archive", TEXT),
+        ("archive", STRING),
     ]
 )
 """A row per snapshot and process: its local state.
 
-``resolved``: its waits as the assembler resolved them to parties; ``before``: null, but in older files those of the snapshot
-before (the verification round has taken their place). ``in_transit``: the messages in transit that this process sent.
+``resolved``: its waits as the assembler resolved them to parties. ``before``: null; in older files, the waits of the previous
+snapshot (replaced by the verification round). ``in_transit``: the messages in transit that this process sent.
 """
 
-MEMBERSHIP = pa.list_(pa.struct([("about", TEXT), ("predicate", TEXT), ("text", TEXT), ("decisive", pa.list_(TEXT))]))
+MEMBERSHIP = pa.list_(pa.struct([("about", STRING), ("predicate", STRING), ("text", STRING), ("decisive", pa.list_(STRING))]))
 SNAPSHOTS = pa.schema(
     [
-        ("snapshot", WHOLE),
-        ("scope", TEXT),
-        ("begun", REAL),
-        ("ended", REAL),
-        ("begun_by", TEXT),
-        ("outcome", TEXT),
-        ("members", SMALL),
+        ("snapshot", INT64),
+        ("scope", STRING),
+        ("begun", FLOAT64),
+        ("ended", FLOAT64),
+        ("begun_by", STRING),
+        ("outcome", STRING),
+        ("members", INT32),
         ("missing", PROCESSES),
-        ("orphans", pa.list_(TEXT)),
+        ("orphans", pa.list_(STRING)),
         ("processes", STATES),
         ("in_transit", MESSAGES),
         ("waits", WAITS),
         ("previous", WAITS),
-        ("archive", TEXT),
-        ("forgetful", pa.list_(TEXT)),
-        ("doubts", pa.list_(TEXT)),
+        ("archive", STRING),
+        ("forgetful", pa.list_(STRING)),
+        ("doubts", pa.list_(STRING)),
         ("membership", MEMBERSHIP),
     ]
 )
-"""A row per finished snapshot: all that a predicate is asked about.
+"""A row per finished snapshot: everything that predicates are evaluated on.
 
-``previous``: null, but in older files the waits of the snapshot before (the verification round has taken their place).
+``previous``: null; in older files, the waits of the previous snapshot (replaced by the verification round).
 """
 
 VERDICTS = pa.schema(
     [
-        ("snapshot", WHOLE),
-        ("scope", TEXT),
-        ("begun", REAL),
-        ("ended", REAL),
-        ("members", SMALL),
-        ("predicate", TEXT),
-        ("holds", TEXT),
-        ("remainder", pa.list_(TEXT)),
-        ("core", pa.list_(TEXT)),
-        ("behind", pa.list_(TEXT)),
-        ("witness_kind", TEXT),
-        ("witness_parties", pa.list_(TEXT)),
-        ("witness_text", TEXT),
-        ("missing", pa.list_(TEXT)),
-        ("decisive", pa.list_(TEXT)),
-        ("until", REAL),
-        ("explanation", pa.list_(TEXT)),
-        ("victims", pa.list_(TEXT)),
-        ("archive", TEXT),
-        ("revision", SMALL),
+        ("snapshot", INT64),
+        ("scope", STRING),
+        ("begun", FLOAT64),
+        ("ended", FLOAT64),
+        ("members", INT32),
+        ("predicate", STRING),
+        ("holds", STRING),
+        ("remainder", pa.list_(STRING)),
+        ("core", pa.list_(STRING)),
+        ("behind", pa.list_(STRING)),
+        ("witness_kind", STRING),
+        ("witness_parties", pa.list_(STRING)),
+        ("witness_text", STRING),
+        ("missing", pa.list_(STRING)),
+        ("decisive", pa.list_(STRING)),
+        ("until", FLOAT64),
+        ("explanation", pa.list_(STRING)),
+        ("victims", pa.list_(STRING)),
+        ("archive", STRING),
+        ("revision", INT32),
     ]
 )
-"""A row per snapshot, scope and predicate; of several revisions the highest counts."""
+"""A row per snapshot, scope and predicate; the highest revision counts."""
 
 INCIDENTS = pa.schema(
     [
-        ("snapshot", WHOLE),
-        ("begun", REAL),
-        ("id", TEXT),
-        ("predicate", TEXT),
-        ("scope", TEXT),
-        ("core", pa.list_(TEXT)),
-        ("behind", pa.list_(TEXT)),
-        ("opened", REAL),
-        ("seen", REAL),
-        ("closed", REAL),
-        ("formed", REAL),
-        ("first_snapshot", WHOLE),
-        ("last_snapshot", WHOLE),
-        ("text", TEXT),
-        ("waits", pa.list_(TEXT)),
-        ("ending", TEXT),
-        ("archive", TEXT),
+        ("snapshot", INT64),
+        ("begun", FLOAT64),
+        ("id", STRING),
+        ("predicate", STRING),
+        ("scope", STRING),
+        ("core", pa.list_(STRING)),
+        ("behind", pa.list_(STRING)),
+        ("opened", FLOAT64),
+        ("seen", FLOAT64),
+        ("closed", FLOAT64),
+        ("formed", FLOAT64),
+        ("first_snapshot", INT64),
+        ("last_snapshot", INT64),
+        ("text", STRING),
+        ("waits", pa.list_(STRING)),
+        ("ending", STRING),
+        ("archive", STRING),
     ]
 )
-"""A row per incident and change of it; ``snapshot`` and ``begun`` are its row's. The newest row counts."""
+"""A row per change of an incident, with the snapshot that showed it. An incident's newest row counts."""
 
 TABLES = {"reports": REPORTS, "snapshots": SNAPSHOTS, "verdicts": VERDICTS, "incidents": INCIDENTS}
 
 
 def stamped(table: str) -> pa.Schema:
-    """The columns of ``table`` with the footer's metadata."""
+    """Return the schema of ``table`` with the footer's metadata."""
     return TABLES[table].with_metadata({TABLE_KEY: table.encode(), VERSION_KEY: str(SCHEMA_VERSION).encode()})
 
 
 def conformed(data: pa.Table, schema: pa.Schema) -> pa.Table:
-    """``data`` of this version or an older one, with exactly the columns of ``schema``: what is not there is null."""
-    there = set(data.schema.names)
+    """Convert ``data`` of this version or an older one to ``schema``; columns that it lacks are null."""
+    present = set(data.schema.names)
     columns = [
-        _cast(data.column(field.name), field.type) if field.name in there else pa.nulls(data.num_rows, field.type)
+        _cast(data.column(field.name), field.type) if field.name in present else pa.nulls(data.num_rows, field.type)
         for field in schema
     ]
     return pa.table(columns, schema=schema)

@@ -1,1 +1,1 @@
-"""Dataflow graphs: stages, edges, vertices, keys, and which of them restart together."""
+"""Dataflow graphs: stages, edges, vertices, keys, and restart regions."""

@@ -9,20 +9,20 @@ Name = TypeVar("Name", bound=str)
 
 
 def back_edges(starts: Sequence[Name], edges: Collection[tuple[Name, Name]]) -> frozenset[tuple[Name, Name]]:
-    """The edges that lead back to where the search is still in progress; without them the graph has no cycle.
+    """Return the edges to a name on the current search path; without them the graph has no cycle.
 
     Parameters
     ----------
-    starts : where to search from, in this order; neighbours are taken in sorted order, so that the answer is one.
+    starts : the names to search from, in this order; neighbours are visited in sorted order, so the result is deterministic.
     edges : pairs (source, target).
 
     Notes
     -----
-    For loops with a single entry the answer does not depend on the order. A self-loop is a back edge.
+    For loops with a single entry the result does not depend on the order. A self-loop is a back edge.
 
     References
     ----------
-    Carbone et al. 2015, "Lightweight Asynchronous Snapshots for Distributed Dataflows", on cyclic graphs: back-edges are
+    Carbone et al. 2015, "Lightweight Asynchronous Snapshots for Distributed Dataflows", on cyclic graphs: back edges are
     identified statically, by depth-first search, before the snapshot algorithm runs.
     """
     following = _following(edges)
@@ -47,7 +47,7 @@ def back_edges(starts: Sequence[Name], edges: Collection[tuple[Name, Name]]) -> 
 
 
 def reached(starts: Iterable[Name], edges: Collection[tuple[Name, Name]]) -> set[Name]:
-    """All that can be reached from ``starts``, these included."""
+    """Return all names that can be reached from ``starts``, including these."""
     following = _following(edges)
     found = set(starts)
     ahead = sorted(found)
@@ -60,7 +60,7 @@ def reached(starts: Iterable[Name], edges: Collection[tuple[Name, Name]]) -> set
 
 
 def components(names: Sequence[Name], edges: Collection[tuple[Name, Name]]) -> tuple[tuple[Name, ...], ...]:
-    """The sets that hang together when directions are ignored; each sorted, in the order of their first names."""
+    """Return the weakly connected components; each sorted, in the order of their first names."""
     both_ways = [*edges, *((target, source) for source, target in edges)]
     found: list[tuple[Name, ...]] = []
     seen: set[Name] = set()

@@ -1,7 +1,7 @@
 """A dataflow graph: stages, edges between them, the vertices and channels they become, and the back edges.
 
-A stage of parallelism n becomes the vertices ``stage-1`` ... ``stage-n``; an edge becomes channels as its routing
-says. A vertex is a process of the runtime and bears a process's name.
+A stage of parallelism n has the vertices ``stage-1`` to ``stage-n``; an edge has channels according to its routing. A vertex is
+a process of the runtime, and has a process name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stilltrue.fifo import Channel, Topology
 from stilltrue.model import ProcessName
 
 StageName = NewType("StageName", str)
-"""The name of a stage, such as ``count``; its vertices are ``count-1``, ``count-2`` ..."""
+"""The name of a stage, such as ``count``; its vertices are ``count-1``, ``count-2`` and so on."""
 
 
 class Routing(Enum):
@@ -29,7 +29,7 @@ class Routing(Enum):
 
 
 class Sharing(Enum):
-    """How a stage's state is divided among its vertices, and so whether it can be restored at another parallelism."""
+    """How a stage's state is divided among its vertices, which determines whether it can be rescaled."""
 
     WHOLE = "each vertex has its own state, which cannot be divided"
     KEYED = "a mapping; each key belongs to the vertex that owns its key group"
@@ -47,7 +47,7 @@ class Stage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """Records go from stage ``source`` to stage ``target``."""
+    """An edge along which records go from stage ``source`` to stage ``target``."""
 
     source: StageName
     target: StageName
@@ -56,7 +56,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataflowGraph:
-    """A checked graph with its vertices, channels and back channels; built by :meth:`of`."""
+    """A validated graph with its vertices, channels and back channels; built by :meth:`of`."""
 
     stages: tuple[Stage, ...]
     edges: tuple[Edge, ...]
@@ -66,10 +66,10 @@ class DataflowGraph:
 
     @classmethod
     def of(cls, stages: Iterable[Stage], edges: Iterable[Edge]) -> DataflowGraph:
-        """Check and expand.
+        """Validate and expand a graph.
 
-        Raises ValueError for a stage named twice or with parallelism below 1, an edge given twice or with an unknown
-        end, a FORWARD edge between different parallelisms, or a stage that no source reaches.
+        Raises ValueError for a duplicate stage name or edge, a parallelism below 1, an edge with an unknown end, a FORWARD edge
+        between different parallelisms, or a stage that no source reaches.
         """
         known, joined = sorted(stages, key=lambda stage: stage.name), tuple(edges)
         _check(known, joined)
@@ -92,25 +92,25 @@ class DataflowGraph:
         )
 
     def sources(self) -> tuple[ProcessName, ...]:
-        """The vertices into which nothing flows, sorted."""
+        """Return the vertices without inputs, sorted."""
         return tuple(name for name in self.topology.processes if not self.topology.incoming(name))
 
     def pipelines(self) -> tuple[tuple[ProcessName, ...], ...]:
-        """The connected pipelines: sets of vertices with no channel between them, each sorted."""
+        """Return the connected pipelines: sets of vertices with no channel between two sets, each sorted."""
         return components(self.topology.processes, [(one.source, one.target) for one in self.topology.channels])
 
     def pipeline_of(self, vertex: ProcessName) -> tuple[ProcessName, ...]:
-        """The pipeline that ``vertex`` belongs to."""
+        """Return the pipeline that ``vertex`` belongs to."""
         return next(one for one in self.pipelines() if vertex in one)
 
 
 def vertices_of(stage: Stage) -> tuple[ProcessName, ...]:
-    """The names of a stage's vertices, in the order of their index."""
+    """Return the names of a stage's vertices, by index."""
     return tuple(ProcessName(f"{stage.name}-{index}") for index in range(1, stage.parallelism + 1))
 
 
 def index_of(vertex: ProcessName) -> int:
-    """The index of a vertex in its stage, from 0."""
+    """Return the index of a vertex in its stage, from 0."""
     return int(vertex.rpartition("-")[2]) - 1
 
 

@@ -1,7 +1,7 @@
-"""The interfaces that users implement: sources and operators, and the job that joins them to a graph.
+"""The interfaces that users implement (sources and operators), and the job that attaches them to a graph.
 
-An operator's ``handle`` is one atomic step: what it does to its state and what it emits belong together, and no point is ever
-taken in the middle of it. States are plain values (:data:`detector.checkpoints.protocol.points.Value`).
+An operator's ``handle`` is one atomic step: its changes of state and its output belong together, and no point is taken in the
+middle of it. States are plain values (:data:`detector.checkpoints.protocol.points.Value`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from detector.checkpoints.graph.graph import DataflowGraph, Edge, Routing, Stage
 from detector.checkpoints.protocol.points import CompletedPoint, Value
 
 Emit = Callable[..., None]
-"""``emit(value, to="stage")`` sends a record; without ``to`` it goes along every outgoing edge."""
+"""``emit(value, to="stage")`` sends a record; without ``to``, along every outgoing edge."""
 
 KeyOf = Callable[[Value], str]
 
@@ -32,11 +32,11 @@ class Stateful(Protocol):
     """The common part of sources and operators."""
 
     def state(self) -> Value:
-        """The current state, as a value that later changes do not affect."""
+        """Return the current state as a value that later changes do not affect."""
         ...
 
     def restore(self, state: Value) -> None:
-        """Resume from what :meth:`state` returned."""
+        """Resume from a value that :meth:`state` returned."""
         ...
 
 
@@ -44,13 +44,13 @@ class Source(Stateful, Protocol):
     """A source of records that can be rewound, which makes restarts exact."""
 
     def read(self) -> Iterable[Value] | None:
-        """The next records (none if there are none yet), or None at the end of a bounded source."""
+        """Return the next records (none if there are none yet), or None at the end of a bounded source."""
         ...
 
 
 @runtime_checkable
 class Operator(Stateful, Protocol):
-    """A step that receives records and emits others."""
+    """A step that receives and emits records."""
 
     def handle(self, value: Value, emit: Emit) -> None:
         """Process one record."""
@@ -62,7 +62,7 @@ class Commits(Protocol):
     """A sink that publishes its results only when a completed point covers them."""
 
     def committed(self, point: CompletedPoint) -> None:
-        """``point`` is complete: what preceded its barrier will never be rolled back."""
+        """``point`` is complete: records before its barrier will never be rolled back."""
         ...
 
 
@@ -71,7 +71,7 @@ Made = Source | Operator
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A graph, what each stage's vertices are made by, and the keys of the KEYED edges."""
+    """A graph, a factory for each stage's vertices, and the key functions of the KEYED edges."""
 
     graph: DataflowGraph
     make: Mapping[StageName, Callable[[VertexContext], Made]]
@@ -86,5 +86,5 @@ class Job:
                 raise ValueError(f"edge {edge.source} -> {edge.target} is KEYED and has no key")
 
     def out_of(self, stage: StageName) -> tuple[Edge, ...]:
-        """The edges that leave ``stage``, sorted by target."""
+        """Return the edges that leave ``stage``, sorted by target."""
         return tuple(sorted((e for e in self.graph.edges if e.source == stage), key=lambda e: e.target))

@@ -1,7 +1,7 @@
 """The coordinator's plan for one point: which vertices begin it, which must acknowledge it, which have finished.
 
-After Flink's practice (FLIP-147, checkpoints after tasks finished): a vertex begins by itself when nothing that still runs
-flows into it, back edges apart.
+As in Flink (FLIP-147, checkpoints after tasks finished), a vertex begins by itself if it has no input from a running vertex
+except on back edges.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stilltrue.model import ProcessName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PointPlan:
-    """The participants of one point; ``topology``: those that must acknowledge, and the channels between them. All sorted."""
+    """The participants of one point, sorted; ``topology``: those that must acknowledge, and the channels between them."""
 
     begin: tuple[ProcessName, ...]
     acknowledge: tuple[ProcessName, ...]
@@ -25,7 +25,7 @@ class PointPlan:
 
 
 def plan(graph: DataflowGraph, pipeline: Collection[ProcessName], finished: Collection[ProcessName]) -> PointPlan:
-    """The plan for a point of ``pipeline`` now, when the vertices in ``finished`` have come to their end."""
+    """Return the plan for a point of ``pipeline`` after the vertices in ``finished`` have ended."""
     running = tuple(sorted(set(pipeline) - set(finished)))
     members = set(running)
     between = [one for one in graph.topology.channels if one.source in members and one.target in members]

@@ -13,9 +13,9 @@ from stilltrue.model import ProcessName
 class Scheme(Enum):
     """How much is restarted.
 
-    CONNECTED is exact by itself: everything connected to the failed vertex returns to one point. UPSTREAM restarts only what
-    feeds it, up to the sources (Carbone et al. 2015, on failure recovery); vertices downstream stay ahead of the point and must
-    drop repeated records, by the sources' sequence numbers.
+    CONNECTED is exact by itself: everything connected to the failed vertex returns to one point. UPSTREAM restarts only the
+    vertices that feed it, up to the sources (Carbone et al. 2015, on failure recovery); vertices downstream stay ahead of the
+    point and must drop repeated records by the sources' sequence numbers.
     """
 
     CONNECTED = "the whole connected pipeline"
@@ -33,7 +33,7 @@ class Region:
 
 
 def region(graph: DataflowGraph, failed: ProcessName, scheme: Scheme = Scheme.CONNECTED) -> Region:
-    """The region of ``failed``; ValueError if there is no such vertex."""
+    """Return the region of ``failed``; ValueError if there is no such vertex."""
     if failed not in graph.topology.processes:
         raise ValueError(f"there is no vertex {failed}")
     pairs = [(one.source, one.target) for one in graph.topology.channels]

@@ -1,1 +1,1 @@
-"""Asynchronous barrier snapshots: barriers, the coordinator, points pending and completed."""
+"""Asynchronous barrier snapshots: barriers, the coordinator, pending and completed points."""

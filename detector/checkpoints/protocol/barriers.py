@@ -1,22 +1,21 @@
-"""One vertex's part in asynchronous barrier snapshots: alignment on regular inputs, a record of the back edges.
+"""One vertex's part in asynchronous barrier snapshots: alignment of regular inputs, and a log of the back edges.
 
 The rules (Carbone et al. 2015, "Lightweight Asynchronous Snapshots for Distributed Dataflows", algorithms 1 and 2):
 
-1. *Begin.* A vertex with no regular input left cuts when the coordinator bids it to.
-2. *Align.* A barrier on a regular input holds that input: nothing more is received from it. A regular input is one
-   that is no back edge.
-3. *Cut.* When every regular input is held (or has ended), the vertex cuts, sends the barrier on every output, back
-   edges included, and releases its inputs. Of an input that was aligned no message needs to be kept.
-4. *Log.* From its cut on, the vertex keeps what comes on a back edge until that edge's barrier comes: the messages
-   in transit in the loop. Several snapshots may be logging at once. Without back edges the vertex has finished when
-   it cuts.
-   A back edge whose barrier comes before the cut is held until then, and its log is empty: that happens where a loop joins
-   stages of several vertices, one of which cut earlier. Holding it cannot stop the regular inputs: a back edge never makes
-   its sender wait.
-5. *Overtaken.* A barrier of a newer snapshot on an input that is not held shows that the one being aligned was given
-   up elsewhere: it is abandoned here too. Barriers of what was cut or abandoned before are swallowed.
+1. *Begin.* A vertex without open regular inputs cuts when the coordinator tells it to.
+2. *Align.* A barrier on a regular input holds that input: nothing more is received from it. A regular input is one that is not
+   a back edge.
+3. *Cut.* Once every regular input is held (or has ended), the vertex cuts, sends the barrier on every output including back
+   edges, and releases its inputs. Aligned inputs need no log.
+4. *Log.* From its cut until a back edge's barrier arrives, the vertex logs the messages received on that edge: those in transit
+   in the loop. Several snapshots may be logging at once. Without back edges, the vertex has finished with its cut.
+   If a back edge's barrier arrives before the cut, the edge is held until the cut, and its log is empty. This happens if a loop
+   includes stages of several vertices, one of which has cut earlier. Holding it cannot block the regular inputs, since a back
+   edge never makes its sender wait.
+5. *Overtaken.* A barrier of a newer snapshot on an input that is not held shows that the snapshot being aligned was abandoned
+   elsewhere; it is abandoned here, too. Barriers of snapshots that were cut or abandoned here are ignored.
 
-Pure, like :class:`stilltrue.fifo.MarkerRecorder`, and with the same happenings.
+Pure, like :class:`stilltrue.fifo.MarkerRecorder`, and with the same events.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ _NONE = SnapshotId(-1)
 
 @dataclass(slots=True)
 class _Aligning(Generic[S]):
-    """The one snapshot being aligned: which inputs are held for it."""
+    """The snapshot being aligned, and the inputs that are held for it."""
 
     snapshot: SnapshotId
     state: Callable[[], S]
@@ -57,7 +56,7 @@ class _Aligning(Generic[S]):
 
 @dataclass(slots=True)
 class _Logging(Generic[S, M]):
-    """A snapshot that was cut here and whose back edges are not all closed."""
+    """A snapshot that was cut here, with back edges that are still open."""
 
     state: S
     sent: tuple[tuple[Channel, int], ...]
@@ -93,7 +92,7 @@ class BarrierRecorder(Generic[S, M]):
 
     @property
     def held(self) -> tuple[Channel, ...]:
-        """The inputs from which nothing may be received now, sorted."""
+        """The inputs from which nothing may be received at the moment, sorted."""
         aligning = [] if self._aligning is None else self._aligning.held
         return tuple(sorted((*aligning, *self._early)))
 
@@ -104,8 +103,8 @@ class BarrierRecorder(Generic[S, M]):
         return tuple(sorted((*self._logging, *aligning)))
 
     def begins(self, snapshot: SnapshotId, state: Callable[[], S]) -> tuple[Effect[S, M], ...]:
-        """The coordinator bids this vertex begin (rule 1); MarkerError if it has a regular input to wait for."""
-        if self._over(snapshot):
+        """The coordinator tells this vertex to begin (rule 1); MarkerError if it has an open regular input."""
+        if self._settled(snapshot):
             return ()
         if self._regular():
             raise MarkerError(f"{self._process} has inputs and cannot begin snapshot {snapshot}")
@@ -118,7 +117,7 @@ class BarrierRecorder(Generic[S, M]):
         self._sent[on] += 1
 
     def received(self, on: Channel, message: M) -> tuple[Effect[S, M], ...]:
-        """The vertex receives a record; MarkerError if it came from an input that is held."""
+        """The vertex receives a record; MarkerError if it came from a held input."""
         self._expect(on)
         if on in self._early or (self._aligning is not None and on in self._aligning.held):
             raise MarkerError(f"{self._process} received from {on} while it was held")
@@ -133,8 +132,8 @@ class BarrierRecorder(Generic[S, M]):
         """The vertex receives the barrier of ``snapshot``."""
         self._expect(on)
         if on in self._back:
-            return self._closes_loop(on, snapshot)
-        if self._over(snapshot) or (self._aligning is not None and snapshot < self._aligning.snapshot):
+            return self._marked_back(on, snapshot)
+        if self._settled(snapshot) or (self._aligning is not None and snapshot < self._aligning.snapshot):
             return ()  # rule 5
         effects: tuple[Effect[S, M], ...] = ()
         if self._aligning is not None and snapshot > self._aligning.snapshot:
@@ -147,7 +146,7 @@ class BarrierRecorder(Generic[S, M]):
         return effects + self._cut_if_aligned(last=on)
 
     def ended(self, on: Channel) -> tuple[Effect[S, M], ...]:
-        """An input has ended in good order: it needs no barrier any more."""
+        """An input has ended normally: its barrier is no longer needed."""
         self._expect(on)
         del self._received[on]
         self._early.pop(on, None)
@@ -160,7 +159,7 @@ class BarrierRecorder(Generic[S, M]):
         return () if self._aligning is None else self._cut_if_aligned(last=None)
 
     def gives_up(self, snapshot: SnapshotId) -> tuple[Effect[S, M], ...]:
-        """The coordinator gave ``snapshot`` up; what is held for it is released, what is kept dropped, what comes swallowed."""
+        """The coordinator gave ``snapshot`` up: release its inputs, drop its log, and ignore its barriers."""
         if snapshot > self._newest:
             self._given_up.add(snapshot)
         if self._aligning is not None and self._aligning.snapshot == snapshot:
@@ -182,15 +181,15 @@ class BarrierRecorder(Generic[S, M]):
         return effects + self._release(one for one in aligning.held if one != last)
 
     def _release(self, aligned: Iterable[Channel] = ()) -> tuple[Release, ...]:
-        """Release what was ``aligned``, and the back edges that are early for nothing any more."""
-        early = [one for one, snapshot in self._early.items() if self._over(snapshot)]
+        """Release ``aligned`` inputs, and back edges that are held for a snapshot that is settled."""
+        early = [one for one, snapshot in self._early.items() if self._settled(snapshot)]
         for one in early:
             del self._early[one]
         released = tuple(sorted((*aligned, *early)))
         return (Release(channels=released),) if released else ()
 
-    def _over(self, snapshot: SnapshotId) -> bool:
-        """Whether ``snapshot`` was cut for or abandoned here: its barriers mean nothing any more (rule 5)."""
+    def _settled(self, snapshot: SnapshotId) -> bool:
+        """Whether ``snapshot`` was cut or abandoned here, so that its barriers are ignored (rule 5)."""
         return snapshot <= self._newest or snapshot in self._given_up
 
     def _cut(self, snapshot: SnapshotId, state: Callable[[], S]) -> tuple[Effect[S, M], ...]:
@@ -211,8 +210,9 @@ class BarrierRecorder(Generic[S, M]):
         logging.kept += 1
         return ()
 
-    def _closes_loop(self, on: Channel, snapshot: SnapshotId) -> tuple[Effect[S, M], ...]:
-        if not self._over(snapshot):
+    def _marked_back(self, on: Channel, snapshot: SnapshotId) -> tuple[Effect[S, M], ...]:
+        """The barrier of ``snapshot`` arrived on a back edge (rule 4)."""
+        if not self._settled(snapshot):
             if on in self._early:
                 raise MarkerError(f"{self._process} received a second barrier on {on} while it was held")
             self._early[on] = snapshot

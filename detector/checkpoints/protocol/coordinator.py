@@ -1,18 +1,19 @@
 """The coordinator of one connected pipeline: when to take a point, who takes part, and when it is complete or aborted.
 
-1. *Triggers.* A periodic point is due every ``interval_seconds``, if fewer than ``pending_max`` are in progress. A savepoint
-   is taken on demand under its own name, whatever is in progress, and kept forever.
-2. *Plan.* Who begins and who must acknowledge is settled when the point is triggered (:mod:`detector.checkpoints.graph.plan`).
-3. *Completion.* A point is completed when all have acknowledged and the two ends of every channel agree. Older pending periodic
-   points are then subsumed; of completed periodic points the newest ``kept_max`` are kept.
-4. *Abort.* After ``timeout_seconds``, when a vertex fails or declines, or when records contradict each other. An
-   acknowledgement for a point that is over is late; one for a point that never was is unknown.
-5. *End of sources.* A bounded source that is exhausted may end when a point triggered after that is completed. When all
-   sources are exhausted a final point is taken, again and again while it shows records in transit (in a loop): the first
-   drained one is the end. So the end of a loop is found by a snapshot, not by waiting.
-6. *Failure.* A failed vertex aborts all pending points of this pipeline; none is triggered until it is restarted.
+1. *Triggers.* A periodic point is due every ``interval_seconds``, if fewer than ``pending_max`` are in progress. A savepoint is
+   taken on demand under its own name, regardless of other points, and kept forever.
+2. *Plan.* The vertices that begin and those that must acknowledge are fixed when the point is triggered
+   (:mod:`detector.checkpoints.graph.plan`).
+3. *Completion.* A point is complete when all have acknowledged and the two ends of every channel agree. It subsumes older
+   pending periodic points. The newest ``kept_max`` completed periodic points are kept.
+4. *Abort.* A point is aborted after ``timeout_seconds``, when a vertex fails or declines, or when records contradict each
+   other. An acknowledgement for a settled point is late; one for a point that never existed is unknown.
+5. *End of sources.* An exhausted bounded source may end once a point that was triggered after its end is complete. When all
+   sources are exhausted, final points are taken until one has no records in transit (in a loop): that one is the end. So the
+   end of a loop is found by a snapshot, not by a time-out.
+6. *Failure.* A failed vertex aborts all pending points of its pipeline; no point is triggered until it has restarted.
 
-Pure: ``now`` (seconds) is an argument; every method returns what the host must do.
+Pure: ``now`` (seconds) is an argument; every method returns the effects for the host to carry out.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _REMEMBERED_MAX = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """When points are taken; ``interval_seconds`` None means on demand (and at the end) only."""
+    """When points are taken. With ``interval_seconds`` None, only on demand and at the end."""
 
     interval_seconds: float | None = 10.0
     pending_max: int = 1
@@ -62,7 +63,7 @@ class Schedule:
 
 
 class Coordinator:
-    """Decides for the pipeline whose vertices are ``pipeline``; ids rise from ``newest``."""
+    """Decides for the pipeline of the vertices ``pipeline``; ids continue after ``newest``."""
 
     def __init__(
         self,
@@ -105,7 +106,7 @@ class Coordinator:
         return self._over
 
     def ticks(self, now: float) -> Effects:
-        """Time has passed: abort what is too old, trigger what is due (rules 1 and 4)."""
+        """Time has passed: abort points that are too old, and trigger one that is due (rules 1 and 4)."""
         late = [p.id for p in self._pending.values() if now - p.triggered >= self._schedule.timeout_seconds]
         effects = tuple(effect for point in late for effect in self._give_up(point, FailReason.TIMED_OUT))
         if self._due is None or now < self._due or self._blocked() or self._full():
@@ -116,7 +117,7 @@ class Coordinator:
         return effects + (final or self._trigger(PointKind.PERIODIC, "", now))
 
     def savepoint(self, name: str, now: float) -> Effects | Refusal:
-        """Take a named point now, to be kept forever (rule 1)."""
+        """Take a named point, which is kept forever (rule 1)."""
         if not name:
             raise ValueError("a savepoint needs a name")
         if blocked := self._blocked():
@@ -163,12 +164,12 @@ class Coordinator:
         return tuple(effect for point in waiting for effect in self._give_up(point, FailReason.VERTEX_FINISHED))
 
     def failed(self) -> Effects:
-        """A vertex failed (rule 6). If the pipeline had finished, its end could not be stored and must be reached again."""
+        """A vertex failed (rule 6). If the pipeline had finished, its final point was not stored, so it must finish again."""
         self._recovering, self._over = True, False
         return tuple(e for point in tuple(self._pending) for e in self._give_up(point, FailReason.VERTEX_FAILED))
 
     def restarted(self, now: float) -> None:
-        """All vertices run again, from the latest completed point; sources must say anew that they are exhausted."""
+        """All vertices run again, from the latest completed point; sources must report again that they are exhausted."""
         self._recovering = False
         self._exhausted.clear()
         self._finished.clear()
@@ -185,7 +186,7 @@ class Coordinator:
         return periodic >= self._schedule.pending_max
 
     def _final_if_due(self, now: float) -> Effects:
-        """Trigger the final point, unless one that saw all sources exhausted is in progress already."""
+        """Trigger the final point, unless a point that was triggered with all sources exhausted is in progress."""
         done = self._exhausted | self._finished.keys()
         if not self._sources <= done or self._blocked():
             return ()

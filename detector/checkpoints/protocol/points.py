@@ -1,4 +1,4 @@
-"""The types of checkpointing: pending and completed points, records, reasons for refusals and aborts."""
+"""The types of checkpointing: pending and completed points, records, effects, reasons for refusals and aborts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stilltrue.fifo import ChannelSnapshot, LocalRecord, PendingSnapshot
 from stilltrue.model import ProcessName, SnapshotId
 
 Value = None | bool | int | float | str | bytes | list["Value"] | dict[str, "Value"]
-"""Values of states and records: those of JSON, and bytes."""
+"""Values of states and records: JSON values and bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class FailReason(Enum):
 
 
 class Acknowledgement(Enum):
-    """How an acknowledgement was taken: LATE if the point is settled, UNKNOWN if there was no such point."""
+    """The result of an acknowledgement."""
 
     ACCEPTED = "accepted"
     COMPLETED = "accepted, and the last"
@@ -81,7 +81,7 @@ class PendingPoint:
 class CompletedPoint:
     """A point from which a pipeline can be restored; times are seconds on the coordinator's clock.
 
-    ``states`` has every vertex of the pipeline, those that had finished before included; ``channels`` only what was in transit.
+    ``states`` has every vertex of the pipeline, including finished ones; ``channels`` has only records in transit.
     """
 
     id: SnapshotId
@@ -94,12 +94,12 @@ class CompletedPoint:
 
     @property
     def states(self) -> Mapping[ProcessName, Value]:
-        """Every vertex's state."""
+        """The state of every vertex."""
         return self.snapshot.states
 
     @property
     def drained(self) -> bool:
-        """Whether nothing at all was in transit."""
+        """Whether nothing was in transit."""
         return not any(self.snapshot.channels.values())
 
 
@@ -120,7 +120,7 @@ class Completed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenUp:
-    """``point`` is aborted: vertices may discard what they hold for it."""
+    """``point`` is aborted: vertices may discard its data."""
 
     point: SnapshotId
     reason: FailReason
@@ -128,7 +128,7 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drop:
-    """``point`` is older than those retained: it may be deleted."""
+    """``point`` is no longer retained and may be deleted."""
 
     point: SnapshotId
 

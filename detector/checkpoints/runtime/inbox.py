@@ -22,7 +22,7 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The last thing in a channel whose source has come to its end."""
+    """The last item in a channel, sent when its source has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,28 +34,28 @@ class BeginPoint:
 
 @dataclass(frozen=True, slots=True)
 class GiveUpPoint:
-    """A command: this point is abandoned."""
+    """A command: abandon this point."""
 
     point: SnapshotId
 
 
 @dataclass(frozen=True, slots=True)
 class PointCompleted:
-    """A command: this point is completed; a sink may commit what came before it."""
+    """A command: this point is complete; a sink may commit the records before it."""
 
     point: CompletedPoint
 
 
 @dataclass(frozen=True, slots=True)
 class PauseSource:
-    """A command: read nothing more from the source, or read on."""
+    """A command: pause or resume reading from the source."""
 
     paused: bool
 
 
 @dataclass(frozen=True, slots=True)
 class FinishVertex:
-    """A command: come to your end."""
+    """A command: end."""
 
 
 Item = Record | Barrier | Ended
@@ -63,11 +63,11 @@ Command = BeginPoint | GiveUpPoint | PointCompleted | PauseSource | FinishVertex
 
 
 class InboxFullError(RuntimeError):
-    """A back edge holds more records than the bound allows: the loop produces more than it consumes."""
+    """A back edge exceeds its limit of records: the loop produces more than it consumes."""
 
 
 class Inbox:
-    """The inputs of one vertex. A full input makes its sender wait; a back edge never does (it would wait for itself)."""
+    """The inputs of one vertex. A full input makes its sender wait, except a back edge, whose sender would wait for itself."""
 
     def __init__(self, inputs: Iterable[Channel], *, back: Iterable[Channel], records_max: int, back_records_max: int) -> None:
         self._queues: dict[Channel, deque[Item]] = {one: deque() for one in sorted(inputs)}
@@ -85,17 +85,17 @@ class Inbox:
         return tuple(self._queues)
 
     def command(self, command: Command) -> None:
-        """Give the vertex a command; commands come before records and in order."""
+        """Give the vertex a command; commands are taken in order and before records."""
         self._commands.append(command)
         self._something.set()
 
     def restore(self, on: Channel, records: Iterable[Record]) -> None:
-        """Put recorded messages back into a channel, before anything else is sent on it."""
+        """Put recorded messages back into a channel, before any others are sent on it."""
         self._queues[on].extend(records)
         self._something.set()
 
     async def put(self, on: Channel, item: Item) -> None:
-        """Send ``item``; waits for room, but on a back edge (InboxFullError beyond its bound)."""
+        """Send ``item``; wait if the channel is full. On a back edge raise InboxFullError instead."""
         queue = self._queues[on]
         if on in self._back:
             if len(queue) >= self._back_records_max:
@@ -108,16 +108,16 @@ class Inbox:
         self._something.set()
 
     def hold(self, on: Channel) -> None:
-        """Take nothing more from ``on``."""
+        """Stop taking items from ``on``."""
         self._held.add(on)
 
     def release(self, channels: Iterable[Channel]) -> None:
-        """Take from these again."""
+        """Resume taking items from ``channels``."""
         self._held.difference_update(channels)
         self._something.set()
 
     def take(self) -> Command | tuple[Channel, Item] | None:
-        """The next command, or the head of the next input whose turn it is; None when there is nothing."""
+        """Take the next command, or else the next item of an input, in turn; None if there is none."""
         if self._commands:
             return self._commands.popleft()
         for _ in range(len(self._turns)):
@@ -131,18 +131,18 @@ class Inbox:
         return None
 
     async def next(self) -> Command | tuple[Channel, Item]:
-        """Wait for :meth:`take` to have something."""
+        """Wait until :meth:`take` returns something; return it."""
         while (taken := self.take()) is None:
             await self._something.wait()
         return taken
 
     async def wait(self, seconds: float) -> None:
-        """Wait until there may be something, or ``seconds`` have passed."""
+        """Wait until there may be something to take, at most ``seconds``."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):  # wait_for of Python 3.11 can swallow a cancellation
                 await self._something.wait()
 
     @property
     def quiet(self) -> bool:
-        """Whether there is nothing to take, held inputs included."""
+        """Whether there are no commands and no items, including held inputs."""
         return not self._commands and not any(self._queues.values())

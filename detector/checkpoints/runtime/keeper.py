@@ -1,4 +1,4 @@
-"""Keeps completed points durably without stopping the work: store calls on a thread, one after another, in order."""
+"""Stores completed points without blocking the pipeline: calls of the store run on a thread, in order."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class PointStore(Protocol):
     """Storage of completed points."""
 
     def save(self, point: CompletedPoint) -> None:
-        """Keep ``point``; when this returns it survives a crash. OSError if it cannot be kept."""
+        """Store ``point``, which then survives a crash. Raises OSError if that fails."""
         ...
 
     def drop(self, point: SnapshotId) -> None:
-        """Delete it, if it is there."""
+        """Delete the point if it exists."""
         ...
 
 
 class Keeper:
-    """Calls ``kept`` for each point once it is durable (at once where there is no store), ``failed`` if the store fails."""
+    """Calls ``kept`` for each point once it is durable (at once if there is no store), and ``failed`` if the store fails."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Keeper:
         self._last: asyncio.Task[None] | None = None
 
     def keep(self, point: CompletedPoint) -> None:
-        """Make ``point`` durable."""
+        """Store ``point``."""
         store = self._store
         if store is None:
             self._kept(point)
@@ -50,7 +50,7 @@ class Keeper:
             self._chain(lambda: store.drop(point), lambda: None)
 
     async def settled(self) -> None:
-        """Wait until all that was asked for is done."""
+        """Wait until all calls are done."""
         while self._last is not None and not self._last.done():
             await self._last
 

@@ -12,8 +12,8 @@ from stilltrue.model import ProcessName
 class SplitSource:
     """A bounded source that reads named splits, such as files or partitions; ``Sharing.SPLIT``.
 
-    The splits are dealt to the vertices in the order of their names; each vertex reads its splits in turn, ``batch``
-    values at a time. The state is where each split stands.
+    Splits are assigned to vertices round robin by name; each vertex reads its splits in turn, ``batch`` values at a time. The
+    state is the position in each split.
     """
 
     def __init__(self, splits: Mapping[str, Sequence[Value]], context: VertexContext, *, batch: int = 16) -> None:
@@ -22,21 +22,21 @@ class SplitSource:
         self._at = dict.fromkeys(sorted(splits)[context.index :: context.parallelism], 0)
 
     def read(self) -> Iterable[Value] | None:
-        """The next values of the split whose turn it is."""
+        """Return the next values of the next split."""
         for name, at in self._at.items():
             values = self._splits[name][at : at + self._batch]
             if values:
                 del self._at[name]
-                self._at[name] = at + len(values)  # to the end of the row: the next split is next
+                self._at[name] = at + len(values)  # moves the split to the end
                 return values
         return None
 
     def state(self) -> Value:
-        """One item a split: its name and how many values have been read."""
+        """Return an item per split: its name and the number of values read."""
         return [{"split": name, "at": at} for name, at in self._at.items()]
 
     def restore(self, state: Value) -> None:
-        """Go on where the splits stood."""
+        """Continue at the positions in ``state``."""
         assert isinstance(state, list)
         self._at = {str(_entry(item)["split"]): int(str(_entry(item)["at"])) for item in state}
 
@@ -48,44 +48,44 @@ class Step:
         self._work = work
 
     def handle(self, value: Value, emit: Emit) -> None:
-        """Let ``work`` do it."""
+        """Call ``work``."""
         self._work(value, emit)
 
     def state(self) -> Value:
-        """Nothing."""
+        """Return an empty list."""
         return []
 
     def restore(self, state: Value) -> None:
-        """Nothing to restore."""
+        """Do nothing."""
 
 
 class KeyedFold:
-    """Folds the values of each key: ``fold(what there was or None, value)``; emits (key, result) pairs; ``Sharing.KEYED``."""
+    """Folds the values of each key with ``fold(previous result or None, value)``; emits (key, result); ``Sharing.KEYED``."""
 
     def __init__(self, key: Callable[[Value], str], fold: Callable[[Value, Value], Value]) -> None:
         self._key, self._fold = key, fold
         self._folded: dict[str, Value] = {}
 
     def handle(self, value: Value, emit: Emit) -> None:
-        """Fold one value in, and emit its key's new result."""
+        """Fold in one value, and emit its key's new result."""
         key = self._key(value)
         self._folded[key] = self._fold(self._folded.get(key), value)
         emit([key, self._folded[key]])
 
     def state(self) -> Value:
-        """Key to result."""
+        """Return the result of each key."""
         return dict(self._folded)
 
     def restore(self, state: Value) -> None:
-        """Take the keys back."""
+        """Restore the results."""
         self._folded = dict(_entry(state))
 
 
 class Collected:
-    """A sink that gathers what it is given; ``out`` (a list of this vertex's own) gets each value exactly once.
+    """A sink that collects its input; ``out``, a list for this vertex alone, gets each value exactly once.
 
-    A value is shown in ``out`` when a completed point covers it: a restart takes nothing shown back and repeats nothing. The
-    state is all that was received, so this is a sink for bounded results.
+    A value is appended to ``out`` once a completed point covers it, so a restart neither retracts nor repeats values. The state
+    is all values received, so use it for bounded results.
     """
 
     def __init__(self, context: VertexContext, out: list[Value] | None = None) -> None:
@@ -94,21 +94,21 @@ class Collected:
         self._values: list[Value] = []
 
     def handle(self, value: Value, emit: Emit) -> None:
-        """Keep it; emits nothing."""
+        """Collect a value; emit nothing."""
         del emit
         self._values.append(value)
 
     def state(self) -> Value:
-        """All that was received, in order."""
+        """Return all values received, in order."""
         return list(self._values)
 
     def restore(self, state: Value) -> None:
-        """Go back to what had been received."""
+        """Return to the values in ``state``."""
         assert isinstance(state, list)
         self._values = list(state)
 
     def committed(self, point: CompletedPoint) -> None:
-        """Show what the point covers and was not shown before."""
+        """Append the values that the point covers to ``out``, without those already there."""
         covered = point.states[self._vertex]
         assert isinstance(covered, list)
         self._out.extend(covered[len(self._out) :])

@@ -1,4 +1,4 @@
-"""One connected pipeline while it runs: its vertices as asyncio tasks, its coordinator, its restarts."""
+"""Runs one connected pipeline: its vertices as asyncio tasks, its coordinator, its restarts."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ RecorderOf = Callable[[DataflowGraph, ProcessName], ChannelRecorder[Value, Recor
 
 
 class PipelineFailedError(RuntimeError):
-    """A pipeline failed more often than it may be restarted; the cause is the last failure."""
+    """A pipeline failed more often than its limit of restarts; the cause is the last failure."""
 
 
 class PointFailedError(RuntimeError):
-    """A savepoint was refused or aborted; the text says why."""
+    """A savepoint was refused or aborted; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSettings:
-    """How a pipeline runs; ``remembered_max`` bounds the completed (and the aborted) points that it can be asked about."""
+    """The settings of a pipeline; ``remembered_max`` bounds its lists of completed and of aborted points."""
 
     schedule: Schedule = field(default_factory=Schedule)
     channel_records_max: int = 256
@@ -61,7 +61,7 @@ class PipelineSettings:
 
 
 def barriers(graph: DataflowGraph, vertex: ProcessName) -> ChannelRecorder[Value, Record]:
-    """Record by asynchronous barriers."""
+    """Return a recorder for asynchronous barriers."""
     incoming, outgoing = graph.topology.incoming(vertex), graph.topology.outgoing(vertex)
     return BarrierRecorder(vertex, incoming=incoming, outgoing=outgoing, back=graph.back)
 
@@ -97,7 +97,7 @@ class Pipeline:
         self._durable: SnapshotId | None = None
 
     async def run(self) -> Mapping[ProcessName, Value]:
-        """Run to the end; the final states. PipelineFailedError when it fails once too often."""
+        """Run to the end; return the final states. Raises PipelineFailedError if it fails too often."""
         newest = self._restored.id if self._restored is not None else SnapshotId(0)
         schedule = self._settings.schedule
         self._coordinator = Coordinator(self._job.graph, self.names, schedule, now=_now(), newest=newest)
@@ -109,10 +109,10 @@ class Pipeline:
                 self._fail_savepoints("the pipeline stopped before it was durable")
             if isinstance(outcome, CompletedPoint):
                 return outcome.states
-            self._fails(outcome)
+            self._handle_failure(outcome)
 
     async def savepoint(self, name: str) -> CompletedPoint:
-        """Take a savepoint now and wait for it; PointFailedError if it is refused or aborted."""
+        """Take a savepoint and wait for it; PointFailedError if it is refused or aborted."""
         if self._coordinator is None:
             raise PointFailedError("the pipeline is not running")
         answer = self._coordinator.savepoint(name, _now())
@@ -124,19 +124,19 @@ class Pipeline:
         return await waiting
 
     def fail(self, vertex: ProcessName, error: Exception) -> None:
-        """Let ``vertex`` fail now, as if its operator had raised ``error``."""
+        """Make ``vertex`` fail as if its operator had raised ``error``."""
         if vertex not in self.names:
             raise ValueError(f"there is no vertex {vertex} in this pipeline")
         self._settle(error)
 
     def acknowledged(self, record: Local) -> None:
-        """A vertex has recorded itself."""
-        worth, effects = self._expect_coordinator().acknowledged(record, _now())
-        self.late += worth is Acknowledgement.LATE
+        """A vertex has recorded its state."""
+        result, effects = self._expect_coordinator().acknowledged(record, _now())
+        self.late += result is Acknowledgement.LATE
         self._apply(effects)
 
     def declined(self, vertex: ProcessName, point: SnapshotId) -> None:
-        """A vertex could not record itself."""
+        """A vertex could not record its state."""
         self._apply(self._expect_coordinator().declined(vertex, point))
 
     def exhausted(self, vertex: ProcessName) -> None:
@@ -144,11 +144,11 @@ class Pipeline:
         self._apply(self._expect_coordinator().exhausted(vertex, _now()))
 
     def finished(self, vertex: ProcessName) -> None:
-        """A vertex has come to its end."""
+        """A vertex has ended."""
         self._apply(self._expect_coordinator().finished(vertex))
 
     async def _attempt(self, point: CompletedPoint | None) -> CompletedPoint | BaseException:
-        """Run from ``point``, until the end is durable or something fails."""
+        """Run from ``point`` until the final point is durable or something fails."""
         self._outcome = asyncio.get_running_loop().create_future()
         self._build(point)
         self._tasks = [asyncio.create_task(one.run(), name=name) for name, one in self.vertices.items()]
@@ -205,7 +205,7 @@ class Pipeline:
                     self.completed_count += 1
                     self._keeper.keep(point)
                 case GivenUp(point=id_, reason=reason):
-                    self._gave_up(id_, reason)
+                    self._aborted(id_, reason)
                 case Drop(point=id_):
                     self._keeper.drop(id_)
                 case StopVertex(vertex=vertex):
@@ -231,10 +231,10 @@ class Pipeline:
             return
         for vertex in self.vertices.values():
             if isinstance(vertex.made, Commits):
-                vertex.made.committed(point)  # at once: the vertices are stopped before they take another command
+                vertex.made.committed(point)  # directly, since the vertices stop before they take another command
         self._settle(point)
 
-    def _gave_up(self, point: SnapshotId, reason: FailReason) -> None:
+    def _aborted(self, point: SnapshotId, reason: FailReason) -> None:
         self.given_up.append((point, reason))
         for vertex in self.vertices.values():
             vertex.inbox.command(GiveUpPoint(point))
@@ -248,8 +248,8 @@ class Pipeline:
                 waiting.set_exception(PointFailedError(f"the savepoint was aborted: {why}"))
         self._savepoints.clear()
 
-    def _fails(self, error: BaseException) -> None:
-        """Give up what is pending and prepare a restart, or raise if there were too many."""
+    def _handle_failure(self, error: BaseException) -> None:
+        """Abort pending points and prepare a restart; raise if there were too many."""
         coordinator = self._expect_coordinator()
         self._apply(coordinator.failed())
         if self.restarts == self._settings.restarts_max:

@@ -1,6 +1,6 @@
-"""A small, real runtime for dataflow graphs: every vertex an asyncio task, every channel a bounded FIFO queue.
+"""A small runtime for dataflow graphs: vertices are asyncio tasks, and channels are bounded FIFO queues.
 
-Connected pipelines have nothing to do with each other: each has its own coordinator, its own points and its own restarts.
+Connected pipelines are independent: each has its own coordinator, points and restarts.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from stilltrue.model import ProcessName
 
 
 class LocalRuntime:
-    """Runs a job on this process's event loop.
+    """Runs a job on the current event loop.
 
-    ``stores`` gives each pipeline, by its first vertex, the place where its points are kept. ``restored`` holds points of
-    this very graph to start from, at most one a pipeline (for another
-    parallelism see :mod:`detector.checkpoints.storage.rescale`).
-    ValueError if one fits no pipeline.
+    ``stores`` returns the store for a pipeline's points, given its first vertex. ``restored`` has points of the same graph to
+    start from, at most one per pipeline (for another parallelism see :mod:`detector.checkpoints.storage.rescale`). Raises
+    ValueError if one matches no pipeline.
     """
 
     def __init__(
@@ -45,12 +44,12 @@ class LocalRuntime:
                 recorder_of=recorder_of,
             )
         if points:
-            raise ValueError(f"no pipeline of this graph has just the vertices {', '.join(next(iter(points)))}")
+            raise ValueError(f"no pipeline of this graph has exactly the vertices {', '.join(next(iter(points)))}")
 
     async def run(self) -> Mapping[ProcessName, Value]:
-        """Run until all bounded sources are done; the final states. A pipeline that fails for good leaves the others alone.
+        """Run until all bounded sources are done; return the final states. A failed pipeline does not affect the others.
 
-        Raises PipelineFailedError (of the first that failed) only when all pipelines have come to their end.
+        Raises the PipelineFailedError of the first failed pipeline once all pipelines have ended.
         """
         ends = await asyncio.gather(*(one.run() for one in self.pipelines.values()), return_exceptions=True)
         states: dict[ProcessName, Value] = {}
@@ -65,7 +64,7 @@ class LocalRuntime:
         return tuple(await asyncio.gather(*(one.savepoint(name) for one in self.pipelines.values())))
 
     def fail(self, vertex: ProcessName, error: Exception) -> None:
-        """Let a vertex fail now; only its own pipeline restarts (ValueError if there is no such vertex)."""
+        """Make a vertex fail; only its own pipeline restarts (ValueError if there is no such vertex)."""
         for one in self.pipelines.values():
             if vertex in one.names:
                 one.fail(vertex, error)

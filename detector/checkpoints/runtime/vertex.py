@@ -32,26 +32,26 @@ class Watcher(Protocol):
     """The listener of a vertex: its pipeline."""
 
     def acknowledged(self, record: Local) -> None:
-        """It has recorded itself for a point."""
+        """The vertex has recorded its state for a point."""
         ...
 
     def declined(self, vertex: ProcessName, point: SnapshotId) -> None:
-        """It could not."""
+        """The vertex could not record its state."""
         ...
 
     def exhausted(self, vertex: ProcessName) -> None:
-        """It is a source and has no more records."""
+        """The vertex is a source and has no more records."""
         ...
 
     def finished(self, vertex: ProcessName) -> None:
-        """It has come to its end."""
+        """The vertex has ended."""
         ...
 
 
 class Vertex:
-    """One vertex; :meth:`run` ends when the vertex has come to its end, and raises what its operator raises.
+    """One vertex; :meth:`run` returns when the vertex ends, and raises what its operator raises.
 
-    ``regular`` are the inputs that are no back edges.
+    ``regular`` are the inputs that are not back edges.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Vertex:
         self._exhausted = False
 
     async def run(self) -> None:
-        """Work until the end."""
+        """Run to the end."""
         while not self._ended:
             await (self._work() if self._source is None else self._read(self._source))
         for on in sorted(self._outboxes):
@@ -91,17 +91,17 @@ class Vertex:
         self._watcher.finished(self.name)
 
     def restored(self, on: Channel, count: int) -> None:
-        """``count`` recorded records have been put back into ``on``: they count as sent."""
+        """``count`` recorded records have been put back into ``on``; count them as sent."""
         for _ in range(count):
             self._recorder.sent(on)
 
     @property
     def resting(self) -> bool:
-        """Whether nothing comes from here unless something is received."""
+        """Whether the vertex emits nothing unless it receives something."""
         return self._source is None or self._paused or self._exhausted or self._ended
 
     async def _work(self) -> None:
-        """Take a turn's worth of records, then let the others run."""
+        """Process up to ``_RECORDS_A_TURN`` records, then let other vertices run."""
         await self._step(await self.inbox.next())
         for _ in range(_RECORDS_A_TURN):
             taken = None if self._ended else self.inbox.take()
@@ -111,7 +111,7 @@ class Vertex:
         await asyncio.sleep(0)
 
     async def _read(self, source: Source) -> None:
-        """Do what was commanded; otherwise read what the source has, if it may."""
+        """Process a command if there is one; otherwise read from the source unless it is paused or exhausted."""
         resting = self._exhausted or self._paused
         taken = await self.inbox.next() if resting else self.inbox.take()
         if taken is not None:
@@ -122,12 +122,12 @@ class Vertex:
             self._exhausted = True
             self._watcher.exhausted(self.name)
             return
-        some = False
+        read = False
         for value in values:
             self._router.emit(value)
-            some = True
+            read = True
         await self._send_emitted()
-        await (asyncio.sleep(0) if some else self.inbox.wait(_IDLE_SECONDS))
+        await (asyncio.sleep(0) if read else self.inbox.wait(_IDLE_SECONDS))
 
     async def _step(self, taken: Command | tuple[Channel, Item]) -> None:
         match taken:
@@ -166,12 +166,12 @@ class Vertex:
         self._ended = not self._open and not self._in_loop  # a loop ends with its pipeline, never before
 
     async def _begin(self) -> None:
-        """Begin what was bidden, as soon as no regular input is open (an end may still be on its way here)."""
+        """Begin the requested points once no regular input is open (the end of one may still be on its way)."""
         while self._begin_later and not self._open:
             await self._obey(self._recorder.begins(self._begin_later.pop(0), self.made.state))
 
     async def _send_emitted(self) -> None:
-        """Send what this step emitted; the next step (and so the next cut) comes only when all of it is sent."""
+        """Send the records that this step emitted; the next step, and so the next cut, waits until all are sent."""
         for on, record in self._router.taken():
             self._recorder.sent(on)
             await self._outboxes[on].put(on, record)
@@ -180,7 +180,7 @@ class Vertex:
         for effect in effects:
             match effect:
                 case Cut():
-                    pass  # the state travels in the record
+                    pass  # the record has the state
                 case SendMarker(channel=on, snapshot=point):
                     await self._outboxes[on].put(on, Barrier(point))
                 case Finished(record=record):

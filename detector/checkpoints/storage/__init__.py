@@ -1,1 +1,1 @@
-"""Completed points as files: versioned and checksummed; restore to the same or another parallelism."""
+"""Completed points in versioned and checksummed files, restored at the same or another parallelism."""

@@ -1,4 +1,4 @@
-"""Snapshots as the bodies of files and back: of FIFO channels (payloads as bytes) and of dataflow pipelines (records)."""
+"""Encodes and decodes snapshots as file bodies: of FIFO channels (payloads as bytes) and of dataflow pipelines (records)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ LiveSnapshot = ChannelSnapshot[bytes, bytes]
 
 
 def write_channels(path: Path, snapshot: LiveSnapshot) -> None:
-    """Keep a snapshot of live FIFO channels in one file; OSError if the disk refuses."""
+    """Write a snapshot of live FIFO channels to a file; OSError if the write fails."""
     write_body(path, FileKind.CHANNELS, _to_body(snapshot, lambda message: message))
 
 
 def read_channels(path: Path) -> LiveSnapshot:
-    """Read it back; SnapshotFileError if the file is not wholly what it says it is."""
+    """Read a file of :func:`write_channels`; SnapshotFileError if it is damaged or of another kind."""
     return _read(path, FileKind.CHANNELS, lambda body: _from_body(body, _expect_bytes, _expect_bytes))
 
 
 def write_point(path: Path, point: CompletedPoint) -> None:
-    """Keep a completed point in one file; OSError if the disk refuses, ValueKindError for a state that cannot be kept."""
+    """Write a completed point to a file; OSError if the write fails, ValueKindError if a state cannot be stored."""
     body = _to_body(point.snapshot, lambda record: {"key": record.key, "value": record.value})
     about = {
         "kind": point.kind.value,
@@ -42,7 +42,7 @@ def write_point(path: Path, point: CompletedPoint) -> None:
 
 
 def read_point(path: Path) -> CompletedPoint:
-    """Read it back; SnapshotFileError if the file is not wholly what it says it is."""
+    """Read a file of :func:`write_point`; SnapshotFileError if it is damaged or of another kind."""
     return _read(path, FileKind.POINT, _point)
 
 
@@ -120,7 +120,7 @@ def _text(value: Value) -> str:
 
 def _int(value: Value) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"expected a whole number, got {type(value).__name__}")
+        raise TypeError(f"expected an integer, got {type(value).__name__}")
     return value
 
 

@@ -1,4 +1,4 @@
-"""The snapshot file: a line with its format, a line with its kind, length and checksum, and JSON.
+"""The snapshot file format: a line with the version, a line with kind, length and checksum, and JSON.
 
 .. code-block:: text
 
@@ -6,8 +6,8 @@
     point 1234 2f8a...  (kind, bytes of the body, SHA-256 of the body in hex)
     {"...": ...}
 
-A file is written beside its place, flushed to the disk, and moved there in one step, so that its name never holds half of it.
-What is read is checked before it is believed: foreign, newer, torn and damaged files are each refused in their own words.
+Files are written atomically: to a temporary file that is flushed to the disk and renamed. They are verified when read, with
+different errors for foreign, newer, truncated and damaged files.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class FileFault(Enum):
 
 
 class SnapshotFileError(ValueError):
-    """A snapshot file that is refused; the text is one line and names the file and the reason."""
+    """A snapshot file cannot be used; the message is one line with the file and the reason."""
 
     def __init__(self, path: Path, fault: FileFault, detail: str = "") -> None:
         super().__init__(f"{path}: {fault.value}" + (f": {detail}" if detail else ""))
@@ -52,7 +52,7 @@ class SnapshotFileError(ValueError):
 
 
 def write_body(path: Path, kind: FileKind, body: Value) -> None:
-    """Write ``body`` (JSON values) to ``path`` in one step; OSError if the disk refuses."""
+    """Write ``body`` (JSON values) to ``path`` atomically; OSError if the write fails."""
     data = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     digest = hashlib.sha256(data).hexdigest()
     head = MAGIC + f"{VERSION}\n{kind.value} {len(data)} {digest}\n".encode()
@@ -61,7 +61,7 @@ def write_body(path: Path, kind: FileKind, body: Value) -> None:
 
 
 def read_body(path: Path, kind: FileKind) -> dict[str, Value]:
-    """The body of ``path``; SnapshotFileError if it is not wholly what it says it is, OSError if it cannot be read."""
+    """Read and verify the body of ``path``; SnapshotFileError if it cannot be used, OSError if it cannot be read."""
     data = path.read_bytes()
     length, digest, start = _header(path, data, kind)
     body = data[start:]

@@ -1,8 +1,8 @@
-"""A point of one graph turned into points of the same graph with other parallelisms.
+"""Converts points of a graph to points of the same graph with other parallelisms.
 
-KEYED states are put together and shared out by key group; SPLIT states are dealt anew, item by item; WHOLE states keep their
-vertex, and their stage its parallelism. What was in transit goes to the vertex that owns its key now; the records that one
-vertex had sent stay in one channel and in their order, so the order within a key is kept.
+KEYED states are redistributed by key group, and SPLIT states item by item; WHOLE states stay at their vertex, so their stage
+keeps its parallelism. Records in transit go to the vertex that now owns their key. Records that one vertex had sent stay in one
+channel and in order, so the order within a key is preserved.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from stilltrue.model import ProcessName
 
 
 class RescaleError(ValueError):
-    """A point that cannot be shared out to the new graph; the text says which stage or channel and why."""
+    """A point cannot be converted to the new graph; the message names the stage or channel and the reason."""
 
 
 def rescaled(points: Iterable[CompletedPoint], old: DataflowGraph, new: DataflowGraph) -> tuple[CompletedPoint, ...]:
-    """The points of ``new``'s pipelines that go on where ``points`` (one for each of ``old``'s pipelines) stopped.
+    """Convert ``points``, one for each pipeline of ``old``, to points of ``new``'s pipelines.
 
-    Raises RescaleError when the stages differ, a pipeline's point is missing, a WHOLE stage changes its parallelism, a
-    state is not what its stage's sharing says, or a broadcast was in transit.
+    Raises RescaleError if the stages differ, a pipeline's point is missing, a WHOLE stage changes its parallelism, a state does
+    not match its stage's sharing, or a broadcast was in transit.
     """
     given = list(points)
     states = {name: state for point in given for name, state in point.states.items()}
@@ -33,15 +33,15 @@ def rescaled(points: Iterable[CompletedPoint], old: DataflowGraph, new: Dataflow
     before = {stage.name: stage for stage in old.stages}
     if sorted(before) != sorted(stage.name for stage in new.stages):
         raise RescaleError("the two graphs have different stages")
-    shared: dict[ProcessName, Value] = {}
+    rescaled_states: dict[ProcessName, Value] = {}
     for stage in new.stages:
-        shared.update(_share_out(before[stage.name], stage, states))
+        rescaled_states.update(_redistribute(before[stage.name], stage, states))
     in_transit = _in_transit(given, old, new)
     newest = max(given, key=lambda point: point.id)
-    return tuple(_point(newest, pipeline, shared, in_transit) for pipeline in new.pipelines())
+    return tuple(_point(newest, pipeline, rescaled_states, in_transit) for pipeline in new.pipelines())
 
 
-def _share_out(old: Stage, new: Stage, states: Mapping[ProcessName, Value]) -> dict[ProcessName, Value]:
+def _redistribute(old: Stage, new: Stage, states: Mapping[ProcessName, Value]) -> dict[ProcessName, Value]:
     mine = [states[name] for name in vertices_of(old)]
     names = vertices_of(new)
     match new.sharing:
@@ -52,7 +52,7 @@ def _share_out(old: Stage, new: Stage, states: Mapping[ProcessName, Value]) -> d
         case Sharing.KEYED:
             return dict(zip(names, _by_key(new, mine), strict=True))
         case Sharing.SPLIT:
-            return dict(zip(names, _dealt(new, mine), strict=True))
+            return dict(zip(names, _by_item(new, mine), strict=True))
 
 
 def _by_key(stage: Stage, states: Sequence[Value]) -> list[Value]:
@@ -68,7 +68,7 @@ def _by_key(stage: Stage, states: Sequence[Value]) -> list[Value]:
     return list(shares)
 
 
-def _dealt(stage: Stage, states: Sequence[Value]) -> list[Value]:
+def _by_item(stage: Stage, states: Sequence[Value]) -> list[Value]:
     items: list[Value] = []
     for state in states:
         if not isinstance(state, list):
@@ -94,7 +94,7 @@ def _channel_for(record: Record, one: Channel, old: DataflowGraph, parallelism: 
     from_ = index_of(one.source) % parallelism[source]
     match routing:
         case Routing.KEYED:
-            assert record.key is not None, "a record that came along a KEYED edge has a key"
+            assert record.key is not None, "a record on a KEYED edge has a key"
             to = owner_of(record.key, parallelism[target])
         case Routing.FORWARD:
             to = from_
@@ -102,7 +102,7 @@ def _channel_for(record: Record, one: Channel, old: DataflowGraph, parallelism: 
             to = index_of(one.target) % parallelism[target]
         case Routing.BROADCAST:
             if parallelism[target] != sum(1 for stage in old.stage_of.values() if stage == target):
-                raise RescaleError(f"{one}: a broadcast was in transit; take a point when there is none")
+                raise RescaleError(f"{one}: a broadcast was in transit; use a point without one")
             to = index_of(one.target)
     return Channel(source=_vertex(source, from_), target=_vertex(target, to))
 

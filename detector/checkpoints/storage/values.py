@@ -1,7 +1,7 @@
-"""States and messages as JSON and back, without loss: JSON's values, and bytes. No pickle: a file can run nothing.
+"""Converts states and messages (JSON values and bytes) to JSON and back without loss. No pickle: files cannot execute code.
 
-Bytes become ``{"$bytes": base64}``; floats that JSON has no word for ``{"$float": "nan"}``; a mapping one of whose keys
-begins with ``$`` becomes ``{"$map": [[key, value], ...]}``.
+Bytes become ``{"$bytes": base64}``, floats that JSON lacks ``{"$float": "nan"}``, and a mapping with a key that begins with
+``$`` becomes ``{"$map": [[key, value], ...]}``.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from detector.checkpoints.protocol.points import Value
 
 
 class ValueKindError(TypeError):
-    """A state or message that holds something which cannot be kept; the text says where and what."""
+    """A state or message has a value that cannot be stored; the message names its place and type."""
 
 
 def to_json(value: object, where: str = "value") -> Value:
-    """``value`` as JSON's own values; ValueKindError if something in it cannot be kept."""
+    """Convert ``value`` to JSON values; ValueKindError if part of it cannot be stored."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -37,7 +37,7 @@ def to_json(value: object, where: str = "value") -> Value:
 
 
 def from_json(value: Value) -> Value:
-    """The inverse of :func:`to_json`; ValueError if the input cannot be its output."""
+    """Invert :func:`to_json`; ValueError if the input cannot be its output."""
     if isinstance(value, list):
         return [from_json(item) for item in value]
     if not isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""The command `stilltrue analyze`: predicates over a whole archive, here or with Spark, its result tables and its report."""
+"""``stilltrue analyze``: evaluates a whole archive, on this machine or on Spark, and writes tables and a report."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Examples:
   stilltrue analyze archive --out analysis --since 2026-11-01 --until 2026-11-07 --predicate termination
   stilltrue analyze s3://bucket/archive --out s3://bucket/analysis --master spark://host:7077
 
-Up to ten million reports are analysed in processes of this machine, more with Spark, which needs Java 17 or newer and:
-pip install 'stilltrue-detector[spark]'. Exit code: 0; 2 for wrong usage, no archive, or results that are not complete.
+Up to ten million reports are analysed on this machine, more on Spark, which needs Java 17 or newer and:
+pip install 'stilltrue-detector[spark]'. Exit code: 0; 2 for wrong usage, no archive, or incomplete results.
 """
 CLEAR = "\r\x1b[K"
 LOCAL_REPORTS_MAX = 10_000_000
 LEFT_OUT_MAX = 10
-"""Files that are named on standard error; the report and summary.json name all."""
+"""Files named on standard error; the report and summary.json name all of them."""
 
 
 @click.command(epilog=EPILOG)
@@ -36,7 +36,7 @@ LEFT_OUT_MAX = 10
     "--out",
     required=True,
     envvar="STILLTRUE_OUT",
-    help="Directory or URI for the results; must be shared by all Spark workers.",
+    help="Directory or URI for the results; all Spark workers must reach it.",
 )
 @click.option(
     "--engine",
@@ -45,7 +45,7 @@ LEFT_OUT_MAX = 10
     show_default=True,
     envvar="STILLTRUE_ENGINE",
     show_envvar=True,
-    help="Where to run; auto: local for up to ten million reports, unless a --master is named.",
+    help="Where to run; auto: local for up to ten million reports, unless --master is given.",
 )
 @click.option(
     "--master",
@@ -53,8 +53,8 @@ LEFT_OUT_MAX = 10
     show_envvar=True,
     help="Spark master URL; default: all cores of this machine.",
 )
-@click.option("--since", type=click.DateTime(["%Y-%m-%d"]), help="The first day (UTC).")
-@click.option("--until", type=click.DateTime(["%Y-%m-%d"]), help="The last day (UTC), included.")
+@click.option("--since", type=click.DateTime(["%Y-%m-%d"]), help="First day (UTC).")
+@click.option("--until", type=click.DateTime(["%Y-%m-%d"]), help="Last day (UTC), inclusive.")
 @click.option(
     "--predicate",
     "predicates",
@@ -64,7 +64,7 @@ LEFT_OUT_MAX = 10
 @click.option(
     "--again",
     is_flag=True,
-    help="Evaluate all days again, including those whose files have not changed since the last analysis.",
+    help="Evaluate all days again, even if their files have not changed since the last analysis.",
 )
 @predicate_settings("STILLTRUE_ANALYZE_SET")
 def analyze(
@@ -116,7 +116,7 @@ def analyze(
 
 
 def _engine(asked: str, master: str | None, reports: int) -> str:
-    """Local unless Spark is asked for, or there are more reports than this machine should take alone."""
+    """Choose the engine: local, unless Spark is requested or there are more than ``LOCAL_REPORTS_MAX`` reports."""
     if asked != "auto":
         return asked
     submitted = "SPARK_ENV_LOADED" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
@@ -125,10 +125,9 @@ def _engine(asked: str, master: str | None, reports: int) -> str:
 
 @contextmanager
 def _local(steps: _Steps, master: str | None) -> Iterator[Any]:  # noqa: ARG001
-    from detector.analysis.engine import LocalEngine  # noqa: PLC0415 - Arrow is an extra
-    from detector.archive.without_pandas import spare_pandas  # noqa: PLC0415
+    from detector.analysis.engine import LocalEngine, prepare_process  # noqa: PLC0415 - Arrow is an extra
 
-    spare_pandas()
+    prepare_process()
     with LocalEngine(processes=os.cpu_count() or 1, progress=steps.parts) as engine:
         yield engine
 
@@ -136,13 +135,13 @@ def _local(steps: _Steps, master: str | None) -> Iterator[Any]:  # noqa: ARG001
 @contextmanager
 def _spark(steps: _Steps, master: str | None) -> Iterator[Any]:
     try:
-        from detector.spark.analyze import SparkEngine, followed  # noqa: PLC0415 - Spark is an extra
+        from detector.spark.analyze import SparkEngine, report_progress  # noqa: PLC0415 - Spark is an extra
         from detector.spark.java import JavaError  # noqa: PLC0415
         from detector.spark.session import (  # noqa: PLC0415
             SparkFailedError,
             interruptible,
+            one_line_errors,
             open_session,
-            plainly,
         )
     except ImportError as error:
         raise CommandError(f"this engine needs PySpark ({error}): pip install 'stilltrue-detector[spark]'") from None
@@ -151,7 +150,7 @@ def _spark(steps: _Steps, master: str | None) -> Iterator[Any]:
         with interruptible():
             spark = open_session(master)
         try:
-            with interruptible(), followed(spark, steps.parts), plainly("Spark failed"):
+            with interruptible(), report_progress(spark, steps.parts), one_line_errors("Spark failed"):
                 yield SparkEngine(spark)
         finally:
             spark.stop()
@@ -160,7 +159,7 @@ def _spark(steps: _Steps, master: str | None) -> Iterator[Any]:
 
 
 class _Steps:
-    """A line for each step on standard error; at a terminal, how far it is."""
+    """Prints a line for each step on standard error; on a terminal, also its progress."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -168,21 +167,21 @@ class _Steps:
         self._step = ""
 
     def seconds(self) -> float:
-        """Since the beginning."""
+        """Seconds since the start."""
         return time.monotonic() - self._began
 
     def begin(self, step: str) -> None:
-        """The next step."""
+        """Begin the next step."""
         self._step = f"{self.seconds():6.1f} s  {step}"
         click.echo(f"{CLEAR if self._live else ''}{self._step} ...", err=True)
 
     def end(self) -> None:
-        """No step is in progress any more."""
+        """End the last step."""
         if self._live:
             click.echo(CLEAR, err=True, nl=False)
 
     def parts(self, done: int, total: int) -> None:
-        """Report how many of the step's parts are done."""
+        """Show how many of the step's parts are done."""
         if self._live:
             click.echo(f"{CLEAR}{self.seconds():6.1f} s  {done} of {total} parts done", err=True, nl=False)
 

@@ -1,4 +1,4 @@
-"""The command `stilltrue assemble`: assembles and judges the snapshots of collected fleets, with Spark."""
+"""``stilltrue assemble``: assembles and evaluates the snapshots of fleets behind collectors, with Spark."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from detector.assembly.cluster import Cluster, RecordsUnavailableError, read_properties
+from detector.commands.shared.finite_range import FiniteRange
 from detector.commands.shared.run import CommandError
 from detector.ops.address import AddressError, parse_address
 
@@ -15,47 +16,45 @@ Examples:
   stilltrue assemble --kafka 127.0.0.1:9092 --out verdicts
   stilltrue assemble --kafka kafka:9092 --out s3://bucket/verdicts --state /shared/state --master spark://host:7077
 
-The coordinators ('stilltrue serve --kafka') say what is evaluated; the verdicts go back to them, and as a table to
-OUT/verdicts. Stop it at any time, in any way, and start it again with the same --out and --state: no verdict is lost or
-doubled. Needs Java 17 or newer, and: pip install 'stilltrue-detector[spark,kafka]'. Exit code: 0; 2 for wrong usage, no
+The coordinators ('stilltrue serve --kafka') choose what to evaluate; the verdicts go back to them, and as a table to
+OUT/verdicts. Stop it at any time, in any way, and restart it with the same --out and --state: no verdict is lost or
+duplicated. Needs Java 17 or newer, and: pip install 'stilltrue-detector[spark,kafka]'. Exit code: 0; 2 for wrong usage, no
 Kafka or no Java.
 """
 
 
 @click.command(epilog=EPILOG)
 @click.option(
-    "--kafka",
-    required=True,
-    metavar="HOST:PORT[,...]",
-    help="Kafka, or a URI or directory that keeps the reports instead; as for the coordinators.",
-)
-@click.option("--kafka-topics", default="stilltrue", show_default=True, help="Prefix of the topics' names.")
+    "--kafka", required=True, metavar="HOST:PORT[,...]",
+    help="Kafka's address, or a URI or directory to use instead; the same as the coordinators'.",
+)  # fmt: skip
+@click.option("--kafka-topics", default="stilltrue", show_default=True, help="Prefix of the topic names.")
 @click.option(
     "--kafka-config", type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="File of KEY=VALUE lines for Kafka's client.",
+    help="File with KEY=VALUE lines for Kafka's client.",
 )  # fmt: skip
 @click.option("--out", required=True, help="Directory or URI for the verdicts.")
 @click.option(
     "--state", type=click.Path(file_okay=False, path_type=Path),
-    help="Directory for the state, shared by all workers; default: in --out, if that is a directory.",
+    help="Directory for the state, shared by all workers; default: inside --out, if that is a directory.",
 )  # fmt: skip
 @click.option("--master", envvar="STILLTRUE_MASTER", help="Spark master URL; default: all cores of this machine.")
 @click.option(
-    "--give-up-seconds", type=click.FloatRange(min=1), default=120.0, show_default=True,
-    help="How long to wait for the records of a snapshot, by Kafka's time.",
+    "--give-up-seconds", type=FiniteRange(min=1), default=120.0, show_default=True,
+    help="How long to wait for the records of a snapshot, by Kafka's clock.",
 )  # fmt: skip
 @click.option(
-    "--report-bytes-max", default=16 * 2**20, show_default=True, type=click.IntRange(1024, 2**30), help="Size of one report."
+    "--report-bytes-max", default=16 * 2**20, show_default=True, type=click.IntRange(1024, 2**30), help="Limit for one report."
 )
 @click.option(
     "--partitions", default=4, show_default=True, type=click.IntRange(1, 10_000),
-    help="Tasks that share the snapshots, of all fleets; the first start fixes it.",
+    help="Number of tasks that share the snapshots of all fleets; fixed at the first start.",
 )  # fmt: skip
 @click.option(
     "--metrics", metavar="HOST:PORT", envvar="STILLTRUE_ASSEMBLE_METRICS", show_envvar=True,
-    help="Serve /metrics for Prometheus here: lag, snapshots waiting and given up, records late, how long a batch takes.",
+    help="Serve /metrics for Prometheus here: lag, snapshots pending and given up, late records, batch durations.",
 )  # fmt: skip
-@click.option("--once", is_flag=True, help="Process what is there, then exit.")
+@click.option("--once", is_flag=True, help="Process the available records, then exit.")
 def assemble(
     kafka: str,
     kafka_topics: str,
@@ -70,7 +69,7 @@ def assemble(
     *,
     once: bool,
 ) -> None:
-    """Assemble and judge snapshots until SIGINT or SIGTERM."""
+    """Assemble and evaluate snapshots until SIGINT or SIGTERM."""
     if "://" in out and state is None:
         raise CommandError(f"--out {out} is a URI: the state needs a local directory, --state DIR")
     try:

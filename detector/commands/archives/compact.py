@@ -1,4 +1,4 @@
-"""The command `stilltrue compact`: puts an archive's small files together, a day at a time."""
+"""``stilltrue compact``: merges an archive's small files, a day at a time."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ Examples:
   stilltrue compact stilltrue-data/archive
   stilltrue compact s3://bucket/archive --until 2026-11-18
 
-A detector does this by itself (--compact-seconds-min). Readers and running streams need not be stopped; it can be
-interrupted safely at any time. Exit code: 0; 2 for wrong usage, no archive, or when another compaction is running.
+A detector does this by itself (--compact-seconds-min). It is safe beside readers and running streams, and can be interrupted
+at any time. Exit code: 0; 2 for wrong usage, no archive, or when another compaction is running.
 """
 
 
 @click.command(epilog=EPILOG)
 @click.argument("archive")
 @click.option(
-    "--until", type=click.DateTime(["%Y-%m-%d"]), help="The last day (UTC), included; default: the day before yesterday."
+    "--until", type=click.DateTime(["%Y-%m-%d"]), help="Last day (UTC), inclusive; default: the day before yesterday."
 )
 @click.option(
     "--mebibytes-target",

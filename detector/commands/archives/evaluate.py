@@ -1,4 +1,4 @@
-"""``stilltrue evaluate``: a predicate's verdict on snapshot documents, offline."""
+"""``stilltrue evaluate``: evaluates a predicate on snapshot documents, offline."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from detector.commands.shared import names
+from detector.commands.shared.finite_range import FiniteRange
 from detector.commands.shared.input import blocks_of, text_of
 from detector.commands.shared.offline import OfflineEvaluator, Question
 from detector.commands.shared.offline import failures as failures_of
@@ -54,7 +55,7 @@ def _settings(_context: click.Context, _parameter: click.Parameter, words: tuple
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key.isidentifier():
-            raise click.BadParameter(f"{word!r} is not key=value")
+            raise click.BadParameter(f"{word!r} is not a valid KEY=VALUE")
         try:
             settings[key] = json.loads(value)
         except ValueError:
@@ -102,7 +103,7 @@ def _scopes(_context: click.Context, _parameter: click.Parameter, words: tuple[s
 )
 @click.option(
     "--seconds-max",
-    type=click.FloatRange(min=0),
+    type=FiniteRange(min=0),
     default=60.0,
     show_default=True,
     envvar="STILLTRUE_SECONDS_MAX",
@@ -185,7 +186,7 @@ def _print(verdict: Verdict, title: str, output: Output) -> None:
 
 
 def _drawn(evaluator: OfflineEvaluator, file: str, form: Format) -> int:
-    """Draw one document; the exit code is that of the answer."""
+    """Draw one document; returns the exit code of its answer."""
     unknown_keys = UnknownKeys()
     _, (view,) = evaluator.views(text_of(file), file=file, on_unknown_key=unknown_keys)
     verdict = evaluator.verdict(view)

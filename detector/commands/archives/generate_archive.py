@@ -1,4 +1,4 @@
-"""The command `stilltrue generate-archive`: an archive of a synthetic fleet, with known deadlocks and near misses in it."""
+"""``stilltrue generate-archive``: writes the archive of a synthetic fleet, with known deadlocks and near misses."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
+from detector.commands.shared.finite_range import FiniteRange
 from detector.commands.shared.run import CommandError
 
 EPILOG = """\b
@@ -18,29 +19,29 @@ Examples:
   stilltrue generate-archive month --processes 1000 --days 30 --incidents 12 --near-misses 8
   stilltrue generate-archive real --graph jaeger-dependencies.json --processes 400 --days 2
 
-What was planted is in the archive's truth.json; `stilltrue analyze` should find exactly that. Exit code: 0; 2 for wrong usage.
+The archive's truth.json lists what was planted; `stilltrue analyze` should find exactly that. Exit code: 0; 2 for wrong usage.
 """
 
 
 @click.command(name="generate-archive", epilog=EPILOG)
 @click.argument("archive")
 @click.option("--processes", type=click.IntRange(4, 1_000_000), default=100, show_default=True, help="Processes in the fleet.")
-@click.option("--days", type=click.FloatRange(min=0, min_open=True), default=1.0, show_default=True, help="How long it runs.")
-@click.option("--period-seconds", type=click.FloatRange(0.1, 86400), default=60.0, show_default=True, help="Between snapshots.")
-@click.option("--since", type=click.DateTime(["%Y-%m-%d"]), default="2026-11-01", show_default=True, help="The first day.")
+@click.option("--days", type=FiniteRange(min=0, min_open=True), default=1.0, show_default=True, help="Number of days.")
+@click.option("--period-seconds", type=FiniteRange(0.1, 86400), default=60.0, show_default=True, help="Snapshot interval.")
+@click.option("--since", type=click.DateTime(["%Y-%m-%d"]), default="2026-11-01", show_default=True, help="First day (UTC).")
 @click.option("--incidents", type=click.IntRange(0, 1000), default=4, show_default=True, help="Deadlocks to plant.")
 @click.option("--near-misses", type=click.IntRange(0, 1000), default=4, show_default=True, help="Near misses to plant.")
-@click.option("--load", type=click.FloatRange(0, 100), default=0.5, show_default=True, help="Calls at a process, on average.")
+@click.option("--load", type=FiniteRange(0, 100), default=0.5, show_default=True, help="Average number of calls per process.")
 @click.option(
-    "--missing-share", type=click.FloatRange(0, 1), default=0.01, show_default=True, help="Share with silent members."
+    "--missing-share", type=FiniteRange(0, 1), default=0.01, show_default=True, help="Incomplete snapshots, as a share."
 )
 @click.option(
     "--graph",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Call graph, as Jaeger exports it.",
+    help="Call graph exported by Jaeger.",
 )
 @click.option("--jobs", type=click.IntRange(1, 256), help="Number of writer processes; default: one per core.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Equal seeds give equal archives.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Random seed; equal seeds give equal archives.")
 def generate_archive(
     archive: str,
     *,
@@ -94,4 +95,4 @@ def generate_archive(
             generate(store, plan, edges, lambda done: bar.update(task, completed=done), jobs or os.cpu_count() or 1)
     except (ArchiveError, OSError) as error:
         raise CommandError(str(error)) from None
-    click.echo(f"{plan.snapshots} snapshots of {processes} processes in {archive}; what was planted: {archive}/truth.json")
+    click.echo(f"{plan.snapshots} snapshots of {processes} processes in {archive}; ground truth: {archive}/truth.json")

@@ -1,4 +1,4 @@
-"""The command `stilltrue stream`: verdicts on an archive's snapshots, or a live detector's, as they come, each once."""
+"""``stilltrue stream``: evaluates the snapshots of an archive or a live detector as they arrive, each exactly once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from detector.commands.shared.connection import security_options
+from detector.commands.shared.finite_range import FiniteRange
 from detector.commands.shared.run import CommandError
 from detector.commands.shared.settings_option import predicate_settings
 from detector.ops.address import AddressError, parse_address
@@ -19,8 +20,8 @@ Examples:
   stilltrue stream --detector 127.0.0.1:7600 --out verdicts
   stilltrue stream s3://bucket/archive --out s3://bucket/verdicts --master spark://host:7077 --predicate termination
 
-Stop it at any time, in any way, and start it again with the same --out: it continues where it was, and no verdict is lost or
-doubled. Needs Java 17 or newer, and: pip install 'stilltrue-detector[spark]'. Exit code: 0; 2 for wrong usage, nothing to read
+Stop it at any time, in any way, and restart it with the same --out: it continues where it stopped, and no verdict is lost or
+duplicated. Needs Java 17 or newer, and: pip install 'stilltrue-detector[spark]'. Exit code: 0; 2 for wrong usage, no input
 or no Java.
 """
 
@@ -51,19 +52,19 @@ or no Java.
     help="Also evaluate this predicate; repeatable. deadlock and gridlock are always evaluated.",
 )
 @click.option(
-    "--give-up-seconds", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True,
+    "--give-up-seconds", type=FiniteRange(min=0, min_open=True), default=600.0, show_default=True,
     help="Finish a snapshot without its missing reports once they are this far behind the newest snapshot.",
 )  # fmt: skip
 @click.option(
-    "--late-seconds", type=click.FloatRange(min=0), default=86400.0, show_default=True,
-    help="Reports this late still correct the verdict of a snapshot that was finished without them.",
+    "--late-seconds", type=FiniteRange(min=0), default=86400.0, show_default=True,
+    help="How late a report may be and still correct the verdict of a snapshot that was finished without it.",
 )  # fmt: skip
 @click.option(
     "--metrics", metavar="HOST:PORT", envvar="STILLTRUE_STREAM_METRICS", show_envvar=True,
-    help="Serve /metrics for Prometheus here: lag, snapshots waiting and given up, reports late, verdicts corrected.",
+    help="Serve /metrics for Prometheus here: lag, snapshots pending and given up, late reports, corrected verdicts.",
 )  # fmt: skip
-@click.option("--skip-lost", is_flag=True, help="Continue if the detector has removed rows before they were read.")
-@click.option("--once", is_flag=True, help="Process what is there, then exit.")
+@click.option("--skip-lost", is_flag=True, help="Continue even if the detector removed rows before they were read.")
+@click.option("--once", is_flag=True, help="Process the available snapshots, then exit.")
 @predicate_settings("STILLTRUE_STREAM_SET")
 def stream(
     archive: str | None,
@@ -81,7 +82,7 @@ def stream(
     skip_lost: bool,
     once: bool,
 ) -> None:
-    """Write the verdict on every snapshot of ARCHIVE (a directory or URI), or of a live detector, as they come."""
+    """Write the verdict on every snapshot of ARCHIVE (a directory or URI) or of a live detector, as snapshots arrive."""
     if (archive is None) is (detector is None):
         raise CommandError("name either an ARCHIVE or a --detector")
     try:
@@ -121,7 +122,7 @@ def stream(
             (progress.corrected, "verdicts corrected by late reports"),
             (progress.late, "reports came too late"),
             (len(progress.torn), f"files could not be read ({out}/left_out says why)"),
-            (progress.mixed.count(), "left out: detectors without an id have written to one folder"),
+            (progress.mixed.count(), "left out: detectors without an id have written to the same folder"),
         )
         if count
     ]
@@ -130,5 +131,5 @@ def stream(
 
 
 def _location(text: str) -> str:
-    """A URI as it is; a directory as the workers find it, whatever theirs is."""
+    """Return a URI unchanged, and a directory as an absolute path, since workers have other working directories."""
     return text if "://" in text or not text else str(Path(text).absolute())

@@ -1,4 +1,4 @@
-"""``stilltrue agents``: the current members."""
+"""``stilltrue agents``: lists the members."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import time
 from collections.abc import Iterable, Sequence
 
 import click
-from rich.table import Table
 
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
 from detector.commands.shared.output import Output, output_option, print_data, print_names
-from detector.commands.shared.render import console, escape, table
+from detector.commands.shared.render import AdaptiveTable, console, escape, table
 from detector.core.counting import counted
 from detector.core.times import duration
 from detector.service.documents import STATES, written_agent
@@ -24,7 +23,7 @@ COLUMNS = (
 USUAL = ("process", "service", "state", "last seen", "sees", "unexplained", "blind spots")
 NARROW = ("process", "state", "last seen", "sees", "blind spots")
 WIDTH_MIN = 120
-"""On a narrower terminal only the ``NARROW`` columns are shown, so that no word is cut."""
+"""Narrower terminals show only the ``NARROW`` columns, so that no word is cut."""
 
 
 @click.command(short_help="List the processes that are connected.")
@@ -34,7 +33,7 @@ WIDTH_MIN = 120
 def agents(endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
     """List the connected processes, and the disconnected ones whose lease has not expired.
 
-    A party is unexplained if it has not moved for a long time and is in no known wait: `stilltrue stacks PROCESS` shows it.
+    A party is unexplained if it has not moved for a long time and is in no known wait; `stilltrue stacks PROCESS` shows it.
 
     \b
     Example:
@@ -53,7 +52,7 @@ def agents(endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
         out.print(agent_table(found, COLUMNS if output is Output.WIDE else USUAL if out.width >= WIDTH_MIN else NARROW))
 
 
-def agent_table(found: Iterable[pb.Agent], shown: Sequence[str]) -> Table:
+def agent_table(found: Iterable[pb.Agent], shown: Sequence[str]) -> AdaptiveTable:
     """One row per member."""
     at = [COLUMNS.index(column) for column in shown]
     rows = ([row[index] for index in at] for row in map(_row, found))
@@ -80,7 +79,7 @@ def _row(agent: pb.Agent) -> tuple[str, ...]:
 
 
 def _sight(agent: pb.Agent) -> str:
-    """Servers, channels and calls that are recorded, and the parties of its last report."""
+    """The numbers of recorded servers, channels and calls, and of parties in the last report."""
     if not agent.HasField("sight"):
         return f"{agent.parties} parties"
     sight = agent.sight

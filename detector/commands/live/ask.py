@@ -22,7 +22,7 @@ from stilltrue.v1 import detector_pb2 as pb
     default="all",
     show_default=True,
     shell_complete=names.scopes,
-    help="The scope (group of processes) to ask about.",
+    help="Scope (group of processes) to ask about.",
 )
 @detector_option
 @timeout_option
@@ -30,8 +30,8 @@ from stilltrue.v1 import detector_pb2 as pb
 def ask(predicate: str, scope: str, endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
     """Take a snapshot now and print the verdict on PREDICATE (deadlock, termination, ...).
 
-    Exit code: 0 it holds; 1 it does not; 2 wrong usage or no detector; 3 undetermined. With -o name, only the parties of its
-    core are printed.
+    Exit code: 0 it holds; 1 it does not; 2 wrong usage or no detector; 3 undetermined. -o name prints only the
+    parties of the core.
 
     \b
     Example:

@@ -1,4 +1,4 @@
-"""``stilltrue cure``: ends a deadlock by having its victims' calls aborted, after a question."""
+"""``stilltrue cure``: ends a deadlock by aborting its victims' calls, after a confirmation."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from stilltrue.v1 import detector_pb2 as pb
 @click.command(short_help="End a deadlock: abort the calls of its victims.")
 @click.argument("incident", shell_complete=names.incidents)
 @click.option(
-    "--dry-run", is_flag=True, show_envvar=True, help="Only say whose calls would be aborted, and who would be freed."
+    "--dry-run", is_flag=True, show_envvar=True, help="Only show which calls would be aborted, and which parties freed."
 )
-@click.option("--yes", is_flag=True, show_envvar=True, help="Do not ask before aborting.")
+@click.option("--yes", is_flag=True, show_envvar=True, help="Do not ask for confirmation.")
 @detector_option
 @timeout_option
 @output_option
 def cure(incident: str, endpoint: Endpoint, timeout_seconds: float, output: Output, *, dry_run: bool, yes: bool) -> None:
     """End the deadlock INCIDENT: the agents of the suggested victims abort their calls, and the others go on.
 
-    Callers of an aborted call get the status ABORTED and a message that names the incident. No lock is ever taken away. It
-    needs the role operator, 'serve --allow-cure', and STILLTRUE_ALLOW_CURE=true in the victims' processes.
+    The caller of an aborted call gets the status ABORTED and a message that names the incident. No lock is ever taken away.
+    Needs the role operator, 'serve --allow-cure', and STILLTRUE_ALLOW_CURE=true in the victims' processes.
 
-    Exit code: 0 the incident is over; 1 it is not, or nothing was aborted; 2 refused. With --dry-run: 0 it can be done.
+    Exit code: 0 the incident has ended; 1 it has not, or nothing was aborted; 2 refused. With --dry-run: 0 it can be done.
 
     \b
     Example:

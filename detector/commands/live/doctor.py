@@ -1,4 +1,4 @@
-"""``stilltrue doctor``: which members answers cannot speak for, why, and how to mend it."""
+"""``stilltrue doctor``: explains what the answers do not cover, and how to fix it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ CURES = (
     ),
     (
         "whose calls are not recorded",
-        "who waits there counts as able to go on, so no cycle through it is reported: see docs/http.md for what is recorded",
+        "parties that wait there count as able to go on, so no cycle through it is reported: see docs/http.md",
     ),
-    ("size of pool", "give the server a pool whose size is known: grpc.server(agent.pool(executor), ...)"),
+    ("size of pool", "give the server a pool of known size: grpc.server(agent.pool(executor), ...)"),
     ("from outside", "callers without an agent can free or hold its parties: give them an agent, or a sidecar"),
     ("the database does not answer", "start the server, or correct the probe's DSN: see docs/databases.md"),
-    ("dropped by the agent's bounds", "raise the agent's bounds (docs/agent.md), or find why so many calls are in doubt"),
+    ("dropped by the agent's bounds", "raise the agent's bounds (docs/agent.md), or find out why so many calls are in doubt"),
 )
 LOST = (
     "ended or cut off without a goodbye (SIGTERM ends a Python program without one, unless it has a handler): restore its "
@@ -47,7 +47,7 @@ DROPPED = "reports were dropped: its connection to the detector is too slow, or 
 @timeout_option
 @output_option
 def doctor(endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
-    """Check every member for gaps in what the answers cover, and say how to fix them. Exit code 1 if there are any.
+    """Check every member for gaps in what the answers cover, and explain how to fix them. Exit code 1 if there are any.
 
     \b
     Example:
@@ -64,8 +64,8 @@ def doctor(endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
 
 
 def _written(agent: pb.Agent, complaints: list[tuple[str, str]]) -> dict[str, object]:
-    said = [{"what": what, "cure": cure} for what, cure in complaints]
-    return {"process": agent.process.instance, "service": agent.process.service, "complaints": said}
+    listed = [{"what": what, "cure": cure} for what, cure in complaints]
+    return {"process": agent.process.instance, "service": agent.process.service, "complaints": listed}
 
 
 def _print(ill: list[tuple[pb.Agent, list[tuple[str, str]]]], members: int) -> None:
@@ -81,13 +81,13 @@ def _print(ill: list[tuple[pb.Agent, list[tuple[str, str]]]], members: int) -> N
 
 
 def complaints_of(agent: pb.Agent) -> list[tuple[str, str]]:
-    """What is wrong with a member, each with its cure."""
+    """The gaps of a member, each with how to fix it."""
     found = []
     seen = local_time(agent.heard_at) if agent.HasField("heard_at") else "-"
     if agent.state != pb.AGENT_STATE_LIVE:
         cure = LOST if agent.state == pb.AGENT_STATE_LOST else MISSING
         found.append((f"{STATES.get(agent.state, 'unknown')}, last seen {seen}", cure))
-    found += [(reason, next((cure for sign, cure in CURES if sign in reason), "see docs/agent.md")) for reason in agent.blind]
+    found += [(reason, next((cure for text, cure in CURES if text in reason), "see docs/agent.md")) for reason in agent.blind]
     if agent.reports_dropped:
         found.append((f"{agent.reports_dropped} reports dropped", DROPPED))
     return found

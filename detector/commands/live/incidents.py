@@ -1,4 +1,4 @@
-"""``stilltrue incidents``: every deadlock seen: its parties and waits, when it formed, when it was detected, how it ended."""
+"""``stilltrue incidents``: lists deadlocks: parties and waits, when they formed, were detected and ended, and how."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
-from rich.table import Table
 
 from detector.commands.shared import names
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
 from detector.commands.shared.output import Output, output_option, print_data, print_names
-from detector.commands.shared.render import PIPE_WIDTH, console, escape, listed, table
+from detector.commands.shared.render import PIPE_WIDTH, AdaptiveTable, console, escape, listed, table
 from detector.commands.shared.run import CommandError
 from detector.core.times import duration, local_time
 from detector.service.documents import time_to_detection, written_incident
@@ -22,13 +21,13 @@ LISTED_MAX = 10_000
 NAMES_MAX = 3
 COLUMNS = ("id", "opened", "lasted", "detected after", "core", "ended")
 WIDTH_MIN = 100
-"""On a narrower terminal the time to detection is left out of the list."""
+"""Narrower terminals omit the time to detection from the list."""
 
 
 @click.command(short_help="List deadlocks: parties, duration, and how they ended.")
 @click.argument("id", metavar="[ID]", required=False, shell_complete=names.incidents)
 @click.option(
-    "--limit", type=click.IntRange(1, LISTED_MAX), default=50, show_default=True, show_envvar=True, help="The most to list."
+    "--limit", type=click.IntRange(1, LISTED_MAX), default=50, show_default=True, show_envvar=True, help="Maximum to list."
 )
 @click.option(
     "--open",
@@ -46,8 +45,8 @@ def incidents(
 ) -> None:
     """List incidents, newest first; or show the incident ID in full: what each party waited for, and how it ended.
 
-    One deadlock is one incident, however many snapshots show it. "Detected after" is the time to detection: how long it had
-    lasted when it was first seen.
+    One deadlock is one incident, no matter how many snapshots show it. "Detected after" is the time to detection: how long
+    the deadlock had lasted when it was first seen.
 
     \b
     Example:
@@ -82,7 +81,7 @@ def print_one(incident: pb.Incident, output: Output) -> None:
 
 
 def find_incident(stub: Any, id: str, timeout_seconds: float) -> pb.Incident:
-    """The incident called ``id``."""
+    """Find the incident ``id``. Raises :class:`CommandError` if there is none."""
     found = stub.ListIncidents(pb.ListIncidentsRequest(limit=LISTED_MAX), timeout=timeout_seconds).incidents
     for incident in found:
         if incident.id == id:
@@ -91,7 +90,7 @@ def find_incident(stub: Any, id: str, timeout_seconds: float) -> pb.Incident:
     raise CommandError(f"there is no incident {id}; 'stilltrue incidents' lists them")
 
 
-def incident_table(found: Sequence[pb.Incident], width: int, *, all_names: bool = False) -> Table:
+def incident_table(found: Sequence[pb.Incident], width: int, *, all_names: bool = False) -> AdaptiveTable:
     """One row per incident; on a narrow terminal the core and the ending wrap between names."""
     rows = [(*map(escape, _facts(each)), escape(_who(each, all_names=all_names)), _ended(each)) for each in found]
     shown = [index for index, column in enumerate(COLUMNS) if width >= WIDTH_MIN or column != "detected after"]
@@ -124,13 +123,13 @@ def print_incident(incident: pb.Incident) -> None:
 
 
 def lasted(incident: pb.Incident) -> float:
-    """How long it has lasted, in seconds, since it formed or else was first seen."""
+    """Its duration in seconds, since it formed or, if that is unknown, since it was first seen."""
     begun = incident.formed if incident.HasField("formed") else incident.opened
     return max(0.0, (incident.closed if incident.HasField("closed") else time.time()) - begun)
 
 
 def _facts(incident: pb.Incident) -> tuple[str, str, str, str]:
-    """The first four cells of its row."""
+    """The first four cells of an incident's row."""
     opened = local_time(incident.opened)[: len("2026-11-21 14:02")]  # a date leaves no room for seconds
     return incident.id, opened, duration(lasted(incident)), duration(time_to_detection(incident))
 
@@ -146,7 +145,7 @@ def _ended(incident: pb.Incident) -> str:
 
 
 def _open(incident: pb.Incident) -> str:
-    """The state of an open incident; if processes of its core are lost, which ones, and when it was last confirmed."""
+    """The state of an open incident: if processes of its core are lost, their names and the last confirmation."""
     if not incident.lost:
         return "open"
     return f"open, last confirmed {local_time(incident.seen)}; lost: {', '.join(incident.lost)}"

@@ -1,4 +1,4 @@
-"""``stilltrue show``: one snapshot or incident, as text, as the document that ``evaluate`` reads, or as a picture."""
+"""``stilltrue show``: shows a snapshot or incident as text, as a document for ``evaluate``, or as a picture."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from stilltrue.v1 import detector_pb2 as pb
 _WAITS_MAX = 50
 
 
-@click.command(short_help="Show one snapshot or incident as text, document or picture.")
-@click.argument("id", metavar="ID", shell_complete=names.shown)
+@click.command(short_help="Show a snapshot or incident as text, JSON or a picture.")
+@click.argument("id", metavar="ID", shell_complete=names.snapshots_and_incidents)
 @click.option(
     "-o", "--output", "--format", "form", type=click.Choice([*FORMS, *(each.value for each in Format)]), default="text",
     show_default=True, envvar="STILLTRUE_SHOW_FORMAT", show_envvar=True,
-    help="json (or yaml) is the snapshot document that 'evaluate' reads; dot, svg, graphml and links draw the wait-for graph, "
+    help="json (or yaml) prints the snapshot document for 'evaluate'; dot, svg, graphml and links draw the wait-for graph; "
     "space-time draws processes as lines, the cut across them, and calls as arrows.",
 )  # fmt: skip
 @detector_option

@@ -1,4 +1,4 @@
-"""``stilltrue snapshots``: the newest snapshots, their outcome and their verdicts."""
+"""``stilltrue snapshots``: lists the newest snapshots with their outcomes and verdicts."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ NARROW = ("id", "began", "took", "members", "outcome", "true", "missing")
 
 @click.command(short_help="List the newest snapshots.")
 @click.option(
-    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, show_envvar=True, help="The most to list."
+    "--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, show_envvar=True, help="Maximum to list."
 )
 @detector_option
 @timeout_option
 @output_option
 def snapshots(limit: int, endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
-    """List snapshots, newest first: when, how many members, the outcome, and which predicates held.
+    """List snapshots, newest first: time, number of members, outcome, and the predicates that held.
 
     \b
     Example:
@@ -46,7 +46,7 @@ def snapshots(limit: int, endpoint: Endpoint, timeout_seconds: float, output: Ou
 
 
 def named(summary: pb.SnapshotSummary, holds: int) -> str:
-    """The predicates with this answer."""
+    """The predicates with the answer ``holds``."""
     return ", ".join(sorted(name for name, answer in summary.verdicts.items() if answer == holds)) or "-"
 
 

@@ -1,4 +1,4 @@
-"""``stilltrue stacks``: what the parties of processes are blocked in, or that it is unexplained, each with its stack."""
+"""``stilltrue stacks``: shows what the parties of processes are blocked on, with their stacks."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from stilltrue.v1 import agent_pb2 as agent_pb
 from stilltrue.v1 import detector_pb2 as pb
 
 _END_OF_PATH = re.compile(r"^.*/(?=[^/]+/[^/]+:\d+ in )")
-COLUMNS = ("party", "blocked in", "held by", "at")
+COLUMNS = ("party", "blocked on", "held by", "at")
 
 
-@click.command(short_help="Show what the parties of a process are blocked in.")
+@click.command(short_help="Show what the parties of a process are blocked on.")
 @click.argument("process", required=False, default="", shell_complete=names.processes)
 @detector_option
 @timeout_option
 @output_option
 def stacks(process: str, endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
-    """Show what the threads and tasks of PROCESS that have not moved for long are blocked in, and who can end that.
+    """Show what the threads and tasks of PROCESS that have not moved for long are blocked on, and who can free them.
 
-    Without PROCESS, it asks every connected process. A party is unexplained if nobody is known who can end its wait: verdicts
-    count it as active. -o wide prints whole stacks.
+    Without PROCESS, it asks every connected process. A party is unexplained if nothing is known that can end its wait:
+    verdicts count it as active. -o wide prints whole stacks.
 
     Exit code: 0; 2 if there is no such process, or no process answered.
 
@@ -67,11 +67,11 @@ def _print(found: list[pb.ProcessStacks], *, whole: bool) -> None:
                     out.print(f"    {escape(frame)}")
         elif each.parties:
             rows = (_row(one, process="" if not out.is_terminal else each.process) for one in each.parties)
-            out.print(table(COLUMNS, rows, flexible={"blocked in", "held by"}, whole={"party", "at"}))
+            out.print(table(COLUMNS, rows, flexible={"blocked on", "held by"}, whole={"party", "at"}))
 
 
 def _row(one: agent_pb.StandingParty, *, process: str) -> tuple[str, ...]:
-    """On a terminal, where the line above names the ``process``, a party goes without it and a path is cut to its end."""
+    """With ``process`` (on a terminal, whose line above names it), strip it from the party, and the directories from paths."""
     at = one.stack[0] if one.stack else "-"
     party = one.party
     if process:

@@ -1,4 +1,4 @@
-"""``stilltrue watch``: prints verdicts as they change; waits for a detector to start, and exits when it goes silent."""
+"""``stilltrue watch``: prints verdicts as they change; waits for a detector to start, and exits if it falls silent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import click
 import grpc
 
 from detector.commands.shared import names
-from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, listens, misunderstood
+from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, handshake_failure, listens
+from detector.commands.shared.finite_range import FiniteRange
 from detector.commands.shared.output import Output, output_option, print_data, print_names
 from detector.commands.shared.render import console, escape, holds_text, listed, styled
 from detector.commands.shared.run import CommandError
@@ -23,20 +24,20 @@ from stilltrue.model import Verdict
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
 
-_LOOK_SECONDS = 0.25
+_POLL_SECONDS = 0.25
 _NOTICE_SECONDS = 1.0
-"""After this long without a detector, ``watch`` says on a terminal what it waits for."""
+"""After this long without a detector, ``watch`` reports on a terminal that it is waiting for one."""
 
 
-class _Patience:
+class _SilenceTimeout:
     """Cancels a call whose first response takes longer than ``first_seconds``, or a later one longer than ``silence_seconds``.
 
-    Heartbeats count as responses. ``waiting`` is called once, when the first response does not come at once.
+    Heartbeats count as responses. ``waiting`` is called once if there is no response within ``_NOTICE_SECONDS``.
     """
 
     def __init__(self, call: grpc.Call, first_seconds: float, silence_seconds: float, waiting: Callable[[], None]) -> None:
         self.answered = False
-        self.lost = False
+        self.expired = False
         self._call = call
         self._seconds = first_seconds
         self._silence_seconds = silence_seconds
@@ -56,9 +57,9 @@ class _Patience:
                 self._waiting()
                 self._waiting = None
             if silent > self._seconds:
-                self.lost = True
+                self.expired = True
                 self._call.cancel()
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
 
 @click.command(short_help="Print verdicts as they change.")
@@ -67,12 +68,12 @@ class _Patience:
     "--scope", default="", shell_complete=names.scopes, help="Only this scope (group of processes).  [default: all scopes]"
 )
 @click.option(
-    "--silence-seconds-max", type=click.FloatRange(min=1), default=20.0, show_default=True, show_envvar=True,
+    "--silence-seconds-max", type=FiniteRange(min=1), default=20.0, show_default=True, show_envvar=True,
     help="Exit if no heartbeat arrives within this time.",
 )  # fmt: skip
 @click.option(
-    "--wait-seconds-max", type=click.FloatRange(min=0), default=30.0, show_default=True, show_envvar=True,
-    help="How long to wait for a detector that is not running yet.",
+    "--wait-seconds-max", type=FiniteRange(min=0), default=30.0, show_default=True, show_envvar=True,
+    help="How long to wait for a detector to start.",
 )  # fmt: skip
 @detector_option
 @output_option
@@ -87,19 +88,19 @@ def watch(
     """
     with detector_stub(endpoint) as stub:
         call: Any = stub.Watch(pb.WatchRequest(predicate=predicate, scope=scope), wait_for_ready=wait_seconds_max > 0)
-        patience = _Patience(
+        timeout = _SilenceTimeout(
             call, wait_seconds_max or silence_seconds_max, silence_seconds_max, partial(_say_waiting, endpoint)
         )
         try:
-            for verdict in _verdicts(call, patience):
+            for verdict in _verdicts(call, timeout):
                 _write(verdict, output)
                 sys.stdout.flush()
         except grpc.RpcError:
-            if not patience.lost:
+            if not timeout.expired:
                 raise
-            if not patience.answered:
+            if not timeout.answered:
                 if listens(endpoint.address):
-                    raise misunderstood(endpoint.address) from None
+                    raise handshake_failure(endpoint.address) from None
                 text = f"no detector at {endpoint.address} after {wait_seconds_max or silence_seconds_max:g} s"
                 raise CommandError(f"{text}; start one with 'stilltrue serve', or name it with --detector") from None
             raise CommandError(f"no heartbeat from the detector at {endpoint.address} for {silence_seconds_max:g} s") from None
@@ -107,9 +108,9 @@ def watch(
             call.cancel()
 
 
-def _verdicts(call: Any, patience: _Patience) -> Iterator[Verdict]:
+def _verdicts(call: Any, timeout: _SilenceTimeout) -> Iterator[Verdict]:
     for response in call:
-        patience.response()
+        timeout.response()
         if response.HasField("verdict"):
             yield verdict_from_wire(response.verdict)
 
@@ -129,7 +130,7 @@ def _write(verdict: Verdict, output: Output) -> None:
 
 
 def _print(verdict: Verdict) -> None:
-    """Print one line for the verdict, and its core on the next."""
+    """Print the verdict on one line, and its core on the next."""
     out = console()
     scope = "" if verdict.snapshot.scope == "all" else f"@{verdict.snapshot.scope}"
     answer = styled(verdict.holds, verdict.predicate, holds_text(verdict))

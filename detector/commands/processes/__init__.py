@@ -1,1 +1,1 @@
-"""Commands that run something until they are ended, or look after its state."""
+"""Commands that run a server or program, and those that back up and restore its state."""

@@ -1,4 +1,4 @@
-"""The command `stilltrue backup`: copies a detector's state, also while it runs."""
+"""``stilltrue backup``: copies a detector's state, even while it runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Example:
   stilltrue backup --data stilltrue-data /backups/2026-11-22
   stilltrue restore /backups/2026-11-22 --data stilltrue-data
 
-Exit code: 0; 2 when there is no state, or TARGET is not empty.
+Exit code: 0; 2 if there is no state, or TARGET is not empty.
 """
 
 
@@ -27,7 +27,7 @@ Exit code: 0; 2 when there is no state, or TARGET is not empty.
     envvar="STILLTRUE_SERVE_DATA", show_envvar=True, help="Directory of the detector's state (serve --data).",
 )  # fmt: skip
 def backup(target: Path, *, data: Path) -> None:
-    """Copy the detector's state to the directory TARGET: incidents, snapshots and archive. The detector may be running."""
+    """Copy the detector's state to the directory TARGET: incidents, snapshots and archive. It may be running."""
     try:
         files = back_up(data, target)
     except (BackupError, DamagedError, OSError) as error:

@@ -1,4 +1,4 @@
-"""``stilltrue collect``: ends the agents' streams for a coordinator, and puts their reports to Kafka."""
+"""``stilltrue collect``: holds agents' connections for a coordinator, and writes their reports to Kafka."""
 
 from __future__ import annotations
 
@@ -28,43 +28,38 @@ Example, on one machine:
   stilltrue collect --coordinator 127.0.0.1:7700 --kafka 127.0.0.1:9092
   stilltrue assemble --kafka 127.0.0.1:9092 --out verdicts
 
-Agents connect to the collectors (--port), any agent to any of them; questions go to the coordinator. A collector keeps nothing:
-start as many as the agents need, and stop them at any time. Needs: pip install 'stilltrue-detector[kafka]'.
+Agents connect to any collector (--port); questions go to the coordinator. A collector keeps no state: start as many as the
+agents need, and stop them at any time. Needs: pip install 'stilltrue-detector[kafka]'.
 """
 
 
 @click.command(epilog=EPILOG)
 @click.option("--coordinator", required=True, metavar="HOST:PORT[,...]", help="The coordinator: 'stilltrue serve --kafka'.")
 @click.option(
-    "--kafka",
-    required=True,
-    metavar="HOST:PORT[,...]",
-    help="Kafka, or a URI or directory that keeps the reports instead; as for the coordinator.",
-)
-@click.option("--kafka-topics", default="stilltrue", show_default=True, help="Prefix of the topics' names.")
-@click.option("--kafka-config", type=_PEM, help="File of KEY=VALUE lines for Kafka's client.")
-@click.option("--fleet", default="default", show_default=True, help="Name of the fleet, as for the coordinator.")
+    "--kafka", required=True, metavar="HOST:PORT[,...]",
+    help="Kafka's address, or a URI or directory to use instead; the same as the coordinator's.",
+)  # fmt: skip
+@click.option("--kafka-topics", default="stilltrue", show_default=True, help="Prefix of the topic names.")
+@click.option("--kafka-config", type=_PEM, help="File with KEY=VALUE lines for Kafka's client.")
+@click.option("--fleet", default="default", show_default=True, help="Name of the fleet; the same as the coordinator's.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on for agents.")
 @click.option(
     "--port", default=7600, show_default=True, type=click.IntRange(0, 65535), help="Port for agents; 0 picks a free one."
 )
-@click.option("--agents-cert-file", type=_PEM, help="PEM certificate of the port for agents; may rotate.")
-@click.option("--agents-key-file", type=_PEM, help="PEM key of --agents-cert-file.")
+@click.option("--agents-cert-file", type=_PEM, help="PEM certificate chain of the port for agents; reloaded when it changes.")
+@click.option("--agents-key-file", type=_PEM, help="PEM private key of --agents-cert-file.")
 @click.option("--agents-ca-file", type=_PEM, help="PEM CA bundle to verify the agents' certificates with.")
 @click.option("--allow-plaintext", is_flag=True, help="Allow --host to be a non-local address without TLS.")
 @click.option(
-    "--report-bytes-max", default=16 * 2**20, show_default=True, type=click.IntRange(1024, 2**30), help="Size of one report."
+    "--report-bytes-max", default=16 * 2**20, show_default=True, type=click.IntRange(1024, 2**30), help="Limit for one report."
 )
 @click.option(
-    "--report-entries-max",
-    default=50_000,
-    show_default=True,
-    type=click.IntRange(1, 10**7),
-    help="Waits and calls in a report.",
-)
+    "--report-entries-max", default=50_000, show_default=True, type=click.IntRange(1, 10**7),
+    help="Maximum number of waits and calls in a report.",
+)  # fmt: skip
 @click.option(
     "--metrics", metavar="HOST:PORT", envvar="STILLTRUE_COLLECT_METRICS", show_envvar=True,
-    help="Serve /metrics for Prometheus here: streams held, reports kept, refused and not kept, the coordinator's connection.",
+    help="Serve /metrics for Prometheus here: streams, reports stored, refused and dropped, the connection to the coordinator.",
 )  # fmt: skip
 @click.option("--log-format", type=click.Choice(LOG_FORMATS), default="logfmt", show_default=True, help="logfmt or json.")
 @security_options

@@ -1,4 +1,4 @@
-"""``stilltrue probe``: joins a database, which has no agent, to the detector."""
+"""``stilltrue probe``: reports the lock waits of a server without an agent to the detector."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ def _option(*names: str, **more: Any) -> Callable[[Callable[..., None]], Callabl
 @click.group(invoke_without_command=True)
 @click.pass_context
 def probe(context: click.Context) -> None:
-    """Join a server without an agent to the detector, as a process whose parties are the server's sessions."""
+    """Report a server without an agent to the detector, as a process whose parties are its sessions."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
 
-def _of_member(service: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The options of any probe, whose service is ``service`` by default."""
+def _member_options(service: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The options of every probe; ``service`` is the default of ``--service``."""
     options = (
-        _option("--service", envvar="STILLTRUE_SERVICE", default=service, show_default=True, help="The service it belongs to."),
+        _option("--service", envvar="STILLTRUE_SERVICE", default=service, show_default=True, help="Service of this process."),
         _option(
             "--instance",
             envvar="STILLTRUE_INSTANCE",
-            help="Its name, unique among all processes.  [default: from POD_NAME or the host]",
+            help="Name of this process, unique among all processes.  [default: from POD_NAME or the host]",
         ),
         _option(
             "--detector",
@@ -67,12 +67,12 @@ def _of_member(service: str) -> Callable[[Callable[..., None]], Callable[..., No
 
 @probe.command()
 @click.argument("dsn", envvar="STILLTRUE_PROBE_DSN")
-@_of_member("postgres")
+@_member_options("postgres")
 def postgres(dsn: str, log_format: str, **given: Any) -> None:
-    """Report the lock waits of one PostgreSQL database (14 or newer), whose address DSN is as libpq takes it.
+    """Report the lock waits in one PostgreSQL database (14 or newer); DSN is a libpq connection string or URI.
 
-    It reads pg_stat_activity and pg_locks once for each snapshot, over one read-only connection, with a statement timeout of
-    half a second. Its role needs pg_monitor to see the sessions of others. Give a password by PGPASSWORD or a passfile.
+    Reads pg_stat_activity and pg_locks once per snapshot, over one read-only connection, with a statement timeout of half a
+    second. The role needs pg_monitor to see other users' sessions. Pass the password in PGPASSWORD or a passfile.
 
     \b
     Examples:
@@ -95,14 +95,14 @@ def postgres(dsn: str, log_format: str, **given: Any) -> None:
     multiple=True,
     default=("*lock*",),
     show_default=True,
-    help="The name of a lock, or a pattern as SCAN takes it; may be repeated.",
+    help="Name of a lock, or a pattern for SCAN; repeatable.",
 )
-@_of_member("redis")
+@_member_options("redis")
 def redis(url: str, locks: tuple[str, ...], log_format: str, **given: Any) -> None:
-    """Report who has the locks of redis-py in one database of a Redis server (6.2 or newer): redis://HOST:PORT/DATABASE.
+    """Report the holders of redis-py locks in one database of a Redis server (6.2 or newer): redis://HOST:PORT/DATABASE.
 
-    It looks for keys that are called so, and reads their values (128 bytes at most) and time to live, once for each snapshot.
-    Its user needs SCAN, STRLEN, GETRANGE, PTTL, MULTI and CLIENT LIST.
+    Finds the keys with these names, and reads their values (at most 128 bytes) and times to live, once per snapshot. The user
+    needs SCAN, STRLEN, GETRANGE, PTTL, MULTI and CLIENT LIST.
 
     \b
     Examples:
@@ -117,8 +117,8 @@ def redis(url: str, locks: tuple[str, ...], log_format: str, **given: Any) -> No
 
 
 def _run(source: Callable[[str], Source], log_format: str, given: dict[str, Any]) -> None:
-    """Run a probe of the ``source`` that is made for an instance's name, until it is told to stop."""
-    from detector.probe.app import Probe  # noqa: PLC0415 - it takes time to load
+    """Run a probe until it is stopped; ``source`` opens the server, given the instance's name."""
+    from detector.probe.app import Probe  # noqa: PLC0415 - slow to import
 
     for name in _FILES:
         given[name] = None if given[name] is None else str(given[name])

@@ -1,4 +1,4 @@
-"""``stilltrue run``: runs a program with the agent in it. The agent's own package has it too: ``python -m stilltrue run``."""
+"""``stilltrue run``: runs a program with the agent; the agent's package alone has ``python -m stilltrue run``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import sys
 
 import click
 
-from stilltrue.launch import is_address
-from stilltrue.launch import run as become
+from stilltrue.launch import run as run_program
+from stilltrue.protocol.address import is_address
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -15,9 +15,9 @@ from stilltrue.launch import run as become
 @click.option("--detector", metavar="HOST:PORT", help="The detector's address. Default: 127.0.0.1:7600.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(service: str | None, detector: str | None, command: tuple[str, ...]) -> None:
-    """Run COMMAND with the agent, without changing its code. Its child processes get it too.
+    """Run COMMAND with the agent, without changing its code. Its child processes get the agent too.
 
-    Everything else is set by environment variables (STILLTRUE_LABELS, STILLTRUE_EXCLUDED_METHODS ...).
+    All other settings are environment variables (STILLTRUE_LABELS, STILLTRUE_EXCLUDED_METHODS ...).
 
     \b
     Example:
@@ -25,6 +25,6 @@ def run(service: str | None, detector: str | None, command: tuple[str, ...]) -> 
       stilltrue run --service orders -- gunicorn orders.wsgi:app
     """
     if detector and not is_address(detector):
-        raise click.BadParameter(f"{detector} is not HOST:PORT", param_hint="--detector")
+        raise click.BadParameter(f"{detector!r} is not a valid HOST:PORT", param_hint="--detector")
     settings = {"STILLTRUE_SERVICE": service, "STILLTRUE_DETECTOR": detector}
-    sys.exit(become(command, {name: value for name, value in settings.items() if value}))
+    sys.exit(run_program(command, {name: value for name, value in settings.items() if value}))

@@ -17,7 +17,7 @@ from detector.ops.descriptors import raise_limit
 from detector.ops.logs import Log, configure
 from detector.service.app import Listening
 from detector.service.app import serve as run_service
-from detector.service.deprecated_names import earlier_names, renamed_settings
+from detector.service.deprecated_names import former_names, renamed_settings
 from detector.service.grpc_api.port import AddressInUseError
 from detector.service.grpc_api.roles import SecurityError
 from detector.service.kubernetes.api import NoClusterError
@@ -52,7 +52,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
             flag(each.name), each.name, type=kind, is_flag=kind is None, default=each.default,
             help=_sentence(each.metadata["help"]), show_default=each.default not in (None, "", False), show_envvar=True,
         )(command)  # fmt: skip
-        for was in earlier_names(each.name):
+        for was in former_names(each.name):
             command = click.option(flag(was), was, type=kind, hidden=True)(command)
     return command
 
@@ -65,23 +65,23 @@ def _sentence(text: str) -> str:
 @_options
 @click.option(
     "--scope", "scopes", multiple=True, metavar="NAME=LABEL=VALUE[,...]", envvar="STILLTRUE_SERVE_SCOPES", show_envvar=True,
-    help="A named group of processes, selected by labels; repeatable (in the environment: separated by spaces).",
+    help="A named group of processes, selected by labels; repeatable (in the environment: space-separated).",
 )  # fmt: skip
 @click.option(
     "--set", "sets", multiple=True, metavar="PREDICATE.KEY=VALUE", envvar="STILLTRUE_SERVE_SET", show_envvar=True,
-    help="A predicate setting, for example token-lost.fact=lease; repeatable.",
+    help="A predicate setting, such as token-lost.fact=lease; repeatable.",
 )  # fmt: skip
 @click.option(
     "--expect", "expects", multiple=True, metavar="[SCOPE=]NUMBER|NAME,...", envvar="STILLTRUE_SERVE_EXPECT", show_envvar=True,
-    help="Processes to wait for before termination, quiescence and tokens are answered: a number, or names of instances or "
-    "services; service:NAMESPACE/NAME stands for the pods of a Kubernetes Service. Repeatable (in the environment: separated "
-    "by spaces).",
+    help="Processes that must be connected before termination, quiescence and tokens are answered: a number, or names of "
+    "instances or services; service:NAMESPACE/NAME means the pods of a Kubernetes Service. Repeatable (in the environment: "
+    "space-separated).",
 )  # fmt: skip
 def serve(scopes: tuple[str, ...], sets: tuple[str, ...], expects: tuple[str, ...], **values: Any) -> None:
     """Run the detector until SIGINT or SIGTERM. Agents and clients connect to --port; metrics and the web UI are served
-    on --http-port (plain HTTP, on loopback unless --http-host says otherwise).
+    on --http-port (plain HTTP, on loopback unless --http-host is set).
 
-    The first line on standard output says where it listens; events are logged to standard error, one per line.
+    The first line on standard output names the addresses it listens on; events are logged to standard error, one per line.
 
     \b
     Example:

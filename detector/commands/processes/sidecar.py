@@ -11,6 +11,7 @@ from urllib.request import urlopen
 
 import click
 
+from detector.commands.shared.finite_range import FiniteRange
 from detector.commands.shared.run import CommandError
 from detector.ops.address import Address, AddressError, parse_address
 from detector.ops.logs import configure
@@ -38,7 +39,7 @@ def _option(*names: str, **more: Any) -> Callable[[Callable[..., None]], Callabl
 @_option(
     "--instance",
     envvar="STILLTRUE_INSTANCE",
-    help="Its name, unique among all processes.  [default: from POD_NAME or the host]",
+    help="Name of the process, unique among all.  [default: from POD_NAME or the host]",
 )
 @_option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label of the process; repeatable.")
 @_option(
@@ -48,23 +49,21 @@ def _option(*names: str, **more: Any) -> Callable[[Callable[..., None]], Callabl
 @_option("--inbound", default="127.0.0.1:15006", show_default=True, metavar="HOST:PORT", help="Accepts calls to the program.")
 @_option(
     "--outbound", default="127.0.0.1:15001", show_default=True, metavar="HOST:PORT",
-    help="Accepts calls made by the program; used with --upstream.",
+    help="Accepts calls from the program; used with --upstream.",
 )  # fmt: skip
 @_option(
     "--upstream", "upstreams", multiple=True, metavar="[NAME=]HOST:PORT",
-    help=f"Where calls with the authority NAME go; without NAME: all others. {EVERY_AUTHORITY}: as --upstream-by-authority.",
+    help=f"Target of calls to the authority NAME; without NAME: of all others. {EVERY_AUTHORITY}: as --upstream-by-authority.",
 )  # fmt: skip
 @_option(
     "--upstream-by-authority",
     is_flag=True,
-    help="Send a call whose authority is not the name of an upstream to that authority.",
+    help="Send a call whose authority names no upstream to the authority itself.",
 )
-@_option(
-    "--workers", type=click.IntRange(0), help="Number of calls the program serves at once, others being queued; 0: unknown."
-)
+@_option("--workers", type=click.IntRange(0), help="Number of calls the program serves at once while others queue; 0: unknown.")
 @_option(
     "--fan-out", default="one", show_default=True, type=click.Choice(["one", "all"]),
-    help="With several calls outstanding, whether a handler waits for one of them or for all.",
+    help="Whether a handler with several outstanding calls waits for one of them or for all.",
 )  # fmt: skip
 @_option(
     "--never-awaited", multiple=True, metavar="/PACKAGE.SERVICE/METHOD",
@@ -72,12 +71,12 @@ def _option(*names: str, **more: Any) -> Callable[[Callable[..., None]], Callabl
 )  # fmt: skip
 @_option(
     "--party-metadata/--no-party-metadata", "tells_party", default=True, show_default=True,
-    help="Add stilltrue-party to each request, for the program to forward.",
+    help="Add the header stilltrue-party to each request, for the program to forward.",
 )  # fmt: skip
 @_option("--admin-host", default="127.0.0.1", show_default=True, help="Address of the admin pages (HTTP).")
 @_option("--admin-port", default=7602, show_default=True, type=click.IntRange(0, 65535), help="Port of the admin pages.")
 @_option(
-    "--drain-seconds-max", default=25.0, show_default=True, type=click.FloatRange(0, 3600),
+    "--drain-seconds-max", default=25.0, show_default=True, type=FiniteRange(0, 3600),
     help="Time for calls in progress to finish after SIGTERM.",
 )  # fmt: skip
 @_option("--inbound-tls-cert-file", type=_FILE, help="PEM certificate for --inbound; enables TLS.")
@@ -93,15 +92,15 @@ def _option(*names: str, **more: Any) -> Callable[[Callable[..., None]], Callabl
 @_option("--token-file", envvar="STILLTRUE_TOKEN_FILE", type=_FILE, help="File with the bearer token for the detector.")
 @_option(
     "--stamp-key-file", envvar="STILLTRUE_STAMP_KEY_FILE", type=_FILE,
-    help="File with the shared stamp keys, one per line: the first signs; a stamp not signed with one of them is ignored.",
+    help="File with the shared stamp keys, one per line: the first signs; stamps signed with none of them are ignored.",
 )  # fmt: skip
 @_option("--log-format", default="logfmt", show_default=True, type=click.Choice(LOG_FORMATS), help="Log format.")
 @click.option("--check", is_flag=True, help="Check whether the sidecar on this host is ready: exit code 0 or 1.")
 def sidecar(**given: Any) -> None:
-    """Stamp and record the calls of a program in any language, without changing its code, as a gRPC proxy in its pod.
+    """Run a gRPC proxy that stamps and records the calls of a program in any language, without changing its code.
 
-    Point the program's callers at --inbound, and the program at --outbound instead of its upstreams, with the upstream's name
-    as the authority. Admin endpoints: /healthz /readyz /metadata /metrics.
+    Point the program's callers at --inbound, and the program itself at --outbound instead of its upstreams, with the upstream's
+    name as the authority. Admin endpoints: /healthz /readyz /metadata /metrics.
 
     \b
     Examples:
@@ -168,7 +167,7 @@ def _files(given: dict[str, Any], prefix: str, ca: str) -> TlsFiles | None:
 
 
 def _agent(given: dict[str, Any]) -> dict[str, object]:
-    """The settings of the embedded agent; it reads those that are None from its environment."""
+    """The settings of the embedded agent; it reads those that are None from the environment."""
     agent: dict[str, object] = {name: given[name] for name in ("service", "instance", "detector")}
     pairs = [text.partition("=") for text in given["labels"]]
     if any(not name or not equals for name, equals, _ in pairs):

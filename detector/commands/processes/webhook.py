@@ -1,4 +1,4 @@
-"""``stilltrue webhook``: the admission webhook that puts the sidecar or the agent into pods that ask for it, over HTTPS."""
+"""``stilltrue webhook``: the HTTPS admission webhook that injects the sidecar or the agent into annotated pods."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Webhook:
     """Answers admission reviews."""
 
     def __init__(self, sidecar: Mapping[str, Any], log: Log, agent: Mapping[str, Any] | None = None) -> None:
-        """``sidecar`` is the container to inject, and ``agent`` the agent's init container, as the chart describes them."""
+        """``sidecar`` is the container to inject, ``agent`` the agent's init container, in the chart's format."""
         self._sidecar = sidecar
         self._agent = agent
         self._log = log
 
     async def answer(self, request: web.BaseRequest) -> Answer | None:
-        """The answer to a review or a probe; None for any other path."""
+        """Answer a review or a health check; None for any other path."""
         if request.method != "POST":
             return Answer(body="ok\n") if request.path == "/healthz" else None
         if request.path != "/inject":
@@ -64,7 +64,7 @@ class Webhook:
 
 
 async def serve(host: str, port: int, tls: Tls, hook: Webhook, log: Log) -> None:
-    """Serve until SIGTERM or SIGINT; raises ``OSError`` when it cannot listen."""
+    """Serve until SIGTERM or SIGINT. Raises ``OSError`` if it cannot listen."""
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -75,26 +75,26 @@ async def serve(host: str, port: int, tls: Tls, hook: Webhook, log: Log) -> None
     await server.stop()
 
 
-def _follow(log: Log, tls: Tls) -> None:
-    """Reload a renewed certificate; a pair of files that does not match (yet) leaves the previous one in use."""
+def _reload_certificate(log: Log, tls: Tls) -> None:
+    """Reload a renewed certificate; while its files do not match, the previous one stays in use."""
     try:
-        if tls.follow():
+        if tls.reload_if_changed():
             log.info("certificate reloaded")
     except TlsRefusedError as error:
-        log.warning("certificate not reloaded, the previous one stays", text=str(error))
+        log.warning("certificate not reloaded; the previous one stays in use", text=str(error))
 
 
 @click.command(short_help="Run the webhook that injects the sidecar or the agent into pods.")
 @click.option("--host", default="127.0.0.1", show_default=True, show_envvar=True, help="Address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8443, show_default=True, show_envvar=True, help="Port; 0: any free port."
+    "--port", type=click.IntRange(0, 65535), default=8443, show_default=True, show_envvar=True, help="0 picks a free port."
 )
-@click.option(
-    "--tls-cert-file", type=_FILE, required=True, show_envvar=True, help="PEM certificate; reloaded when it is renewed."
-)
+@click.option("--tls-cert-file", type=_FILE, required=True, show_envvar=True, help="PEM certificate; reloaded when it changes.")
 @click.option("--tls-key-file", type=_FILE, required=True, show_envvar=True, help="PEM private key of that certificate.")
-@click.option("--sidecar-file", type=_FILE, required=True, show_envvar=True, help="The container to inject, as JSON.")
-@click.option("--agent-file", type=_FILE, show_envvar=True, help="The Python agent to inject, as JSON; default: none.")
+@click.option("--sidecar-file", type=_FILE, required=True, show_envvar=True, help="JSON file with the container to inject.")
+@click.option(
+    "--agent-file", type=_FILE, show_envvar=True, help="JSON file with the Python agent's init container; default: none."
+)
 @click.option(
     "--log-format",
     type=click.Choice(LOG_FORMATS),
@@ -115,7 +115,7 @@ def webhook(
     """Answer Kubernetes admission reviews: inject the sidecar into pods annotated stilltrue.dev/inject: "true".
 
     Pods annotated stilltrue.dev/inject-python: "true" get the Python agent instead, without a proxy.
-    The chart runs it (injector.enabled) with failurePolicy Ignore: while it is down, pods start without either.
+    The chart runs it (injector.enabled) with failurePolicy Ignore: while it is down, pods start without them.
 
     \b
     Example:
@@ -130,7 +130,7 @@ def webhook(
             TlsFiles(certificate=tls_cert_file, key=tls_key_file),
             server=True,
             alpn=("http/1.1",),
-            on_handshake=partial(_follow, log),
+            on_handshake=partial(_reload_certificate, log),
         )
         asyncio.run(serve(host, port, tls, Webhook(sidecar, log, agent), log))
     except TlsRefusedError as error:

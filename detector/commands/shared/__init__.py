@@ -1,1 +1,1 @@
-"""What several commands share: input, rendering, errors, the connection to a detector."""
+"""Code shared by several commands: input, rendering, errors, the connection to a detector."""

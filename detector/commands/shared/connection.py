@@ -1,4 +1,4 @@
-"""How commands reach a running detector: its address and credentials, a stub, and errors as one line."""
+"""Connects commands to a running detector: options for address and credentials, a stub, one-line errors."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import click
 import grpc
 
+from detector.commands.shared.finite_range import FiniteRange
 from detector.commands.shared.run import CommandError
 from detector.ops.address import AddressError, parse_address
 from stilltrue.runtime.membership.credentials import Security, SecurityRefusedError
@@ -38,7 +39,7 @@ _FILES = (
         "File with the bearer token to send; needs TLS beyond loopback.",
     ),
 )
-_WORDS = {
+_MESSAGES = {
     grpc.StatusCode.UNAVAILABLE: (
         "no detector at {address} ({details}); start one with 'stilltrue serve', or name it with --detector"
     ),
@@ -46,11 +47,11 @@ _WORDS = {
     grpc.StatusCode.UNIMPLEMENTED: "the server at {address} is not a detector ({details}); name the detector with --detector",
 }
 
-_OTHER_SPEECH = (
-    "no detector at {address} answers, though something listens there: if it uses TLS, give --tls-ca-file (and --tls-cert-file "
-    "and --tls-key-file, if it asks for certificates); if it is the port of the pages, give the port for gRPC (7600 by default)"
+_HANDSHAKE_FAILED = (
+    "something listens at {address} but does not answer as a detector: if it uses TLS, give --tls-ca-file (and --tls-cert-file "
+    "and --tls-key-file, if it asks for certificates); if this is the web UI's port, give the gRPC port (7600 by default)"
 )
-"""For a handshake that failed, of which gRPC says no more than of a port where nothing listens."""
+"""gRPC reports a failed handshake exactly as it reports a port where nothing listens."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,21 +62,21 @@ class Endpoint:
     security: Security
 
     def channel(self) -> grpc.Channel:
-        """Open a channel. Raises :class:`CommandError` for credentials that cannot be used."""
+        """Open a channel. Raises :class:`CommandError` for unusable credentials."""
         try:
-            return self.security.channel(_answering(self.address), _OPTIONS)
+            return self.security.channel(_first_reachable(self.address), _OPTIONS)
         except SecurityRefusedError as error:
             raise CommandError(str(error)) from None
 
 
-def _answering(addresses: str) -> str:
-    """Of several addresses (a detector and its standby) the first that accepts connections."""
+def _first_reachable(addresses: str) -> str:
+    """Return the first address that accepts connections, of a detector and its standbys; else the first."""
     first, *others = addresses.split(",")
     return next((address for address in (first, *others) if _accepts(address)), first) if others else first
 
 
 def _accepts(address: str) -> bool:
-    """Whether something accepts connections there."""
+    """Whether ``address`` accepts connections."""
     parsed = parse_address(address)
     with suppress(OSError), create_connection((parsed.host, parsed.port), _DIAL_SECONDS_MAX):
         return True
@@ -83,7 +84,7 @@ def _accepts(address: str) -> bool:
 
 
 def detector_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--detector`` and its credentials as one argument ``endpoint``."""
+    """``--detector`` and its credentials, passed as ``endpoint``."""
 
     @functools.wraps(command)
     def with_endpoint(*, address: str, security: Security, **rest: Any) -> Any:
@@ -96,7 +97,7 @@ def detector_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def security_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The credentials for a detector as one argument ``security``; the environment variables are those of the agents."""
+    """The credentials for a detector, passed as ``security``; their environment variables are those of the agent."""
 
     @functools.wraps(command)
     def with_security(*, ca: str | None, certificate: str | None, key: str | None, token_file: str | None, **rest: Any) -> Any:
@@ -115,7 +116,7 @@ def security_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def timeout_option(command: F) -> F:
     """``--timeout-seconds``."""
     return click.option(
-        "--timeout-seconds", type=click.FloatRange(min=0, min_open=True), default=30.0, show_default=True, show_envvar=True,
+        "--timeout-seconds", type=FiniteRange(min=0, min_open=True), default=30.0, show_default=True, show_envvar=True,
         help="How long to wait for an answer.",
     )(command)  # fmt: skip
 
@@ -124,8 +125,8 @@ def timeout_option(command: F) -> F:
 def detector_stub(endpoint: Endpoint) -> Iterator[detector_pb2_grpc.DetectorServiceStub]:
     """A stub for the detector at ``endpoint``; errors of its calls become :class:`CommandError`.
 
-    After Ctrl-C the channel is left to the end of the process: closing waits for calls, and one that was interrupted
-    while gRPC began it may never end.
+    After Ctrl-C the channel is not closed: closing waits for open calls, and a call that was interrupted while it
+    started may never end.
     """
     channel = endpoint.channel()
     try:
@@ -142,30 +143,30 @@ def detector_stub(endpoint: Endpoint) -> Iterator[detector_pb2_grpc.DetectorServ
 
 
 def failure(error: grpc.RpcError, address: str) -> CommandError:
-    """Describe a failed call in one line that says what to change."""
+    """Return a one-line error for a failed call, saying what to change."""
     code = error.code() if isinstance(error, grpc.Call) else None
     details = (error.details() or "") if isinstance(error, grpc.Call) else str(error)
     if code is grpc.StatusCode.UNAVAILABLE:
         if details.startswith("failed to connect") and listens(address):
-            return misunderstood(address)
+            return handshake_failure(address)
         details = details.rpartition("; ")[0] or details
         details = _reason(details)
-    words = _WORDS.get(code, "{details}") if code is not None else "{details}"
-    return CommandError(words.format(address=address, details=details))
+    message = _MESSAGES.get(code, "{details}") if code is not None else "{details}"
+    return CommandError(message.format(address=address, details=details))
 
 
 def listens(addresses: str) -> bool:
-    """Whether something accepts connections at one of the addresses."""
+    """Whether any of the comma-separated ``addresses`` accepts connections."""
     return any(map(_accepts, addresses.split(",")))
 
 
-def misunderstood(address: str) -> CommandError:
-    """Describe a handshake that failed where something listens."""
-    return CommandError(_OTHER_SPEECH.format(address=address))
+def handshake_failure(address: str) -> CommandError:
+    """Return the error for a failed handshake at an address that accepts connections."""
+    return CommandError(_HANDSHAKE_FAILED.format(address=address))
 
 
 def _reason(details: str) -> str:
-    """The reason in gRPC's long error message."""
+    """Extract the reason from gRPC's long error message."""
     for word in ("Connection refused", "Socket closed", "DNS resolution failed", "No route to host", "Connection reset"):
         if word.lower() in details.lower():
             return word.lower()

@@ -1,4 +1,4 @@
-"""Reads files and pipes as text: whole, or line by line as they arrive, noting when the writer pauses."""
+"""Reads files and pipes as text: whole, or in blocks of lines as they arrive, noting when the writer pauses."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from detector.core.document.reader import DocumentError
 
 READ_BYTES = 1 << 18
 LULL_SECONDS = 0.05
-"""After this long without input, what has arrived is answered before waiting for more."""
+"""After this long without input, the lines that have arrived are answered first."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Complete lines of a file; ``lull``: no more input has arrived yet."""
+    """Complete lines of a file; ``lull``: the writer paused after them."""
 
     lines: list[str]
     lull: bool
@@ -61,7 +61,7 @@ def _opened(file: str) -> AbstractContextManager[IO[bytes]]:
 
 
 def _blocks(stream: IO[bytes], file: str) -> Iterator[Block]:
-    begun: list[bytes] = []
+    partial: list[bytes] = []
     """The pieces of an incomplete line."""
     number = 1
     read = getattr(stream, "read1", stream.read)  # read1 returns what has arrived; read waits for all
@@ -70,13 +70,13 @@ def _blocks(stream: IO[bytes], file: str) -> Iterator[Block]:
         whole, end, rest = data.rpartition(b"\n")
         lines = []
         if end:
-            lines = _decoded(b"".join((*begun, whole)), file, number).split("\n")
-            begun.clear()
-        begun.append(rest)
+            lines = _decoded(b"".join((*partial, whole)), file, number).split("\n")
+            partial.clear()
+        partial.append(rest)
         number += len(lines)
         yield Block(lines, _lull(stream))
         data = read(READ_BYTES)
-    yield Block(_decoded(b"".join(begun), file, number).split("\n"), lull=False)
+    yield Block(_decoded(b"".join(partial), file, number).split("\n"), lull=False)
 
 
 def _decoded(data: bytes, file: str, number: int) -> str:
@@ -88,7 +88,7 @@ def _decoded(data: bytes, file: str, number: int) -> str:
 
 
 def _lull(stream: IO[bytes]) -> bool:
-    """Whether the writer has paused; False where that cannot be seen (not a file descriptor)."""
+    """Whether the writer has paused; False if ``stream`` has no file descriptor to poll."""
     try:
         return not select.select([stream], [], [], LULL_SECONDS)[0]
     except (OSError, ValueError):

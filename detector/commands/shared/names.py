@@ -1,4 +1,4 @@
-"""Names that a shell completes: predicates that are installed, and scopes, incidents and snapshots that a detector knows."""
+"""Shell completion of names: installed predicates, and a detector's scopes, processes, incidents and snapshots."""
 
 from __future__ import annotations
 
@@ -22,56 +22,56 @@ LISTED_MAX = 50
 Found = list[CompletionItem]
 
 
-def predicates(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
+def predicates(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
     """The installed predicates."""
-    return sorted(name for name in predicate_names() if name.startswith(begun))
+    return sorted(name for name in predicate_names() if name.startswith(incomplete))
 
 
-def scopes(context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    """The scopes that verdicts have been given for."""
+def scopes(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The scopes in the newest snapshot's verdicts."""
 
     def ask(stub: Any) -> Iterable[str]:
         (newest,) = stub.ListSnapshots(pb.ListSnapshotsRequest(limit=1), timeout=SECONDS_MAX).snapshots or (None,)
         named = () if newest is None else newest.verdicts
         return {"all", *(name.partition("@")[2] or "all" for name in named)}
 
-    return sorted(name for name in _asked(context, ask, {"all"}) if name.startswith(begun))
+    return sorted(name for name in _ask_detector(context, ask, {"all"}) if name.startswith(incomplete))
 
 
-def processes(context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    """The members."""
+def processes(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The connected processes."""
 
     def ask(stub: Any) -> Iterable[str]:
         found = stub.ListAgents(pb.ListAgentsRequest(), timeout=SECONDS_MAX).agents
         return [each.process.instance for each in found]
 
-    return sorted(name for name in _asked(context, ask, ()) if name.startswith(begun))
+    return sorted(name for name in _ask_detector(context, ask, ()) if name.startswith(incomplete))
 
 
-def incidents(context: click.Context, _parameter: click.Parameter, begun: str) -> Found:
-    """The newest incidents, each with its core as its explanation."""
+def incidents(context: click.Context, _parameter: click.Parameter, incomplete: str) -> Found:
+    """The newest incidents, each explained by its core."""
 
     def ask(stub: Any) -> Iterable[CompletionItem]:
         found = stub.ListIncidents(pb.ListIncidentsRequest(limit=LISTED_MAX), timeout=SECONDS_MAX).incidents
         return [CompletionItem(each.id, help=", ".join(each.core[:3])) for each in found]
 
-    return [item for item in _asked(context, ask, ()) if item.value.startswith(begun)]
+    return [item for item in _ask_detector(context, ask, ()) if item.value.startswith(incomplete)]
 
 
-def shown(context: click.Context, parameter: click.Parameter, begun: str) -> Found:
-    """What ``show`` shows: the newest snapshot, those that are kept, and incidents."""
+def snapshots_and_incidents(context: click.Context, parameter: click.Parameter, incomplete: str) -> Found:
+    """The arguments of ``show``: ``latest``, incidents, and the newest snapshots."""
 
     def ask(stub: Any) -> Iterable[CompletionItem]:
         found = stub.ListSnapshots(pb.ListSnapshotsRequest(limit=LISTED_MAX), timeout=SECONDS_MAX).snapshots
         return [CompletionItem(str(each.ref.id), help=each.outcome) for each in found]
 
-    kept = [item for item in _asked(context, ask, ()) if item.value.startswith(begun)]
-    latest = [CompletionItem("latest", help="the newest snapshot")] if "latest".startswith(begun) else []
-    return [*latest, *incidents(context, parameter, begun), *kept]
+    kept = [item for item in _ask_detector(context, ask, ()) if item.value.startswith(incomplete)]
+    latest = [CompletionItem("latest", help="the newest snapshot")] if "latest".startswith(incomplete) else []
+    return [*latest, *incidents(context, parameter, incomplete), *kept]
 
 
-def _asked(context: click.Context, ask: Callable[[Any], Iterable[Any]], otherwise: Iterable[Any]) -> Iterable[Any]:
-    """What a detector answers; ``otherwise`` when there is none, since a completion must not fail or hang."""
+def _ask_detector(context: click.Context, ask: Callable[[Any], Iterable[Any]], default: Iterable[Any]) -> Iterable[Any]:
+    """Ask the detector; return ``default`` if none answers, since completion must not fail or hang."""
     given = context.params
     endpoint = Endpoint(
         address=given.get("address") or DEFAULT_ADDRESS,
@@ -84,4 +84,4 @@ def _asked(context: click.Context, ask: Callable[[Any], Iterable[Any]], otherwis
     )
     with contextlib.suppress(CommandError, grpc.RpcError), detector_stub(endpoint) as stub:
         return ask(stub)
-    return otherwise
+    return default

@@ -1,4 +1,4 @@
-"""Evaluates one installed predicate on documents, offline; picklable, so that other processes can share the work."""
+"""Evaluates one installed predicate on documents, offline; picklable, so that worker processes can share the work."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class OfflineEvaluator:
     def verdicts(
         self, text: str, *, file: str, first_line: int = 1, on_unknown_key: OnUnknownKey = ignore_unknown_key
     ) -> tuple[dict[str, Any], list[Verdict]]:
-        """Evaluate the document in ``text`` for each scope (without scopes: whole): the raw object and the verdicts.
+        """Evaluate the document in ``text`` for each scope, or as a whole: the raw object and the verdicts.
 
         ``on_unknown_key`` is called for each key that was ignored.
 
@@ -64,12 +64,12 @@ class OfflineEvaluator:
     def views(
         self, text: str, *, file: str, first_line: int = 1, on_unknown_key: OnUnknownKey = ignore_unknown_key
     ) -> tuple[dict[str, Any], list[Snapshot]]:
-        """Parse the document in ``text``: the raw object and its snapshot restricted to each scope; as :meth:`verdicts`."""
+        """Parse the document in ``text``: the raw object and its snapshot, restricted to each scope. See :meth:`verdicts`."""
         raw, snapshot = parse_document(text, file=file, first_line=first_line, on_unknown_key=on_unknown_key)
         return raw, [scoped(snapshot, name, labels) for name, labels in self.question.scopes.items()] or [snapshot]
 
     def verdict(self, view: Snapshot) -> Verdict:
-        """Evaluate the predicate; UNDETERMINED, with the reason, for an empty scope or a failing predicate. Never raises."""
+        """Evaluate the predicate. Never raises: an empty scope or a failing predicate gives UNDETERMINED, with the reason."""
         name = self.question.predicate
         if self.question.scopes and not (view.processes or view.missing):
             return undetermined(name, view.ref, "empty", f"no process has the labels {view.ref.scope}")
@@ -97,5 +97,5 @@ class OfflineEvaluator:
 
 
 def failures(verdicts: list[Verdict], place: str) -> list[str]:
-    """A line for each verdict that the predicate failed to give, with its place in the input."""
+    """One line for each failure of the predicate, prefixed with ``place`` (in the input)."""
     return [f"{place}: {verdict.witness.text}" for verdict in verdicts if verdict.witness.kind in ("failed", "overrun")]

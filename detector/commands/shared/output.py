@@ -1,4 +1,4 @@
-"""How a command writes its answer: the option ``-o``, and JSON, YAML or bare names for programs that read it."""
+"""How commands print their answers: the option ``-o``, and JSON, YAML or bare names for programs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _YAML_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 
 
 class Output(StrEnum):
-    """The forms of an answer; ``text`` fits a terminal, ``wide`` leaves nothing out."""
+    """Output formats: ``text`` fits a terminal, ``wide`` leaves nothing out."""
 
     TEXT = "text"
     WIDE = "wide"
@@ -30,7 +30,7 @@ FORMS = [each.value for each in Output]
 
 
 def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``-o FORM`` as one argument ``output``; ``--json`` is short for ``-o json``."""
+    """``-o FORM``, passed as ``output``; ``--json`` is short for ``-o json``."""
 
     @functools.wraps(command)
     def with_output(*, form: str, as_json: bool, **rest: Any) -> Any:
@@ -41,12 +41,12 @@ def output_option(command: Callable[..., Any]) -> Callable[..., Any]:
     )(with_output)
     return click.option(
         "-o", "--output", "form", type=click.Choice(FORMS), default="text", show_default=True, show_envvar=True,
-        envvar="STILLTRUE_OUTPUT", help="How to print the answer: wide has all columns, name only names, one per line.",
+        envvar="STILLTRUE_OUTPUT", help="Output format: wide has all columns, name only names, one per line.",
     )(with_output)  # fmt: skip
 
 
 def print_data(value: Any, output: Output) -> bool:
-    """Print ``value`` if ``output`` is a form for programs; whether it is."""
+    """Print ``value`` as JSON or YAML if ``output`` asks for one of them; returns whether it did."""
     match output:
         case Output.JSON:
             print_json(value)
@@ -58,13 +58,13 @@ def print_data(value: Any, output: Output) -> bool:
 
 
 def print_names(names: Iterable[str]) -> None:
-    """Print names, one a line."""
+    """Print names, one per line."""
     for name in names:
         click.echo(printable(name))
 
 
 def printable_yaml(value: Any) -> str:
-    """A document of plain values (as JSON has them) as YAML.
+    """Format JSON-like values as YAML.
 
     Examples
     --------
@@ -103,6 +103,6 @@ def _entry(head: str, value: Any) -> Iterator[str]:
 
 
 def _key(name: str) -> str:
-    """A key that needs no quotes, or one in quotes; words that YAML takes for true, false or nothing need them."""
+    """Quote a key if necessary; words that YAML reads as a boolean or null need quotes."""
     plain = name.replace("_", "").isalpha() and name.isascii() and name.lower() not in _YAML_WORDS
     return name if plain else json.dumps(name)

@@ -1,4 +1,4 @@
-"""Evaluates many documents, one per line or per file, in order; on all cores once there are enough of them."""
+"""Evaluates many documents, one per line or file, in order; uses all cores once there are enough of them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from stilltrue.model import Verdict
 
 CHUNK_CHARACTERS_MIN = 1 << 18
 CHUNKS_ALONE_MAX = 8
-"""Chunks evaluated in this process before others are started (each takes a second to import)."""
+"""Chunks evaluated in this process before workers are started (each takes a second to import)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some lines of one file, the first of them numbered ``line``.
+    """Consecutive lines of one file, starting at number ``line``.
 
     ``lull``: the writer paused after them, and may be waiting for the answers.
     """
@@ -47,14 +47,14 @@ class ChunkResult:
 
 
 class UnknownKeys:
-    """Collects unknown keys: each once per kind of object, with the place where it first occurred."""
+    """Collects unknown keys, each once per kind of object, with the place where it first occurred."""
 
     def __init__(self) -> None:
         self.first: list[DocumentError] = []
         self._known: set[tuple[object, object]] = set()
 
     def __call__(self, unknown_keys: DocumentError) -> None:
-        """Remember the key, unless it has occurred before."""
+        """Record the key, unless it has occurred before."""
         key = (unknown_keys.path[0] if len(unknown_keys.path) > 1 else None, unknown_keys.path[-1])
         if key not in self._known:
             self._known.add(key)
@@ -62,7 +62,7 @@ class UnknownKeys:
 
 
 _evaluator: OfflineEvaluator | None = None
-"""The worker's evaluator, created once in each process by :func:`_begin`."""
+"""The worker's evaluator, created once in each process by :func:`_start_worker`."""
 
 
 def evaluate_chunks(
@@ -72,23 +72,20 @@ def evaluate_chunks(
 
     Parameters
     ----------
-    question, evaluator : the question, and the same with its predicate looked up.
+    question, evaluator : the question, and its evaluator for this process.
     chunks : see :func:`chunked`.
     cores : the number of worker processes; None: one for each core available to this process.
     """
-    alone = (evaluate_chunk(evaluator, chunk) for chunk in _first(chunks))
     cores = cores or _cores()
-    rest = (
-        _together(question, evaluator, chunks, cores) if cores > 1 else (evaluate_chunk(evaluator, chunk) for chunk in chunks)
-    )
-    for done in chain(alone, rest):
+    alone = (evaluate_chunk(evaluator, chunk) for chunk in (_first_chunks(chunks) if cores > 1 else chunks))
+    for done in chain(alone, _in_parallel(question, evaluator, chunks, cores)):
         yield done
         if done.error is not None:
             return
 
 
-def _first(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
-    """The first chunks, up to ``CHUNKS_ALONE_MAX`` of those that were not cut short by a lull."""
+def _first_chunks(chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    """The first chunks, up to ``CHUNKS_ALONE_MAX`` that were not cut short by a lull."""
     full = 0
     while full < CHUNKS_ALONE_MAX and (chunk := next(chunks, None)) is not None:
         full += not chunk.lull
@@ -100,7 +97,7 @@ def _cores() -> int:
 
 
 def chunked(file: str, blocks: Iterable[Block]) -> Iterator[Chunk]:
-    """The lines of one file in chunks of at least ``CHUNK_CHARACTERS_MIN`` characters, or fewer when the writer pauses."""
+    """Group one file's lines into chunks of at least ``CHUNK_CHARACTERS_MIN`` characters, or fewer when the writer pauses."""
     held: list[str] = []
     first, size = 1, 0
     for block in blocks:
@@ -136,8 +133,8 @@ def evaluate_chunk(evaluator: OfflineEvaluator, chunk: Chunk) -> ChunkResult:
     return ChunkResult(verdicts, failures, unknown_keys.first, error, sum(map(len, chunk.lines)) + len(chunk.lines))
 
 
-def _together(question: Question, evaluator: OfflineEvaluator, chunks: Iterator[Chunk], cores: int) -> Iterator[ChunkResult]:
-    """Evaluate as many chunks at once as there are cores, with a bounded queue; yields the results in order.
+def _in_parallel(question: Question, evaluator: OfflineEvaluator, chunks: Iterator[Chunk], cores: int) -> Iterator[ChunkResult]:
+    """Evaluate chunks in worker processes with a bounded queue; yields the results in order.
 
     At a lull the queue is drained, and the last chunk is evaluated in this process.
     """
@@ -159,10 +156,10 @@ def _together(question: Question, evaluator: OfflineEvaluator, chunks: Iterator[
 
 def _workers(question: Question, cores: int) -> ProcessPoolExecutor:
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(cores, mp_context=context, initializer=_begin, initargs=(question,))
+    return ProcessPoolExecutor(cores, mp_context=context, initializer=_start_worker, initargs=(question,))
 
 
-def _begin(question: Question) -> None:
+def _start_worker(question: Question) -> None:
     global _evaluator  # noqa: PLW0603 - one per worker process, set before its first chunk
     _evaluator = question.prepare()
 
@@ -203,7 +200,7 @@ def size_of(file: str) -> int:
 
 
 def evaluate_file(evaluator: OfflineEvaluator, file: str) -> FileResult:
-    """Evaluate the document that ``file`` holds."""
+    """Evaluate the document in ``file``."""
     unknown_keys = UnknownKeys()
     gc.disable()  # a document is millions of small values without cycles: collecting garbage would take half the time
     try:

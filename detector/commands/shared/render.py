@@ -1,16 +1,19 @@
-"""Prints verdicts and tables: coloured on a terminal, plain in a pipe."""
+"""Prints verdicts and tables: in colour on a terminal, plain in a pipe."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import click
 from rich import markup
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, OverflowMethod, RenderResult
 from rich.table import Table
+from rich.text import Text
 
 from detector.core.counting import counted
 from detector.core.times import duration, local_time
@@ -22,15 +25,19 @@ _STYLES = {Holds.TRUE: "bold red", Holds.FALSE: "green", Holds.UNDETERMINED: "ye
 _GOOD_NEWS = {"termination", "quiescence", "phase-ended"}
 _NAMES_MAX = 20
 PIPE_WIDTH = 1_000_000
+WORD_WIDTH = 12
+"""Narrower columns of words are unreadable."""
+GAP = 2
+"""Spaces between two columns."""
 
 
 def escape(text: str) -> str:
-    """``text`` from outside, fit for ``console().print``: neither markup nor anything that steers a terminal."""
+    """Escape untrusted text for ``console().print``: markup and terminal control characters."""
     return markup.escape(printable(text))
 
 
 def console(*, wide: bool = False) -> Console:
-    """Standard output; in a pipe, and where ``wide``, each row of a table is one line, however long."""
+    """Standard output; in a pipe, or if ``wide``, each row of a table is one line, however long."""
     return Console(highlight=False, soft_wrap=True, width=PIPE_WIDTH if wide or not sys.stdout.isatty() else None)
 
 
@@ -40,7 +47,7 @@ def print_json(value: Any) -> None:
 
 
 def holds_text(verdict: Verdict) -> str:
-    """The answer in words; a FALSE speaks of the moment when the snapshot began."""
+    """The answer in words; a FALSE is dated: it speaks of the moment when the snapshot began."""
     match verdict.holds:
         case Holds.TRUE:
             return "TRUE"
@@ -52,15 +59,15 @@ def holds_text(verdict: Verdict) -> str:
 
 
 def styled(holds: Holds, predicate: str, text: str) -> str:
-    """``text`` in the colour that fits the answer."""
+    """``text`` in the answer's colour."""
     style = "bold green" if holds is Holds.TRUE and predicate in _GOOD_NEWS else _STYLES[holds]
     return f"[{style}]{escape(text)}[/]"
 
 
 def print_verdict(verdict: Verdict, *, title: str = "") -> None:
-    """Print a verdict with its evidence, under ``title`` when it is one of several."""
+    """Print a verdict with its evidence, under ``title`` if it is one of several."""
     out = console()
-    with out.capture() as text:  # rich exits on a closed pipe, with a code that would read as an answer
+    with out.capture() as text:  # rich would exit on a closed pipe, with the exit code of an answer
         _print(verdict, f"{title}: " if title else "", out)
     click.echo(text.get(), nl=False)
 
@@ -83,7 +90,7 @@ def _print(verdict: Verdict, head: str, out: Console) -> None:
 
 
 def _remaining_parts(verdict: Verdict) -> list[tuple[str, Sequence[str]]]:
-    """The parts of a verdict that its evidence has not named yet."""
+    """The parts of a verdict that its evidence does not name."""
     suggested = " ".join(sentence for sentence in verdict.explanation if sentence.startswith("aborting "))
     parts: list[tuple[str, Sequence[str], bool]] = [
         ("core", verdict.core, set(verdict.core) != set(verdict.witness.parties)),
@@ -104,22 +111,59 @@ def _snapshot_line(verdict: Verdict) -> str:
 
 
 def listed(names: Sequence[str], most: int = _NAMES_MAX) -> str:
-    """Names separated by commas; those beyond ``most`` are counted."""
+    """Names separated by commas; beyond ``most``, only their number."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def table(
     columns: Iterable[str], rows: Iterable[Sequence[str]], *, flexible: Collection[str] = (), whole: Collection[str] = ()
-) -> Table:
+) -> AdaptiveTable:
     """A borderless table; cells may contain rich markup.
 
-    Where it is too wide, the ``flexible`` columns wrap between words; a word that does not fit is cut, and ends in an ellipsis.
-    In the ``whole`` columns it goes on in the next line instead.
+    If it is too wide, ``flexible`` columns wrap between words and cut longer words with an ellipsis; ``whole`` columns break
+    words across lines instead. If even that leaves no room for words, each cell gets its own line, after its column's name.
     """
-    made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for column in columns:
-        made.add_column(column, overflow="fold" if column in whole else "ellipsis", no_wrap=column not in {*flexible, *whole})
-    for row in rows:
-        made.add_row(*row)
-    return made
+    return AdaptiveTable(columns=tuple(columns), rows=tuple(map(tuple, rows)), flexible=flexible, whole=whole)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptiveTable:
+    """A table that chooses its layout by the console's width when it is printed."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    flexible: Collection[str]
+    whole: Collection[str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Columns side by side if they fit, else one cell per line."""
+        if not self.rows or self._width_min() <= options.max_width:
+            yield self._side_by_side()
+        else:
+            yield Group(*[self._cells(row) for row in self.rows])
+
+    def _width_min(self) -> int:
+        cells = zip(self.columns, *self.rows, strict=True)
+        widths = [max(cell_len(Text.from_markup(cell).plain) for cell in column) for column in cells]
+        wraps = {*self.flexible, *self.whole}
+        needed = (min(width, WORD_WIDTH) if name in wraps else width for name, width in zip(self.columns, widths, strict=True))
+        return sum(needed) + GAP * (len(self.columns) - 1)
+
+    def _side_by_side(self) -> Table:
+        made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
+        for column in self.columns:
+            overflow: OverflowMethod = "fold" if column in self.whole else "ellipsis"
+            made.add_column(column, overflow=overflow, no_wrap=column not in {*self.flexible, *self.whole})
+        for row in self.rows:
+            made.add_row(*row)
+        return made
+
+    def _cells(self, row: Sequence[str]) -> Table:
+        made = Table.grid(padding=(0, GAP, 0, 0))
+        made.add_column(no_wrap=True, style="bold")
+        made.add_column(overflow="fold")
+        for name, cell in zip(self.columns, row, strict=True):
+            made.add_row(name, cell)
+        made.add_row()
+        return made

@@ -1,4 +1,4 @@
-"""How every command ends: errors as one line, Ctrl-C as 130, a closed pipe silently."""
+"""Runs commands: errors become one line, Ctrl-C exits with 130, a closed pipe ends them silently."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ EXIT_TERMINATED = 143
 
 
 class CommandError(click.ClickException):
-    """A user error, in one line that says what to change; exit code 2."""
+    """A one-line user error that says what to change; exit code 2."""
 
     exit_code = EXIT_WRONG
 
     def show(self, file: object = None) -> None:  # noqa: ARG002
-        """One line on standard error."""
+        """Print the message on standard error."""
         click.echo(f"stilltrue: {one_line(self.format_message())}", err=True)
 
 
@@ -30,10 +30,10 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def quietly(command: click.Command, arguments: Sequence[str] | None = None) -> int:
-    """Run ``command`` with ``arguments`` (None: those of this process) and return its exit code."""
+def run_command(command: click.Command, arguments: Sequence[str] | None = None) -> int:
+    """Run ``command`` with ``arguments`` (None: this process's) and return its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a process name may contain what the encoding cannot represent
+        sys.stdout.reconfigure(errors="backslashreplace")  # names may contain characters that the encoding lacks
     try:
         code = command.main(arguments, standalone_mode=False, prog_name="stilltrue")
         sys.stdout.flush()
@@ -42,14 +42,14 @@ def quietly(command: click.Command, arguments: Sequence[str] | None = None) -> i
     except SystemExit:
         if not type(sys.stdout).__name__.endswith("PacifyFlushWrapper"):
             raise
-        return _pipe_closed()  # click exits with 1 on a closed pipe, which is an answer here
+        return _pipe_closed()  # click would exit with 1 on a closed pipe, which here is an answer
     except (click.exceptions.Exit, click.exceptions.Abort, click.ClickException, KeyboardInterrupt) as end:
         return _report(end)
     return code if isinstance(code, int) else 0
 
 
 def _report(end: BaseException) -> int:
-    """Print why the command ended, if that needs saying, and return its exit code."""
+    """Print the error that ended the command, if there is one, and return the exit code."""
     match end:
         case click.exceptions.Exit():
             return end.exit_code
@@ -64,7 +64,7 @@ def _report(end: BaseException) -> int:
 
 
 def _pipe_closed() -> int:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # or the interpreter complains at exit
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise the interpreter reports an error at exit
     return EXIT_PIPE
 
 

@@ -11,10 +11,10 @@ from detector.service.settings import SettingError, predicate_settings_from_text
 
 
 def predicate_settings(variable: str) -> Callable[[Any], Any]:
-    """The option as ``settings``, a mapping by predicate; ``variable`` is its environment variable."""
+    """The option, passed as ``settings`` by predicate; ``variable`` is its environment variable."""
     return click.option(
         "--set", "settings", multiple=True, metavar="PREDICATE.KEY=VALUE", envvar=variable, show_envvar=True,
-        callback=_parsed, help="A predicate setting, for example token-lost.expected=3; that predicate is then evaluated too.",
+        callback=_parsed, help="A predicate setting, such as token-lost.expected=3; that predicate is then evaluated, too.",
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""A time limit for work on the main thread, so that a plug-in that never returns cannot block the rest."""
+"""A time limit for code on the main thread, so that a plug-in that never returns cannot block the rest."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from types import FrameType
 
 
 class OverrunError(BaseException):
-    """The work exceeded its time limit. Not an ``Exception``, so that plug-ins do not catch it by accident."""
+    """The code exceeded its time limit. Not an ``Exception``, so that plug-ins do not catch it by accident."""
 
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
     """Raise :class:`OverrunError` in the block when it runs longer than ``seconds``; 0 means no limit.
 
-    Needs signals: off the main thread, and on Windows, there is no limit.
+    Uses signals: off the main thread, and on Windows, there is no limit.
     """
     if seconds <= 0 or not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def over(_number: int, _frame: FrameType | None) -> None:
+    def expire(_number: int, _frame: FrameType | None) -> None:
         raise OverrunError(f"took longer than {seconds:g} s")
 
-    before = signal.signal(signal.SIGALRM, over)
+    before = signal.signal(signal.SIGALRM, expire)
     signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
         yield

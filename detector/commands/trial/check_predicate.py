@@ -1,4 +1,4 @@
-"""``stilltrue check-predicate``: searches for a run in which a predicate holds and later does not, so that it is not stable."""
+"""``stilltrue check-predicate``: searches for a run in which a predicate holds and later does not, so is not stable."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Examples:
     "--worlds", type=click.IntRange(1, 1_000_000), default=500, show_default=True, help="Number of seeded worlds to try."
 )
 @click.option(
-    "--diagram", "picture", type=click.Path(dir_okay=False, path_type=Path), help="Write the run that was found as SVG."
+    "--diagram", "picture", type=click.Path(dir_okay=False, path_type=Path), help="Write the counterexample as an SVG diagram."
 )
 def check_predicate(*, place: str, worlds: int, picture: Path | None) -> None:
     """Search for a run in which a predicate holds and later does not, shrink it, and print it step by step.
@@ -42,7 +42,7 @@ def check_predicate(*, place: str, worlds: int, picture: Path | None) -> None:
         task = progress.add_task("worlds", total=worlds)
         found = check(make, worlds=worlds, progress=partial(_advance, progress, task))
     if found is None:
-        click.echo(f"{place}: no counterexample in {worlds:,} worlds (which is not a proof).")
+        click.echo(f"{place}: no counterexample in {worlds:,} worlds (this is not a proof).")
         return
     _show(place, found)
     if picture is not None:
@@ -62,7 +62,7 @@ def _show(place: str, found: Counterexample) -> None:
     )
     click.echo(f"    held: {found.held.witness.text}")
     click.echo(f"    fell: {found.fell.witness.text}")
-    click.echo("The run, shrunk as far as possible:")
+    click.echo("The run, minimized:")
     for line in found.story:
         click.echo(f"  {line}")
         if line.endswith(found.fell.witness.text):
@@ -70,7 +70,7 @@ def _show(place: str, found: Counterexample) -> None:
 
 
 def _class(place: str) -> type[Predicate]:
-    """Load the class ``module:Class``; raises a usage error that says what is wrong with it."""
+    """Load the predicate class ``module:Class``. Raises ``click.UsageError`` if it is unusable."""
     module, _, name = place.partition(":")
     if not module or not name:
         raise click.UsageError(f"{place!r} is not a valid MODULE:CLASS; for example my_predicates:LeaderGone")

@@ -1,4 +1,4 @@
-"""``stilltrue demo``: real gRPC processes that deadlock, and the verdict."""
+"""``stilltrue demo``: runs real gRPC processes that deadlock, and shows the verdict."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 from rich.console import Console
 
+from detector.commands.shared.finite_range import FiniteRange
 from detector.commands.shared.run import EXIT_TERMINATED, CommandError
 from detector.demo.demos import DEMOS, Demo
 from detector.demo.harness import SAFE_PATH, Harness, HarnessError
@@ -34,26 +35,26 @@ Examples:
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("name", required=False, type=click.Choice(sorted(DEMOS)), metavar="[SCENE]")
-@click.option("--keep", is_flag=True, help="Keep everything running afterwards, until Ctrl-C.")
-@click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(1, 86_400), help="How long `healthy` runs.")
+@click.option("--keep", is_flag=True, help="Keep everything running until Ctrl-C.")
+@click.option("--seconds", default=20.0, show_default=True, type=FiniteRange(1, 86_400), help="How long `healthy` runs.")
 @click.option(
     "--period-seconds",
     default=1.0,
     show_default=True,
-    type=click.FloatRange(0.02, 60),
+    type=FiniteRange(0.02, 60),
     help="Interval between snapshots.",
 )
 @click.option(
     "--dir",
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
-    help="Folder for logs, data and pictures.  [default: a new temporary folder]",
+    help="Directory for logs, data and pictures.  [default: a new temporary directory]",
 )
 def demo(*, name: str | None, keep: bool, seconds: float, period_seconds: float, folder: Path | None) -> None:
     """Start a detector and real gRPC processes on loopback, let them deadlock, and show the verdict.
 
-    SCENE is pools, locks, job or healthy; without it, pools and job run, and the archive of the
-    first is analysed (if pyarrow is installed). Everything is stopped at the end.
+    SCENE is pools, locks, job or healthy; by default pools and job run, and the archive of pools is
+    analysed (if pyarrow is installed). Everything is stopped at the end.
     """
     console = Console()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
@@ -73,7 +74,7 @@ def demo(*, name: str | None, keep: bool, seconds: float, period_seconds: float,
 
 
 def _analyse(folder: Path, console: Console) -> None:
-    """Analyse the archive of a demo, if pyarrow is installed; else say what it takes."""
+    """Analyse the archive of a demo if pyarrow is installed; otherwise print how to install it."""
     console.print()
     console.rule("the archive")
     if find_spec("pyarrow") is None:

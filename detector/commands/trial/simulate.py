@@ -37,7 +37,7 @@ Examples:
 
 TABLE_WIDTH_MIN = 120
 REPORT_WORLDS = 1_000
-"""Without a terminal, a progress line is written after this many worlds."""
+"""Without a terminal, a progress line is printed after this many worlds."""
 
 
 def _seed_range(_ctx: click.Context, _param: click.Parameter, value: str) -> range:
@@ -52,12 +52,10 @@ def _seed_range(_ctx: click.Context, _param: click.Parameter, value: str) -> ran
 @click.argument("scenario", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--world", type=click.Choice(sorted(recipes.RECIPES)), help="Kind of world.  [default: all]")
 @click.option(
-    "--seeds", callback=_seed_range, metavar="A..B", default="0..1000", show_default=True, help="Run one world for each seed."
+    "--seeds", callback=_seed_range, metavar="A..B", default="0..1000", show_default=True, help="Run one world per seed."
 )
-@click.option("--seed", type=click.IntRange(0), help="Run this world only.")
-@click.option(
-    "--processes", type=click.IntRange(1, 100_000), help="Number of processes in a world.  [default: 2 to 5, by seed]"
-)
+@click.option("--seed", type=click.IntRange(0), help="Run only the world with this seed.")
+@click.option("--processes", type=click.IntRange(1, 100_000), help="Number of processes per world.  [default: 2 to 5, by seed]")
 @click.option(
     "--cores", type=click.IntRange(1, 256), default=os.cpu_count() or 1, show_default=True, help="Number of cores to use."
 )
@@ -66,7 +64,7 @@ def _seed_range(_ctx: click.Context, _param: click.Parameter, value: str) -> ran
     "--diagram",
     "picture",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write one world or scenario as an SVG diagram.",
+    help="Draw one world or scenario as an SVG diagram.",
 )
 @click.option("--explore", "exploring", is_flag=True, help="Explore every interleaving of the small worlds instead.")
 @click.option(
@@ -87,7 +85,7 @@ def simulate(
 ) -> None:
     """Run the real recorder, initiator and predicates in simulated worlds, and check every verdict against ground truth.
 
-    Exit code: 0 every promise was kept; 1 one was broken (with the command that replays it).
+    Exit code: 0 every promise was kept; 1 a promise was broken (and the command that replays it is printed).
     """
     console = Console()
     console.width = max(console.width, TABLE_WIDTH_MIN)
@@ -124,7 +122,7 @@ def _many(names: list[str], seeds: range, processes: int | None, cores: int, con
             if not progress.console.is_terminal and done // REPORT_WORLDS > before // REPORT_WORLDS:
                 progress.console.print(f"{done:,} of {len(todo):,} worlds, {len(broken):,} broken", highlight=False)
     console.print(_table([summaries[name] for name in sorted(summaries)]))
-    for one in broken[:BREACHES_KEPT_MAX]:  # once more, below the table
+    for one in broken[:BREACHES_KEPT_MAX]:  # repeated below the table
         click.echo(f"{one.breach}\n    {one.job.line}")
     total = sum(summary.snapshots for summary in summaries.values())
     click.echo(f"{len(todo):,} worlds, {total:,} snapshots: {_outcome(len(broken))}")

@@ -1,1 +1,1 @@
-"""Snapshot documents (docs/design.md section 8): JSON in, a snapshot out, and back."""
+"""Snapshot documents (docs/design.md section 8): the JSON form of a snapshot."""

@@ -22,7 +22,7 @@ def line_of(text: str, path: Sequence[str | int]) -> int:
 
 
 def _inside(text: str, at: int, step: str | int) -> int | None:
-    """Where the member or element ``step`` of the value at ``at`` begins; the last one of a duplicate key."""
+    """The offset of the member or element ``step`` of the value at offset ``at``; the last one for a duplicate key."""
     if text[at : at + 1] != ("{" if isinstance(step, str) else "["):
         return None
     found, index = None, 0

@@ -1,4 +1,4 @@
-"""Reads snapshot documents (docs/design.md section 8): JSON in, a snapshot out."""
+"""Reads snapshot documents (docs/design.md section 8)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from detector.core.document.locate import line_of
 from detector.core.document.values import (
     DocumentError,
     Path,
+    integer,
     is_party,
     key_of,
     list_of,
@@ -22,7 +23,6 @@ from detector.core.document.values import (
     refuse,
     text_of,
     time_of,
-    whole,
 )
 from detector.core.document.writer import write_document
 from detector.core.membership_doubt import About, MembershipDoubt
@@ -48,13 +48,13 @@ ACTIVITIES = {activity.value: activity for activity in Activity}
 def parse_document(
     text: str, *, file: str = "", first_line: int = 1, on_unknown_key: OnUnknownKey = ignore_unknown_key
 ) -> tuple[Any, Snapshot]:
-    """Read one JSON text: the raw object and its snapshot.
+    """Parse one JSON text; returns the raw object and its snapshot.
 
     Parameters
     ----------
     text : the JSON text.
-    file, first_line : where it comes from, for error messages.
-    on_unknown_key : called for each unknown key that is ignored, with an error that names its place and is not raised.
+    file, first_line : where the text comes from, for error messages.
+    on_unknown_key : called for each ignored unknown key, with an error that names its place and is not raised.
 
     Raises
     ------
@@ -64,20 +64,20 @@ def parse_document(
     try:
         raw = json.loads(text, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
-        last = text.rstrip().count("\n") + 1  # a premature end is on the last line that is not blank
+        last = text.rstrip().count("\n") + 1  # report a premature end on the last non-blank line
         raise DocumentError(f"invalid JSON: {error.msg}", file=file, line=first_line + min(error.lineno, last) - 1) from None
     except RecursionError:
         raise DocumentError("invalid JSON: nested too deeply", file=file, line=first_line) from None
     except ValueError as error:
         raise DocumentError(f"invalid JSON: {str(error).split(';', 1)[0]}", file=file, line=first_line) from None
 
-    def placed(error: DocumentError) -> DocumentError:
+    def located(error: DocumentError) -> DocumentError:
         return error.at(file=file, line=first_line + line_of(text, error.path) - 1)
 
     try:
-        return raw, read_document(raw, lambda passed_over: on_unknown_key(placed(passed_over)))
+        return raw, read_document(raw, lambda ignored: on_unknown_key(located(ignored)))
     except DocumentError as error:
-        raise placed(error) from None
+        raise located(error) from None
 
 
 def read_document(raw: object, on_unknown_key: OnUnknownKey = ignore_unknown_key) -> Snapshot:
@@ -86,12 +86,12 @@ def read_document(raw: object, on_unknown_key: OnUnknownKey = ignore_unknown_key
     Parameters
     ----------
     raw : the document.
-    on_unknown_key : as for :func:`parse_document`, with only the key as its place; once for each key in each kind of object.
+    on_unknown_key : as for :func:`parse_document`, but the error has no file or line; once per key and kind of object.
 
     Raises
     ------
     DocumentError
-        Names the key that is invalid or misspelt.
+        Names the invalid or misspelt key.
     """
     top = object_of(raw, ())
     keys = KeyCheck(on_unknown_key)
@@ -101,7 +101,7 @@ def read_document(raw: object, on_unknown_key: OnUnknownKey = ignore_unknown_key
         process(name, ("processes", name)): _state(value, ("processes", name), keys)
         for name, value in sorted(object_of(top.get("processes", {}), ("processes",)).items())
     }
-    if top.get("previous") is not None:  # documents of earlier versions have it; it is checked, and not used
+    if top.get("previous") is not None:  # written by earlier versions; checked, but not used
         _waits(list_of(top, "previous", ()), ("previous",), keys)
     return Snapshot(
         ref=_ref(top, len(set(processes) | set(missing))),
@@ -128,7 +128,7 @@ def _processes(top: Mapping[str, Any], key: str) -> tuple[ProcessName, ...]:
 
 
 def _reasons(top: Mapping[str, Any], key: str) -> dict[ProcessName, str]:
-    """A reason for each of some processes."""
+    """The value of ``key``: a reason for each process that has one."""
     reasons = object_of(top.get(key, {}), (key,))
     return {process(name, (key, name)): text_of(reasons, name, (key,)) for name in sorted(reasons)}
 
@@ -149,7 +149,7 @@ def _membership(raw: object, path: Path, keys: KeyCheck) -> MembershipDoubt:
 
 
 def message_order(message: Message) -> tuple[Any, ...]:
-    """A sort key that depends only on the content of the message."""
+    """A sort key that depends only on the message's content."""
     facts = json.dumps(dict(message.facts), sort_keys=True)
     return message.source, message.target is None, message.target or "", message.what, facts
 
@@ -166,41 +166,41 @@ def _ref(top: Mapping[str, Any], members: int) -> SnapshotRef:
 
 
 def _waits(values: list[Any], path: Path, keys: KeyCheck) -> WaitColumns:
-    """Waits as columns: one key of all rows at a time; row by row only to locate an error."""
+    """Read waits column by column, which is fast; go row by row only to locate an error."""
     if set(map(type, values)) - {dict}:
-        _blame(object_of, values, path)
-    said: set[str] = set().union(*values)
-    keys.check(ObjectKind.WAIT, said, lambda key: (*path, first_with(key, values)))
+        _raise_first(object_of, values, path)
+    used: set[str] = set().union(*values)
+    keys.check(ObjectKind.WAIT, used, lambda key: (*path, first_with(key, values)))
     waiters = [row.get("waiter") for row in values]
     if not _all_parties(waiters):
-        _blame(party, waiters, path, "waiter")
+        _raise_first(party, waiters, path, "waiter")
     among = [row.get("among", ()) for row in values]
     if set(map(type, among)) - {list, tuple}:
-        _blame(listed, among, path, "among")
+        _raise_first(listed, among, path, "among")
     flat = list(chain.from_iterable(among))
     if not _all_parties(flat):
-        _blame(_parties, among, path, "among")
+        _raise_first(_parties, among, path, "among")
     needs = [row.get("needs", 1) for row in values]
     if set(map(type, needs)) - {int}:
-        _blame(whole, needs, path, "needs")
+        _raise_first(integer, needs, path, "needs")
     try:
         return columns_of_lists(
             waiters=waiters,
             needs=needs,
             sizes=list(map(len, among)),
             among=flat,
-            deadline=_times(values, "deadline", path) if "deadline" in said else (),
-            since=_times(values, "since", path) if "since" in said else (),
-            number=_numbers(values, path) if "number" in said else (),
-            uncoloured=_flags(values, path) if "uncoloured" in said else (),
-            what=[text_of(row, "what", (*path, at)) for at, row in enumerate(values)] if "what" in said else (),
+            deadline=_times(values, "deadline", path) if "deadline" in used else (),
+            since=_times(values, "since", path) if "since" in used else (),
+            number=_numbers(values, path) if "number" in used else (),
+            uncoloured=_flags(values, path) if "uncoloured" in used else (),
+            what=[text_of(row, "what", (*path, at)) for at, row in enumerate(values)] if "what" in used else (),
         )
     except WaitError as error:
         raise DocumentError(error.text, path=(*path, error.index, error.key)) from None
 
 
 def _all_parties(names: list[Any]) -> bool:
-    """Whether all are valid party names: one search in their concatenation, since only a bad name leaves these borders."""
+    """Whether all are valid party names, first by one search in the joined text, which valid names almost always pass."""
     if set(map(type, names)) - {str}:
         return False
     text = "\n".join(("", *names, ""))
@@ -208,15 +208,15 @@ def _all_parties(names: list[Any]) -> bool:
 
 
 def _parties(names: list[Any], path: Path) -> None:
-    for place, name in enumerate(names):
-        party(name, (*path, place))
+    for at, name in enumerate(names):
+        party(name, (*path, at))
 
 
-def _blame(check: Callable[[Any, Path], object], values: list[Any], path: Path, *key: str) -> NoReturn:
+def _raise_first(check: Callable[[Any, Path], object], values: list[Any], path: Path, *key: str) -> NoReturn:
     """Raise the error of ``check`` for the first value that it rejects."""
     for at, value in enumerate(values):
         check(value, (*path, at, *key))
-    raise AssertionError(f"{path}: an error was seen, but no value is invalid")
+    raise AssertionError(f"{path}: a value was rejected, but each is valid")
 
 
 def _times(rows: list[Mapping[str, Any]], key: str, path: Path) -> list[float]:
@@ -228,7 +228,7 @@ def _numbers(rows: list[Mapping[str, Any]], path: Path) -> list[int]:
     numbers = []
     for at, row in enumerate(rows):
         number = row.get("number")
-        if number is not None and not 0 <= whole(number, (*path, at, "number")) < 2**63:
+        if number is not None and not 0 <= integer(number, (*path, at, "number")) < 2**63:
             raise DocumentError("must be between 0 and 2^63 - 1", path=(*path, at, "number"))
         numbers.append(-1 if number is None else number)
     return numbers

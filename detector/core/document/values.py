@@ -1,4 +1,4 @@
-"""Reads the values of a snapshot document, or rejects them with their key; the only place that words such errors."""
+"""Reads and checks the values of a snapshot document; the wording of all such errors is here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Path = tuple[str | int, ...]
 
 
 class DocumentError(ValueError):
-    """An invalid document: what is wrong, at which key, and (when known) in which file and line. Prints as one line."""
+    """An invalid document. The one-line text says what is wrong, at which key, and (if known) in which file and line."""
 
     def __init__(self, text: str, *, path: Path = (), file: str = "", line: int | None = None) -> None:
         super().__init__(text)
@@ -27,14 +27,14 @@ class DocumentError(ValueError):
         return " ".join(": ".join([*place, self.text]).split())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self.text, self.path, self.file, self.line)  # so that it survives pickling with its place
+        return _unpickled, (self.text, self.path, self.file, self.line)  # keeps the place when pickled
 
     def at(self, *, file: str, line: int) -> DocumentError:
-        """The same error with its place in a file."""
+        """A copy of this error with its place in a file."""
         return DocumentError(self.text, path=self.path, file=file, line=line)
 
 
-def _again(text: str, path: Path, file: str, line: int | None) -> DocumentError:
+def _unpickled(text: str, path: Path, file: str, line: int | None) -> DocumentError:
     return DocumentError(text, path=path, file=file, line=line)
 
 
@@ -45,7 +45,7 @@ def key_of(path: Path) -> str:
 
 
 def refuse(expected: str, value: object, path: Path) -> NoReturn:
-    """Raise: the value at ``path`` must be ``expected``."""
+    """Raise an error that the value at ``path`` must be ``expected``."""
     shown = "nothing" if value is None else json.dumps(value)
     raise DocumentError(f"must be {expected}, not {shown if len(shown) <= 60 else shown[:57] + '...'}", path=path)
 
@@ -77,7 +77,7 @@ def text_of(value: Mapping[str, Any], key: str, path: Path) -> str:
     return text
 
 
-def whole(value: object, path: Path) -> int:
+def integer(value: object, path: Path) -> int:
     """The integer at ``path``."""
     if type(value) is not int:
         refuse("an integer", value, path)
@@ -104,14 +104,14 @@ def is_party(name: str) -> bool:
 
 
 def party(name: object, path: Path) -> PartyName:
-    """The party's name at ``path``."""
+    """The party name at ``path``."""
     if not isinstance(name, str) or not is_party(name):
         refuse("the name of a party (PROCESS/NAME, or a process)", name, path)
     return PartyName(name)
 
 
 def process(name: object, path: Path) -> ProcessName:
-    """The process's name at ``path``."""
+    """The process name at ``path``."""
     if not isinstance(name, str) or not name or "/" in name:
         refuse('the name of a process, without "/"', name, path)
     return ProcessName(name)

@@ -12,7 +12,7 @@ from stilltrue.model import Message, ProcessState, Wait
 
 
 def write_document(snapshot: Snapshot) -> dict[str, Any]:
-    """The document that :func:`read_document` reads back to an equal snapshot; empty values are omitted."""
+    """Write the document that :func:`read_document` reads back as an equal snapshot; empty values are omitted."""
     ref = snapshot.ref
     document: dict[str, Any] = {"id": ref.id, "scope": ref.scope if ref.scope != "all" else None}
     document |= {key: None if at is None else write_time(at) for key, at in (("begun", ref.begun), ("ended", ref.ended))}
@@ -25,7 +25,7 @@ def write_document(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def _written_doubts(snapshot: Snapshot) -> dict[str, Any]:
-    """What keeps some answers undetermined, where there is any of it."""
+    """The keys that can make answers undetermined; empty ones are omitted."""
     doubts: dict[str, Any] = {
         "forgetful": list(snapshot.forgetful),
         "doubts": dict(snapshot.doubts),

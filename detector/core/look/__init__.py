@@ -1,1 +1,1 @@
-"""The verification round: suspicions, the amendments of a second look, its evidence and assumptions."""
+"""The verification round: suspicions, the second look that amends reports, its evidence and assumptions."""

@@ -1,8 +1,8 @@
-"""Amends reports by a second look: removes waits that changed, adds deadlines and ways out, and marks doubt.
+"""Amends reports with the results of a second look: removes waits that changed, adds deadlines and ways out, and marks doubt.
 
-A pool that somebody may enlarge is of unknown size: its queue waits for nobody that is known.
+A pool that some party may enlarge has an unknown size, so its queue waits for no known party.
 
-Amended reports are reports: the archive stores them, and evaluating them again gives the same verdict.
+Amended reports are ordinary reports: the archive stores them, and evaluating them again gives the same verdict.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from stilltrue.protocol.report import CallTarget, LocalWait, OutstandingCall, Pa
 from stilltrue.protocol.requests.look import PartyLook
 
 CHOICES_MAX = 64
-"""Waits that one wait for some of several may become when it has ways out."""
+"""Bound on the number of waits that one k-of-n wait is split into when it has ways out."""
 NO_DOUBTS: Mapping[ProcessName, str] = {}
 
 
@@ -28,9 +28,9 @@ def amended(
     *,
     confirmed: Collection[PartyName] = (),
 ) -> dict[ProcessName, Report]:
-    """The reports with what ``looks`` show of their parties, and with ``doubts`` about the idleness of processes.
+    """Amend the reports with the ``looks`` at their parties and the ``doubts`` about the idleness of processes.
 
-    ``confirmed``: parties that wait for a call, or serve one, of which it is certain that no copy of it is elsewhere.
+    ``confirmed``: parties that wait for or serve a call that certainly has no copy elsewhere.
     """
     certain = _certain_calls(reports, confirmed)
     return {
@@ -46,15 +46,15 @@ def amend(
     doubt: str = "",
     certain: Collection[CallNumber] = (),
 ) -> Report:
-    """One report; the very same object when there is nothing to amend."""
-    heeding = {served.party: served for served in report.served if (look := looks.get(served.party)) and look.interruptible}
+    """Amend one report; returns the same object if nothing changes."""
+    interruptible = {call.party: call for call in report.served if (look := looks.get(call.party)) and look.interruptible}
     waits = tuple(
-        one.ending(heeding[one.waiter].deadline) if one.waiter in heeding else one
+        one.ending(interruptible[one.waiter].deadline) if one.waiter in interruptible else one
         for wait in report.waits
         for one in _amended(wait, looks.get(wait.waiter))
     )
-    served = tuple(replace(call, interruptible=True) if call.party in heeding else call for call in report.served)
-    made = tuple(_once(call) if call.number in certain else call for call in report.made)
+    served = tuple(replace(call, interruptible=True) if call.party in interruptible else call for call in report.served)
+    made = tuple(_without_copies(call) if call.number in certain else call for call in report.made)
     growing = {served.pool for served in report.served if (look := looks.get(served.party)) and look.grown_by}
     pools = tuple(replace(pool, size=None) if pool.name in growing else pool for pool in report.pools)
     same = (waits, made, served, pools) == (report.waits, report.made, report.served, report.pools)
@@ -64,46 +64,46 @@ def amend(
 
 
 def _amended(wait: LocalWait, look: PartyLook | None) -> Iterator[LocalWait]:
-    """The amended wait, or several for it; none if its party is free."""
+    """The waits that replace ``wait``; none if its party is free."""
     if look is None:
         yield wait
         return
     if look.doubt:
-        yield wait.ending(look.deadline).known_to_last(certain=False)
+        yield wait.ending(look.deadline).with_certainty(certain=False)
         return
     if not look.unchanged or any(way.party is None for way in look.ways_out):
         return
-    wait = wait.known_to_last(certain=True).ending(look.deadline)
+    wait = wait.with_certainty(certain=True).ending(look.deadline)
     others = tuple(dict.fromkeys(way.party for way in look.ways_out if way.party not in {None, wait.waiter}))
     ways = tuple(PartyTarget(party=other) for other in others if other is not None)
     if not ways:
         yield wait
     else:
-        yield from _or_one_of(wait, ways)
+        yield from _with_ways_out(wait, ways)
 
 
-def _or_one_of(wait: LocalWait, ways: tuple[PartyTarget, ...]) -> Iterator[LocalWait]:
-    """What the wait is if one of ``ways`` ends it, too.
+def _with_ways_out(wait: LocalWait, ways: tuple[PartyTarget, ...]) -> Iterator[LocalWait]:
+    """The waits that replace ``wait`` when any one of ``ways`` ends it, too.
 
-    K of n have come as soon as one has of each n - k + 1 of them: each such choice is a wait for one, which also ends by a way
-    out, and all must end. Beyond ``CHOICES_MAX`` the wait is in doubt.
+    A k-of-n wait ends exactly when at least one target of every choice of n - k + 1 targets has come. So each choice becomes a
+    wait for one of its targets or of ``ways``, and all these waits must end. Beyond ``CHOICES_MAX`` the wait is in doubt.
     """
     size = len(wait.among) - wait.needs + 1
     if comb(len(wait.among), size) > CHOICES_MAX:
-        yield wait.known_to_last(certain=False)
+        yield wait.with_certainty(certain=False)
         return
     for choice in combinations(wait.among, size):
         yield replace(wait, among=tuple(dict.fromkeys((*choice, *ways))), needs=1)
 
 
-def _once(call: OutstandingCall) -> OutstandingCall:
+def _without_copies(call: OutstandingCall) -> OutstandingCall:
     return call if call.hedged else replace(call, copies_max=0)
 
 
 def _certain_calls(
     reports: Mapping[ProcessName, Report], confirmed: Collection[PartyName]
 ) -> dict[ProcessName, set[CallNumber]]:
-    """By caller, the calls that confirmed parties wait for or serve."""
+    """The calls that confirmed parties wait for or serve, by caller."""
     found: dict[ProcessName, set[CallNumber]] = {}
     if not confirmed:
         return found

@@ -1,4 +1,4 @@
-"""Adds to a TRUE what it rests on: the assumptions that no snapshot and no second look can check (docs/proofs.md)."""
+"""Lists the assumptions that a TRUE rests on, which neither a snapshot nor a second look can check (docs/proofs.md)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import replace
 from detector.core.snapshot import Snapshot
 from stilltrue.model import Holds, Verdict
 
-OUTSIDE = "nobody outside cancels a call, closes a channel or stops a server: no operator, no signal, no request yet to come"
+OUTSIDE = "nothing outside cancels a call, closes a channel or stops a server: no operator, no signal, no future request"
 REPORTED = "the processes report their own waits correctly, and what the application declares to its agent is true"
 LOOKED = "the second look saw every thread, task, timer and callback that could end one of the waits"
-NOT_LOOKED = "the snapshot shows everything that could end one of the waits: there was no second look"
-CLOCKS = "the clocks of the processes run at the same speed until the time given"
+NOT_LOOKED = "the snapshot shows everything that could end one of the waits (there was no second look)"
+CLOCKS = "the processes' clocks run at the same speed until the time given"
 MEMBERS = "every process that can send a message is a member"
-OWN_ACCORD = "what the processes do of their own accord is recorded, declared (busy, active) or seen by the second look"
+OWN_ACCORD = "all work that a process starts on its own is recorded, declared (busy, active) or seen by the second look"
 STEPS = "facts change in the same step as the message they belong to (agent.atomic)"
 STABLE = "the predicate is stable: once true, it stays true"
 
@@ -23,7 +23,7 @@ _TOKENS = ("token-lost", "token-duplicated")
 
 
 def with_assumptions(verdict: Verdict, snapshot: Snapshot) -> Verdict:
-    """The verdict with the assumptions that a TRUE rests on, after those it names itself; any other verdict unchanged."""
+    """Add the assumptions that a TRUE rests on, after those it already names; other verdicts are unchanged."""
     if verdict.holds is not Holds.TRUE:
         return verdict
     found = dict.fromkeys((*verdict.assumptions, *_assumed(verdict, snapshot)))

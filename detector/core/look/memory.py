@@ -1,4 +1,4 @@
-"""What verification rounds have shown: it makes later rounds smaller, and rule 5 of the verifier rests on it."""
+"""Remembers the results of verification rounds, which makes later rounds smaller; rule 5 of the verifier relies on it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Shown = TypeVar("Shown", "Known", "Idle")
 
 
 class Key(NamedTuple):
-    """One party in its very waits, in one incarnation of its process. A tuple: a round looks up hundreds of thousands."""
+    """A party in particular waits, in one incarnation of its process. A tuple, since a round looks up hundreds of thousands."""
 
     process: ProcessName
     incarnation: int
@@ -24,7 +24,7 @@ class Key(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Known:
-    """What the latest look at a party showed.
+    """The result of the latest look at a party.
 
     ``since``: when the first round that saw it in these waits ended. ``until``: its deadline, by the detector's clock.
     """
@@ -41,8 +41,8 @@ class Known:
         return (self.until is not None and self.until <= now) or now >= self.looked_at + self.again_seconds
 
     @property
-    def gone_on(self) -> PartyLook:
-        """The look, as if the party had gone on. Made by hand: ``replace`` takes longer, and a round has thousands."""
+    def as_moved_on(self) -> PartyLook:
+        """The look as if the party had moved on. Built without ``replace``, which is slower; a round has thousands."""
         look = self.look
         return PartyLook(
             party=look.party,
@@ -53,14 +53,14 @@ class Known:
         )
 
     @property
-    def bars(self) -> bool:
-        """It showed that the party may go on whatever others do, or showed nothing."""
+    def rules_out(self) -> bool:
+        """Whether the look rules out an accusation: the party may move on by itself, or the look was inconclusive."""
         return bool(self.look.doubt or not self.look.unchanged or any(way.party is None for way in self.look.ways_out))
 
 
 @dataclass(slots=True, kw_only=True)
 class Idle:
-    """What the latest look at a process showed of its idleness after ``happenings`` events; an empty ``doubt``: it is idle."""
+    """The result of the latest look at a process's idleness, after ``happenings`` events. If ``doubt`` is empty, it is idle."""
 
     happenings: int
     doubt: str
@@ -70,7 +70,7 @@ class Idle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """What is known of parties that were looked at, and of processes that seemed idle."""
+    """The latest looks at parties, and at processes that seemed idle."""
 
     parties: Mapping[Key, Known] = field(default_factory=dict)
     processes: Mapping[ProcessId, Idle] = field(default_factory=dict)
@@ -80,5 +80,5 @@ NOTHING = Memory()
 
 
 def copied(known: Mapping[K, Shown]) -> dict[K, Shown]:
-    """The same entries, as objects of their own."""
+    """A copy of the mapping and its entries."""
     return {key: replace(one) for key, one in known.items()}

@@ -1,7 +1,7 @@
-"""Reassembles snapshot after snapshot from amended reports; what is amended as it was last time is not resolved again.
+"""Reassembles successive snapshots from amended reports without resolving equal amendments again.
 
-A deadlock stays, and with it what a second look showed: the amended reports are other objects than those of the last snapshot,
-but mostly equal. Their parts are shared then, so that :mod:`detector.core.waits.resolved` sees that nothing has changed.
+A deadlock persists, and so do the results of its second looks: the amended reports are new objects, but mostly equal to those
+of the last snapshot. Sharing the equal parts lets :mod:`detector.core.waits.resolved` see that nothing has changed.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from stilltrue.protocol.report import Report
 from stilltrue.protocol.requests.look import PartyLook
 
 AMENDED = ("waits", "made", "served", "pools")
-"""What a look may change in a report."""
+"""The parts of a report that a look may change."""
 
 
 class Reassembly:
-    """One step of the rounds, over snapshots."""
+    """Reassembles snapshots at one step of the verification, reusing that step's last result."""
 
     def __init__(self) -> None:
         self._last: Assembled | None = None
 
     def of(self, before: Assembled, reports: Mapping[ProcessName, Report], looks: Mapping[PartyName, PartyLook]) -> Assembled:
-        """As :func:`~detector.core.protocol.assembler.reassembled`."""
+        """Like :func:`~detector.core.protocol.assembler.reassembled`."""
         last = self._last
         if last is None or last.absent != before.absent:
             self._last = reassembled(before, reports, looks)
@@ -39,7 +39,7 @@ class Reassembly:
 
 
 def shared(report: Report, known: Report | None) -> Report:
-    """``report``, with those parts of a ``known`` one that are equal."""
+    """``report``, using the parts of ``known`` where they are equal."""
     if known is None:
         return report
     parts = {name: (getattr(report, name), getattr(known, name)) for name in AMENDED}

@@ -1,4 +1,4 @@
-"""One verification round in progress: whom it asked, what they answered, and what that means for each suspect.
+"""One verification round in progress: the processes asked, their answers, and what these mean for each suspect.
 
 The rules are those of :mod:`~detector.core.look.verification`, which begins and ends the rounds.
 """
@@ -17,21 +17,21 @@ from stilltrue.model import PartyName, ProcessId, ProcessName, process_of
 from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook
 
 INTERIM_SECONDS = 0.5
-"""Rule 8: longer than most looks take."""
+"""Rule 8: how long a round lasts before its interim result; most looks take less."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Round:
-    """One snapshot's round in progress. ``leaned`` and ``doubts``: what was known when it was decided whom to ask.
+    """One snapshot's round in progress.
 
-    ``interim_due``: rule 8 is still to be applied. ``patience``: how long it has waited in the end. ``remembered``: suspects
-    that later rounds know of.
+    ``earlier_looks`` and ``doubts``: what was known when the round began. ``interim_due``: rule 8 has yet to be applied.
+    ``patience``: how long it has waited in the end. ``remembered``: suspects whose result is kept for later rounds.
     """
 
     assembled: Assembled
     suspicion: Suspicion
     keys: dict[PartyName, Key]
-    leaned: dict[PartyName, PartyLook]
+    earlier_looks: dict[PartyName, PartyLook]
     doubts: dict[ProcessName, str]
     asked: dict[ProcessName, LookRequest]
     asked_about: frozenset[PartyName]
@@ -45,11 +45,11 @@ class Round:
     remembered: set[PartyName] = field(default_factory=set)
 
     def interim_at(self) -> float:
-        """When rule 8 is to be applied (infinity: it has been, or there is nothing to apply it to)."""
+        """When to apply rule 8; infinity if it has been applied, or there are no suspects."""
         return self.begun + INTERIM_SECONDS if self.interim_due else math.inf
 
     def accept(self, process: ProcessId, look: Look) -> bool:
-        """Accept the look of a process that was asked for one; False when this round does not wait for it."""
+        """Accept the look of a process; False if this round does not wait for it."""
         name = process.instance
         if name not in self.awaited or self.assembled.reports[name].process != process:
             return False
@@ -59,13 +59,13 @@ class Round:
         return True
 
     def leave_out(self, process: ProcessName, reason: str) -> None:
-        """Do not wait for this process, and remember why."""
+        """Stop waiting for this process, and remember why."""
         if process in self.awaited:
             self.awaited.discard(process)
             self.reasons[process] = reason
 
     def answer(self, party: PartyName) -> PartyLook:
-        """What its process answered about a suspect, or why there is no answer (rules 2, 3)."""
+        """The answer of a suspect's process, or a doubt that says why there is none (rules 2, 3)."""
         name = self.keys[party].process
         look = self.looks.get(name)
         found = self.seen.get(name, {}).get(party)
@@ -79,23 +79,23 @@ class Round:
         return PartyLook(party=party, unchanged=True, doubt=reason)
 
     def deadline_passed(self, now: float) -> bool:
-        """A suspect's deadline may have passed: a clock is off by at most the snapshot's duration, unless proved wrong."""
+        """Whether a suspect's deadline may have passed. Clocks not proved wrong are off by at most the snapshot's duration."""
         ref, waits = self.assembled.snapshot.ref, self.assembled.snapshot.waits
-        off = 0.0 if ref.begun is None or ref.ended is None else ref.ended - ref.begun
-        passed = waits.named(waits.waiter[waits.deadline <= now + off])
+        error = 0.0 if ref.begun is None or ref.ended is None else ref.ended - ref.begun
+        passed = waits.named(waits.waiter[waits.deadline <= now + error])
         return any((owner_of(party) or party) in self.keys for party in passed)
 
     def since_deadline(self, look: PartyLook, now: float) -> PartyLook:
-        """The look, in doubt if it shows that its party has gone on: it may owe that to a deadline alone (rule 2)."""
+        """The look, in doubt if its party has moved on, since only a deadline may have freed it (rule 2)."""
         if look.unchanged or look.doubt:
             return look
-        return replace(look, deadline=now + self._ahead(process_of(look.party)), doubt="by then a deadline had passed")
+        return replace(look, deadline=now + self._ahead(process_of(look.party)), doubt="a deadline had passed by then")
 
     def until(self, look: PartyLook, name: ProcessName) -> float | None:
-        """The deadline that a look showed, by the detector's clock."""
+        """The deadline in a look, by the detector's clock."""
         return None if look.deadline is None else look.deadline - self._ahead(name)
 
     def _ahead(self, name: ProcessName) -> float:
-        """By how many seconds the clock of a process is ahead of the detector's."""
+        """How far a process's clock is ahead of the detector's, in seconds."""
         ref = self.assembled.snapshot.ref
         return ahead_seconds(self.assembled.reports[name], ref.begun or 0.0, ref.ended or math.inf)

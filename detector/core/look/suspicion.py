@@ -1,4 +1,4 @@
-"""A suspicion: what a snapshot shows that must be looked at again before a TRUE."""
+"""Suspicions: the parties and processes of a snapshot that need a second look before a TRUE."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from stilltrue.protocol.report import Report
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspicion:
-    """What must be looked at again before a TRUE.
+    """What needs a second look before a TRUE.
 
-    ``parties`` seem stuck, each by the waits with these numbers; ``processes`` seem idle.
+    ``parties``: those that seem stuck, with the numbers of the waits that block them. ``processes``: those that seem idle.
     """
 
     parties: Mapping[PartyName, tuple[WaitNumber, ...]] = field(default_factory=dict)
@@ -26,18 +26,18 @@ class Suspicion:
         return bool(self.parties or self.processes)
 
 
-def suspicion_of(snapshot: Snapshot, *, leaning: bool) -> Suspicion:
-    """What a snapshot shows that must be looked at again; ``leaning``: a TRUE depends on which processes are idle."""
-    return Suspicion(parties=left_over(snapshot.waits, snapshot.missing), processes=idle_of(snapshot) if leaning else ())
+def suspicion_of(snapshot: Snapshot, *, with_idle: bool) -> Suspicion:
+    """The suspicion that a snapshot shows; ``with_idle``: a TRUE depends on which processes are idle."""
+    return Suspicion(parties=left_over(snapshot.waits, snapshot.missing), processes=idle_of(snapshot) if with_idle else ())
 
 
 def idle_of(snapshot: Snapshot) -> tuple[ProcessName, ...]:
-    """The processes that seem idle, or blocked for good: those that are not active."""
+    """The processes that are not active: they seem idle, or blocked forever."""
     return tuple(name for name, state in snapshot.processes.items() if state.activity is not Activity.ACTIVE)
 
 
 def keys_of(reports: Mapping[ProcessName, Report], parties: Mapping[PartyName, tuple[WaitNumber, ...]]) -> dict[PartyName, Key]:
-    """Each suspect with the waits that block it; without auxiliary parties that represent a part of a wait (``party~3.1``)."""
+    """The key of each suspect; auxiliary parties that represent a part of a wait (``party~3.1``) are left out."""
     suspected = {process_of(party) for party in parties}
     waits = {(name, wait.waiter, wait.number) for name in suspected & reports.keys() for wait in reports[name].waits}
     found: dict[PartyName, Key] = {}

@@ -1,23 +1,24 @@
-"""The verification round (rule 10): a snapshot yields suspicions; a second look by the suspects' processes decides.
+"""The verification round (rule 10): a snapshot yields suspicions, and a second look by the suspects' processes confirms them.
 
 Rules:
 
 1. Every look is requested after the last report has arrived. So between the last cut and the first look there is an instant
    at which all unchanged waits were in force at once, with their targets and full pools, whatever is in any channel.
-2. A wait that has changed is over: its party is free (in doubt where it is stuck by several waits, for others may last). The
-   earliest deadline counts. A way out without a party makes the wait one that ends by itself; one with a party is a further
-   target. Where a deadline of the suspects has passed meanwhile, those that have gone on may owe it to that deadline alone:
-   they are free by now, and it is in doubt whether they were held up until then (``gridlock``).
-3. What was not looked at, for whatever reason, is doubt: its waits count as possible, never as certain.
-4. A set that was verified, and stands by itself still in the very same waits, stays so: it is looked at again after twice the
-   time, as is what was found to have a way out. All other suspects are looked at in the round. What a look
-   of another round shows that ends meanwhile counts for that round alone: it may be older than this snapshot.
-5. A call that may be repeated is at its server for certain only when its whole set was looked at in an earlier round, too: by
-   then the server knows of a connection that was lost before that.
-6. An idle process is idle for certain when nothing has happened in it from its cut to the look, and nothing is unaccounted for.
-7. Who did not answer in time is waited for briefly, until an answer of it comes, however late: it delays the others once.
-8. What is stuck for certain with all that have not answered in doubt is stuck whatever they answer. A round that lasts says so
-   once, after ``INTERIM_SECONDS``, and goes on.
+2. A wait that has changed is over: its party is free (in doubt if several waits block it, since the others may persist). The
+   earliest deadline counts. A way out without a party means that the wait ends by itself; one with a party is a further target.
+   If a deadline of the suspects has passed meanwhile, those that have moved on may have been freed by it alone: they are free
+   now, but it is in doubt whether they were held up until then (``gridlock``).
+3. A suspect that was not looked at, for any reason, is in doubt: its waits count as possible, never as certain.
+4. A set that was verified and is still deadlocked by itself in the very same waits stays verified: it is looked at again after
+   twice the time, and so is a suspect that has a way out. All other suspects are looked at in this round. The results of
+   another round that ends meanwhile do not count here: they may be older than this snapshot.
+5. A call that may be repeated is certain to be at its server only if its whole set was also looked at in an earlier round: by
+   now the server has noticed a connection that was lost before that.
+6. A process is certainly idle if nothing has happened in it between its cut and the look, and it has no unaccounted work.
+7. A process that did not answer in time gets only a short wait until an answer arrives, however late: it delays the others
+   once.
+8. Parties that are stuck for certain while all unanswered suspects are in doubt are stuck whatever the answers will be. A round
+   that takes long reports them once, after ``INTERIM_SECONDS``, and continues.
 
 The time is an argument, never read: the service and the simulator run the same rounds.
 """
@@ -39,11 +40,11 @@ from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect
 
-DOUBLES = 2.0
-BRIEF_SECONDS = 1.0
-"""Rule 7: how long those are waited for that did not answer the last time."""
+BACKOFF_FACTOR = 2.0
+UNRESPONSIVE_SECONDS = 1.0
+"""Rule 7: how long to wait for processes that did not answer the last time."""
 LATE_MAX = 16
-"""Snapshots for which late members are remembered."""
+"""Number of snapshots whose late members are remembered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +57,7 @@ class AskLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """The round is over: the snapshot with what was seen. ``given_up``: not all had answered."""
+    """The round is over: its snapshot, amended by the looks. ``given_up``: some processes had not answered."""
 
     assembled: Assembled
     given_up: bool
@@ -64,9 +65,9 @@ class Verified:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Interim:
-    """Rule 8: the round goes on, and this is stuck for certain whatever comes of it.
+    """An interim result of a round that continues (rule 8).
 
-    ``certain``: somebody is. Else a further snapshot's round may confirm what this one shows (rule 5).
+    ``certain``: some parties are stuck, whatever the other answers. Otherwise a later round may confirm the suspicion (rule 5).
     """
 
     assembled: Assembled
@@ -77,48 +78,48 @@ RoundEffect = AskLook | Interim | Verified
 
 
 class Verifier:
-    """The rounds in progress, and what earlier ones showed."""
+    """Runs the verification rounds, and remembers the results of earlier ones."""
 
     def __init__(self, *, give_up_seconds: float = 1.0, again_seconds_min: float = 0.5, memory: Memory | None = None) -> None:
-        """``give_up_seconds``: how long a round waits for its looks; ``again_seconds_min``: until the first second look.
+        """``give_up_seconds``: how long a round waits for its looks. ``memory``: results from another verifier.
 
-        ``memory``: what the rounds of another verifier have shown.
+        ``again_seconds_min``: how long a result is reused before the first new look (rule 4).
         """
         self._give_up_seconds = give_up_seconds
-        self._brief_seconds = min(BRIEF_SECONDS, give_up_seconds)
+        self._unresponsive_seconds = min(UNRESPONSIVE_SECONDS, give_up_seconds)
         self._again_seconds_min = again_seconds_min
         self._rounds: dict[SnapshotId, Round] = {}
         self._known: dict[Key, Known] = {} if memory is None else copied(memory.parties)
         self._idle: dict[ProcessId, Idle] = {} if memory is None else copied(memory.processes)
-        self._leaned, self._seen_in, self._alone, self._sure = (Reassembly() for _ in range(4))
+        self._known_ways_out, self._amended, self._only_old, self._confirmed_calls = (Reassembly() for _ in range(4))
         self._late: dict[SnapshotId, frozenset[ProcessName]] = {}
-        """By snapshot, those that did not answer in time: what they say later is no answer to a further request."""
-        self._mute: set[ProcessId] = set()
-        """Rule 7: those of which no answer has come since they were late."""
+        """By snapshot, the processes that did not answer in time: a later answer must not count for a further request."""
+        self._unresponsive: set[ProcessId] = set()
+        """Rule 7: processes that were late and have not answered since."""
 
     @property
     def memory(self) -> Memory:
-        """What the rounds have shown so far, for another verifier."""
+        """The results so far, for another verifier."""
         return Memory(parties=copied(self._known), processes=copied(self._idle))
 
-    # -- happenings ----------------------------------------------------------------------------------------------------
+    # -- events --------------------------------------------------------------------------------------------------------
 
     def suspected(self, assembled: Assembled, suspicion: Suspicion, now: float) -> list[RoundEffect]:
-        """A snapshot has ended and shows this: request the looks it needs, if any.
+        """A snapshot has ended with this suspicion: request the looks it needs, if any.
 
         The result of a round may need a second round, about idleness, for the same snapshot.
         """
         snapshot = assembled.snapshot.ref.id
         if snapshot is None or snapshot in self._rounds:
-            raise AssertionError("a snapshot has a number, and one round at a time")
+            raise AssertionError("a snapshot needs an id, and one round at a time")
         keys = keys_of(assembled.reports, suspicion.parties)
         self._forget(assembled, keys, suspicion)
-        leaned = {party: known.look for party, key in keys.items() if (known := self._known.get(key)) is not None}
+        earlier = {party: known.look for party, key in keys.items() if (known := self._known.get(key)) is not None}
         members = {name: assembled.reports[name].process for name in suspicion.processes}
         doubts = {name: idle.doubt for name, process in members.items() if (idle := self._idle.get(process)) is not None}
         asked = self._requests(assembled, keys, suspicion, now)
         one = Round(
-            assembled=assembled, suspicion=suspicion, keys=keys, leaned=leaned, doubts=doubts, asked=asked,
+            assembled=assembled, suspicion=suspicion, keys=keys, earlier_looks=earlier, doubts=doubts, asked=asked,
             begun=now, awaited=asked.keys() - self._late.get(snapshot, frozenset()), interim_due=bool(keys),
             asked_about=frozenset(suspect.party for request in asked.values() for suspect in request.suspects),
         )  # fmt: skip
@@ -129,13 +130,13 @@ class Verifier:
         return found + self._settle(now)
 
     def looked(self, process: ProcessId, look: Look, now: float) -> list[RoundEffect]:
-        """A process reports what it saw."""
-        self._mute.discard(process)
+        """A process has answered with its look."""
+        self._unresponsive.discard(process)
         one = self._rounds.get(look.snapshot)
         return self._settle(now) if one is not None and one.accept(process, look) else []
 
     def unable(self, process: ProcessName, reason: str, now: float, snapshot: SnapshotId | None = None) -> list[RoundEffect]:
-        """A process cannot look, or is gone: it is not waited for in ``snapshot``'s round (None: in any)."""
+        """A process cannot look, or has left: stop waiting for it in ``snapshot``'s round (None: in all rounds)."""
         for number, one in self._rounds.items():
             if snapshot in {None, number}:
                 one.leave_out(process, reason)
@@ -146,21 +147,21 @@ class Verifier:
         return self._settle(now, late=True)
 
     def due(self) -> float:
-        """When :meth:`ticked` has something to do next (infinity: never)."""
+        """The next time at which :meth:`ticked` has something to do; infinity if there is none."""
         return min(map(self._until, self._rounds.values()), default=math.inf)
 
     def interim(self, now: float) -> list[RoundEffect]:
-        """Rule 8: what the rounds that last show so far."""
-        lasting = [one for one in self._rounds.values() if now >= one.interim_at()]
-        return [effect for one in lasting for effect in self._shown_so_far(one, now)]
+        """The interim results of rounds that take long (rule 8)."""
+        due = [one for one in self._rounds.values() if now >= one.interim_at()]
+        return [effect for one in due for effect in self._interim_result(one, now)]
 
     def interim_due(self) -> float:
-        """When :meth:`interim` has something to do next (infinity: never)."""
+        """The next time at which :meth:`interim` has something to do; infinity if there is none."""
         return min((one.interim_at() for one in self._rounds.values()), default=math.inf)
 
     @property
-    def under_way(self) -> int:
-        """How many rounds there are."""
+    def in_progress(self) -> int:
+        """Number of rounds in progress."""
         return len(self._rounds)
 
     # -- what to look at (rule 4) --------------------------------------------------------------------------------------
@@ -180,17 +181,18 @@ class Verifier:
         }
 
     def _to_look_at(self, assembled: Assembled, keys: Mapping[PartyName, Key], now: float) -> list[PartyName]:
-        """All parties still suspected given the known ways out, except those already verified."""
+        """The parties still suspected given the known ways out, except those already verified."""
         known = {party: one for party, key in keys.items() if (one := self._known.get(key)) is not None and not one.due(now)}
-        barred = {party: one.gone_on for party, one in known.items() if one.bars}
-        others = {party: one.look for party, one in known.items() if (one.look.ways_out or one.look.grown_by) and not one.bars}
+        ruled_out = {party: one.as_moved_on for party, one in known.items() if one.rules_out}
+        possible = {party: one.look for party, one in known.items() if not one.rules_out}
+        others = {party: look for party, look in possible.items() if look.ways_out or look.grown_by}
         view = assembled.snapshot
-        if barred or others:
-            view = self._leaned.of(assembled, amended(assembled.reports, barred | others), {}).snapshot
+        if ruled_out or others:
+            view = self._known_ways_out.of(assembled, amended(assembled.reports, ruled_out | others), {}).snapshot
         left = keys.keys() & left_over(view.waits, view.missing).keys()
         verified = {party for party in left if party in known and known[party].verified}
-        stands = left_over(view.waits, view.missing, among=verified) if verified else {}
-        return sorted(left - barred.keys() - stands.keys())
+        still_stuck = left_over(view.waits, view.missing, among=verified) if verified else {}
+        return sorted(left - ruled_out.keys() - still_stuck.keys())
 
     def _must_look_at_process(self, report: Report, now: float) -> bool:
         known = self._idle.get(report.process)
@@ -203,61 +205,61 @@ class Verifier:
             self._known = {key: known for key, known in self._known.items() if key in present}
         members = {report.process for report in assembled.reports.values()}
         self._idle = {process: idle for process, idle in self._idle.items() if process in members}
-        self._mute &= members
+        self._unresponsive &= members
         while len(self._late) > LATE_MAX:
             del self._late[next(iter(self._late))]
 
     # -- the end of a round --------------------------------------------------------------------------------------------
 
     def _until(self, one: Round) -> float:
-        """Until when a round waits for those that are still to answer."""
+        """Until when a round waits for outstanding answers."""
         return one.begun + self._patience(one)
 
     def _patience(self, one: Round) -> float:
-        """Rule 7."""
-        mute = one.awaited and all(one.assembled.reports[name].process in self._mute for name in one.awaited)
-        return self._brief_seconds if mute else self._give_up_seconds
+        """How long a round waits (rule 7)."""
+        unresponsive = one.awaited and all(one.assembled.reports[name].process in self._unresponsive for name in one.awaited)
+        return self._unresponsive_seconds if unresponsive else self._give_up_seconds
 
     def _settle(self, now: float, *, late: bool = False) -> list[RoundEffect]:
-        """End the rounds that are over. ``late``: a process that has not answered by now has not in time."""
+        """End the rounds that are over; with ``late``, also those that have waited long enough."""
         over = [number for number, one in self._rounds.items() if not one.awaited or (late and now >= self._until(one))]
         ended = [self._rounds.pop(number) for number in over]
         return [Verified(assembled=self._end(one, now), given_up=bool(one.awaited)) for one in ended]
 
-    def _shown_so_far(self, one: Round, now: float) -> list[RoundEffect]:
-        """Rule 8: the snapshot with what has been answered, where that is of use."""
+    def _interim_result(self, one: Round, now: float) -> list[RoundEffect]:
+        """The snapshot amended by the answers so far, if that is useful (rule 8)."""
         one.interim_due, one.patience = False, INTERIM_SECONDS
         since = self._since(one)
         looks = {
-            party: self._shown(one, party, key) if key.process in one.awaited else self._seen(one, party, key, now)
+            party: self._result(one, party, key) if key.process in one.awaited else self._remember(one, party, key, now)
             for party, key in one.keys.items()
         }
-        found = self._as_seen(one, looks, {}, since, now)
+        found = self._with_looks(one, looks, {}, since, now)
         certain = bool(left_over(found.snapshot.waits, found.snapshot.missing, certain=True))
-        new = {party for party in one.remembered - since.keys() if not self._known[one.keys[party]].bars}
-        return [Interim(assembled=found, certain=certain)] if certain or not new.isdisjoint(_unsure(found)) else []
+        new = {party for party in one.remembered - since.keys() if not self._known[one.keys[party]].rules_out}
+        return [Interim(assembled=found, certain=certain)] if certain or not new.isdisjoint(_unconfirmed(found)) else []
 
     def _end(self, one: Round, now: float) -> Assembled:
         ref = one.assembled.snapshot.ref
         one.patience = self._patience(one)
         if one.awaited and ref.id is not None:
             self._late[ref.id] = frozenset(one.awaited)
-            self._mute.update(one.assembled.reports[name].process for name in one.awaited)
+            self._unresponsive.update(one.assembled.reports[name].process for name in one.awaited)
         since = self._since(one)
-        looks = {party: self._seen(one, party, key, now) for party, key in one.keys.items()}
+        looks = {party: self._remember(one, party, key, now) for party, key in one.keys.items()}
         doubts = {name: self._idleness(one, name, now) for name in one.suspicion.processes}
-        found = self._as_seen(one, looks, {name: doubt for name, doubt in doubts.items() if doubt}, since, now)
+        found = self._with_looks(one, looks, {name: doubt for name, doubt in doubts.items() if doubt}, since, now)
         stuck = set(left_over(found.snapshot.waits, found.snapshot.missing, certain=True))
         for party, key in one.keys.items():
             if key in self._known:
-                self._known[key].verified = party in stuck and not self._known[key].bars
+                self._known[key].verified = party in stuck and not self._known[key].rules_out
         return found
 
     def _since(self, one: Round) -> dict[PartyName, float]:
-        """When the first round ended that saw each suspect in its waits, of those that were seen before."""
+        """For each suspect seen before: when the first round that saw it in these waits ended."""
         return {party: known.since for party, key in one.keys.items() if (known := self._known.get(key)) is not None}
 
-    def _as_seen(
+    def _with_looks(
         self,
         one: Round,
         looks: Mapping[PartyName, PartyLook],
@@ -265,46 +267,46 @@ class Verifier:
         since: Mapping[PartyName, float],
         now: float,
     ) -> Assembled:
-        """The snapshot with what the looks show; ``since`` when each suspect has been known in the very same waits."""
+        """The snapshot amended by the looks. ``since``: when each suspect was first known to be in the very same waits."""
         if one.deadline_passed(now):
             looks = {party: one.since_deadline(look, now) for party, look in looks.items()}
         begun = one.assembled.snapshot.ref.begun or 0.0
         seen = {**one.assembled.snapshot.looks, **looks}
-        found = self._seen_in.of(one.assembled, amended(one.assembled.reports, looks, doubts), seen)
-        unsure = _unsure(found)
-        if any(party in unsure and not look.doubt for party, look in looks.items()):
+        found = self._amended.of(one.assembled, amended(one.assembled.reports, looks, doubts), seen)
+        unconfirmed = _unconfirmed(found)
+        if any(party in unconfirmed and not look.doubt for party, look in looks.items()):
             old = {party for party, at in since.items() if at < begun}
             found = self._confirmed(one, found, old, seen)
         return found
 
-    def _seen(self, one: Round, party: PartyName, key: Key, now: float) -> PartyLook:
-        """What the round showed of a suspect, which is remembered."""
-        shown = self._shown(one, party, key)
+    def _remember(self, one: Round, party: PartyName, key: Key, now: float) -> PartyLook:
+        """The round's result for a suspect, which is stored for later rounds."""
+        look = self._result(one, party, key)
         if party not in one.asked_about or party in one.remembered:
-            return shown
+            return look
         one.remembered.add(party)
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = Known(look=shown, looked_at=now, again_seconds=self._again_seconds_min, since=now)
+            known = self._known[key] = Known(look=look, looked_at=now, again_seconds=self._again_seconds_min, since=now)
         else:
             known.looked_at = now
-            known.again_seconds *= DOUBLES
-            if shown is known.look:
-                return shown
-        known.look, known.until = shown, one.until(shown, key.process)
-        return shown
+            known.again_seconds *= BACKOFF_FACTOR
+            if look is known.look:
+                return look
+        known.look, known.until = look, one.until(look, key.process)
+        return look
 
-    def _shown(self, one: Round, party: PartyName, key: Key) -> PartyLook:
-        """What the round showed of a suspect."""
+    def _result(self, one: Round, party: PartyName, key: Key) -> PartyLook:
+        """The round's result for a suspect."""
         if party not in one.asked_about:
-            return one.leaned.get(party) or PartyLook(party=party, unchanged=True, doubt="it was not looked at")
+            return one.earlier_looks.get(party) or PartyLook(party=party, unchanged=True, doubt="it was not looked at")
         look, known = one.answer(party), self._known.get(key)
-        if known is not None and known.verified and look.doubt:  # what was verified is so forever
+        if known is not None and known.verified and look.doubt:  # once verified, it stays so forever
             return known.look
         return look
 
     def _idleness(self, one: Round, name: ProcessName, now: float) -> str:
-        """Why it is not certain that a process is idle (rule 6); empty when it is."""
+        """Why a process may not be idle (rule 6); empty if it is certainly idle."""
         report = one.assembled.reports[name]
         known = self._idle.get(report.process)
         request = one.asked.get(name)
@@ -315,26 +317,26 @@ class Verifier:
             return one.reasons.get(name) or f"it did not answer within {one.patience:g} s"
         doubt = ""
         if look.unaccounted:
-            doubt = f"it has work that no party accounts for: {'; '.join(look.unaccounted)}"
+            doubt = f"it has work that belongs to no known party: {'; '.join(look.unaccounted)}"
         elif look.happenings != report.happenings:
             doubt = f"it has recorded events since its cut ({look.happenings - report.happenings} steps)"
         same = known is not None and known.happenings == report.happenings
-        again = known.again_seconds * DOUBLES if known is not None and same else self._again_seconds_min
+        again = known.again_seconds * BACKOFF_FACTOR if known is not None and same else self._again_seconds_min
         self._idle[report.process] = Idle(happenings=report.happenings, doubt=doubt, looked_at=now, again_seconds=again)
         return doubt
 
     def _confirmed(self, one: Round, found: Assembled, old: set[PartyName], looks: Mapping[PartyName, PartyLook]) -> Assembled:
-        """Rule 5: whether an earlier round saw all parties of the set in the very same waits."""
+        """Make the calls of sets certain that an earlier round saw, as a whole, in the very same waits (rule 5)."""
         if not old:
             return found
         reports = found.reports
         new = {party: replace(looks[party], doubt="it is new") for party in one.keys if party not in old}
-        alone = self._alone.of(found, amended(reports, new, confirmed=old), {})
-        stuck = set(left_over(alone.snapshot.waits, alone.snapshot.missing, certain=True)) & old
-        return self._sure.of(found, amended(reports, {}, confirmed=stuck), looks) if stuck else found
+        only_old = self._only_old.of(found, amended(reports, new, confirmed=old), {})
+        stuck = set(left_over(only_old.snapshot.waits, only_old.snapshot.missing, certain=True)) & old
+        return self._confirmed_calls.of(found, amended(reports, {}, confirmed=stuck), looks) if stuck else found
 
 
-def _unsure(assembled: Assembled) -> set[PartyName]:
-    """The parties with a wait that a further round may confirm (rule 5)."""
+def _unconfirmed(assembled: Assembled) -> set[PartyName]:
+    """The parties with a wait that a later round may confirm (rule 5)."""
     waits = assembled.snapshot.waits
     return set(waits.named(waits.waiter[waits.uncoloured]))

@@ -1,1 +1,1 @@
-"""The detector's half of the snapshot protocol: when a snapshot begins, and how reports become one."""
+"""The detector's half of the snapshot protocol: begins snapshots and assembles their reports."""

@@ -1,8 +1,8 @@
-"""The assembler: reports in, one snapshot out. A pending snapshot and an assembled one are two types.
+"""The assembler: collects the reports of a pending snapshot and assembles them into one global state.
 
-Membership is fixed when the snapshot begins. A report is taken from each member once, only from the incarnation that was a
-member, and only while the snapshot is pending; all else is refused with a reason. Where reports contradict each other
-(rule 5), those that make the contradictions are set aside: their processes are missing, and the snapshot stands.
+Membership is fixed when the snapshot begins. One report is accepted from each member, only from the incarnation that is a
+member, and only while the snapshot is pending; any other is refused with a reason. If reports contradict each other (rule 5),
+the ones that cause the contradictions are set aside: their processes count as missing, and the snapshot stands.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from stilltrue.protocol.report import Report
 from stilltrue.protocol.requests.look import PartyLook
 
 ENTRIES_PER_MEMBER = 50
-"""How many waits and calls an ordinary member has, where the work that a snapshot makes is estimated."""
+"""Number of waits and calls of a typical member, for estimating the work that a snapshot takes."""
 HEAVY_ENTRIES_MIN = 5000
 HEAVY_TIMES_MIN = 20
 HEAVY_TYPICAL_MIN = 10
-"""Reports with this multiple of the median one's entries (or of one with ``HEAVY_TYPICAL_MIN``), which together have this many,
-are heavy: the others can be judged without them."""
-PUT_OFF = "it is far larger than others, which are judged first"
+"""A report is heavy if it has ``HEAVY_TIMES_MIN`` times the entries of the median report (at least ``HEAVY_TYPICAL_MIN``), and
+all such reports together have ``HEAVY_ENTRIES_MIN``. The others can be evaluated without them."""
+DEFERRED = "its report is far larger than the others, which are evaluated first"
 
 
 class Outcome(Enum):
-    """How a snapshot ended. REJECTED is read from archives of earlier versions only."""
+    """How a snapshot ended. REJECTED occurs only in archives of earlier versions."""
 
     COMPLETE = "complete"
     INCOMPLETE = "incomplete"
@@ -41,7 +41,7 @@ class Outcome(Enum):
 
 
 class Refusal(Enum):
-    """Why a report was not taken."""
+    """Why a report was refused."""
 
     NOT_A_MEMBER = "not a member"
     OTHER_INCARNATION = "other incarnation"
@@ -51,10 +51,10 @@ class Refusal(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assembled:
-    """A finished snapshot. ``orphans`` (rule 5) are sentences; whose reports were set aside for them is in the snapshot.
+    """A finished snapshot. After a verification round the reports are the amended ones.
 
-    ``settled``: by caller, the calls that it had in doubt and of which this snapshot shows that they were answered.
-    ``absent`` are the members without a report. After a verification round the reports are the amended ones.
+    ``orphans``: the contradictions (rule 5) as sentences; the snapshot says which reports were set aside. ``settled``: by
+    caller, its calls in doubt that this snapshot shows were answered. ``absent``: the members without a report.
     """
 
     snapshot: Snapshot
@@ -65,7 +65,7 @@ class Assembled:
     settled: Mapping[ProcessId, tuple[CallNumber, ...]] = field(default_factory=dict)
     absent: tuple[ProcessId, ...] = ()
     resolved: Resolved | None = field(default=None, repr=False, compare=False)
-    """What the reports came to, for the next snapshot."""
+    """The resolved reports, which the next snapshot reuses."""
 
 
 def reassembled(
@@ -74,9 +74,9 @@ def reassembled(
     looks: Mapping[PartyName, PartyLook],
     earlier: Resolved | None = None,
 ) -> Assembled:
-    """The same snapshot from amended reports; ``looks`` are its evidence. Parts that no report changes stay as they are.
+    """Assemble the same snapshot from amended reports, with ``looks`` as its evidence. Unchanged parts are reused.
 
-    ``earlier``: what like reports came to, if that is nearer than what those of ``before`` did.
+    ``earlier``: the result of resolving similar reports, if they are more similar than those of ``before``.
     """
     if all(report is before.reports[name] for name, report in reports.items()):
         return replace(before, snapshot=replace(before.snapshot, looks=looks))
@@ -87,34 +87,39 @@ def reassembled(
 
 
 class PendingSnapshot:
-    """A snapshot that has begun and waits for its members' reports."""
+    """A snapshot that has begun and is waiting for its members' reports."""
 
     def __init__(self, *, snapshot: SnapshotId, members: Mapping[ProcessName, ProcessId], begun: float, begun_by: str) -> None:
-        """``begun``: seconds, the detector's clock when the markers were sent; ``begun_by``: the trigger."""
+        """``begun``: when the markers were sent, in seconds by the detector's clock. ``begun_by``: the trigger."""
         self.id = snapshot
         self.members = dict(members)
         self.begun = begun
         self.begun_by = begun_by
         self.awaited = set(self.members)
-        """Those that have not reported and may still do so."""
+        """Members that have not reported and are still expected to."""
         self.reported_at = begun
-        """When the last report was taken."""
-        self.judged_at = -math.inf
-        """When what had been reported was judged last, before the end."""
-        self._judged = 0
+        """When the last report was accepted."""
+        self.many_reported_at = -math.inf
+        """When the last report was accepted after ``give_up_seconds`` while many were still awaited."""
+        self.partly_evaluated_at = -math.inf
+        """When the last partial evaluation began or ended."""
+        self.partly_evaluating = False
+        """Whether a partial evaluation is in progress."""
+        self._evaluated = 0
         self._reports: dict[ProcessName, Report] = {}
         self._entries: dict[ProcessName, int] = {}
-        self._put_off: frozenset[ProcessName] = frozenset()
+        self._entries_total = self._large_total = 0
+        self._deferred: frozenset[ProcessName] = frozenset()
 
     @property
     def weight(self) -> int:
-        """How large it is, in ordinary members: one process may have as many waits as a fleet."""
-        return len(self.members) + sum(self._entries.values()) // ENTRIES_PER_MEMBER
+        """The snapshot's size in typical members: a single process may have as many waits as a whole fleet."""
+        return len(self.members) + self._entries_total // ENTRIES_PER_MEMBER
 
     @property
     def heavy(self) -> frozenset[ProcessName]:
-        """The members whose reports are far larger than those of most."""
-        if not self._entries:
+        """The members with heavy reports (see ``HEAVY_ENTRIES_MIN``)."""
+        if self._large_total < HEAVY_ENTRIES_MIN:  # the usual case, made fast: this runs for each report
             return frozenset()
         typical = median_low(self._entries.get(name, 0) for name in self.members)
         bound = HEAVY_TIMES_MIN * max(typical, HEAVY_TYPICAL_MIN)
@@ -122,32 +127,34 @@ class PendingSnapshot:
         return frozenset(large) if sum(large.values()) >= HEAVY_ENTRIES_MIN else frozenset()
 
     @property
-    def worth(self) -> int:
-        """How many reports that are not heavy have come since those so far were judged."""
-        return len(self._reports) - len(self.heavy) - self._judged
+    def unevaluated(self) -> int:
+        """Number of reports, without heavy ones, that have arrived since the last partial evaluation."""
+        return len(self._reports) - len(self.heavy) - self._evaluated
 
-    def so_far(self, now: float) -> PendingSnapshot:
-        """The same with the reports that are there and not heavy: whatever the others say, a TRUE of these is one."""
+    def partial(self, now: float) -> PendingSnapshot:
+        """A copy with the reports that have arrived and are not heavy. If it is TRUE of these, the others cannot change it."""
         part = PendingSnapshot(snapshot=self.id, members=self.members, begun=self.begun, begun_by=self.begun_by)
-        part._put_off = self.heavy
-        for name in self._reports.keys() - part._put_off:
+        part._deferred = self.heavy
+        for name in self._reports.keys() - part._deferred:
             part.offer(self._reports[name])
-        self.judged_at, self._judged = now, len(part._reports)
+        self.partly_evaluated_at, self._evaluated = now, len(part._reports)
         return part
 
     def offer(self, report: Report) -> Refusal | None:
-        """Take a member's report; None when it was taken, else why not."""
+        """Accept a member's report; returns the reason if it is refused, else None."""
         refusal = self.refusal(report.process)
         if refusal is not None:
             return refusal
         name = report.process.instance
         self._reports[name] = report
-        self._entries[name] = len(report.waits) + len(report.made) + len(report.served)
+        self._entries[name] = entries = len(report.waits) + len(report.made) + len(report.served)
+        self._entries_total += entries
+        self._large_total += entries if entries >= HEAVY_TIMES_MIN * HEAVY_TYPICAL_MIN else 0
         self.awaited.discard(name)
         return None
 
     def refusal(self, process: ProcessId) -> Refusal | None:
-        """Why a report of ``process`` would not be taken."""
+        """Why a report of ``process`` would be refused; None if it would be accepted."""
         member = self.members.get(process.instance)
         if member is None:
             return Refusal.NOT_A_MEMBER
@@ -155,12 +162,12 @@ class PendingSnapshot:
             return Refusal.OTHER_INCARNATION
         return Refusal.DUPLICATE if process.instance in self._reports else None
 
-    def gone(self, process: ProcessName) -> None:
-        """A member has left: its report is no longer waited for, but is accepted if it comes."""
+    def stop_awaiting(self, process: ProcessName) -> None:
+        """A member has left or is lost: do not wait for its report, but accept it if it comes."""
         self.awaited.discard(process)
 
-    def back(self, process: ProcessId) -> None:
-        """A process has come (back): if it is the member that had left, its report is waited for again."""
+    def await_again(self, process: ProcessId) -> None:
+        """A process has joined: if it is the same incarnation of a member that has not reported, wait for its report again."""
         if self.members.get(process.instance) == process and process.instance not in self._reports:
             self.awaited.add(process.instance)
 
@@ -168,8 +175,8 @@ class PendingSnapshot:
         """The members that have not reported, sorted."""
         return tuple(sorted(self.members.keys() - self._reports.keys()))
 
-    def attended(self, ended: float) -> Assembled:
-        """Only which members reported, for a snapshot that is assembled elsewhere. Nothing is resolved."""
+    def attendance(self, ended: float) -> Assembled:
+        """A result that only shows which members reported, for a snapshot that is assembled elsewhere. Nothing is resolved."""
         absent, reports = tuple(self.members[name] for name in self.missing()), dict(sorted(self._reports.items()))
         ref = SnapshotRef(id=self.id, begun=self.begun, ended=ended, members=len(self.members))
         states = {name: ProcessState(service=report.process.service, labels=report.labels) for name, report in reports.items()}
@@ -182,7 +189,7 @@ class PendingSnapshot:
         )
 
     def assembled(self, ended: float, earlier: Resolved | None = None) -> Assembled:
-        """The snapshot from the reports there are. ``earlier``: of a snapshot before, so that only what changed is resolved."""
+        """Assemble the reports. ``earlier``: the resolved reports of an earlier snapshot, so that only changes are resolved."""
         absent, reports = tuple(self.members[name] for name in self.missing()), dict(self._reports)
         ref = SnapshotRef(id=self.id, begun=self.begun, ended=ended, members=len(self.members))
         found = _resolved(ref, reports, absent, earlier)
@@ -197,7 +204,7 @@ class PendingSnapshot:
             reports, found = connected, _resolved(ref, connected, absent, found)
         return Assembled(
             snapshot=replace(
-                _snapshot(ref, reports, absent, found), set_aside={**dict.fromkeys(sorted(self._put_off), PUT_OFF), **aside}
+                _snapshot(ref, reports, absent, found), set_aside={**dict.fromkeys(sorted(self._deferred), DEFERRED), **aside}
             ),
             outcome=Outcome.INCOMPLETE if absent else Outcome.COMPLETE,
             begun_by=self.begun_by,

@@ -1,11 +1,12 @@
-"""Members' clocks: converts the times in a report to the detector's clock.
+"""Converts the times in a report from its process's clock to the detector's.
 
-A process cuts after the snapshot began and before it ended. A cut that its clock puts outside that time tells that the clock is
-wrong, and by how much at least; the moments of such a report are shifted as if it had cut when the snapshot began. That is the
-earliest it can have been: no deadline is put later than it is, so a gridlock never lasts longer than it is said to.
+A process cuts after the snapshot begins and before it ends. If its clock puts the cut outside that interval, the clock is
+wrong, and by how much at least is known. The times in such a report are shifted as if it had cut when the snapshot began. That
+is the earliest possible cut, so no deadline is placed later than it really is, and a gridlock is never reported to end too
+late.
 
-The shift is rounded up to a multiple of ``STEP_SECONDS``. Without that it would differ from one snapshot to the next by
-the time that the marker took; with it, a report that says the same comes to the very same parts.
+The shift is rounded up to a multiple of ``STEP_SECONDS``. Otherwise it would vary between snapshots with the time that the
+marker took; rounded, a report with the same content keeps the very same parts.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from stilltrue.model import ProcessName
 from stilltrue.protocol.report import LocalWait, Report
 
 STEP_SECONDS = 0.5
-"""By so much at most a deadline is put earlier than the snapshot's own time would put it."""
+"""Rounding places a deadline earlier by at most this much."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shifted:
-    """A report as it came, how far its clock was ahead, and what it said by the detector's clock."""
+    """A report as received (``came``), how far its clock is ahead, and the report converted to the detector's clock."""
 
     came: Report
     ahead: float
     report: Report
 
     def again(self, report: Report, ahead: float) -> Report | None:
-        """What ``report`` says by the detector's clock, if it says the same as this one: with the very same parts."""
+        """``report`` converted by reusing the parts of this conversion; None unless it has the same parts and offset."""
         came, found = self.came, self.report
         if ahead != self.ahead or report.made is not came.made or report.served is not came.served:
             return None
@@ -40,12 +41,12 @@ class Shifted:
 
 
 def ahead_seconds(report: Report, begun: float, ended: float) -> float:
-    """How far the clock of a report's process is ahead of the detector's, rounded up; 0 while nothing proves it wrong."""
+    """How far a process's clock is ahead of the detector's, rounded up; 0 unless its report proves the clock wrong."""
     return ahead_at(report.cut_at, begun, ended)
 
 
 def ahead_at(cut_at: float, begun: float, ended: float) -> float:
-    """The same of a process that cut at this moment, as it says."""
+    """Like :func:`ahead_seconds`, for a process that says it cut at ``cut_at``."""
     if begun <= cut_at <= ended:
         return 0.0
     return math.ceil((cut_at - begun) / STEP_SECONDS) * STEP_SECONDS
@@ -54,7 +55,7 @@ def ahead_at(cut_at: float, begun: float, ended: float) -> float:
 def shifted(
     reports: Mapping[ProcessName, Report], begun: float, ended: float, known: Mapping[ProcessName, Shifted]
 ) -> dict[ProcessName, Shifted]:
-    """Those of ``reports`` whose clocks are wrong, by the detector's clock. ``known``: those of an earlier snapshot."""
+    """Convert those of ``reports`` whose clocks are wrong. ``known``: the conversions of an earlier snapshot, for reuse."""
     found = {}
     for name, report in reports.items():
         ahead = ahead_seconds(report, begun, ended)
@@ -66,7 +67,7 @@ def shifted(
 
 
 def in_detector_time(report: Report, begun: float, ended: float) -> Report:
-    """``report`` with the moments of its waits and calls by the detector's clock (``cut_at`` stays)."""
+    """``report`` with the times of its waits and calls by the detector's clock (``cut_at`` is unchanged)."""
     ahead = ahead_seconds(report, begun, ended)
     if not ahead:
         return report

@@ -1,25 +1,27 @@
-"""The initiator: when to begin a snapshot, which number it gets, and when to abandon it. The time is an argument.
+"""The initiator: decides when a snapshot begins, its id, and when to stop waiting for reports. The time is an argument.
 
 Rules:
 
-1. Ids only rise; a process's colour that is ahead advances them.
-2. A snapshot begins when one is asked for, when a process requests one (a bounded number of times a second, and not if one that
-   began a moment ago shows the same), and once a period, but not while another is in progress or being judged, nor right after
-   one that took long. Never more than ``pending_snapshots_max`` are in progress: requests that come meanwhile wait until one
-   has ended. The last place is for questions: processes that request snapshots all the time hold no question up.
-3. It ends when every member has reported. Members that missed the last one are waited for briefly, the others until
-   ``give_up_seconds``, or somewhat longer while many still report; it is incomplete then. Who reports later than that is waited
-   for briefly still.
+1. Ids only rise; a process whose colour is ahead advances them.
+2. A snapshot begins for a question, for a process that requests one (rate-limited, and not if a recent snapshot already shows
+   the same), and once a period; a periodic one not while another is in progress or being evaluated, nor right after one that
+   took long. At most ``pending_snapshots_max`` are in progress; later requests wait until one has ended. The last slot is
+   reserved for questions, so that processes that keep requesting snapshots cannot delay them.
+3. It ends when every member has reported. Members that missed the last one get ``suspect_seconds``, the others
+   ``give_up_seconds``, or somewhat longer while many are still reporting, with a short extra wait for the last few; then it is
+   incomplete. A late report clears a member only if it is for the newest snapshot, or within ``give_up_seconds``.
 4. A question is answered from a snapshot that began after it.
-5. While many processes join at once (a detector's restart, a rollout) only questions begin snapshots, for a bounded time: what
-   half of a fleet reports is worth little, and reading it keeps the other half waiting.
-6. A crowd of questions shares snapshots: while many wait at once, a pause is kept between snapshots that are begun for
-   questions. One snapshot for every few of them would take the time in which the others could be heard.
-7. A question does not wait for members whose reports do not matter to it: where a snapshot lasts, what has been reported is
-   judged meanwhile; so it is where a few reports are far larger than the others. Only a TRUE answers a question then. A
-   snapshot that has been judged so far ends in its time if it keeps a question from its own, whatever is still unread.
+5. While many processes join at once (the detector restarts, a rollout), only questions begin snapshots, for a bounded time:
+   half of a fleet's reports are worth little, and reading them keeps the other half waiting.
+6. A crowd of questions shares snapshots: while many wait at once, snapshots for questions are kept some time apart. A snapshot
+   for every few questions would take up the time needed to receive the others.
+7. A question does not wait for members whose reports do not matter to it: if a snapshot takes long, or a few reports are far
+   larger than the others, the reports so far are evaluated meanwhile. Only a TRUE answers a question then. A partial evaluation
+   resolves all reports anew, since other members are missing; so it begins later in a larger fleet, and the next one begins
+   only after it has ended. A partly evaluated snapshot that keeps a question from starting its own ends at its deadline, even
+   if there are unread reports.
 
-The rates of rules 2, 5 and 6 are kept by :class:`~detector.core.protocol.pace.Pace`.
+:class:`~detector.core.protocol.pace.Pace` keeps the rates of rules 2, 5 and 6.
 """
 
 from __future__ import annotations
@@ -36,16 +38,18 @@ from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.report import Report
 
 BEGUN_MAX = 1000
-"""Snapshots of which it is remembered when they began."""
+"""Number of snapshots whose start time is kept."""
 COMING_SECONDS = 0.5
-"""Rule 3: while many are awaited, and the last report came less than this ago, more are coming."""
+"""Rule 3: while many members are awaited, more reports are expected until this long after the last one."""
 COMING_GIVE_UPS_MAX = 5
-"""Rule 3: how many times ``give_up_seconds`` a snapshot takes at most."""
+"""Rule 3: a snapshot takes at most this many times ``give_up_seconds``."""
+PARTIAL_SECONDS_PER_MEMBER = 0.001
+"""Rule 7: upper bound for the time of a partial evaluation, which is also how long it waits before it begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begin:
-    """Send a marker for ``snapshot`` to each of ``members``, and with it the calls in doubt that are ``settled``."""
+    """Send a marker for ``snapshot`` to each of ``members``, with its calls in doubt that are now ``settled``."""
 
     snapshot: SnapshotId
     members: tuple[ProcessName, ...]
@@ -62,7 +66,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assemble:
-    """A large snapshot has ended ``at`` this time: assemble it (anywhere), and tell :meth:`Initiator.assembled` the result."""
+    """A large snapshot has ended ``at`` this time: assemble it (anywhere), then call :meth:`Initiator.assembled`."""
 
     pending: PendingSnapshot
     at: float
@@ -70,20 +74,20 @@ class Assemble:
     tickets: tuple[int, ...] = ()
 
     def assembled(self) -> Assembled:
-        """The snapshot."""
+        """Assemble the snapshot."""
         return self.pending.assembled(self.at, self.earlier)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SoFar:
-    """Rule 7: a snapshot goes on, or takes long to assemble; a TRUE of these reports answers ``tickets``."""
+class EvaluatePartial:
+    """Evaluate the reports of an unfinished snapshot (rule 7); a TRUE answers ``tickets``."""
 
     part: PendingSnapshot
     at: float
     tickets: tuple[int, ...]
 
     def assembled(self, earlier: Resolved | None) -> Assembled:
-        """The snapshot, with all others missing. ``earlier``: of the last such part."""
+        """Assemble the partial snapshot. ``earlier``: the resolved reports of the previous partial one."""
         return self.part.assembled(self.at, earlier)
 
 
@@ -95,31 +99,29 @@ class Refuse:
     reason: Refusal
 
 
-Effect = Begin | Finish | Assemble | SoFar | Refuse
+Effect = Begin | Finish | Assemble | EvaluatePartial | Refuse
 
 
 class Initiator:
-    """Begins snapshots and ends them; each event returns its effects, in order."""
+    """Begins and ends snapshots. Each method that reports an event returns its effects, in order."""
 
     def __init__(
         self,
         timing: Timing | None = None,
         *,
         first: SnapshotId = SnapshotId(1),
-        apart_min: float = math.inf,
-        so_far_seconds: float = math.inf,
+        offload_weight_min: float = math.inf,
+        partial_seconds: float = math.inf,
     ) -> None:
-        """``first``: the first id to give (above all that were ever given).
+        """``first``: the first id to assign, above every id ever assigned.
 
-        ``so_far_seconds``: after how long rule 7 applies.
-
-        ``apart_min``: a snapshot of this many members, or with as many waits and calls, ends as :class:`Assemble`, to be
-        assembled elsewhere.
+        ``offload_weight_min``: a snapshot of this :attr:`~PendingSnapshot.weight` ends as :class:`Assemble`, to be assembled
+        elsewhere. ``partial_seconds``: how long a snapshot takes before rule 7 applies.
         """
         self.timing = timing = timing or Timing()
         self._pace = Pace(timing)
-        self._apart_min = apart_min
-        self._so_far_seconds = so_far_seconds
+        self._offload_weight_min = offload_weight_min
+        self._partial_seconds = partial_seconds
         self.next_id = first
         self._members: dict[ProcessName, ProcessId] = {}
         self._pending: dict[SnapshotId, PendingSnapshot] = {}
@@ -134,8 +136,8 @@ class Initiator:
         self._log = SnapshotLog()
         self._lost: set[ProcessName] = set()
         self.paused = False
-        """While true no snapshot begins: those that have ended wait to be evaluated."""
-        self._judging = False
+        """While true, no snapshot begins, because ended ones still wait to be evaluated."""
+        self._evaluating = False
         self._rest_until = -math.inf
         self._settled: dict[ProcessId, tuple[CallNumber, ...]] = {}
         self._resolved: Resolved | None = None
@@ -143,35 +145,35 @@ class Initiator:
     # -- members -------------------------------------------------------------------------------------------------------
 
     def joined(self, process: ProcessId, colour: SnapshotId, now: float) -> list[Effect]:
-        """A process is a member from the next snapshot on; its other incarnation no longer is."""
+        """A process is a member from the next snapshot on and replaces its other incarnation."""
         effects = self.left(process.instance, now)
         self._pace.joined(now)
         self._members[process.instance] = process
         self._lost.discard(process.instance)
         for pending in self._pending.values():
-            pending.back(process)
+            pending.await_again(process)
         self.advance(colour)
         return effects
 
     def left(self, process: ProcessName, now: float) -> list[Effect]:
-        """A process is no longer a member; pending snapshots still expect it, but do not wait for it."""
+        """A process is no longer a member; pending snapshots still count it, but do not wait for it."""
         self._lost.discard(process)
         if self._members.pop(process, None) is None:
             return []
         for pending in self._pending.values():
-            pending.gone(process)
+            pending.stop_awaiting(process)
         return self._settle(now)
 
     def lost(self, process: ProcessName, now: float) -> list[Effect]:
-        """A member cannot be reached: snapshots still expect it, but do not wait for it until it joins again."""
+        """A member cannot be reached: snapshots still count it, but do not wait for it until it joins again."""
         self._lost.add(process)
         for pending in self._pending.values():
-            pending.gone(process)
+            pending.stop_awaiting(process)
             self._log.record(now, f"{process} is lost", pending.id)
         return self._settle(now)
 
     def advance(self, colour: SnapshotId) -> None:
-        """Rule 1: a process is known to have cut for ``colour``."""
+        """A process has cut for ``colour`` (rule 1)."""
         self.next_id = SnapshotId(max(self.next_id, colour + 1))
 
     @property
@@ -179,18 +181,18 @@ class Initiator:
         """The names of the members, sorted."""
         return tuple(sorted(self._members))
 
-    # -- what makes a snapshot begin (rule 2) --------------------------------------------------------------------------
+    # -- triggers (rule 2) ---------------------------------------------------------------------------------------------
 
     def asked(self, ticket: int, now: float, waiting: int = 1) -> list[Effect]:
-        """A question arrived, as one of ``waiting``; the ``Finish`` that answers it has the ticket."""
+        """A question has arrived, one of ``waiting`` now; the ``Finish`` that answers it carries ``ticket``."""
         self._pace.asked(waiting, now)
         self._asking.append(ticket)
         return self._begin_wanted(now)
 
     def requested(self, process: ProcessName, now: float, covered_seconds: float = 0.0) -> list[Effect]:
-        """A process requests a snapshot: one of its parties has been blocked for long.
+        """A process requests a snapshot, because one of its parties has been blocked for long.
 
-        One of it that began within ``covered_seconds`` shows that as well (rule 2).
+        The newest snapshot already shows that if it began within ``covered_seconds`` (rule 2).
         """
         if process in self._newest_members and now - self._newest_begun < covered_seconds:
             return []
@@ -202,7 +204,7 @@ class Initiator:
         return self._settle(now, late=True) + self._begin_wanted(now)
 
     def due(self, now: float) -> float:
-        """When :meth:`ticked` has something to do next (seconds; infinity: never)."""
+        """The next time at which :meth:`ticked` has something to do, in seconds; infinity if there is none."""
         times = [self._deadline(pending) for pending in self._pending.values()]
         if self._has_room():
             if self._is_periodic():
@@ -216,64 +218,67 @@ class Initiator:
     # -- reports -------------------------------------------------------------------------------------------------------
 
     def reported(self, report: Report, now: float) -> list[Effect]:
-        """A report came: it serves every pending snapshot in (after, snapshot] (rule 2 of the recorder)."""
+        """A report has arrived. It serves every pending snapshot in (after, snapshot] (rule 2 of the recorder)."""
         name = report.process.instance
         self.has_cut(name, report.snapshot, now)
-        meant = [pending for pending in self._pending.values() if report.after < pending.id <= report.snapshot]
-        if not meant:
+        served = [pending for pending in self._pending.values() if report.after < pending.id <= report.snapshot]
+        if not served:
             return [Refuse(process=name, reason=Refusal.LATE)]
         effects: list[Effect] = []
-        for pending in meant:
+        for pending in served:
+            many = len(pending.awaited) >= self.timing.rush_members and now > pending.begun + self.timing.give_up_seconds
             refusal = pending.offer(report)
             if refusal is not None:
                 effects.append(Refuse(process=name, reason=refusal))
             else:
                 pending.reported_at = now
-            outcome = "is taken" if refusal is None else f"is refused ({refusal.value})"
+                pending.many_reported_at = now if many else pending.many_reported_at
+            outcome = "is accepted" if refusal is None else f"is refused ({refusal.value})"
             cut = f"next call {report.next_number}, cut for ({report.after}, {report.snapshot}]"
             self._log.record(now, f"the report of {name} {outcome}: {cut}", pending.id)
         return effects + self._settle(now) + self._begin_wanted(now)
 
     def refusal(self, process: ProcessId, after: SnapshotId, snapshot: SnapshotId) -> Refusal | None:
-        """Why a report of ``process`` for the snapshots in (after, snapshot] would be refused; None when it would be taken."""
-        meant = [pending for pending in self._pending.values() if after < pending.id <= snapshot]
-        refusals = [pending.refusal(process) for pending in meant]
+        """Why a report of ``process`` for the snapshots in (after, snapshot] would be refused; None if it would be accepted."""
+        refusals = [pending.refusal(process) for pending in self._pending.values() if after < pending.id <= snapshot]
         return None if None in refusals else next(iter(refusals), Refusal.LATE)
 
     def has_cut(self, process: ProcessName, snapshot: SnapshotId, now: float) -> None:
-        """A process has cut for ``snapshot``, though its report may be too late.
+        """A process has cut for ``snapshot``, though its report may be late.
 
-        It is waited for as the others are from now on (rule 3), if this is the newest snapshot, or not older than one may get.
+        From now on it is waited for like the others (rule 3), if this is the newest snapshot or began within
+        ``give_up_seconds``.
         """
         if snapshot >= self.next_id - 1 or now <= self._begun.get(snapshot, -math.inf) + self.timing.give_up_seconds:
             self._suspects.discard(process)
         self.advance(snapshot)
 
-    # -- what has been reported so far (rule 7) ------------------------------------------------------------------------
+    # -- partial evaluation (rule 7) -----------------------------------------------------------------------------------
 
-    def so_far(self, now: float) -> list[Effect]:
-        """Time has passed: what is to be judged before its snapshot has ended."""
-        effects: list[Effect] = [self._part(one, now) for one in self._pending.values() if now >= self._part_due(one)]
-        over = [one for one in self._in_the_way() if now >= self._deadline(one)]
+    def partial(self, now: float) -> list[Effect]:
+        """Time has passed: begin the partial evaluations that are due, and end snapshots that block a question."""
+        due = [one for one in self._pending.values() if now >= self._partial_due(one)]
+        effects: list[Effect] = [self._evaluate_partial(one, now) for one in due]
+        over = [one for one in self._blocking_questions() if now >= self._deadline(one)]
         for one in over:
             effects += self._finish(one, now)
         return effects + (self._begin_wanted(now) if over else [])
 
-    def so_far_due(self) -> float:
-        """When :meth:`so_far` has something to do next (infinity: never)."""
-        times = [*map(self._part_due, self._pending.values()), *map(self._deadline, self._in_the_way())]
+    def partial_due(self) -> float:
+        """The next time at which :meth:`partial` has something to do; infinity if there is none."""
+        times = [*map(self._partial_due, self._pending.values()), *map(self._deadline, self._blocking_questions())]
         return min(times, default=math.inf)
 
-    def _in_the_way(self) -> list[PendingSnapshot]:
-        """Snapshots that have been judged so far and keep a question from its own."""
+    def _blocking_questions(self) -> list[PendingSnapshot]:
+        """Partly evaluated snapshots that keep a question from starting its own."""
         full = self._asking and not self.paused and not self._has_room(question=True)
-        return [one for one in self._pending.values() if full and one.judged_at > -math.inf]
+        return [one for one in self._pending.values() if full and one.partly_evaluated_at > -math.inf]
 
     # -- rules ---------------------------------------------------------------------------------------------------------
 
     def _begin_wanted(self, now: float) -> list[Effect]:
-        """Rule 2: begin one snapshot if one is wanted and there is room; it serves all pending requests."""
-        by = self._wanted_by(now)
+        """Rule 2: begin a snapshot if one is wanted and there is room. It serves all pending requests."""
+        by = self._trigger(now)
         if by is None:
             return []
         snapshot = self.next_id
@@ -285,7 +290,7 @@ class Initiator:
         if len(self._begun) > BEGUN_MAX:
             del self._begun[next(iter(self._begun))]
         for name in self._lost:
-            self._pending[snapshot].gone(name)
+            self._pending[snapshot].stop_awaiting(name)
         self._tickets[snapshot] = tuple(self._asking)
         self._pace.begun(now, for_questions=bool(self._asking))
         self._asking.clear()
@@ -296,7 +301,7 @@ class Initiator:
         return [begin, *self._settle(now)]
 
     def _settled_members(self) -> dict[ProcessName, tuple[CallNumber, ...]]:
-        """By member, its calls in doubt that were answered. Sent once: a doubt that lasts shows up again."""
+        """By member, its calls in doubt that were answered. Sent once, since a doubt that persists shows up again."""
         settled = {
             process.instance: numbers
             for process, numbers in self._settled.items()
@@ -306,11 +311,12 @@ class Initiator:
         return settled
 
     def _has_room(self, *, question: bool = False) -> bool:
-        """Rule 2: whether one more snapshot may be in progress."""
+        """Rule 2: whether another snapshot may begin."""
         most = self.timing.pending_snapshots_max
         return not self.paused and len(self._pending) < (most if question else max(1, most - 1))
 
-    def _wanted_by(self, now: float) -> str | None:
+    def _trigger(self, now: float) -> str | None:
+        """Why a snapshot should begin now; None if it should not."""
         if self._asking and self._has_room(question=True) and now >= self._pace.crowd_until(now):
             return "ask"
         if not self._has_room() or now < self._pace.rush_until(len(self._members)):
@@ -322,78 +328,86 @@ class Initiator:
         return None
 
     def _is_periodic(self) -> bool:
-        """Whether a snapshot may begin for its period alone: one that takes longer is not overtaken."""
-        return bool(self.timing.period_seconds and self._members and not self._pending and not self._judging)
+        """Whether a periodic snapshot may begin: not while another one is unfinished, even if that takes several periods."""
+        return bool(self.timing.period_seconds and self._members and not self._pending and not self._evaluating)
 
     def _periodic_due(self) -> float:
         return max(self._periodic_at + self.timing.period_seconds, self._rest_until, self._pace.rush_until(len(self._members)))
 
-    def judging(self) -> None:
-        """A snapshot that has ended is being judged."""
-        self._judging = True
+    def evaluating(self) -> None:
+        """An ended snapshot is being evaluated."""
+        self._evaluating = True
 
-    def judged(self, now: float) -> None:
-        """All that have ended are judged. What took long is followed by a pause as long, of a period at most: for all else."""
-        self._judging = False
+    def evaluated(self, now: float) -> None:
+        """All ended snapshots are evaluated. An equally long pause follows, at most a period, to leave time for other work."""
+        self._evaluating = False
         self._rest(self._periodic_at, now)
 
     def _rest(self, begun: float, now: float) -> None:
         self._rest_until = now + min(now - begun, self.timing.period_seconds)
 
     def _deadline(self, pending: PendingSnapshot) -> float:
-        """Rule 3: until when this snapshot waits for the members that are still to report."""
+        """Rule 3: until when this snapshot waits for its remaining reports."""
         if not pending.awaited:
             return pending.begun
         timing = self.timing
         due = pending.begun + (timing.suspect_seconds if pending.awaited <= self._suspects else timing.give_up_seconds)
-        if len(pending.awaited) < timing.rush_members:
-            return due
+        coming = pending.reported_at if len(pending.awaited) >= timing.rush_members else pending.many_reported_at
         end = pending.begun + COMING_GIVE_UPS_MAX * timing.give_up_seconds
-        return max(due, min(pending.reported_at + COMING_SECONDS, end))
+        return max(due, min(coming + COMING_SECONDS, end))
 
     def _settle(self, now: float, *, late: bool = False) -> list[Effect]:
-        """End every snapshot that is due (rule 3), the oldest first. ``late``: a member that has not reported by now is late.
+        """End every snapshot that is due (rule 3), the oldest first; with ``late``, also those past their deadline.
 
-        That is for :meth:`ticked` to say: what brings other news may just have been held up itself.
+        Only :meth:`ticked` passes ``late``: any other event may itself have been delayed behind unread reports.
         """
         over = [one for one in self._pending.values() if not one.awaited or (late and now >= self._deadline(one))]
         return [effect for pending in over for effect in self._finish(pending, now)]
 
-    def _part_due(self, pending: PendingSnapshot) -> float:
-        """Rule 7: when what has been reported is judged, if there is more than the last time."""
-        wanted = pending.worth > 0 and self._tickets.get(pending.id)
-        return max(pending.begun, pending.judged_at) + self._so_far_seconds if wanted else math.inf
+    def _partial_due(self, pending: PendingSnapshot) -> float:
+        """Rule 7: when the next partial evaluation is due; infinity if there is nothing new, or one is in progress."""
+        if pending.partly_evaluating or not self._tickets.get(pending.id) or pending.unevaluated <= 0:
+            return math.inf
+        pause = max(self._partial_seconds, PARTIAL_SECONDS_PER_MEMBER * len(pending.members))
+        return max(pending.begun, pending.partly_evaluated_at) + pause
 
-    def _part(self, pending: PendingSnapshot, now: float) -> SoFar:
-        return SoFar(part=pending.so_far(now), at=now, tickets=self._tickets.get(pending.id, ()))
+    def partly_evaluated(self, snapshot: SnapshotId, now: float) -> None:
+        """A partial evaluation has ended; the snapshot may have ended meanwhile."""
+        pending = self._pending.get(snapshot)
+        if pending is not None:
+            pending.partly_evaluating, pending.partly_evaluated_at = False, now
+
+    def _evaluate_partial(self, pending: PendingSnapshot, now: float) -> EvaluatePartial:
+        pending.partly_evaluating = True
+        return EvaluatePartial(part=pending.partial(now), at=now, tickets=self._tickets.get(pending.id, ()))
 
     def _finish(self, pending: PendingSnapshot, now: float) -> list[Effect]:
         effects: list[Effect] = []
-        if self._so_far_seconds < math.inf and pending.heavy and pending.worth:
-            effects.append(self._part(pending, now))
+        if self._partial_seconds < math.inf and pending.heavy and pending.unevaluated:
+            effects.append(self._evaluate_partial(pending, now))
         del self._pending[pending.id]
         if now > pending.begun + self.timing.period_seconds:
             self._rest(pending.begun, now)
         self._suspects.update(name for name in pending.missing() if name in self._members)
         self._suspects.intersection_update(self._members)
         ended = Assemble(pending=pending, at=now, earlier=self._resolved, tickets=self._tickets.pop(pending.id))
-        if pending.weight >= self._apart_min:
+        if pending.weight >= self._offload_weight_min:
             return [*effects, ended]
         assembled = ended.assembled()
         self.assembled(assembled, now)
         return [*effects, Finish(assembled=assembled, tickets=ended.tickets)]
 
     def assembled(self, assembled: Assembled, now: float) -> None:
-        """A snapshot that had ended is assembled: the next one is by what is known of it."""
+        """An ended snapshot has been assembled; the next one reuses its result."""
         self._resolved = assembled.resolved
         self._settled.update(assembled.settled)
         if assembled.snapshot.ref.id is not None:
             self._log.record(now, f"ends {assembled.outcome.value}", assembled.snapshot.ref.id)
 
     def settled(self, settled: Mapping[ProcessId, tuple[CallNumber, ...]]) -> None:
-        """A snapshot that was assembled elsewhere shows that these calls in doubt were answered."""
+        """A snapshot that another process assembled shows that these calls in doubt were answered."""
         self._settled.update(settled)
 
     def story(self, snapshot: SnapshotId) -> list[str]:
-        """The log of a snapshot: see :class:`~detector.core.protocol.story.SnapshotLog`."""
+        """The log of a snapshot; see :class:`~detector.core.protocol.story.SnapshotLog`."""
         return self._log.story(snapshot)

@@ -1,4 +1,4 @@
-"""The pace of snapshots: how many requests are granted, and for how long joins and questions put the next snapshot off.
+"""Limits the pace of snapshots: grants requests, and delays snapshots while many members join or many questions wait.
 
 The rules are the initiator's (:mod:`~detector.core.protocol.initiator`): 2 for requests, 5 for a rush of joins, 6 for a crowd
 of questions.
@@ -10,19 +10,19 @@ import math
 from collections import deque
 from dataclasses import dataclass
 
-RUSH_SECONDS_PER_MEMBER = 0.004
-RUSH_SECONDS_MAX = 15.0
-"""Rule 5: thousands of members take longer to join than ``rush_seconds_max``; this is the longest."""
+RUSH_SECONDS_PER_MEMBER = 0.006
+RUSH_SECONDS_MAX = 60.0
+"""Rule 5: thousands of members take longer to join than ``rush_seconds_max``; this bounds the delay for them."""
 CROWD_LASTS_PAUSES = 5
-"""Rule 6: how many pauses a crowd lasts beyond the last moment at which many questions waited."""
+"""Rule 6: a crowd lasts this many pauses after the last time that many questions waited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """When snapshots begin and end. ``period_seconds`` 0: only on demand.
+    """When snapshots begin and end. With ``period_seconds`` 0 they begin only on demand.
 
-    Rule 5: ``rush_members`` that join within ``rush_seconds`` are many; no snapshot is put off beyond ``rush_seconds_max``.
-    Rule 6: ``crowd_questions`` that wait at once are a crowd, and the pause is ``crowd_seconds``.
+    Rule 5: ``rush_members`` joining within ``rush_seconds`` are a rush; it delays snapshots by at most ``rush_seconds_max``.
+    Rule 6: ``crowd_questions`` waiting at once are a crowd; the pause is ``crowd_seconds``.
     """
 
     period_seconds: float = 1.0
@@ -39,7 +39,7 @@ class Timing:
 
 
 class Pace:
-    """The requests, joins and questions of the last moments; times are arguments."""
+    """Tracks recent requests, joins and questions. Times are arguments."""
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
@@ -68,7 +68,7 @@ class Pace:
             self._questions_at = now
 
     def grant(self, now: float) -> bool:
-        """Grant the request of a process, if one may be granted now (rule 2)."""
+        """Whether a process's request may be granted now; if so, count it (rule 2)."""
         allowance = self._allowance_now(now)
         if allowance < 1:
             return False
@@ -76,17 +76,17 @@ class Pace:
         return True
 
     def grants_at(self, now: float) -> float:
-        """When the next request may be granted."""
+        """The time at which the next request may be granted."""
         return now + (1 - self._allowance_now(now)) * self._timing.trigger_seconds_min
 
     def _allowance_now(self, now: float) -> float:
-        """How many requests may be granted at once: a bucket that holds the burst and fills by one each interval."""
+        """Number of requests that may be granted now: a token bucket that holds a burst and gains one token per interval."""
         timing = self._timing
         grown = (now - self._allowance_at) / timing.trigger_seconds_min if self._allowance_at > -math.inf else math.inf
         return min(timing.triggers_burst_max, self._allowance + grown)
 
     def rush_until(self, members: int) -> float:
-        """Rule 5: until when snapshots that no question demands are put off, in a fleet of ``members``."""
+        """Rule 5: until when a fleet of ``members`` delays snapshots that no question asks for."""
         joins, timing = self._joins, self._timing
         if len(joins) < timing.rush_members or joins[-1] - joins[0] > timing.rush_seconds:
             return -math.inf
@@ -94,6 +94,6 @@ class Pace:
         return min(joins[-1] + timing.rush_seconds, self._rush_begun + longest)
 
     def crowd_until(self, now: float) -> float:
-        """Rule 6: until when questions wait for others. A crowd lasts until for a while only few have waited."""
+        """Rule 6: until when questions wait to share a snapshot. A crowd ends once only few have waited for a while."""
         crowded = now < self._crowd_at + CROWD_LASTS_PAUSES * self._timing.crowd_seconds
         return self._questions_at + self._timing.crowd_seconds if crowded else -math.inf

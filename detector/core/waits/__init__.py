@@ -1,1 +1,1 @@
-"""From local states to waits: where each call is, what holds it up, which parties may cancel it."""
+"""Resolves local states to waits: where each call is, what holds it up, and which parties may cancel it."""

@@ -1,14 +1,14 @@
-"""How much of one process's waits is followed: what they resolve to may grow with the square of what its report says.
+"""Bounds the work of resolving one process's waits, since the result may grow quadratically with its report.
 
 Rules:
 
 1. A wait for one of many (the workers of a full pool, the holders of a resource) names them all, until the waits of its process
-   name ``TARGETS_MAX`` together. From there on a wait names a few of them, and is in doubt: it holds for nobody for certain,
-   and nobody is free by it.
-2. Who may cancel a call is looked for until the callers that were looked at for a process are ``STEPS_MAX``, and a wait names
-   ``WAYS_MAX`` of them. Beyond, the wait is in doubt.
+   name ``TARGETS_MAX`` parties in total. Further waits name only the first ``NAMED_MAX`` and are in doubt: they neither block a
+   party for certain nor free one.
+2. The search for parties that may cancel a call visits at most ``STEPS_MAX`` callers for a process, and a wait names at most
+   ``WAYS_MAX`` of them. Beyond these bounds the wait is in doubt.
 
-It goes by the process, so that the parts of a snapshot can be resolved apart from each other.
+Each process has its own budget, so that the parts of a snapshot can be resolved independently.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from stilltrue.model import Wait
 
 TARGETS_MAX = 1_000_000
-"""A thousand parties that wait for the thousand workers of one pool."""
+"""Enough for a thousand parties that wait for the thousand workers of one pool."""
 STEPS_MAX = 500_000
 WAYS_MAX = 64
 NAMED_MAX = 32
@@ -26,15 +26,15 @@ NAMED_MAX = 32
 
 @dataclass(slots=True)
 class Budget:
-    """What is left of it for one process."""
+    """The remaining budget of one process."""
 
     targets: int = TARGETS_MAX
     steps: int = STEPS_MAX
 
     def bounded(self, wait: Wait) -> Wait:
-        """Rule 1."""
+        """Apply rule 1."""
         self.targets -= len(wait.among)
         if self.targets >= 0 or wait.needs != 1 or len(wait.among) <= NAMED_MAX:
             return wait
-        what = f"{wait.what} (one of {len(wait.among)} parties, too many to follow)"
+        what = f"{wait.what} (one of {len(wait.among)} parties, too many to list)"
         return replace(wait, among=wait.among[:NAMED_MAX], uncoloured=True, what=what)

@@ -1,9 +1,9 @@
-"""Channels by difference (rule 4): where each outstanding call is, from the two ends' cuts alone.
+"""Channels by difference (rule 4): locates each outstanding call from the two ends' cuts alone.
 
-A call outstanding at its caller's cut is *being served* by a party, *queued* behind a pool, its *reply in transit* (a member
-has seen it and none serves it any more), or its *request in transit* (no member has seen it). Only positive evidence blocks:
-a call that no member has seen may be anywhere, and ends by itself; earlier answers on its channel prove nothing.
-Whatever is not certain is ``UNKNOWN``: doubt never makes a TRUE.
+A call outstanding at its caller's cut is *being served* by a party, *queued* behind a pool, its *reply is in transit* (a member
+has seen it and none serves it any more), or its *request is in transit* (no member has seen it). Only positive evidence blocks:
+a call that no member has seen may be anywhere, so it ends by itself; earlier answers on its channel prove nothing. Anything
+uncertain is ``UNKNOWN``: doubt never makes a TRUE.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from typing import NamedTuple
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName
 from stilltrue.protocol.report import Answered, Caller, OutstandingCall, Pool, Report, Seen, ServedCall
 
-PERHAPS_MAX = 32
-"""How many missing members a wait names that may have its call: only reports of theirs can tell, and they may be thousands.
+MISSING_NAMED_MAX = 32
+"""Number of missing members that a wait names because they may have its call; there may be thousands.
 
-Together, all missing members move or none of them does, so that the first few stand for all.
+Either all missing members move or none does, so the first few represent all of them.
 """
 FOR_WORKER = "a worker for "
-"""What the text of a wait says of a call that is queued behind a full pool."""
+"""The prefix of a wait's text for a call that is queued behind a full pool."""
 
 
 class Where(Enum):
-    """Where a call is when its caller waits for it."""
+    """The states of an outstanding call."""
 
     SERVED = "being served"
     QUEUED = "queued"
@@ -40,12 +40,12 @@ class Where(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallLocation:
-    """Where one call is: one of the parties ``among`` must move for it to go on; if there are none, it goes on by itself.
+    """Where one call is. It goes on when one of the parties ``among`` moves; by itself, if there are none.
 
-    ``server`` is the process that has it, if known; ``served`` and ``answered`` are its records there. ``repeated``: perhaps
-    the server has lost the caller without knowing yet, and the request is in transit to another (a later look decides).
-    ``claims``: a call that is made once is said to be in several places, and it is in one of these. The others come from
-    somebody who forged its stamp, or who copies requests (a mesh that mirrors traffic).
+    ``server`` is the process that has it, if known; ``served`` and ``answered`` are that process's records of it. ``repeated``:
+    the server may have lost its caller without noticing, with the request in transit to another server (a later look decides).
+    ``claims``: several servers claim to have a call that was made once. One claim is right; the others come from a forged
+    stamp, or from a proxy that copies requests (a mesh that mirrors traffic).
     """
 
     where: Where
@@ -59,7 +59,7 @@ class CallLocation:
 
 
 class Orphan(NamedTuple):
-    """Rule 5: ``server`` claims of ``caller`` what ``caller``'s own report excludes. One of the two is wrong."""
+    """A contradiction (rule 5): ``server`` reports something that the report of ``caller`` rules out. One of them is wrong."""
 
     server: ProcessName
     caller: ProcessName
@@ -68,7 +68,7 @@ class Orphan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _PoolView:
-    """One process's pool at its cut; full when each of its workers serves a party that we know."""
+    """One process's pool at its cut. It is full when each of its workers serves a known party."""
 
     process: ProcessName
     pool: Pool
@@ -80,24 +80,24 @@ class _PoolView:
 
     @property
     def text(self) -> str:
-        """How full it is, in words."""
+        """The pool and its load, for the text of a wait."""
         queued = f", {self.pool.queued} queued" if self.pool.queued else ""
         return f"{self.process}'s pool {self.pool.name} ({len(self.busy)} of {self.pool.size} busy{queued})"
 
 
 class Channels:
-    """All channels of one snapshot: built once from its reports, then asked for each outstanding call."""
+    """All channels of one snapshot, indexed once from its reports to locate outstanding calls."""
 
     def __init__(self, reports: Mapping[ProcessName, Report], missing: Sequence[ProcessId]) -> None:
-        """``reports`` by process; ``missing`` are the members without one."""
+        """``reports`` by process; ``missing``: the members without a report."""
         self._reports = reports
         self._missing = {member.instance: member for member in missing}
         self._served: dict[tuple[Caller, CallNumber], list[tuple[ProcessName, ServedCall]]] = {}
         self._seen: dict[Caller, list[tuple[ProcessName, Seen]]] = {}
         self._pools: dict[tuple[ProcessName, str], _PoolView] = {}
-        self.absent = tuple(map(PartyName, sorted(self._missing)[:PERHAPS_MAX]))
-        """Those of the missing members whom waits name that depend on all of them."""
-        self._perhaps = CallLocation(where=Where.MISSING, among=self.absent, what=perhaps_of(sorted(self._missing)))
+        self.absent = tuple(map(PartyName, sorted(self._missing)[:MISSING_NAMED_MAX]))
+        """The missing members that a wait names if it may depend on any of them."""
+        self._at_missing = CallLocation(where=Where.MISSING, among=self.absent, what=reply_of_missing(sorted(self._missing)))
         for name in sorted(reports):
             self._index(name, reports[name])
 
@@ -113,35 +113,35 @@ class Channels:
         views = [_PoolView(name, pool, tuple(busy[pool.name])) for pool in report.pools]
         self._pools.update({(name, view.pool.name): view for view in views})
 
-    def place(self, process: ProcessId, call: OutstandingCall) -> CallLocation:
-        """Where ``call``, made by ``process``, is. A stamp on a call of another method was passed on (rule 9)."""
+    def locate(self, process: ProcessId, call: OutstandingCall) -> CallLocation:
+        """Locate ``call``, made by ``process``. A record with another method is ignored: its stamp was passed on (rule 9)."""
         caller = Caller(process.instance, process.incarnation)
         records = [one for one in self._served.get((caller, call.number), []) if one[1].method == call.method]
         heard = [(name, served) for name, served in records if not served.hung_up]
         memories = self._seen.get(caller, ())
         answers = [(name, answer) for name, seen in memories if (answer := seen.answer(call.number)) is not None]
-        if heard and not call.hedged:  # answered as well: one of the two got the stamp from somebody who passed it on
+        if heard and not call.hedged:  # if also answered, the stamp was passed on to one of the two servers
             held = self._held(heard, repeated=call.copies_max > 1 or (bool(answers) and call.copies_max > 0))
             return held if call.copies_max > 1 or len(heard) == 1 else self._contested(held, heard)
         if answers and (call.hedged or call.doubtful) and len(records) + len(answers) < call.copies_max:
-            elsewhere = self._perhaps_missing() if call.doubtful else None  # which may have answered it, too
-            return elsewhere or CallLocation(where=Where.UNKNOWN)  # a copy may be on its way, whatever became of the others
-        if answers:  # with a failure, perhaps, and the next try may be at a member that did not report
-            elsewhere = self._perhaps_missing() if call.copies_max > 1 and not call.doubtful else None
+            elsewhere = self._maybe_missing() if call.doubtful else None  # a missing member may have answered it, too
+            return elsewhere or CallLocation(where=Where.UNKNOWN)  # another copy may still be in transit
+        if answers:  # perhaps with a failure, and the next attempt may be at a member that did not report
+            elsewhere = self._maybe_missing() if call.copies_max > 1 and not call.doubtful else None
             return elsewhere or CallLocation(where=Where.REPLY_IN_TRANSIT, server=answers[-1][0], answered=answers[-1][1])
         if heard:
             return self._hedged(call, heard, copies=len(records))
         if records or any(call.number <= seen.forgotten for _, seen in memories):
-            return self._astray(call, lost=bool(records))
+            return self._unknown(call, hung_up=bool(records))
         return self._unseen(call)
 
-    def _astray(self, call: OutstandingCall, *, lost: bool) -> CallLocation:
-        """The server lost its record of the call, or (``lost``) no one will receive the reply: the caller fails or retries."""
-        elsewhere = None if lost and call.copies_max <= 1 else self._perhaps_missing()
+    def _unknown(self, call: OutstandingCall, *, hung_up: bool) -> CallLocation:
+        """The server lost its record of the call, or (``hung_up``) its reply cannot arrive: the caller fails or retries."""
+        elsewhere = None if hung_up and call.copies_max <= 1 else self._maybe_missing()
         return elsewhere or CallLocation(where=Where.UNKNOWN)
 
     def _hedged(self, call: OutstandingCall, records: list[tuple[ProcessName, ServedCall]], *, copies: int) -> CallLocation:
-        """Some copies have arrived; others may be in transit, or be sent yet, as long as there are fewer than there may be."""
+        """Some copies have arrived; up to ``copies_max``, others may be in transit or yet to be sent."""
         held = self._held(records)
         if copies >= call.copies_max or not held.among:
             return held
@@ -150,7 +150,7 @@ class Channels:
         return replace(held, among=held.among + other.among if other.among else (), what=what)
 
     def _held(self, records: list[tuple[ProcessName, ServedCall]], *, repeated: bool = False) -> CallLocation:
-        """Served or queued, by one process or (retried, hedged) by several: it waits for 1 of them all."""
+        """Served or queued at one process, or at several (retried, hedged): the call waits for 1 of all of these."""
         among: list[tuple[PartyName, ...]] = []
         texts: list[str] = []
         full: set[tuple[ProcessName, str]] = set()
@@ -160,7 +160,7 @@ class Channels:
                 texts.append(f"the reply of {name} to {served.method}")
                 continue
             view = self._pools.get((name, served.pool))
-            if view is None or not view.full:  # a free worker, or one that is unknown, may take it at any moment
+            if view is None or not view.full:  # a free or unknown worker may take it at any moment
                 return CallLocation(where=Where.QUEUED, server=name, served=served)
             if (name, served.pool) in full:
                 continue
@@ -170,52 +170,52 @@ class Channels:
         name, served = records[0]
         where = Where.SERVED if served.serving else Where.QUEUED
         what = " or ".join(texts)
-        parties = among[0] if len(among) == 1 else tuple(chain.from_iterable(among))  # one pool's: the same for all its queue
+        parties = among[0] if len(among) == 1 else tuple(chain.from_iterable(among))  # one pool's tuple is shared by its queue
         return CallLocation(where=where, among=parties, what=what, server=name, served=served, repeated=repeated)
 
     def _contested(self, held: CallLocation, records: list[tuple[ProcessName, ServedCall]]) -> CallLocation:
-        """A call that can be in one place only, and is said to be in several."""
+        """A call that can be at one server only, but is claimed by several."""
         return replace(held, claims=tuple(self._held([one]) for one in records))
 
     def _unseen(self, call: OutstandingCall) -> CallLocation:
-        """No member that reported has it: anybody may have it, and answer it, unless a missing member may have it."""
-        missing = self._perhaps_missing()
+        """No reporting member has the call: a missing member may have it, or else it may be anywhere and ends by itself."""
+        missing = self._maybe_missing()
         if missing is not None:
             return missing
         return CallLocation(where=Where.UNKNOWN if self._has_lost_a_server(call) else Where.REQUEST_IN_TRANSIT)
 
-    def _perhaps_missing(self) -> CallLocation | None:
-        """The members without a report, any of which may have the call; None when there are none."""
-        return self._perhaps if self._missing else None
+    def _maybe_missing(self) -> CallLocation | None:
+        """At any of the members without a report; None if there are none."""
+        return self._at_missing if self._missing else None
 
     def _has_lost_a_server(self, call: OutstandingCall) -> bool:
-        """Whether a server of the call's channel is gone, perhaps with what the call carried: this only adds doubt."""
-        return any(self._run_of(name) != run for name, run in call.servers.items())
+        """Whether a server of the call's channel is gone, perhaps with what the call carried. This only adds doubt."""
+        return any(self._incarnation_of(name) != incarnation for name, incarnation in call.servers.items())
 
-    def _run_of(self, name: ProcessName) -> int | None:
-        """The incarnation of a member; None: it is none."""
+    def _incarnation_of(self, name: ProcessName) -> int | None:
+        """The incarnation of a member; None for a process that is not a member."""
         if name in self._missing:
             return self._missing[name].incarnation
         report = self._reports.get(name)
         return None if report is None else report.process.incarnation
 
     def forgetful(self) -> tuple[ProcessName, ...]:
-        """The processes that had to forget callers, doubts, or an answer to a call about which no other member knows."""
+        """The processes that had to forget callers, doubts, or the answer to a call that no other member knows about."""
         return tuple(sorted({name for process in self._reports for name in self.forgetful_for(process)}))
 
     def forgetful_for(self, name: ProcessName) -> Iterator[ProcessName]:
-        """Those of them that one process and its calls show."""
+        """The forgetful processes found from the report of ``name`` and its calls."""
         report = self._reports[name]
         if report.lost:
             yield name
         caller = Caller(report.process.instance, report.process.incarnation)
         forgetting = [(server, seen.forgotten) for server, seen in self._seen.get(caller, ()) if seen.forgotten]
         for call in report.made if forgetting else ():
-            if self.place(report.process, call).where is Where.UNKNOWN:
+            if self.locate(report.process, call).where is Where.UNKNOWN:
                 yield from (server for server, forgotten in forgetting if call.number <= forgotten)
 
-    def given_up(self) -> Iterator[tuple[ProcessName, ProcessName, ServedCall]]:
-        """Calls that a server has and their caller no longer remembers, with both names; without facts that were taken."""
+    def abandoned(self) -> Iterator[tuple[ProcessName, ProcessName, ServedCall]]:
+        """(caller, server, call) for each call at a server that its caller no longer remembers, if its facts were not taken."""
         made: dict[ProcessName, set[CallNumber]] = {}
         for (caller, number), records in self._served.items():
             source = self._reports.get(caller.process)
@@ -225,7 +225,7 @@ class Channels:
                 yield from ((caller.process, server, served) for server, served in records if not served.taken)
 
     def orphans(self) -> list[Orphan]:
-        """Rule 5, the paper's n >= m on every channel: each call seen, or said to be over, that its caller excludes."""
+        """Check rule 5, the paper's n >= m, on every channel: find what servers have seen and their callers rule out."""
         found = []
         for name in sorted(self._reports):
             for seen in self._reports[name].seen:
@@ -236,27 +236,31 @@ class Channels:
         return found
 
 
-def perhaps_of(missing: Sequence[str]) -> str:
-    """What a call waits for that one of the ``missing`` members may have, in words."""
-    others = len(missing) - PERHAPS_MAX
-    named = [*missing[:PERHAPS_MAX], f"{others} others"] if others > 0 else missing
-    return f"a reply, perhaps of {' or '.join(named)} (no report)"
+def reply_of_missing(missing: Sequence[str]) -> str:
+    """The text of a wait for a call that any of the ``missing`` members may have."""
+    others = len(missing) - MISSING_NAMED_MAX
+    named = [*missing[:MISSING_NAMED_MAX], f"{others} others"] if others > 0 else missing
+    return f"a reply, perhaps from {' or '.join(named)} (no report)"
 
 
 def _contradiction(server: ProcessName, seen: Seen, source: Report) -> str:
-    """What a server's memory of a caller says that cannot be, by the caller's own report: a number not yet sent, or a
-    floor above a call that is outstanding there.
+    """Describe how a server's memory of a caller contradicts the caller's report; empty if it does not.
+
+    Either the server has seen a number not yet sent, or a floor above a call that is outstanding.
     """
     caller = seen.caller.process
     if seen.highest >= source.next_number:
-        return f"{server} had seen call {seen.highest} of {caller}, which had sent {source.next_number - 1} at its cut"
+        return f"{server} had seen call {seen.highest} of {caller}, which had sent only {source.next_number - 1} at its cut"
     if seen.floor and seen.floor > (oldest := min((call.number for call in source.made), default=source.next_number)):
-        return f"{server} took calls of {caller} below {seen.floor} for finished, but call {oldest} was outstanding at its cut"
+        return f"{server} considered calls of {caller} below {seen.floor} over, but call {oldest} was outstanding at its cut"
     return ""
 
 
 def set_aside(orphans: Sequence[Orphan]) -> dict[ProcessName, str]:
-    """Whose reports have to go for no contradiction to be left, and why: the most contradicted first, of two the server."""
+    """Choose the reports to drop so that no contradiction is left, with the reasons.
+
+    The report in most contradictions goes first; in a tie, the server's.
+    """
     left, found = list(orphans), dict[ProcessName, str]()
     while left:
         times = Counter[ProcessName]()

@@ -1,11 +1,11 @@
-"""A snapshot's waits from its reports as columns: those of plain processes at once, those of the others by rows.
+"""Resolves a snapshot's waits from columns of reports: plain processes all at once, the others row by row.
 
 Rules:
 
-1. What comes of a process that is not plain is resolved among the reports that it depends on, as rules 2 and 4 of
-   :mod:`detector.core.waits.resolved` say. Only these become objects.
-2. Where these are most of the fleet, where one of them waits for a resource that a missing member may hold, and where reports
-   contradict each other, nothing is found here: all is to be resolved by rows.
+1. A process that is not plain is resolved among the reports that it depends on (rules 2 and 4 of
+   :mod:`detector.core.waits.resolved`). Only these become objects.
+2. Nothing is resolved here, and everything must be resolved row by row, if these reports are most of the fleet, if one of these
+   processes waits for a resource that a missing member may hold, or if reports contradict each other.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from stilltrue.protocol.report import OBSERVED_MIN, Report, ResourceTarget
 ROWS_SHARE_MAX = 0.5
 
 Decode = Callable[[Sequence[int]], Mapping[ProcessName, Report]]
-"""The reports at these positions of the columns, their moments by the detector's clock."""
+"""Returns the reports at these positions of the columns, with times by the detector's clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Resolution:
-    """As :class:`~detector.core.waits.resolved.Resolved`, without contradictions."""
+    """Like :class:`~detector.core.waits.resolved.Resolved`, but without contradictions."""
 
     waits: WaitColumns
     in_transit: tuple[Message, ...]
@@ -43,7 +43,7 @@ class Resolution:
 def resolved_as_columns(
     columns: ReportColumns, decode: Decode, absent: tuple[ProcessId, ...], rows_share_max: float = ROWS_SHARE_MAX
 ) -> Resolution | None:
-    """Resolve them. None: rule 2; ``rows_share_max`` is its share of the fleet."""
+    """Resolve the reports; None if rule 2 applies. ``rows_share_max``: the share of the fleet that counts as most of it."""
     found = plain_waits(columns, missing=bool(absent))
     if found is None:
         return None
@@ -66,10 +66,10 @@ def _by_rows(
         if absent:
             return None
         among |= columns.holding
-    among |= links.beside(odd)
-    places = {process.instance: at for at, process in enumerate(columns.processes)}
+    among |= links.adjacent(odd)
+    positions = {process.instance: at for at, process in enumerate(columns.processes)}
     servers = {name for report in reports.values() for call in report.made for name in call.servers}
-    among[[places[name] for name in servers if name in places]] = True
+    among[[positions[name] for name in servers if name in positions]] = True
     if among.sum() > most:
         return None
     among[odd] = False
@@ -80,7 +80,7 @@ def _by_rows(
 
 
 class _Links:
-    """Which processes name each other."""
+    """The links between processes that name each other in their reports."""
 
     def __init__(self, columns: ReportColumns) -> None:
         served, seen, waits = columns.served, columns.seen, columns.waits
@@ -93,12 +93,12 @@ class _Links:
         tasks &= awaited >= 0
         self._from = np.concatenate((served.process[above], awaited[tasks]))
         self._to = np.concatenate((served.caller[above], waits.process[waits.wait[tasks]]))
-        """From a process to those on whom its cancellation depends."""
+        """Links from a process to those that its cancellation depends on."""
         self._servers = np.concatenate((served.process[served.caller >= 0], seen.process[seen.caller >= 0]))
         self._callers = np.concatenate((served.caller[served.caller >= 0], seen.caller[seen.caller >= 0]))
 
     def upstream(self, first: Rows) -> Bools:
-        """(P,) ``first``, and all on whom the cancellation of one of them depends."""
+        """(P,) mask of ``first`` and all processes that their cancellation depends on."""
         found = np.zeros(self._count, np.bool_)
         found[first] = True
         size = 0
@@ -106,8 +106,8 @@ class _Links:
             found[self._to[found[self._from]]] = True
         return found
 
-    def beside(self, odd: Rows) -> Bools:
-        """(P,) who calls one of ``odd``, or is called by one."""
+    def adjacent(self, odd: Rows) -> Bools:
+        """(P,) mask of the processes that call one of ``odd``, or are called by one."""
         found = np.zeros(self._count, np.bool_)
         inside = found.copy()
         inside[odd] = True
@@ -130,8 +130,8 @@ def _joined(found: PlainWaits, parts: Mapping[ProcessName, Part]) -> Resolution:
         what=found.what + [row.what for row in rows],
     )
     sent = {name: part.sent for name, part in parts.items()} | found.unseen
-    given_up = chain.from_iterable(part.given_up for part in parts.values())
-    messages = chain(chain.from_iterable(sent[name] for name in sorted(sent)), given_up)
+    abandoned = chain.from_iterable(part.abandoned for part in parts.values())
+    messages = chain(chain.from_iterable(sent[name] for name in sorted(sent)), abandoned)
     return Resolution(
         waits=waits,
         in_transit=tuple(sorted(messages, key=attrgetter("source", "what"))),

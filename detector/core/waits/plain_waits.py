@@ -1,18 +1,18 @@
-"""Resolves as columns the waits of *plain* processes, which nearly all are; the others are left to the resolution by rows.
+"""Resolves the waits of *plain* processes, which nearly all are, as columns; the others are resolved row by row.
 
-It says of a plain process what :class:`~detector.core.waits.resolution.Resolution` says of it; tests compare the two, row by
-row. What is not certain to be plain is not: that costs time and changes no answer.
+For a plain process the result is the same as that of :class:`~detector.core.waits.resolution.Resolution`; tests compare the two
+row by row. When in doubt a process counts as not plain, which costs time but does not change the result.
 
 Rules:
 
-1. Plain is a call that is made once, without facts or doubt, and that no server remembers to have answered; that one process
-   serves, without items in transit; or that nobody has seen, while no member is missing (then it ends by itself).
-2. Plain is a wait, vouched for by a stamp, for all of its targets, each of which is a call or a party.
-3. Its waiter cannot be cancelled: it serves no call whose end would interrupt it, or its caller waits for nothing but that
-   call, and cannot be cancelled either, and so on for at most ``HOPS_MAX`` callers. (Rule 2 of
-   :mod:`detector.core.waits.cancellation`.)
-4. A process is plain when all of its calls and waits are, and when nobody had to forget any call of it.
-5. Of reports that contradict each other nothing is said.
+1. A call is plain if it was made once, without facts or doubt, and no server remembers answering it; and if either one process
+   serves it, without items in transit, or no process has seen it and no member is missing (then it ends by itself).
+2. A wait is plain if it is coloured, needs all of its targets, and each target is a call or a party.
+3. Its waiter must not be cancellable: it serves no call whose end would interrupt it, or its caller waits only for that call
+   and cannot be cancelled either, and so on for at most ``HOPS_MAX`` callers (rule 2 of
+   :mod:`detector.core.waits.cancellation`).
+4. A process is plain if all its calls and waits are plain, and no process had to forget any of its calls.
+5. If reports contradict each other, nothing is resolved.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from stilltrue.protocol.report import OBSERVED_MIN
 
 HOPS_MAX = 64
 _WAITS_MAX = STEPS_MAX // (HOPS_MAX + 2)
-"""Of one process: with more, the budget of its steps might end."""
+"""Bound on the waits of one process: with more, its budget of steps might run out."""
 _END, _BAD = -1, -2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PlainWaits:
-    """The plain processes resolved: waits as parallel lists, each for one party, and the calls that no member has seen.
+    """The resolved plain processes: their waits as parallel lists, each for one party, and the calls that no member has seen.
 
-    ``plain``: (P,) which they are.
+    ``plain``: (P,) mask of the plain processes.
     """
 
     plain: Bools
@@ -51,7 +51,7 @@ class PlainWaits:
 
 
 def plain_waits(columns: ReportColumns, *, missing: bool) -> PlainWaits | None:
-    """Resolve them; ``missing``: a member has not reported. None: rule 5."""
+    """Resolve the plain processes; None if reports contradict each other (rule 5). ``missing``: a member has not reported."""
     calls = _Calls(columns)
     if _contradicted(columns):
         return None
@@ -63,7 +63,7 @@ def plain_waits(columns: ReportColumns, *, missing: bool) -> PlainWaits | None:
 
 
 class _Calls:
-    """Rule 1: each outstanding call with the process that has it."""
+    """The outstanding calls, each with the process that has it (rule 1)."""
 
     def __init__(self, columns: ReportColumns) -> None:
         made, served, seen, waits = columns.made, columns.served, columns.seen, columns.waits
@@ -78,17 +78,17 @@ class _Calls:
         self._keys = keys[self._order]
         again = self._keys[1:] == self._keys[:-1]
         self.doubled = np.zeros(len(keys), np.bool_)
-        """Several calls of one process with one number."""
+        """(M,) mask of calls that share their number with another call of the same process."""
         self.doubled[self._order[1:][again]] = self.doubled[self._order[:-1][again]] = True
 
         known = served.same & (served.caller >= 0)
         self.of_served = np.where(known, self._found(served.caller * width + of_served), -1)
-        """(S,) the outstanding call that is served; -1: its caller is outside, or knows of none."""
+        """(S,) the outstanding call that is served; -1 if its caller is outside or does not know it."""
         self._forgotten = known & (self.of_served < 0)
         rows = np.flatnonzero(self.of_served >= 0)
         self._times = np.bincount(self.of_served[rows], minlength=len(keys))
         self.server = np.full(len(keys), -1, np.int64)
-        """(M,) who has it; -1: nobody."""
+        """(M,) the row in ``served`` that has the call; -1 if there is none."""
         self.server[self.of_served[rows]] = rows
 
         by = seen.caller[seen.answered_by]
@@ -98,7 +98,7 @@ class _Calls:
         self._answered[answered[answered >= 0]] = True
 
         self.of_target = np.full(len(waits.target), -1, np.int64)
-        """(T,) the outstanding call that is a target; -1: none is."""
+        """(T,) the outstanding call that the target is; -1 if it is none."""
         is_call = waits.kind == CALL
         self.of_target[is_call] = self._found(waits.process[waits.wait[is_call]] * width + of_target)
 
@@ -109,7 +109,7 @@ class _Calls:
         return np.where(self._keys[at] == keys, self._order[at], -1)
 
     def odd_processes(self, *, missing: bool) -> Bools:
-        """(P,) whose calls are not plain."""
+        """(P,) mask of the processes with a call that is not plain."""
         columns, made, served, seen = self._columns, self._columns.made, self._columns.served, self._columns.seen
         has = self.server >= 0
         at = self.server[has]
@@ -125,13 +125,13 @@ class _Calls:
         odd = np.zeros(len(columns.processes), np.bool_)
         odd[made.process[wrong]] = True
         odd[seen.caller[seen.same & (seen.caller >= 0) & seen.forgotten]] = True  # rule 4
-        if columns.has_facts:  # a request that its caller has given up may carry one
+        if columns.has_facts:  # a request that its caller has abandoned may carry one
             odd[served.caller[self._forgotten & ~served.taken]] = True
         return odd
 
 
 def _odd_waits(columns: ReportColumns) -> Bools:
-    """(W,) those that are not plain."""
+    """(W,) mask of the waits that are not plain (rule 2)."""
     waits = columns.waits
     odd = waits.uncoloured | ~waits.every
     odd[waits.wait[waits.kind == OTHER]] = True
@@ -139,14 +139,14 @@ def _odd_waits(columns: ReportColumns) -> Bools:
 
 
 class _Cancelled:
-    """Rule 3."""
+    """Finds the waiters that may be cancelled (rule 3)."""
 
     def __init__(self, columns: ReportColumns, calls: _Calls) -> None:
         self._columns = columns
         self._calls = calls
 
     def may_be(self) -> Bools:
-        """(W,) whose waiter may be cancelled."""
+        """(W,) mask of the waits whose waiter may be cancelled."""
         after = self._after()
         waiter = self._columns.waits.waiter
         found = np.zeros(len(after), np.bool_)
@@ -161,7 +161,7 @@ class _Cancelled:
         return found[waiter]
 
     def _after(self) -> Rows:
-        """(N,) who would have to be cancelled first, for each party that can be; ``_END``: it cannot."""
+        """(N,) the party that each party's cancellation depends on; ``_END``: it cannot be cancelled, ``_BAD``: unclear."""
         columns, calls, served = self._columns, self._calls, self._columns.served
         awaited = self._awaited()
         after = np.where(awaited, _BAD, _END)
@@ -177,7 +177,7 @@ class _Cancelled:
         return after
 
     def _awaited(self) -> Bools:
-        """(N,) which parties others await as tasks."""
+        """(N,) mask of the parties that others await as tasks."""
         waits = self._columns.waits
         task = (waits.kind == PARTY) & ((waits.number >= OBSERVED_MIN) & ~waits.uncoloured)[waits.wait]
         found = np.zeros(len(self._columns.names), np.bool_)
@@ -185,7 +185,7 @@ class _Cancelled:
         return found
 
     def _bound(self) -> Rows:
-        """(M,) the one party that waits for this call, and for nothing that could end without it; ``_BAD``: there is none."""
+        """(M,) the only party that waits for the call, and for nothing that could end without it; ``_BAD`` if there is none."""
         calls, waits, made = self._calls, self._columns.waits, self._columns.made
         rows = np.flatnonzero(calls.of_target >= 0)
         call, wait = calls.of_target[rows], waits.wait[rows]
@@ -197,7 +197,7 @@ class _Cancelled:
 
 
 def _contradicted(columns: ReportColumns) -> bool:
-    """Rule 5: whether a server has seen what its caller excludes."""
+    """Whether a server has seen what its caller rules out (rule 5)."""
     seen, made = columns.seen, columns.made
     oldest = columns.next_number.copy()
     np.minimum.at(oldest, made.process, made.number)
@@ -237,7 +237,7 @@ def _resolved(columns: ReportColumns, calls: _Calls, plain: Bools) -> PlainWaits
 
 
 def _replies(columns: ReportColumns, rows: Rows) -> list[str]:
-    """What is waited for, in words: the same text for each server and method."""
+    """The texts of waits for these served calls, built once per server and method."""
     width = max(len(columns.methods), 1)
     keys = columns.served.process[rows] * width + columns.served.method[rows]
     distinct, place = np.unique(keys, return_inverse=True)

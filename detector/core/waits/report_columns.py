@@ -1,7 +1,7 @@
-"""The reports of one snapshot as columns: no Python object for each wait or call.
+"""The reports of one snapshot as columns, without a Python object for each wait or call.
 
-Processes, parties and methods are positions in ``processes``, ``names`` and ``methods``; moments are by the detector's clock,
-NaN where there is none.
+Processes, parties and methods are indices into ``processes``, ``names`` and ``methods``. Times are by the detector's clock, NaN
+if unset.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from stilltrue.model import PartyName, ProcessId, ProcessState
 Rows = NDArray[np.int64]
 
 OUTSIDE, MISSING = -1, -2
-"""In the place of a caller: no member, or nobody; a member without a report."""
+"""Values for a caller that is not a member or is unknown, and for a member without a report."""
 CALL, PARTY, OTHER = 0, 1, 2
-"""What a target is."""
+"""The kinds of target."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class MadeColumns:
-    """The M outstanding calls. ``special``: in doubt, hedged, sent more than once, or with facts."""
+    """The M outstanding calls. ``special``: it is in doubt, hedged, sent more than once, or carries facts."""
 
     process: Rows
     number: Rows
@@ -37,7 +37,7 @@ class MadeColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ServedColumns:
-    """The S calls that have arrived. ``caller`` is known by name; ``same``: and is the incarnation that reported."""
+    """The S calls that have arrived. ``same``: the caller is the very incarnation that reported."""
 
     process: Rows
     party: Rows
@@ -56,7 +56,7 @@ class ServedColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SeenColumns:
-    """What servers remember of callers; ``answered_by`` (its row here) and ``answered`` are the calls that they answered."""
+    """What servers remember of callers. ``answered`` are the calls they answered, ``answered_by`` the row here of each."""
 
     process: Rows
     caller: Rows
@@ -70,9 +70,10 @@ class SeenColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LocalWaitColumns:
-    """The W waits. ``every``: all of its targets are needed.
+    """The W waits and their T targets. ``every``: the wait needs all of its targets.
 
-    ``wait`` is the row here of each of T targets; ``kind`` is ``CALL``, ``PARTY`` or ``OTHER``; ``target`` its number or name.
+    Of each target, ``wait`` is its wait's row here, ``kind`` is ``CALL``, ``PARTY`` or ``OTHER``, and ``target`` the call's
+    number or the party's index.
     """
 
     process: Rows
@@ -90,9 +91,9 @@ class LocalWaitColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReportColumns:
-    """The reports of P processes, sorted by name. ``lost``: which had to forget something; ``holding``: which hold resources.
+    """The reports of P processes, sorted by name. ``lost``: it had to forget something. ``holding``: it holds resources.
 
-    ``owner``: (N,) the process of each party in ``names``, if it reported, else ``OUTSIDE``.
+    ``owner``: (N,) the process of each party in ``names``; ``OUTSIDE`` if it did not report.
     """
 
     processes: tuple[ProcessId, ...]

@@ -1,16 +1,16 @@
-"""What a snapshot's reports resolve to, given what the previous snapshot's did: only what has changed is resolved again.
+"""Resolves a snapshot's reports incrementally: only what has changed since the previous snapshot is resolved again.
 
 Rules:
 
-1. A report has changed when its parts are other objects: those of equal reports may be shared, as
-   :mod:`detector.service.grpc_api.report_reader` does.
-2. What comes of a process's own waits and calls (its *part*) depends on its report; on those of the processes that served or
-   saw calls of it, or await its tasks; on those of its callers; and on whom these may be cancelled by, upstream
+1. A report has changed if its parts are different objects; :mod:`detector.service.grpc_api.report_reader` shares equal parts.
+2. The result for one process (its *part*) depends on its report, on the reports of its callers and of the processes that served
+   or saw its calls or await its tasks, and on those of the callers further upstream that may cancel these
    (:mod:`detector.core.waits.cancellation`).
-3. It depends on the incarnations of the servers that the process has called. And on all reports by who is missing, the names of
-   facts, and, with waits for resources, the holders: when any of these has changed, everything is resolved anew.
-4. So a part is resolved anew among the reports that it depends on alone: :class:`~detector.core.waits.resolution.Resolution` is
-   told of these, and says of it what it would say if it were told of all. Tests compare the two.
+3. It also depends on the incarnations of the servers that the process has called; and on all reports through the set of missing
+   members, the names of facts and, for waits for resources, the holders. If one of these last has changed, everything is
+   resolved again.
+4. So a changed part is resolved among only the reports that it depends on. :class:`~detector.core.waits.resolution.Resolution`
+   gives the same result for it as among all reports. Tests compare the two.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from stilltrue.protocol.report import OBSERVED_MIN, CallerTarget, PartyTarget, R
 
 _SHARED = attrgetter("made", "served", "seen", "pools", "waits", "holds", "facts", "labels", "sent_over", "held_up", "activity")
 _EQUAL = attrgetter("process", "next_number", "lost")
-_Further = Callable[[ProcessName], Iterable[ProcessName]]
+_Neighbours = Callable[[ProcessName], Iterable[ProcessName]]
 
 
 @dataclass(frozen=True, slots=True)
 class _Links:
-    """The processes that a report names: callers, those of them who may end what it does, those it awaits, servers called."""
+    """The processes that a report names. ``upstream``: the callers that its cancellation may depend on."""
 
     callers: frozenset[ProcessName]
     upstream: frozenset[ProcessName]
@@ -45,14 +45,14 @@ class _Links:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What comes of one process's report, and what it depends on."""
+    """The resolved report of one process, and what it depends on."""
 
     report: Report
     links: _Links
     state: ProcessState
     waits: tuple[Wait, ...]
     sent: tuple[Message, ...]
-    given_up: tuple[Message, ...]
+    abandoned: tuple[Message, ...]
     forgetful: tuple[ProcessName, ...]
     settled: tuple[CallNumber, ...] | None
     orphans: tuple[Orphan, ...]
@@ -60,7 +60,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Resolved:
-    """The reports of one snapshot, resolved against each other; if nothing has changed since the last one, the same object."""
+    """The reports of one snapshot, resolved against each other; the same object as the last one if nothing has changed."""
 
     missing: tuple[ProcessId, ...]
     facts: frozenset[str]
@@ -77,31 +77,31 @@ class Resolved:
         return [orphan for part in self.parts.values() for orphan in part.orphans]
 
     def settled(self) -> dict[ProcessId, tuple[CallNumber, ...]]:
-        """As :meth:`Resolution.settled_doubts`."""
+        """Like :meth:`Resolution.settled_doubts`."""
         return {part.report.process: part.settled for part in self.parts.values() if part.settled is not None}
 
 
 def resolved(reports: Mapping[ProcessName, Report], missing: Sequence[ProcessId], before: Resolved | None = None) -> Resolved:
-    """The reports of a snapshot, resolved. ``before``: any earlier result; it makes this faster, and no different."""
+    """Resolve the reports of a snapshot. ``before``: any earlier result; it only makes this faster."""
     absent = tuple(missing)
     facts = frozenset(fact for report in reports.values() for fact in report.facts)
     if before is None or not _comparable(before, reports, absent, facts):
         parts = parts_of(reports, reports, absent, facts)
-        return _joined(absent, facts, parts)
+        return _combined(absent, facts, parts)
     known = before.parts
     changed = {name for name, report in reports.items() if name not in known or not _same(known[name].report, report)}
     changed.update(known.keys() - reports.keys())
     if not changed:
         return before
-    anew, among = _affected(reports, changed, before)
-    fresh = parts_of({name: reports[name] for name in sorted(among)}, anew, absent, facts)
-    return _joined(absent, facts, {name: fresh[name] if name in fresh else known[name] for name in sorted(reports)})
+    stale, among = _affected(reports, changed, before)
+    fresh = parts_of({name: reports[name] for name in sorted(among)}, stale, absent, facts)
+    return _combined(absent, facts, {name: fresh[name] if name in fresh else known[name] for name in sorted(reports)})
 
 
 def _comparable(
     before: Resolved, reports: Mapping[ProcessName, Report], absent: tuple[ProcessId, ...], facts: frozenset[str]
 ) -> bool:
-    """Rule 3, but for the servers."""
+    """Whether ``before`` can be reused at all (rule 3, except for the servers)."""
     known = before.parts
     if (before.missing, before.facts) != (absent, facts) or (absent and known.keys() != reports.keys()):
         return False
@@ -110,7 +110,7 @@ def _comparable(
 
 
 def _same(one: Report, other: Report) -> bool:
-    """Rule 1."""
+    """Whether a report is unchanged (rule 1)."""
     if one is other:
         return True
     if not all(a is b for a, b in zip(_SHARED(one), _SHARED(other), strict=True)):
@@ -121,12 +121,12 @@ def _same(one: Report, other: Report) -> bool:
 def _affected(
     reports: Mapping[ProcessName, Report], changed: set[ProcessName], before: Resolved
 ) -> tuple[set[ProcessName], set[ProcessName]]:
-    """Rule 2: whose parts are to be resolved anew, and among which reports."""
+    """The processes whose parts must be resolved again (rule 2), and the processes whose reports that takes."""
     old = {name: part.links for name, part in before.parts.items()}
     links = {name: _links(report) if name in changed else old[name] for name, report in reports.items()}
     of_changed = [each[name] for each in (old, links) for name in changed if name in each]
     named = {name for link in of_changed for name in (*link.callers, *link.awaited)}
-    others = {name for name in changed if name not in old or name not in links or _is_other(name, reports, before)}
+    replaced = {name for name in changed if name not in old or name not in links or _was_replaced(name, reports, before)}
     below: dict[ProcessName, list[ProcessName]] = {}
     mentions: dict[ProcessName, list[ProcessName]] = {}
     for name, link in links.items():
@@ -135,31 +135,31 @@ def _affected(
         for caller in link.callers:
             mentions.setdefault(caller, []).append(name)
     named.update(name for one in changed - links.keys() for name in below.get(one, ()))
-    anew = _closed((changed | named) & links.keys(), lambda name: (*below.get(name, ()), *links[name].awaited), links)
-    anew.update(name for one in changed for name in mentions.get(one, ()))
-    anew.update(name for name, link in links.items() if not others.isdisjoint(link.servers))
-    if any(links[name].wants_resource for name in anew):
-        return anew, set(links)
+    stale = _reachable((changed | named) & links.keys(), lambda name: (*below.get(name, ()), *links[name].awaited), links)
+    stale.update(name for one in changed for name in mentions.get(one, ()))
+    stale.update(name for name, link in links.items() if not replaced.isdisjoint(link.servers))
+    if any(links[name].wants_resource for name in stale):
+        return stale, set(links)
     awaiting: dict[ProcessName, list[ProcessName]] = {}
     for name, link in links.items():
         for other in link.awaited:
             awaiting.setdefault(other, []).append(name)
-    among = _closed(anew, lambda name: (*links[name].upstream, *awaiting.get(name, ())), links)
-    for name in anew:
+    among = _reachable(stale, lambda name: (*links[name].upstream, *awaiting.get(name, ())), links)
+    for name in stale:
         among.update(links[name].callers, links[name].servers, mentions.get(name, ()))
-    return anew, among & links.keys()
+    return stale, among & links.keys()
 
 
-def _is_other(name: ProcessName, reports: Mapping[ProcessName, Report], before: Resolved) -> bool:
+def _was_replaced(name: ProcessName, reports: Mapping[ProcessName, Report], before: Resolved) -> bool:
     return before.parts[name].report.process != reports[name].process
 
 
-def _closed(first: Iterable[ProcessName], further: _Further, known: Mapping[ProcessName, _Links]) -> set[ProcessName]:
-    """``first``, and all that ``further`` leads to among ``known``."""
+def _reachable(first: Iterable[ProcessName], neighbours: _Neighbours, known: Mapping[ProcessName, _Links]) -> set[ProcessName]:
+    """``first`` and all processes in ``known`` that are reachable from it through ``neighbours``."""
     found = set(first)
     todo = list(found)
     while todo:
-        for name in further(todo.pop()):
+        for name in neighbours(todo.pop()):
             if name in known and name not in found:
                 found.add(name)
                 todo.append(name)
@@ -172,15 +172,15 @@ def parts_of(
     absent: tuple[ProcessId, ...],
     facts: frozenset[str],
 ) -> dict[ProcessName, Part]:
-    """The parts of ``wanted``, resolved among ``reports`` (rule 4). ``facts``: the names of all that there are."""
+    """Resolve the parts of ``wanted`` among ``reports`` (rule 4). ``facts``: the names of all facts in the snapshot."""
     resolution = Resolution(reports, absent)
     settled = resolution.settled_doubts()
     orphans: dict[ProcessName, list[Orphan]] = {}
     for orphan in resolution.channels.orphans():
         orphans.setdefault(orphan.server, []).append(orphan)
-    given_up: dict[ProcessName, list[Message]] = {}
-    for message in resolution.given_up(facts):
-        given_up.setdefault(message.source, []).append(message)
+    abandoned: dict[ProcessName, list[Message]] = {}
+    for message in resolution.abandoned(facts):
+        abandoned.setdefault(message.source, []).append(message)
     found = {}
     for name in sorted(wanted):
         report = reports[name]
@@ -192,7 +192,7 @@ def parts_of(
             ),
             waits=tuple(resolution.waits_of(name)),
             sent=tuple(resolution.sent_by(name)),
-            given_up=tuple(given_up.get(name, ())),
+            abandoned=tuple(abandoned.get(name, ())),
             forgetful=tuple(resolution.channels.forgetful_for(name)),
             settled=settled.get(report.process),
             orphans=tuple(orphans.get(name, ())),
@@ -200,9 +200,9 @@ def parts_of(
     return found
 
 
-def _joined(absent: tuple[ProcessId, ...], facts: frozenset[str], parts: Mapping[ProcessName, Part]) -> Resolved:
+def _combined(absent: tuple[ProcessId, ...], facts: frozenset[str], parts: Mapping[ProcessName, Part]) -> Resolved:
     every = parts.values()
-    messages = chain(chain.from_iterable(part.sent for part in every), chain.from_iterable(part.given_up for part in every))
+    messages = chain(chain.from_iterable(part.sent for part in every), chain.from_iterable(part.abandoned for part in every))
     return Resolved(
         missing=absent,
         facts=facts,

@@ -1,15 +1,16 @@
-"""Ties: the parties that hold up a call that no member has seen, from the reports of both ends of its connection (rule 4).
+"""Ties a call that no member has seen to the parties that hold up its connection, as both ends report them (rule 4).
 
 Rules:
 
-1. Only for a call that no member has seen, with one copy and no doubt, whose caller names the connections it may use: it is on
-   one of them, or waits for room on one. Each must be held up, as one member alone reports.
-2. Held up by the party that blocks the accepting thread or loop: both ends have counted the same streams, so the server's core
-   (of HTTP, which counts none: the server's socket) has the call. It is accepted when one of the parties goes on.
-3. Held up because the connection is full: it is sent when one of the connection's calls ends, that is when a party that serves
-   one goes on, or one that waits for it and may cancel it. If another party made one, it might cancel it: then there is no tie.
-4. Such a wait rests on no stamp. Only a look at each party that finds it unchanged makes it certain.
-5. Of a connection that more than ``PARTIES_MAX`` parties hold up nothing is known: thousands of calls might wait for each.
+1. A call can be tied only if no member has seen it, it has one copy and no doubt, and its caller names the connections it may
+   use: it is on one of them, or waits for room on one. Each of these must be held up, according to exactly one member.
+2. A connection is held up if a party blocks the accepting thread or loop. Both ends have counted the same streams, so the
+   server's core has the call (for HTTP, which counts no streams, the server's socket). It is accepted when a party goes on.
+3. A connection is held up if it is full. The call is sent when one of the connection's calls ends: when a party that serves one
+   goes on, or a party that waits for one and may cancel it. If another party made such a call, it might cancel it, so there is
+   no tie.
+4. Such a wait is uncoloured. It is certain only once a look at each party has found it unchanged.
+5. If more than ``PARTIES_MAX`` parties hold up a connection, there is no tie: thousands of calls might wait for each of them.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _UNSEEN = (Where.REQUEST_IN_TRANSIT, Where.MISSING)
 
 @dataclass(frozen=True, slots=True)
 class _Tie:
-    """For which parties a call waits, one of them; why, in words; and until when."""
+    """What a tied call waits for: 1 of ``among``, described by ``what``, until ``deadline``."""
 
     among: tuple[PartyName, ...]
     what: str
@@ -45,7 +46,7 @@ class _Tie:
 
 
 def tied(reports: Mapping[ProcessName, Report], missing: Sequence[ProcessId]) -> dict[ProcessName, Report]:
-    """The reports, in which a wait for a call that is tied is one for those who hold it up."""
+    """Replace waits for tied calls by waits for the parties that hold them up."""
     if not any(report.sent_over for report in reports.values()) or not any(report.held_up for report in reports.values()):
         return dict(reports)
     ties = _Ties(reports, missing)
@@ -73,7 +74,7 @@ class _Ties:
                 self._held.setdefault(held.connection.name, []).append((name, held))
 
     def applied_to(self, report: Report) -> Report:
-        """A report with what its calls are tied to."""
+        """``report`` with its waits for tied calls replaced."""
         sent = {one.call: one for one in report.sent_over}
         found = {
             call.number: tie
@@ -85,10 +86,10 @@ class _Ties:
         return replace(report, waits=tuple(one for wait in report.waits for one in _waits(wait, found)))
 
     def _tie(self, report: Report, call: OutstandingCall, sent: SentOver) -> _Tie | None:
-        """Rule 1."""
+        """The tie of one call (rule 1)."""
         if call.doubtful or call.hedged or call.copies_max > 1 or not sent.connections:
             return None
-        if self._channels.place(report.process, call).where not in _UNSEEN:
+        if self._channels.locate(report.process, call).where not in _UNSEEN:
             return None
         ties = [self._tie_of(connection) for connection in sent.connections]
         known = [tie for tie in ties if tie is not None]
@@ -104,18 +105,18 @@ class _Ties:
         )
 
     def _tie_of(self, connection: Connection) -> _Tie | None:
-        """Rule 5; thousands of calls may be on one connection."""
+        """The tie of one connection (rule 5), cached: thousands of calls may use it."""
         if connection not in self._known:
             tie = self._held_up(connection)
             self._known[connection] = None if tie is None or len(tie.among) > PARTIES_MAX else tie
         return self._known[connection]
 
     def _held_up(self, connection: Connection) -> _Tie | None:
-        """Who holds a connection up, by the other end's word."""
-        said = self._held.get(connection.name, [])
-        if len({name for name, _ in said}) != 1:
+        """The parties that hold up a connection, as its other end reports them."""
+        reported = self._held.get(connection.name, [])
+        if len({name for name, _ in reported}) != 1:
             return None
-        for _, held in said:
+        for _, held in reported:
             other = held.connection
             if other.ended != connection.ended or other.begun > connection.begun:
                 continue
@@ -128,7 +129,7 @@ class _Ties:
         return None
 
     def _full(self, held: HeldUp) -> _Tie | None:
-        """Rule 3."""
+        """The tie of a full connection (rule 3)."""
         among: list[PartyName] = list(held.parties)
         ends: list[float] = []
         if len(among) > PARTIES_MAX:
@@ -145,9 +146,9 @@ class _Ties:
         return _Tie(tuple(dict.fromkeys(among)), held.what, min(ends, default=None))
 
     def _callers(self, served: ServedCall) -> list[PartyName]:
-        """The parties that may cancel a call: its maker and those that wait for it; none where that is unknown.
+        """The parties that may cancel a call: the one that made it and those that wait for it; empty if unknown.
 
-        Only the look at one who waits for it finds those who may cancel it besides.
+        Any other party that may cancel it is found only by the look at a party that waits for it.
         """
         source = None if served.caller is None else self._reports.get(served.caller.process)
         if source is None or served.caller is None or source.process.incarnation != served.caller.incarnation:
@@ -160,7 +161,7 @@ class _Ties:
 
 
 def _waits(wait: LocalWait, ties: Mapping[CallNumber, _Tie]) -> Iterator[LocalWait]:
-    """A wait for calls, some of which are tied, as waits for parties (rule 4)."""
+    """Replace the tied calls of a wait by parties (rule 4)."""
     known = {target: ties[target.number] for target in wait.among if isinstance(target, CallTarget) and target.number in ties}
     if not known:
         yield wait

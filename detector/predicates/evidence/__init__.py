@@ -1,1 +1,1 @@
-"""What a verdict shows: its parties, witness, explanation and suggested victims."""
+"""The evidence of verdicts: parties, witness, explanation and suggested victims."""

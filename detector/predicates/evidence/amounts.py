@@ -12,7 +12,7 @@ from stilltrue.model import UNKNOWN_FACT, Fact, Facts, ProcessName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
-    """The total of one fact in a snapshot, and where it is.
+    """The total of one fact in a snapshot, and its distribution.
 
     Attributes
     ----------
@@ -20,7 +20,7 @@ class Amount:
     holders : the processes that declare more than zero, sorted.
     carried : the amount in transit.
     declared : whether any process or message declares the fact.
-    unknown : processes that may have more, or whose messages may carry more, sorted: nobody can tell (``UNKNOWN_FACT``).
+    unknown : processes that, or whose messages, have an unknown amount (``UNKNOWN_FACT``), sorted.
     odd : processes whose fact is not an amount (a string, a negative number, NaN), sorted.
     """
 
@@ -33,7 +33,7 @@ class Amount:
 
 
 def amount_of(snapshot: Snapshot, fact: str) -> Amount:
-    """Sum ``fact`` over ``snapshot``. ``True`` counts as 1; what a missing member last declared is stale and ignored."""
+    """Sum ``fact`` over ``snapshot``. ``True`` counts as 1. Facts of missing members are stale and ignored."""
     own = {name: state.facts for name, state in snapshot.present().items() if fact in state.facts}
     travelling = [(message.source, message.facts) for message in snapshot.in_transit if fact in message.facts]
     carried = total_of((facts[fact] for _, facts in travelling))
@@ -49,7 +49,7 @@ def amount_of(snapshot: Snapshot, fact: str) -> Amount:
 
 
 def total_of(values: Iterable[Fact]) -> float:
-    """The sum of the numbers among ``values``: exact for integers, correctly rounded otherwise."""
+    """The sum of the finite numbers among ``values``: exact for integers, correctly rounded otherwise."""
     numbers = [value for value in values if isinstance(value, (int, float)) and math.isfinite(value)]
     return sum(numbers) if all(isinstance(value, int) for value in numbers) else math.fsum(numbers)
 

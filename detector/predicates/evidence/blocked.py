@@ -1,4 +1,4 @@
-"""Turns reductions into the verdict of a predicate about blocked parties, with evidence for each of the three answers."""
+"""Builds the verdict of a predicate about blocked parties from its reductions, with evidence for each of the three answers."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy as np
 from detector.core.snapshot import Snapshot
 from detector.core.times import clock
 from detector.core.waits.resolution import owner_of
-from detector.graph.columns import Bools, Ints
+from detector.graph.columns import Bools, Ints, WaitColumns
 from detector.graph.partial import ReductionBounds
 from detector.graph.reduction import Reduction
 from detector.graph.remainder import RemainderGraph, remainder_graph
 from detector.graph.witness import Evidence, evidence
 from detector.predicates.evidence.explain import sentences, shortened
-from stilltrue.model import Holds, PartyName, ProcessName, Verdict, Witness, process_of
+from stilltrue.model import Holds, PartyName, ProcessName, SnapshotRef, Verdict, Witness, process_of
 
 NAMED_MAX = 12
-"""The most parties that a FALSE or UNDETERMINED verdict names; often every party could still move."""
+"""Maximum number of parties that a FALSE or UNDETERMINED verdict names; often every party could still move."""
 
 
 def blocked_verdict(name: str, snapshot: Snapshot, found: ReductionBounds, graph: RemainderGraph | None) -> Verdict:
-    """The verdict that ``found`` supports: TRUE when even the certain view leaves a remainder (``graph``; section 6)."""
+    """The verdict that ``found`` supports: TRUE if even the certain view has a remainder, ``graph`` (section 6)."""
     if graph is not None:
         return _true(name, snapshot, graph)
     if not found.anything_stuck(found.pessimistic):
@@ -31,14 +31,46 @@ def blocked_verdict(name: str, snapshot: Snapshot, found: ReductionBounds, graph
 
 
 def certain_graph(snapshot: Snapshot, found: ReductionBounds) -> RemainderGraph | None:
-    """The certain remainder as a graph, or None when it is empty."""
+    """The certain remainder as a graph; None if it is empty."""
     return remainder_graph(snapshot.waits, found.certain) if found.anything_stuck(found.certain) else None
 
 
-def as_of(snapshot: Snapshot) -> str:
-    """The moment that a FALSE speaks of: when the snapshot began, if that is known."""
-    begun = snapshot.ref.begun
-    return "when the snapshot began" if begun is None else f"as of {clock(begun)}"
+def as_of(ref: SnapshotRef) -> str:
+    """The time that a FALSE refers to, as text: when the snapshot began."""
+    return "when the snapshot began" if ref.begun is None else f"as of {clock(ref.begun)}"
+
+
+def first_movers(waits: WaitColumns, missing: Bools) -> Ints:
+    """The parties that could move first: those that are waited for and wait for nothing, or only until a deadline."""
+    first = np.ones(len(waits.names), np.bool_)
+    first[waits.waiter[np.isnan(waits.deadline)]] = False
+    return np.flatnonzero(first & ~missing)
+
+
+def waiting_parties(waits: WaitColumns, missing: Bools) -> Ints:
+    """The parties that wait, without those of missing members, whose waits are stale."""
+    found = np.zeros(len(waits.names), np.bool_)
+    found[waits.waiter] = True
+    return np.flatnonzero(found & ~missing)
+
+
+def free_witness(ref: SnapshotRef, shown: tuple[PartyName, ...], *, movers: int, waiting: int, absent: bool) -> Witness:
+    """The witness of a FALSE.
+
+    Parameters
+    ----------
+    shown : the first of the ``movers``, at most ``NAMED_MAX``.
+    movers, waiting : the number of parties that could move first, and of those that wait.
+    absent : whether any member is missing.
+    """
+    if not waiting:
+        text = f"no {'reporting ' * absent}party was waiting {as_of(ref)}"
+    else:
+        runnable = ", ".join(shortened(shown, movers))
+        waiters = "the one waiting party" if waiting == 1 else f"each of the {waiting} waiting parties"
+        why = f"{runnable} could run" if runnable else "every wait has a deadline"
+        text = f"{waiters} could still be freed {as_of(ref)}: {why}"
+    return Witness(kind="free", parties=shown, text=text)
 
 
 def _true(name: str, snapshot: Snapshot, graph: RemainderGraph) -> Verdict:
@@ -52,16 +84,16 @@ def _true(name: str, snapshot: Snapshot, graph: RemainderGraph) -> Verdict:
         holds=Holds.TRUE,
         witness=Witness(kind=proof.kind, parties=parties, text=_proof_text(proof, parties)),
         snapshot=snapshot.ref,
-        remainder=_people(remainder, known),
-        core=_people(waits.named(proof.core), known),
-        behind=_people(waits.named(proof.behind), known),
+        remainder=_without_auxiliaries(remainder, known),
+        core=_without_auxiliaries(waits.named(proof.core), known),
+        behind=_without_auxiliaries(waits.named(proof.behind), known),
         missing=snapshot.missing,
         explanation=sentences(snapshot, proof.waits.tolist(), len(parties)),
     )
 
 
-def _people(names: tuple[PartyName, ...], known: frozenset[PartyName]) -> tuple[PartyName, ...]:
-    """``names`` without the auxiliary nodes (``party~3.1``) that stand for a ``known`` party's wait for k of several sets."""
+def _without_auxiliaries(names: tuple[PartyName, ...], known: frozenset[PartyName]) -> tuple[PartyName, ...]:
+    """``names`` without the auxiliary parties (``party~3.1``) that represent part of a ``known`` party's wait."""
     return tuple(name for name in names if "~" not in name or owner_of(name) not in known)
 
 
@@ -74,33 +106,13 @@ def _proof_text(proof: Evidence, parties: tuple[PartyName, ...]) -> str:
 
 
 def _false(name: str, snapshot: Snapshot, found: ReductionBounds) -> Verdict:
-    waits = snapshot.waits
-    movers = _movers(snapshot, found)
-    shown = waits.named(movers[:NAMED_MAX])
-    blocked = len(np.unique(waits.waiter[~found.missing[waits.waiter]]))
-    if not blocked:
-        text = f"no {'reporting ' * bool(snapshot.missing)}party was waiting {as_of(snapshot)}"
-    else:
-        runnable = ", ".join(shortened(shown, len(movers)))
-        waiting = "the one waiting party" if blocked == 1 else f"each of the {blocked} waiting parties"
-        why = f"{runnable} could run" if runnable else "every wait has a deadline"
-        text = f"{waiting} could still be freed {as_of(snapshot)}: {why}"
-    return Verdict(
-        predicate=name,
-        holds=Holds.FALSE,
-        witness=Witness(kind="free", parties=shown, text=text),
-        snapshot=snapshot.ref,
-        missing=snapshot.missing,
+    waits, missing = snapshot.waits, found.missing
+    first = first_movers(waits, missing)
+    shown = waits.named(first[:NAMED_MAX])
+    witness = free_witness(
+        snapshot.ref, shown, movers=len(first), waiting=len(waiting_parties(waits, missing)), absent=bool(snapshot.missing)
     )
-
-
-def _movers(snapshot: Snapshot, found: ReductionBounds) -> Ints:
-    """The parties that could move first: those that others wait for and that wait for nothing, or only until a deadline."""
-    waits = snapshot.waits
-    first = np.ones(len(waits.names), np.bool_)
-    lasting = np.isnan(waits.deadline)
-    first[waits.waiter[lasting]] = False
-    return np.flatnonzero(first & ~found.missing)
+    return Verdict(predicate=name, holds=Holds.FALSE, witness=witness, snapshot=snapshot.ref, missing=snapshot.missing)
 
 
 def _undetermined(name: str, snapshot: Snapshot, found: ReductionBounds) -> Verdict:
@@ -129,7 +141,7 @@ def not_certain(snapshot: Snapshot, names: Iterable[str]) -> str:
     """Why the waits of these parties (or of these processes' parties) are in doubt."""
     wanted = frozenset(names)
     doubts = [
-        f"{party} {'could not be' if look.unchanged else 'had gone on when it was'} looked at again ({look.doubt})"
+        f"{party} {'could not be' if look.unchanged else 'had moved on when it was'} looked at again ({look.doubt})"
         for party, look in snapshot.looks.items()
         if look.doubt and (party in wanted or process_of(party) in wanted)
     ]
@@ -137,6 +149,6 @@ def not_certain(snapshot: Snapshot, names: Iterable[str]) -> str:
 
 
 def _decisive(snapshot: Snapshot, pessimistic: Reduction, missing: Bools) -> tuple[ProcessName, ...]:
-    """The missing processes that a party of the remainder waits for: only their reports can decide."""
-    leaning = pessimistic.targets[missing[pessimistic.targets]]
-    return tuple(sorted({process_of(name) for name in snapshot.waits.named(np.unique(leaning))}))
+    """The missing processes that the remainder waits for: only their reports can decide."""
+    targets = pessimistic.targets[missing[pessimistic.targets]]
+    return tuple(sorted({process_of(name) for name in snapshot.waits.named(np.unique(targets))}))

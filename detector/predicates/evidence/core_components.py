@@ -1,4 +1,4 @@
-"""Describes the components of a verdict's core one by one, for verdicts whose core has several."""
+"""Describes each component of a verdict's core, for verdicts whose core has several."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stilltrue.model import PartyName, Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreComponent:
-    """One component of a core: a summary, a sentence for each of its waits (a bounded number), and the parties behind it."""
+    """One component of a core: a summary, sentences for a bounded number of its waits, and the parties behind it."""
 
     text: str
     waits: tuple[str, ...]
@@ -23,14 +23,14 @@ class CoreComponent:
 
 
 class CoreComponents:
-    """The components of the core of ``verdict`` on ``snapshot``; the graph is read once, however many are asked for."""
+    """Describes the components of the core of ``verdict`` on ``snapshot``; the graph is indexed only once."""
 
     def __init__(self, verdict: Verdict, snapshot: Snapshot) -> None:
         self._verdict = verdict
         self._snapshot = snapshot
 
     def of(self, core: Sequence[PartyName]) -> CoreComponent:
-        """Describe the component ``core`` (sorted); a sole component keeps the verdict's words."""
+        """Describe the component ``core`` (sorted); a sole component keeps the verdict's text."""
         verdict = self._verdict
         if len(core) == len(verdict.core):
             return CoreComponent(text=verdict.witness.text, waits=verdict.explanation, behind=verdict.behind)
@@ -43,7 +43,7 @@ class CoreComponents:
 
     @cached_property
     def _waits(self) -> dict[PartyName, list[int]]:
-        """The waits of each party of the core, as positions in the columns."""
+        """The waits of each party of the core, as indices into the columns."""
         columns, core = self._snapshot.waits, frozenset(self._verdict.core)
         inside = np.fromiter((name in core for name in columns.names), np.bool_, len(columns.names))
         found: dict[PartyName, list[int]] = {}
@@ -53,13 +53,13 @@ class CoreComponents:
 
     @cached_property
     def _waiting_for(self) -> dict[PartyName, list[PartyName]]:
-        """For each party, those of the verdict's ``behind`` that wait for it."""
+        """For each party, the parties of the verdict's ``behind`` that wait for it."""
         columns, behind = self._snapshot.waits, frozenset(self._verdict.behind)
         inside = np.fromiter((name in behind for name in columns.names), np.bool_, len(columns.names))
         waiter = np.repeat(columns.waiter, columns.sizes())
-        along = inside[waiter]
+        chosen = inside[waiter]
         found: dict[PartyName, list[PartyName]] = {}
-        for source, target in zip(waiter[along].tolist(), columns.targets[along].tolist(), strict=True):
+        for source, target in zip(waiter[chosen].tolist(), columns.targets[chosen].tolist(), strict=True):
             found.setdefault(columns.names[target], []).append(columns.names[source])
         return found
 

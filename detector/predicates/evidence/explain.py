@@ -13,7 +13,7 @@ NAMES_MAX = 8
 
 
 def sentences(snapshot: Snapshot, waits: Sequence[int], total: int) -> tuple[str, ...]:
-    """A sentence for each of ``waits`` (positions in the columns), at most ``SENTENCES_MAX`` of ``total``."""
+    """A sentence for each of ``waits`` (indices into the columns), at most ``SENTENCES_MAX`` of ``total``."""
     shown = waits[:SENTENCES_MAX]
     sentences = tuple(sentence(snapshot.waits.wait(wait), snapshot.ref.ended) for wait in shown)
     return sentences if total <= len(shown) else (*sentences, f"and {total - len(shown)} more")
@@ -32,7 +32,7 @@ def sentence(wait: Wait, now: float | None) -> str:
 
 
 def shortened(names: Sequence[str], total: int | None = None, most: int = NAMES_MAX) -> list[str]:
-    """The first ``most`` names, and the number left out of ``total``."""
+    """The first ``most`` names, followed by the number of others up to ``total``."""
     total = len(names) if total is None else total
     if total <= most:
         return list(names)

@@ -1,4 +1,4 @@
-"""Which parties go on once some are aborted: the reduction of a snapshot, continued with those free."""
+"""Finds the parties that aborting others would free, by continuing a snapshot's reduction with these free."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stilltrue.model import PartyName
 
 
 def freed_by(snapshot: Snapshot, victims: Collection[PartyName]) -> tuple[PartyName, ...]:
-    """The stuck parties of a snapshot that aborting ``victims`` frees, without ``victims`` themselves."""
+    """The stuck parties of a snapshot that aborting ``victims`` frees, without the victims themselves."""
     waits = snapshot.waits
     before = stuck_bounds(snapshot).certain
     released = np.fromiter((name in victims for name in waits.names), np.bool_, len(waits.names))
@@ -22,7 +22,7 @@ def freed_by(snapshot: Snapshot, victims: Collection[PartyName]) -> tuple[PartyN
 
 
 def queued_among(snapshot: Snapshot, parties: Collection[PartyName]) -> int:
-    """How many of ``parties`` wait for a worker of a full pool."""
+    """The number of ``parties`` that wait for a worker of a full pool."""
     waits = snapshot.waits
     waiting = {
         waits.names[waiter] for waiter, what in zip(waits.waiter.tolist(), waits.what, strict=False) if FOR_WORKER in what

@@ -1,4 +1,4 @@
-"""Which party to abort first: the cost of aborting a party, by a built-in or plug-in preference."""
+"""Preferences between victims: the cost of aborting each party, from a built-in or plug-in preference."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ UNKNOWN = ProcessState()
 
 
 Preference = Callable[[PartyName, float | None, ProcessState], float]
-"""The cost of aborting a party: the cheapest are suggested; infinity means never.
+"""Returns the cost of aborting a party. The cheapest parties are suggested; infinity means never.
 
-Called with the party, when its oldest wait began (seconds since the epoch, None: unknown), and the state of its process.
+Called with the party, the start of its oldest wait (seconds since the epoch; None if unknown), and the state of its process.
 """
 
 
@@ -52,12 +52,12 @@ PREFERENCES: dict[str, Preference] = {
 
 
 def find_preference(name: str) -> Preference:
-    """Find the preference called ``name``: a built-in one, or an entry point of the group ``stilltrue.preferences``.
+    """Find the preference ``name``: a built-in one, or an entry point of the group ``stilltrue.preferences``.
 
     Raises
     ------
     ValueError
-        When there is none of that name, it cannot be loaded, or two packages provide it.
+        If there is none of that name, it cannot be loaded, or several packages provide it.
     """
     if name in PREFERENCES:
         return PREFERENCES[name]
@@ -100,10 +100,9 @@ class _ThirdParty:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The cost of aborting each party of one snapshot; infinity for those that match a pattern in ``never``.
+    """The cost of aborting each party of one snapshot; infinity for parties that match a pattern in ``never``.
 
-    A pattern is the name of a party or process, in which ``*`` matches anything. An auxiliary node that stands for part of a
-    party's wait cannot be aborted.
+    A pattern is the name of a party or process, in which ``*`` matches anything. An auxiliary party cannot be aborted.
     """
 
     snapshot: Snapshot
@@ -116,24 +115,22 @@ class Costs:
         since = np.full(len(waits.names), np.inf)
         np.minimum.at(since, waits.waiter, np.where(np.isnan(waits.since), np.inf, waits.since))
         since, names = since[parties], waits.named(parties)
-        if (
-            self.preference is youngest and not self.never
-        ):  # one Python call per party would dominate a verdict on twenty thousand
+        if self.preference is youngest and not self.never:  # fast path: a Python call per party would dominate large verdicts
             costs: Floats = np.where(np.isinf(since), 0.0, -since)
-            costs[[at for at, name in enumerate(names) if self._is_stand_in(name)]] = np.inf
+            costs[[at for at, name in enumerate(names) if self._is_auxiliary(name)]] = np.inf
             return costs
         begun = (None if math.isinf(moment) else moment for moment in since.tolist())
-        return np.fromiter(map(self._of, names, begun), np.float64, len(parties))
+        return np.fromiter(map(self._cost, names, begun), np.float64, len(parties))
 
-    def _of(self, party: PartyName, since: float | None) -> float:
+    def _cost(self, party: PartyName, since: float | None) -> float:
         process = process_of(party)
-        if self._is_stand_in(party):
+        if self._is_auxiliary(party):
             return math.inf
         if any(fnmatchcase(party, pattern) or fnmatchcase(process, pattern) for pattern in self.never):
             return math.inf
         return self.preference(party, since, self.snapshot.processes.get(process, UNKNOWN))
 
-    def _is_stand_in(self, party: PartyName) -> bool:
+    def _is_auxiliary(self, party: PartyName) -> bool:
         if "~" not in party or (owner := owner_of(party)) is None:
             return False
         names = self.snapshot.waits.names

@@ -1,4 +1,4 @@
-"""Adds suggested victims to a deadlock verdict: parties whose abort would free all others. Nothing is aborted by us."""
+"""Suggests victims in a deadlock verdict: parties whose abort would free all others. Nothing is aborted here."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from detector.predicates.evidence.explain import shortened
 from detector.predicates.evidence.preference import Costs, Preference, PreferenceError
 from stilltrue.model import Holds, Verdict
 
-_BEGINNINGS = ("aborting ", "no victims ")
+_PREFIXES = ("aborting ", "no victims ")
 
 
 def is_suggestion(sentence: str) -> bool:
-    """Whether a sentence of an explanation is about whom to abort."""
-    return sentence.startswith(_BEGINNINGS)
+    """Whether a sentence of an explanation is about victims."""
+    return sentence.startswith(_PREFIXES)
 
 
 def with_suggestion(
@@ -31,7 +31,7 @@ def with_suggestion(
 ) -> Verdict:
     """Add the victims to a TRUE verdict, with a sentence that says whether a smaller set may exist.
 
-    A failing preference costs the suggestion, which then says so, never the verdict.
+    If the preference fails, a sentence says so instead; the verdict stands.
     """
     if verdict.holds is not Holds.TRUE or graph is None:
         return verdict
@@ -44,6 +44,6 @@ def with_suggestion(
         text = "no victims found: every candidate is excluded"
     else:
         sure = "the fewest possible" if found.exact else "fewer may suffice"
-        who = "1 party" if len(names) == 1 else f"{len(names)} parties"
-        text = f"aborting {who} would free all {len(verdict.remainder)} ({sure}): {', '.join(shortened(names))}"
+        parties = "1 party" if len(names) == 1 else f"{len(names)} parties"
+        text = f"aborting {parties} would free all {len(verdict.remainder)} ({sure}): {', '.join(shortened(names))}"
     return replace(verdict, victims=names, explanation=(*verdict.explanation, text))

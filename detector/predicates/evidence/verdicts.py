@@ -32,7 +32,7 @@ def process_verdict(
 
 
 def depends_on_missing(name: str, snapshot: Snapshot, so_far: str) -> Verdict:
-    """UNDETERMINED: every report supports the property, and a missing one may not."""
+    """UNDETERMINED: every report supports the property, but a missing one may not."""
     text = f"{so_far}, but {', '.join(shortened(snapshot.missing))} did not report"
     return process_verdict(name, snapshot, Holds.UNDETERMINED, "missing", text, snapshot.missing)
 
@@ -44,6 +44,6 @@ def undeclared(name: str, snapshot: Snapshot, fact: str) -> Verdict:
 
 
 def routes(snapshot: Snapshot) -> list[str]:
-    """The routes of the messages in transit: ``orders to stock``, or ``orders to stock (3)`` for several."""
+    """The source and target of the messages in transit: ``orders to stock``, or ``orders to stock (3)`` for several."""
     counted = Counter(f"{message.source} to {message.target or 'unknown'}" for message in snapshot.in_transit)
     return [route if count == 1 else f"{route} ({count})" for route, count in sorted(counted.items())]

@@ -1,1 +1,1 @@
-"""Cures: ends a deadlock when an operator asks for it, by having its victims' calls aborted."""
+"""Cures: ends a deadlock at an operator's request by aborting its victims' calls."""

@@ -1,4 +1,4 @@
-"""The audit log: who had what aborted, and when. JSON lines in the data directory, in a file that is rotated."""
+"""The audit log of cures: who aborted what, and when. JSON lines in a rotated file in the data directory."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from detector.ops.text import printable_json
 NAME = "audit.jsonl"
 BYTES_MAX = 2**20
 FILES_KEPT = 5
-"""Full files that are kept beside the current one: ``audit.jsonl.1`` is the newest of them."""
+"""Rotated files kept besides the current one; ``audit.jsonl.1`` is the newest."""
 
 
 class Audit:
-    """Writes entries, one a line."""
+    """Writes entries, one per line."""
 
     def __init__(self, directory: Path, name: str = NAME) -> None:
-        """``directory``: the detector's data directory; ``name``: of the file there."""
+        """``directory``: the detector's data directory; ``name``: the file's name."""
         self._path = directory / name
 
     def write(self, at: float, what: str, who: str, **values: Any) -> None:
-        """Append an entry, and have it on the disk. Raises ``OSError``."""
+        """Append an entry. Raises ``OSError``."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         if self._path.exists() and self._path.stat().st_size >= BYTES_MAX:
             self._rotate()

@@ -3,10 +3,10 @@
 Rules:
 
 1. Off unless allowed: by ``--allow-cure`` here, and by ``STILLTRUE_ALLOW_CURE`` in each victim's process.
-2. All or nothing is asked for: if one victim cannot be aborted (its agent is gone, too old or not allowed to), nobody is.
-3. A victim is named with the waits that the incident shows it in; its agent touches no party that has moved since.
-4. Nothing is done that the audit log does not have first.
-5. Whether it is over is for the next snapshot to say.
+2. All or nothing: if one victim cannot be aborted (its agent is gone, too old, or not allowed to), none is.
+3. A request names each victim with its waits in the incident; the agent leaves a party alone that has moved since.
+4. The audit log is written before anything is done.
+5. Later snapshots decide whether the incident has ended.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from detector.ops.logs import Log
 from detector.predicates.evidence.freed import freed_by, queued_among
 from detector.service.cure.audit import Audit
 from detector.service.detection.driver import Driver
+from detector.service.detection.incident.explanation import current_verdict_of
 from detector.service.detection.incident.incidents import CureNote, Incident
-from detector.service.detection.incident.standing_waits import newest_of
 from detector.service.detection.membership.members import Member
 from detector.service.storage.snapshot_store import SnapshotStore
 from stilltrue.model import PartyName, ProcessName, SnapshotId, WaitNumber, process_of
@@ -33,11 +33,11 @@ from stilltrue.protocol.requests.look import Suspect
 from stilltrue.v1 import detector_pb2 as pb
 
 ANSWER_SECONDS_MAX = 3.0
-"""How long the agents may take to abort."""
+"""Time limit for the agents to abort."""
 SNAPSHOTS_MAX = 5
-"""How many snapshots are taken to see whether it is over: the freed need a moment to go on."""
+"""Snapshots taken to see whether the incident has ended: freed parties need a moment to move on."""
 SETTLE_SECONDS = 0.3
-_ABLE = "its call will be aborted; a thread that waits for a lock stays there, and keeps what it holds"
+_ABORTABLE = "its call will be aborted; a thread that waits for a lock keeps waiting, and keeps the locks it holds"
 _SETTING = "STILLTRUE_ALLOW_CURE=true"
 
 
@@ -50,7 +50,7 @@ class Refusal(Enum):
 
 
 class CureRefusedError(Exception):
-    """A cure is refused; the text says why, in one line."""
+    """A cure is refused; the message says why, in one line."""
 
     def __init__(self, refusal: Refusal, text: str) -> None:
         super().__init__(text)
@@ -59,9 +59,9 @@ class CureRefusedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a cure would do, or did: each victim, and who goes on again. In a plan, ``aborted``: whether it can be.
+    """What a cure would do or did: the victims and the freed parties. Before a cure, ``aborted`` means that it is possible.
 
-    ``queued``: how many of the freed wait for a worker. Their calls run next, and can deadlock as those before did.
+    ``queued``: the number of freed parties that wait for a worker; their calls run next, and may deadlock again.
     """
 
     incident: str
@@ -75,7 +75,7 @@ class Plan:
         return bool(self.victims) and all(victim.aborted for victim in self.victims)
 
     def text(self) -> str:
-        """In one sentence."""
+        """The plan in one sentence."""
         who = counted(len(self.victims), "call")
         if not self.possible:
             unable = next(victim for victim in self.victims if not victim.aborted)
@@ -87,7 +87,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What was done, and what the snapshot ``snapshot`` says of it."""
+    """The result of a cure, according to the snapshot ``snapshot``."""
 
     plan: Plan
     over: bool
@@ -96,7 +96,7 @@ class Outcome:
 
 
 class Cures:
-    """Every method is called on the event loop."""
+    """Plans and carries out cures. Every method is called on the event loop."""
 
     def __init__(
         self, *, driver: Driver, snapshot_store: SnapshotStore, clock: Clock, log: Log, audit: Audit, allowed: bool
@@ -110,50 +110,50 @@ class Cures:
         self._audit = audit
         self._numbers = itertools.count(1)
         self._waiting: dict[tuple[int, ProcessName], asyncio.Future[Cured]] = {}
-        self._under_way: set[str] = set()
-        self._following: set[asyncio.Task[Outcome]] = set()
+        self._in_progress: set[str] = set()
+        self._follow_ups: set[asyncio.Task[Outcome]] = set()
 
     async def plan(self, id: str) -> Plan:
-        """What a cure of the incident would do now. Raises :class:`CureRefusedError`."""
+        """Plan a cure of the incident, without doing anything. Raises :class:`CureRefusedError`."""
         incident = self._open(id)
         victims, snapshot = self._victims(incident)
         answer = await self._snapshot_store.snapshot(snapshot)
-        freed, queued = ((), 0) if answer is None else await asyncio.to_thread(_freed_in, answer, frozenset(victims))
-        return Plan(incident=id, victims=tuple(map(self._able, victims)), freed=freed, queued=queued)
+        freed, queued = ((), 0) if answer is None else await asyncio.to_thread(_freed_parties, answer, frozenset(victims))
+        return Plan(incident=id, victims=tuple(map(self._can_abort, victims)), freed=freed, queued=queued)
 
     async def cure(self, id: str, who: str) -> asyncio.Task[Outcome]:
-        """Have the victims aborted; the task that is returned says later whether the incident is over.
+        """Abort the victims; return a task whose result says whether the incident has ended.
 
-        Raises :class:`CureRefusedError`; then nothing was done.
+        Raises :class:`CureRefusedError`, having done nothing.
         """
-        if id in self._under_way:
-            raise CureRefusedError(Refusal.NOT_NOW, f"{id} is being ended by another request just now")
-        self._under_way.add(id)
+        if id in self._in_progress:
+            raise CureRefusedError(Refusal.NOT_NOW, f"another request is already ending {id}")
+        self._in_progress.add(id)
         try:
             plan = await self._possible(id)
             incident = self._open(id)
             await self._record(incident, who, "cure begun", [victim.party for victim in plan.victims])
             done = replace(plan, victims=await self._abort(incident, plan))
-            told = [f"{one.party}: {one.text}" for one in done.victims]
-            await self._record(incident, who, "cure done", told)
-            self._driver.incidents.note(id, CureNote(self._clock.now(), who, "; ".join(told)))
+            results = [f"{one.party}: {one.text}" for one in done.victims]
+            await self._record(incident, who, "cure done", results)
+            self._driver.incidents.note(id, CureNote(self._clock.now(), who, "; ".join(results)))
         except BaseException:
-            self._under_way.discard(id)
+            self._in_progress.discard(id)
             raise
         task = asyncio.get_running_loop().create_task(self._follow(incident, who, done))
-        self._following.add(task)
-        task.add_done_callback(self._following.discard)
+        self._follow_ups.add(task)
+        task.add_done_callback(self._follow_ups.discard)
         return task
 
     def cured(self, member: Member, cured: Cured) -> None:
-        """An agent says what it did."""
+        """Take an agent's answer."""
         waiting = self._waiting.get((cured.number, member.name))
         if waiting is not None and not waiting.done():
             waiting.set_result(cured)
 
     def close(self) -> None:
-        """The detector ends: nobody waits for outcomes any more."""
-        for task in self._following:
+        """Stop following the outcomes of cures."""
+        for task in self._follow_ups:
             task.cancel()
 
     async def _possible(self, id: str) -> Plan:
@@ -162,11 +162,11 @@ class Cures:
             raise CureRefusedError(Refusal.NOT_NOW, plan.text())
         return plan
 
-    # -- what can be done ----------------------------------------------------------------------------------------------
+    # -- planning -----------------------------------------------------------------------------------------------------
 
     def _open(self, id: str) -> Incident:
         if not self.allowed:
-            text = "this detector does not end incidents: it was started without --allow-cure"
+            text = "this detector was started without --allow-cure, so it cannot end incidents"
             raise CureRefusedError(Refusal.NOT_ALLOWED, text)
         incident = next((one for one in self._driver.incidents.open_ones() if one.id == id), None)
         if incident is not None:
@@ -178,7 +178,7 @@ class Cures:
 
     def _victims(self, incident: Incident) -> tuple[list[PartyName], SnapshotId]:
         """The suggested victims in the incident's core, and the snapshot that suggests them."""
-        verdict = newest_of(incident, self._driver.current.all())
+        verdict = current_verdict_of(incident, self._driver.current.all())
         if verdict is None or verdict.snapshot.id is None:
             raise CureRefusedError(Refusal.NOT_NOW, f"the newest snapshot does not show {incident.id}: try again")
         victims = [victim for victim in verdict.victims if victim in incident.core]
@@ -186,8 +186,8 @@ class Cures:
             raise CureRefusedError(Refusal.NOT_NOW, f"no victims are suggested for {incident.id} ({incident.predicate})")
         return victims, verdict.snapshot.id
 
-    def _able(self, victim: PartyName) -> PartyCured:
-        """Rule 2."""
+    def _can_abort(self, victim: PartyName) -> PartyCured:
+        """Whether the victim can be aborted (rule 2)."""
         name = process_of(victim)
         member = self._driver.roster.get(name)
         if member is None or member.stream is None or member.lost_at is not None:
@@ -195,9 +195,9 @@ class Cures:
         if not member.cures:
             why = f"its process does not allow it ({_SETTING}), or its agent ({member.agent or 'unknown'}) is too old"
             return PartyCured(party=victim, aborted=False, text=why)
-        return PartyCured(party=victim, aborted=True, text=_ABLE)
+        return PartyCured(party=victim, aborted=True, text=_ABORTABLE)
 
-    # -- doing it ------------------------------------------------------------------------------------------------------
+    # -- aborting ------------------------------------------------------------------------------------------------------
 
     async def _abort(self, incident: Incident, plan: Plan) -> tuple[PartyCured, ...]:
         number = next(self._numbers)
@@ -218,17 +218,17 @@ class Cures:
         finally:
             for name in by_process:
                 self._waiting.pop((number, name), None)
-        told = {one.party: one for future in done for one in future.result().parties}
+        answered = {one.party: one for future in done for one in future.result().parties}
         silent = f"its agent did not answer within {ANSWER_SECONDS_MAX:g} s"
-        return tuple(told.get(one.party, PartyCured(party=one.party, aborted=False, text=silent)) for one in plan.victims)
+        return tuple(answered.get(one.party, PartyCured(party=one.party, aborted=False, text=silent)) for one in plan.victims)
 
     @staticmethod
     def _is_same(member: Member, incident: Incident) -> bool:
-        """Whether it is the very process of the incident, not one that took its name since."""
+        """Whether the member is the incident's process, not a later one with the same name."""
         return (member.name, member.process.incarnation) in incident.runs()
 
     async def _follow(self, incident: Incident, who: str, done: Plan) -> Outcome:
-        """Rule 5."""
+        """Take snapshots until the incident has ended, up to a bound (rule 5)."""
         try:
             snapshot = SnapshotId(0)
             for _ in range(SNAPSHOTS_MAX):
@@ -245,13 +245,13 @@ class Cures:
             await self._record(incident, who, "cure over" if over else "cure without effect", [text])
             return Outcome(plan=done, over=over, snapshot=snapshot, text=text)
         finally:
-            self._under_way.discard(incident.id)
+            self._in_progress.discard(incident.id)
 
     def _is_over(self, incident: Incident) -> bool:
         return all(one.id != incident.id for one in self._driver.incidents.open_ones())
 
     async def _record(self, incident: Incident, who: str, what: str, details: list[str]) -> None:
-        """Rule 4."""
+        """Log and audit; if the beginning cannot be audited, refuse the cure (rule 4)."""
         self._log.warning(what, incident=incident.id, who=who, details="; ".join(details))
         try:
             await asyncio.to_thread(self._audit.write, self._clock.now(), what, who, incident=incident.id, details=details)
@@ -262,8 +262,8 @@ class Cures:
             self._log.failure("audit log not written", error)
 
 
-def _freed_in(answer: pb.GetSnapshotResponse, victims: frozenset[PartyName]) -> tuple[tuple[PartyName, ...], int]:
-    """Those freed, and how many of them are queued for a worker. Slow for a large snapshot."""
+def _freed_parties(answer: pb.GetSnapshotResponse, victims: frozenset[PartyName]) -> tuple[tuple[PartyName, ...], int]:
+    """The freed parties, and how many of them are queued for a worker. Slow for a large snapshot."""
     _, snapshot = parse_document(answer.document_json, file=f"snapshot {answer.summary.ref.id}")
     freed = freed_by(snapshot, victims)
     return freed, queued_among(snapshot, freed)

@@ -1,1 +1,1 @@
-"""From reports to current verdicts and incidents: the driver, members, predicates at work."""
+"""From reports to verdicts and incidents: the driver, the members, and the evaluation of predicates."""

@@ -1,27 +1,27 @@
-"""From a snapshot whose reports are there to its verdicts; large ones are assembled while the event loop goes on."""
+"""Assembles ended snapshots and has them evaluated; large ones are assembled off the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 
 from detector.core.protocol.assembler import Assembled
-from detector.core.protocol.initiator import Assemble, Initiator, SoFar
+from detector.core.protocol.initiator import Assemble, EvaluatePartial, Initiator
 from detector.core.waits.resolved import Resolved
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.service.detection.evaluator import WorkerThread
-from detector.service.detection.snapshot_verdicts import Judged, SnapshotVerdicts
+from detector.service.detection.snapshot_verdicts import Evaluated, SnapshotVerdicts
 from detector.service.metrics import Metrics
 from stilltrue.model import ProcessName, SnapshotId
 
-APART_MIN = 100
-"""A snapshot of so many members is assembled on a thread of its own: it takes up to a millisecond a member."""
+THREAD_MEMBERS_MIN = 100
+"""Snapshots of at least this many members are assembled on a thread, which takes up to a millisecond per member."""
 STORY_LINES_MAX = 20
-"""How much of what happened to a snapshot goes into the log when reports of it were set aside."""
+"""Lines of a snapshot's story that are logged when reports of it were set aside."""
 
 
 class Assembling:
-    """Every method is called on the event loop."""
+    """Assembles snapshots. Every method is called on the event loop."""
 
     def __init__(
         self,
@@ -33,9 +33,9 @@ class Assembling:
         log: Log,
         remote: bool = False,
     ) -> None:
-        """``initiator`` says what has ended, and is told what came of it.
+        """``initiator`` is given the results.
 
-        ``remote``: snapshots are assembled and judged by another process; here it is only known who reported.
+        ``remote``: another process assembles and evaluates; this one only knows which members reported.
         """
         self._remote = remote
         self._initiator = initiator
@@ -44,95 +44,96 @@ class Assembling:
         self._metrics = metrics
         self._log = log
         self._worker = WorkerThread("stilltrue-assembler")
-        self._first_worker = WorkerThread("stilltrue-first")
-        self._resolved_first: Resolved | None = None
-        self._first: dict[SnapshotId, asyncio.Task[Judged | None]] = {}
-        """By snapshot, what has been reported so far, being judged before the rest."""
+        self._partial_worker = WorkerThread("stilltrue-partial")
+        self._resolved_partial: Resolved | None = None
+        self._partial: dict[SnapshotId, asyncio.Task[Evaluated | None]] = {}
+        """Evaluations of partial snapshots."""
         self._heavy = 0
-        """How many snapshots with heavy reports are assembled or judged now."""
+        """The number of snapshots with heavy reports in progress."""
         self.missed: frozenset[ProcessName] = frozenset()
-        """The members that did not report to the newest snapshot."""
+        """The members missing from the newest snapshot."""
 
-    def judge_first(self, part: SoFar) -> None:
-        """Judge what has been reported so far; only what is TRUE is said."""
-        before = self._first.get(part.part.id)
-        self._first[part.part.id] = asyncio.get_running_loop().create_task(self._judge_first(part, before))
+    def evaluate_partial(self, part: EvaluatePartial) -> asyncio.Task[Evaluated | None]:
+        """Evaluate a partial snapshot; only TRUE verdicts are published."""
+        before = self._partial.get(part.part.id)
+        evaluation = self._partial[part.part.id] = asyncio.get_running_loop().create_task(self._evaluate_partial(part, before))
+        return evaluation
 
-    async def _judge_first(self, part: SoFar, before: asyncio.Task[Judged | None] | None) -> Judged | None:
+    async def _evaluate_partial(self, part: EvaluatePartial, before: asyncio.Task[Evaluated | None] | None) -> Evaluated | None:
         try:
             if before is not None:
                 await before
-            earlier = self._resolved_first
-            assembled = await self._first_worker.submit(lambda: part.assembled(earlier))
-            self._resolved_first = assembled.resolved
-            return await self._verdicts.judge_first(assembled, part.tickets)
-        except Exception as error:  # noqa: BLE001 - as in `judge`
+            earlier = self._resolved_partial
+            assembled = await self._partial_worker.submit(lambda: part.assembled(earlier))
+            self._resolved_partial = assembled.resolved
+            return await self._verdicts.evaluate_partial(assembled, part.tickets)
+        except Exception as error:  # noqa: BLE001 - as in `evaluate`
             self._log.failure("snapshot failed", error, snapshot=part.part.id)
             return None
 
-    async def judge(self, ended: Assemble) -> None:
-        """Assemble a large snapshot, and judge it. Never raises: one that cannot be assembled must not end the service.
+    async def evaluate(self, ended: Assemble) -> None:
+        """Assemble and evaluate a large snapshot. Never raises: a failed assembly must not stop the service.
 
-        Where that takes long for the size of some reports, and it goes on for another snapshot, this one is kept without them
-        once its questions are answered.
+        If it has heavy reports while another such snapshot is in progress, and its questions have been answered, it is stored
+        without them.
         """
-        first = await self._judged_first(ended.pending.id)
+        first = await self._partial_result(ended.pending.id)
         heavy = bool(ended.pending.heavy)
-        if heavy and self._heavy and first is not None and not self._verdicts.awaited(ended.tickets):
+        if heavy and self._heavy and first is not None and not self._verdicts.has_pending(ended.tickets):
             self._initiator.settled(first.assembled.settled)
             self._metrics.finished(first.assembled)
             self._verdicts.keep(first.assembled, first.verdicts, pinned=False)
             return
         self._heavy += heavy
         try:
-            await self._judge(ended)
+            await self._evaluate(ended)
         finally:
             self._heavy -= heavy
 
-    async def judge_small(self, assembled: Assembled, tickets: tuple[int, ...]) -> None:
-        """Judge one that was assembled at once."""
+    async def evaluate_assembled(self, assembled: Assembled, tickets: tuple[int, ...]) -> None:
+        """Evaluate a snapshot that is already assembled."""
         if assembled.snapshot.ref.id is not None:
-            await self._judged_first(assembled.snapshot.ref.id)
-        await self._verdicts.judge(assembled, tickets)
+            await self._partial_result(assembled.snapshot.ref.id)
+        await self._verdicts.evaluate(assembled, tickets)
 
-    async def _judged_first(self, snapshot: SnapshotId) -> Judged | None:
-        """What is said before the rest is not said after it."""
-        first = self._first.get(snapshot)
+    async def _partial_result(self, snapshot: SnapshotId) -> Evaluated | None:
+        """Wait for the partial evaluation, so that its answer is never published after the full one."""
+        first = self._partial.get(snapshot)
         if first is None:
             return None
         try:
             return await first
         finally:
-            del self._first[snapshot]
+            del self._partial[snapshot]
 
-    async def _judge(self, ended: Assemble) -> None:
+    async def _evaluate(self, ended: Assemble) -> None:
         try:
             if self._remote:
-                assembled = ended.pending.attended(ended.at)
+                assembled = ended.pending.attendance(ended.at)
             else:
                 assembled = await self._worker.submit(ended.assembled)
             self._initiator.assembled(assembled, self._clock.now())
-            self.take(assembled)
+            self.record(assembled)
         except Exception as error:  # noqa: BLE001 - as above
             self._log.failure("snapshot failed", error, snapshot=ended.pending.id)
         else:
-            await self._verdicts.judge(assembled, ended.tickets)
+            await self._verdicts.evaluate(assembled, ended.tickets)
 
-    def take(self, assembled: Assembled) -> None:
-        """A snapshot is assembled."""
+    def record(self, assembled: Assembled) -> None:
+        """Record an assembled snapshot."""
         self._metrics.finished(assembled)
         self.missed = frozenset(assembled.snapshot.missing)
         if assembled.orphans:
             self._set_aside(assembled)
 
-    def shown(self, assembled: Assembled) -> None:
-        """What came of a snapshot elsewhere."""
+    def record_remote(self, assembled: Assembled) -> None:
+        """Record the outcome of a snapshot that another process assembled."""
         self._initiator.settled(assembled.settled)
         if assembled.orphans:
             self._set_aside(assembled)
 
     def _set_aside(self, assembled: Assembled) -> None:
-        """Reports that contradict others (rule 5) are counted, and logged with what happened to their snapshot."""
+        """Count and log reports that contradict others (rule 5), with their snapshot's story."""
         ref = assembled.snapshot.ref
         story = [] if ref.id is None else self._initiator.story(ref.id)[-STORY_LINES_MAX:]
         for name, orphan in sorted(assembled.snapshot.set_aside.items()):
@@ -140,6 +141,6 @@ class Assembling:
             self._log.failure("report set aside", process=name, snapshot=ref.id, orphan=orphan, story="; ".join(story))
 
     def close(self) -> None:
-        """Assemble nothing more."""
+        """Stop starting assemblies."""
         self._worker.close()
-        self._first_worker.close()
+        self._partial_worker.close()

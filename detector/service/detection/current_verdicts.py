@@ -1,4 +1,4 @@
-"""The verdicts as they stand, and those who watch them: each gets the newest of what changed, however slow it is."""
+"""Current verdicts and their watchers. A slow watcher skips intermediate verdicts and gets the newest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from stilltrue.model import Holds, Verdict
 
 Key = tuple[str, str]
-"""A predicate's name and a scope's."""
+"""The names of a predicate and a scope."""
 
 
 def key_of(verdict: Verdict) -> Key:
@@ -18,29 +18,29 @@ def key_of(verdict: Verdict) -> Key:
 
 
 def differs(verdict: Verdict, before: Verdict | None) -> bool:
-    """Whether a verdict is news: another answer, or other parties in the core."""
+    """Whether the answer or the core differs."""
     return before is None or verdict.holds is not before.holds or verdict.core != before.core
 
 
 class Watch:
-    """One watcher's news: at most one verdict for each key, the newest."""
+    """One watcher's pending news: at most one verdict per key, the newest."""
 
     def __init__(self, wanted: Callable[[Key], bool]) -> None:
-        """``wanted``: which verdicts it asked for."""
+        """``wanted``: selects the verdicts to watch."""
         self._wanted = wanted
         self._news: dict[Key, Verdict] = {}
         self._published: dict[Key, Verdict] = {}
         self._awake = asyncio.Event()
 
     def offer(self, verdict: Verdict) -> None:
-        """A verdict was given."""
+        """Take a new verdict."""
         key = key_of(verdict)
         if self._wanted(key):
             self._news[key] = verdict
             self._awake.set()
 
     async def news(self, seconds: float) -> list[Verdict]:
-        """The verdicts that differ from those published before, by key; empty when ``seconds`` pass without any."""
+        """Wait for verdicts that differ from those returned before, sorted by key; empty after ``seconds`` without any."""
         try:
             async with asyncio.timeout(seconds):
                 while True:
@@ -58,29 +58,29 @@ class Watch:
 
 
 class TooManyWatchersError(Exception):
-    """The bound on watchers is reached."""
+    """Too many clients are watching."""
 
 
 class CurrentVerdicts:
     """The newest verdict for each predicate and scope."""
 
     def __init__(self, *, watchers_max: int) -> None:
-        """``watchers_max``: more are refused."""
+        """``watchers_max``: the bound on watchers."""
         self._verdicts: dict[Key, Verdict] = {}
         self._watches: list[Watch] = []
         self._watchers_max = watchers_max
 
     def all(self) -> list[Verdict]:
-        """The verdicts as they stand, by predicate and scope."""
+        """The current verdicts, sorted by predicate and scope."""
         return [self._verdicts[key] for key in sorted(self._verdicts)]
 
     def includes(self, verdict: Verdict) -> bool:
-        """Whether the verdict as it stands is TRUE of all that this one is."""
+        """Whether the current verdict is TRUE for all parties in ``verdict``."""
         before = self._verdicts.get(key_of(verdict))
         return before is not None and before.holds is Holds.TRUE and set(verdict.remainder) <= set(before.remainder)
 
-    def given(self, verdict: Verdict) -> bool:
-        """A verdict was given: whether it differs from the one before."""
+    def update(self, verdict: Verdict) -> bool:
+        """Store a verdict; return whether it differs from the previous one."""
         key = key_of(verdict)
         before = self._verdicts.get(key)
         self._verdicts[key] = verdict
@@ -89,10 +89,10 @@ class CurrentVerdicts:
         return differs(verdict, before)
 
     @contextmanager
-    def watching(self, wanted: Callable[[Key], bool], *, times: int = 1) -> Iterator[Watch]:
-        """A watch that begins with the verdicts as they stand. ``times`` the bound is what this watcher may exceed it to."""
-        if len(self._watches) >= times * self._watchers_max:
-            raise TooManyWatchersError(f"{self._watchers_max} clients are watching already (--watchers-max)")
+    def watching(self, wanted: Callable[[Key], bool], *, factor: int = 1) -> Iterator[Watch]:
+        """Watch from the current verdicts on. ``factor``: multiple of the bound that applies to this watcher."""
+        if len(self._watches) >= factor * self._watchers_max:
+            raise TooManyWatchersError(f"{self._watchers_max} clients are already watching (--watchers-max)")
         watch = Watch(wanted)
         for verdict in self.all():
             watch.offer(verdict)

@@ -1,8 +1,7 @@
-"""The driver: brings the initiator what happened and the time, and does what it answers. All on the event loop.
+"""The driver: passes events and the time to the initiator and carries out its effects, all on the event loop.
 
-Agents come through :mod:`detector.service.grpc_api.agent_service`, questions through
-:mod:`detector.service.grpc_api.detector_service`; verdicts go out to those who ask and watch, to the incidents, the metrics and
-the archive.
+Agents connect through :mod:`detector.service.grpc_api.agent_service`, clients through
+:mod:`detector.service.grpc_api.detector_service`; verdicts go to clients, incidents, metrics and the archive.
 """
 
 from __future__ import annotations
@@ -11,15 +10,16 @@ import asyncio
 import math
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, assert_never
 
 from detector.core.protocol.assembler import Assembled
-from detector.core.protocol.initiator import Assemble, Begin, Effect, Finish, Initiator, Refuse, SoFar
+from detector.core.protocol.initiator import Assemble, Begin, Effect, EvaluatePartial, Finish, Initiator, Refuse
 from detector.core.times import duration, write_time
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.ops.patience import Patience
-from detector.service.detection.assembling import APART_MIN, Assembling
+from detector.service.detection.assembling import THREAD_MEMBERS_MIN, Assembling
 from detector.service.detection.current_verdicts import CurrentVerdicts
 from detector.service.detection.evaluator import Evaluator
 from detector.service.detection.incident.incidents import Incident, Incidents
@@ -27,8 +27,8 @@ from detector.service.detection.membership.colour_budget import ColourBudget
 from detector.service.detection.membership.coverage import Membership
 from detector.service.detection.membership.members import Member, MemberRecord, MemberState, Roster
 from detector.service.detection.pending_asks import PendingAsks
-from detector.service.detection.remote_assembly import Looks, Put, RemoteAssembly
-from detector.service.detection.snapshot_verdicts import SnapshotVerdicts
+from detector.service.detection.remote_assembly import LookDispatcher, Put, RemoteAssembly
+from detector.service.detection.snapshot_verdicts import Evaluated, SnapshotVerdicts
 from detector.service.detection.verification_rounds import Rounds
 from detector.service.metrics import Metrics
 from detector.service.settings import Settings
@@ -40,10 +40,10 @@ from stilltrue.protocol.requests.look import Look
 from stilltrue.runtime.membership.triggers import STILL_BLOCKED
 
 _TICK_SECONDS_MIN = 0.001
-SO_FAR_SECONDS = 0.5
-"""How long a question waits for the reports of all before it may be answered by those that are there."""
+PARTIAL_SECONDS = 0.5
+"""How long a question waits for all reports before a partial snapshot may answer it."""
 KNOWN_REQUEST_SECONDS_MIN = 10.0
-"""How often a process gets a snapshot for waits that go on, once an open incident shows it; new waits are not held back."""
+"""How often processes in open incidents get a snapshot for continuing waits; new waits are not limited."""
 
 
 class Driver:
@@ -62,7 +62,7 @@ class Driver:
         archive_sink: ArchiveSink | None = None,
         put: Put | None = None,
     ) -> None:
-        """``snapshot_store`` says which snapshot id is the first that was never given; ``put``: see ``RemoteAssembly``."""
+        """``snapshot_store`` has the first unused snapshot id; ``put``: see ``RemoteAssembly``."""
         self.roster = Roster(
             lease_seconds=settings.lease_seconds,
             members_max=settings.members_max,
@@ -83,28 +83,28 @@ class Driver:
         self._initiator = Initiator(
             settings.timing,
             first=snapshot_store.first_id,
-            apart_min=APART_MIN if put is None else 1,
-            so_far_seconds=SO_FAR_SECONDS if put is None else math.inf,
+            offload_weight_min=THREAD_MEMBERS_MIN if put is None else 1,
+            partial_seconds=PARTIAL_SECONDS if put is None else math.inf,
         )
         self._colours = ColourBudget(clock.now())
         self._patience = Patience()
         self.unread: Callable[[], bool] = lambda: False
-        """Whether markers wait to be written, or reports to be read: nobody is late meanwhile."""
-        self._rounds, self._first_rounds = (
+        """Whether markers are unwritten or reports unread; members do not count as late meanwhile."""
+        self._rounds, self._partial_rounds = (
             Rounds(roster=self.roster, clock=clock, settings=settings, metrics=metrics, patience=self._patience)
             for _ in range(2)
         )
         self.remote_assembly = put and RemoteAssembly(
             put=put, roster=self.roster, predicates=evaluator.names, settings=settings, clock=clock, log=log
         )
-        self._looks = Looks((self._rounds, self._first_rounds), self.remote_assembly)
+        self._looks = LookDispatcher((self._rounds, self._partial_rounds), self.remote_assembly)
         self._verdicts = SnapshotVerdicts(
             settings=settings,
             clock=clock,
             roster=self.roster,
             membership=self._membership,
             rounds=self._rounds,
-            first_rounds=self._first_rounds,
+            partial_rounds=self._partial_rounds,
             evaluator=evaluator,
             incidents=incidents,
             current=self.current,
@@ -120,20 +120,20 @@ class Driver:
             initiator=self._initiator, verdicts=self._verdicts, clock=clock, metrics=metrics, log=log, remote=put is not None
         )
         self._known_request_at = -math.inf
-        self._under_way: set[SnapshotId] = set()
+        self._in_progress: set[SnapshotId] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._arming = False
-        self._judging: set[asyncio.Task[None]] = set()
-        metrics.count_members_by(self._count_members, self._count_unexplained)
+        self._evaluations: set[asyncio.Task[None]] = set()
+        metrics.set_member_counts(self._count_members, self._count_unexplained)
         self._restore(snapshot_store.members)
 
     # -- agents --------------------------------------------------------------------------------------------------------
 
     def joined(self, member: Member) -> None:
-        """An agent said hello (or spoke again after its lease ran out). Raises what :meth:`Roster.admit` raises."""
+        """Admit a member that said hello, or sent a message after its lease expired. Raises as :meth:`Roster.admit`."""
         self._check_colour(member.colour)
-        if self.roster.get(member.name) is None and (excess := self.roster.in_excess()) is not None:
-            self._leave(excess, "it has been lost the longest, and there are too many members (--members-max)")
+        if self.roster.get(member.name) is None and (evicted := self.roster.to_evict()) is not None:
+            self._leave(evicted, "it was lost the longest, and there are too many members (--members-max)")
         before = self.roster.admit(member)
         if before is not None and before is not member and before.stream is not None:
             before.stream.replaced(f"another connection of {member.name} has replaced this one")
@@ -142,13 +142,13 @@ class Driver:
         else:
             self._looks.unable(member.name, f"{member.name} was restarted")
             self._join(member, before)
-        if self._under_way and member.stream is not None:
-            newest = max(self._under_way)
+        if self._in_progress and member.stream is not None:
+            newest = max(self._in_progress)
             if member.colour < newest:
                 member.stream.send_marker(newest)
 
     def _restore(self, records: Sequence[MemberRecord]) -> None:
-        """The members of before a restart are lost until they are back; of the others it is known that they had left."""
+        """Restore the members from before a restart, lost until they are back; others in open incidents had left."""
         now = self._clock.now()
         for member in (record.restored(now) for record in records):
             self.roster.admit(member)
@@ -173,7 +173,7 @@ class Driver:
         self._snapshot_store.member(member.name, member.record())
 
     def reported(self, member: Member, report: Report) -> None:
-        """A report came."""
+        """Take a report."""
         self._check_colour(report.snapshot)
         self.heard(member)
         member.colour = max(member.colour, report.snapshot)
@@ -181,7 +181,7 @@ class Driver:
         self._step(lambda now: self._initiator.reported(report, now))
 
     def refuses(self, member: Member, after: SnapshotId, snapshot: SnapshotId) -> bool:
-        """Whether a report for these snapshots would be refused, before it is decoded; then it is counted."""
+        """Whether to refuse a report for these snapshots, before it is decoded; counts the refusal."""
         refusal = self._initiator.refusal(member.process, after, snapshot)
         if refusal is not None:
             self._check_colour(snapshot)
@@ -192,13 +192,13 @@ class Driver:
         return refusal is not None
 
     def looked(self, member: Member, look: Look) -> None:
-        """An agent answers the verification round. One that has said goodbye is no member again for that."""
+        """Take a second look, unless the agent has said goodbye; an answer does not make it a member again."""
         if self.roster.is_member(member):
             member.heard_at = self._clock.now()
             self._looks.looked(member.process, look)
 
     def leased(self, member: Member, colour: SnapshotId, reports_dropped: int, stamps_refused: int) -> None:
-        """An agent says that it lives."""
+        """Renew a member's lease."""
         self._check_colour(colour)
         self.heard(member)
         member.colour = max(member.colour, colour)
@@ -213,9 +213,9 @@ class Driver:
         return self._initiator.next_id
 
     def requested(self, member: Member, reason: str = "", covered_seconds: float = 0.0) -> None:
-        """A process requests a snapshot. That the waits of an open incident go on is news only now and then.
+        """Take a process's request for a snapshot. Requests for continuing waits of open incidents are rate-limited.
 
-        ``covered_seconds``: a snapshot that has begun within this time shows what is wished for.
+        ``covered_seconds``: a snapshot that began within this time satisfies the request.
         """
         self.heard(member)
         if reason.startswith(STILL_BLOCKED) and self.incidents.shows(member.name):
@@ -226,23 +226,23 @@ class Driver:
         self._step(lambda now: self._initiator.requested(member.name, now, covered_seconds))
 
     def said_goodbye(self, member: Member) -> None:
-        """A process ends in good order."""
+        """Remove a member that ends cleanly."""
         self._leave(member, "it said goodbye")
 
     def broke(self, member: Member) -> None:
-        """A stream broke: its process is missing until it is back, and lost once its lease ends."""
+        """Record a broken stream: the process is missing until it is back, and lost when its lease expires."""
         member.stream = None
         if self.roster.is_member(member):
             self._looks.unable(member.name, f"the stream of {member.name} broke")
             self._log.info("stream broke", process=member.name)
 
     def expire(self, stalled_seconds: float = 0.0) -> None:
-        """Members whose lease has run out are lost, and forgotten in the end; called now and then.
+        """Mark members with expired leases as lost, and forget those lost for too long. Called periodically.
 
-        ``stalled_seconds``: how long the event loop stood still, unable to receive anything.
+        ``stalled_seconds``: how long the event loop was blocked and could not receive anything.
         """
         self.roster.shift(stalled_seconds)
-        if not self._under_way:
+        if not self._in_progress:
             self.roster.shift(self._clock.catch_up())
         now = self._clock.now()
         for member in self.roster.lapsed(now):
@@ -267,7 +267,7 @@ class Driver:
         self._snapshot_store.member(member.name, None)
 
     def heard(self, member: Member) -> None:
-        """A member lives."""
+        """Record a sign of life from a member."""
         member.heard_at = self._clock.now()
         if member.lost_at is not None and self.roster.is_member(member):
             self._join(member, member)
@@ -287,31 +287,31 @@ class Driver:
         return sum(one.unexplained or 0 for one in self.roster.all() if self.state_of(one) is MemberState.LIVE)
 
     def service_of(self, process: ProcessName) -> str | None:
-        """The service of a member; None when there is none of that name."""
+        """The service of a member; None if there is no such member."""
         member = self.roster.get(process)
         return None if member is None else member.process.service
 
     def lost_of(self, incident: Incident) -> tuple[ProcessName, ...]:
-        """The lost processes of an open incident's core: they neither confirm nor end it."""
+        """The lost processes of an open incident's core, which can neither confirm nor end it."""
         if not incident.open:
             return ()
         found = {name: self.roster.get(name) for name, _ in incident.runs()}
         return tuple(sorted(name for name, member in found.items() if member is not None and member.lost_at is not None))
 
     def state_of(self, member: Member) -> MemberState:
-        """LIVE: it can be reached and reported to the newest snapshot."""
+        """LIVE if the member can be reached and is in the newest snapshot."""
         if member.lost_at is not None:
             return MemberState.LOST
         return MemberState.LIVE if member.live and member.name not in self._assembling.missed else MemberState.MISSING
 
     # -- effects -------------------------------------------------------------------------------------------------------
 
-    def _step(self, happening: Callable[[float], list[Effect]]) -> None:
-        """Tell the initiator what happened now, and do what it answers."""
+    def _step(self, event: Callable[[float], list[Effect]]) -> None:
+        """Pass an event to the initiator and carry out its effects."""
         begun = self._clock.now()
         try:
-            effects = happening(begun)
-        except Exception as error:  # noqa: BLE001 - one snapshot that cannot be assembled must not end the service
+            effects = event(begun)
+        except Exception as error:  # noqa: BLE001 - a failed assembly must not stop the service
             self._log.failure("snapshot failed", error)
             effects = []
         for effect in effects:
@@ -323,13 +323,15 @@ class Driver:
                     if not assembled.snapshot.ref.members:
                         self.pending_asks.no_members(tickets)
                     else:
-                        self._assembling.take(assembled)
-                        self._judge(self._assembling.judge_small(assembled, tickets))
+                        self._assembling.record(assembled)
+                        self._start_evaluation(self._assembling.evaluate_assembled(assembled, tickets))
                 case Assemble():
                     self._ended(effect.pending.id)
-                    self._judge(self._assembling.judge(effect))
-                case SoFar():
-                    self._assembling.judge_first(effect)
+                    self._start_evaluation(self._assembling.evaluate(effect))
+                case EvaluatePartial():
+                    self._assembling.evaluate_partial(effect).add_done_callback(
+                        partial(self._partial_evaluation_done, effect.part.id)
+                    )
                 case Refuse(reason=reason):
                     self._metrics.report_refused(reason.value.replace(" ", "_"))
                 case _:
@@ -338,7 +340,7 @@ class Driver:
 
     def _begin(self, begin: Begin) -> None:
         self._snapshot_store.reserve(begin.snapshot)
-        self._under_way.add(begin.snapshot)
+        self._in_progress.add(begin.snapshot)
         for name in begin.members:
             member = self.roster.get(name)
             if member is not None and member.stream is not None:
@@ -346,24 +348,29 @@ class Driver:
 
     def _ended(self, snapshot: SnapshotId | None) -> None:
         if snapshot is not None:
-            self._under_way.discard(snapshot)
+            self._in_progress.discard(snapshot)
 
-    def _judge(self, judging: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(judging)
-        self._judging.add(task)
-        task.add_done_callback(self._was_judged)
-        self._initiator.judging()
-        self._initiator.paused = len(self._judging) >= self._settings.pending_snapshots_max
+    def _start_evaluation(self, evaluation: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(evaluation)
+        self._evaluations.add(task)
+        task.add_done_callback(self._evaluation_done)
+        self._initiator.evaluating()
+        self._initiator.paused = len(self._evaluations) >= self._settings.pending_snapshots_max
+
+    def _partial_evaluation_done(self, snapshot: SnapshotId, _: asyncio.Task[Evaluated | None]) -> None:
+        now = self._clock.now()
+        self._initiator.partly_evaluated(snapshot, now)
+        self._arm(now)
 
     def _shown(self, assembled: Assembled) -> None:
-        """What came of a snapshot that was assembled elsewhere."""
-        self._assembling.shown(assembled)
+        """Record the outcome of a snapshot that another process assembled."""
+        self._assembling.record_remote(assembled)
 
-    def _was_judged(self, task: asyncio.Task[None]) -> None:
-        """Questions that arrived meanwhile share one snapshot: no more are begun than can be evaluated."""
-        self._judging.discard(task)
-        if not self._judging:
-            self._initiator.judged(self._clock.now())
+    def _evaluation_done(self, task: asyncio.Task[None]) -> None:
+        """Resume snapshots; they pause while too many are evaluated, so that questions that arrive meanwhile share one."""
+        self._evaluations.discard(task)
+        if not self._evaluations:
+            self._initiator.evaluated(self._clock.now())
         if self._initiator.paused:
             self._initiator.paused = False
             self._step(self._initiator.ticked)
@@ -373,7 +380,7 @@ class Driver:
     # -- time ----------------------------------------------------------------------------------------------------------
 
     def _arm(self, begun: float) -> None:
-        """Set the timer again, at most once in a turn of the event loop. ``begun``: when the current work started."""
+        """Reset the timer, at most once per turn of the event loop. ``begun``: when the current work started."""
         if not self._arming:
             self._arming = True
             asyncio.get_running_loop().call_soon(self._set_timer, begun)
@@ -385,29 +392,29 @@ class Driver:
             self._timer = None
         now = self._clock.now()
         self._patience.held(now - begun, now)
-        at = min(self._patience.due(self._initiator.due(now)), self._initiator.so_far_due())
+        at = min(self._patience.due(self._initiator.due(now)), self._initiator.partial_due())
         if at < math.inf:
             delay = max(_TICK_SECONDS_MIN, at - now)
             self._timer = asyncio.get_running_loop().call_later(delay, self._tick, at)
 
     def _tick(self, at: float) -> None:
-        """Time has passed: who has not reported is late, unless the loop was held up."""
+        """Let the initiator act on the time: members that have not reported are late, unless the loop was blocked."""
         now = self._clock.now()
         self._patience.held(now - at, now)
         if self.unread():
             self._patience.unread(now)
         if now >= self._patience.due(at):
             self._step(self._initiator.ticked)
-        self._step(self._initiator.so_far)
+        self._step(self._initiator.partial)
 
     async def close(self) -> None:
-        """Begin nothing more, and let the verdicts in progress be given."""
+        """Stop starting snapshots, and let evaluations in progress finish."""
         if self._timer is not None:
             self._timer.cancel()
         self._arming = True
         self._looks.close()
-        if self._judging:
-            await asyncio.wait(self._judging, timeout=0.5)
+        if self._evaluations:
+            await asyncio.wait(self._evaluations, timeout=0.5)
         self._assembling.close()
         self._rounds.stop()
-        self._first_rounds.stop()
+        self._partial_rounds.stop()

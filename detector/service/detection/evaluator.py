@@ -1,4 +1,4 @@
-"""Predicates at work, off the event loop: each on a thread of its own, so that one that raises or never ends hurts no other."""
+"""Evaluates predicates off the event loop, each on its own thread, so that one that fails or hangs does not affect others."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from detector.core.registry import (
     PluginError,
     UnusablePredicate,
     ask,
-    leans_on_idleness,
-    may_lean_on_idleness,
+    depends_on_idleness,
+    may_depend_on_idleness,
     predicate_names,
     predicate_or_unusable,
 )
@@ -32,22 +32,22 @@ _Job = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 
 
 class WorkerThread:
-    """One thread that does jobs in turn. It is a daemon: a job that never ends does not keep the process from ending."""
+    """A thread that runs jobs in turn. It is a daemon, so that a job that hangs does not keep the process from exiting."""
 
     def __init__(self, name: str) -> None:
-        """``name``: of the thread."""
+        """``name``: the thread's name."""
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     def submit(self, job: Callable[[], Answer]) -> asyncio.Future[Answer]:
-        """Do ``job`` after those before it; a job whose future was cancelled meanwhile is not begun."""
+        """Queue ``job``; it is skipped if its future is cancelled before its turn."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._jobs.put((job, future))
         return future
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Stop after the queued jobs."""
         self._jobs.put(None)
 
     def _work(self) -> None:
@@ -57,7 +57,7 @@ class WorkerThread:
                 continue
             try:
                 _settle(future, job(), None)
-            except Exception as error:  # noqa: BLE001 - whatever a plug-in raises is its answer's failure, not ours
+            except Exception as error:  # noqa: BLE001 - a plug-in's error must fail its answer, not us
                 _settle(future, None, error)
 
 
@@ -72,12 +72,12 @@ def _settle(future: asyncio.Future[Any], answer: object, error: Exception | None
 
     try:
         future.get_loop().call_soon_threadsafe(deliver)
-    except RuntimeError:  # the loop is closed: the answer is no longer awaited
+    except RuntimeError:  # the loop is closed: nothing awaits the answer
         return
 
 
 def installed_predicates(settings: Mapping[str, Mapping[str, Any]], log: Log) -> list[Predicate]:
-    """Every predicate that is installed, by name, with its ``settings``; one that cannot be made fails whenever it is asked."""
+    """Every installed predicate, with its ``settings``; one that cannot be created fails at each evaluation."""
     predicates = [predicate_or_unusable(name, settings.get(name)) for name in predicate_names()]
     for one in predicates:
         if isinstance(one, UnusablePredicate):
@@ -86,10 +86,10 @@ def installed_predicates(settings: Mapping[str, Mapping[str, Any]], log: Log) ->
 
 
 class Evaluator:
-    """All predicates, ready to be asked about a snapshot."""
+    """All predicates, ready to evaluate snapshots."""
 
     def __init__(self, predicates: Sequence[Predicate], *, seconds_max: float, metrics: Metrics, log: Log) -> None:
-        """``seconds_max``: how long one predicate may take over one snapshot."""
+        """``seconds_max``: time limit for one predicate on one snapshot."""
         self._predicates: Mapping[str, Predicate] = {predicate.name: predicate for predicate in predicates}
         self._seconds_max = seconds_max
         self._metrics = metrics
@@ -102,14 +102,14 @@ class Evaluator:
         return tuple(sorted(self._predicates))
 
     async def verdict(self, name: str, snapshot: Snapshot) -> Verdict:
-        """The verdict of the predicate ``name``; UNDETERMINED, with the reason, when it fails. Never raises."""
+        """Evaluate the predicate ``name``. Never raises: a failure gives UNDETERMINED, with the reason."""
         predicate = self._predicates[name]
         try:
             answer = self._workers[name].submit(lambda: ask(predicate, snapshot))
             verdict = await asyncio.wait_for(answer, self._seconds_max)
             return replace(verdict, predicate=name, snapshot=snapshot.ref)
         except TimeoutError:
-            text = f"the predicate {name} took longer than {self._seconds_max:g} s over snapshot {snapshot.ref.id}"
+            text = f"the predicate {name} took longer than {self._seconds_max:g} s on snapshot {snapshot.ref.id}"
             self._log.warning("predicate overran", predicate=name, snapshot=snapshot.ref.id, seconds_max=self._seconds_max)
             reason = "overrun"
         except PluginError as error:
@@ -119,19 +119,19 @@ class Evaluator:
         self._metrics.predicate_failed(name, reason)
         return undetermined(name, snapshot.ref, reason, text)
 
-    async def leans_on_idleness(self, name: str, snapshot: Snapshot, verdict: Verdict) -> bool:
-        """Whether ``verdict`` would not be TRUE if the processes that seem idle were active; also True when that is unknown."""
+    async def depends_on_idleness(self, name: str, snapshot: Snapshot, verdict: Verdict) -> bool:
+        """Whether ``verdict`` is TRUE only because processes seem idle; also True if that is unknown."""
         idle = idle_of(snapshot)
         predicate = self._predicates[name]
-        if not idle or not may_lean_on_idleness(predicate, verdict):
+        if not idle or not may_depend_on_idleness(predicate, verdict):
             return False
         try:
-            answer = self._workers[name].submit(lambda: leans_on_idleness(predicate, snapshot, verdict, idle))
+            answer = self._workers[name].submit(lambda: depends_on_idleness(predicate, snapshot, verdict, idle))
             return await asyncio.wait_for(answer, self._seconds_max)
         except (TimeoutError, PluginError):
             return True
 
     def close(self) -> None:
-        """Stop beginning evaluations."""
+        """Stop starting evaluations."""
         for worker in self._workers.values():
             worker.close()

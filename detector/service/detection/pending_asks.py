@@ -1,4 +1,4 @@
-"""The questions that wait for an answer: each is answered by a snapshot that began after it."""
+"""Pending questions, each answered by a snapshot that began after it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from detector.service.settings import Settings
 from stilltrue.model import SnapshotRef, Verdict
 
 _ROUNDS_SECONDS_MAX = 4.0
-"""How long the verification rounds of a snapshot, and of the one before it, may take."""
+"""Time limit for the verification rounds of a snapshot and its predecessor."""
 
-AGAIN_MAX = 3
-"""How many further snapshots are begun for one question whose first lasts."""
+ASK_AGAIN_MAX = 3
+"""Maximum number of further snapshots for a question whose first snapshot takes long."""
 
 Begin = Callable[[int], None]
-"""Notifies the initiator of a question with this number."""
+"""Passes the number of a question to the initiator."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,7 +31,7 @@ class _Ask:
 
 
 class PendingAsks:
-    """Questions by their number."""
+    """Pending questions by number."""
 
     def __init__(self, *, settings: Settings, clock: Clock, begin: Begin) -> None:
         """``begin`` is called for each question."""
@@ -47,7 +47,7 @@ class PendingAsks:
         return len(self._asks)
 
     async def ask(self, predicate: str, scope: str) -> Verdict:
-        """The verdict on a snapshot that begins now."""
+        """Take a snapshot now and return the verdict on it."""
         number = next(self._numbers)
         ask = _Ask(predicate=predicate, scope=scope, answer=asyncio.get_running_loop().create_future())
         self._asks[number] = ask
@@ -62,24 +62,28 @@ class PendingAsks:
             del self._begun_again[number]
 
     def waiting(self, numbers: tuple[int, ...]) -> bool:
-        """Whether one of the questions has no answer yet."""
+        """Whether any of the questions is unanswered."""
         return bool(self._waiting(numbers))
 
-    def judged(self, numbers: tuple[int, ...], verdict: Verdict) -> None:
-        """Answer those of the questions that ``verdict`` is about."""
+    def predicates(self, numbers: tuple[int, ...]) -> set[str]:
+        """The predicates of the unanswered questions."""
+        return {ask.predicate for ask in self._waiting(numbers)}
+
+    def answer(self, numbers: tuple[int, ...], verdict: Verdict) -> None:
+        """Answer the questions that ``verdict`` is about."""
         for ask in self._waiting(numbers):
             if (ask.predicate, ask.scope) == (verdict.predicate, verdict.snapshot.scope):
                 ask.answer.set_result(verdict)
 
-    def again(self, numbers: tuple[int, ...]) -> None:
-        """Begin a further snapshot for those that still wait, a few times at most: the first that has an answer gives it."""
+    def ask_again(self, numbers: tuple[int, ...]) -> None:
+        """Begin another snapshot for the unanswered questions, a few times at most; whichever is faster answers."""
         for number in numbers:
-            if self._waiting((number,)) and self._begun_again[number] < AGAIN_MAX:
+            if self._waiting((number,)) and self._begun_again[number] < ASK_AGAIN_MAX:
                 self._begun_again[number] += 1
                 self._begin(number)
 
     def no_members(self, numbers: tuple[int, ...]) -> None:
-        """Answer the questions when there is no process to take a snapshot of."""
+        """Answer the questions: no process is connected."""
         for ask in self._waiting(numbers):
             ask.answer.set_result(self._no_answer(ask.predicate, ask.scope, "missing", "no process is connected"))
 

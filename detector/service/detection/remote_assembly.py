@@ -1,11 +1,11 @@
-"""The coordinator's part in a snapshot that is assembled and judged elsewhere: its header, the looks, and the result.
+"""The coordinator's part in a snapshot that another process assembles and evaluates: header, looks and result.
 
 Rules:
 
-1. A snapshot that has ended is described by a header (:mod:`detector.assembly.records`), which is written once.
-2. The assembly may ask for a round of looks. The suspects' agents are asked here, and all answers go back as one record.
-3. The result answers the questions. Without one within ``assembly_seconds_max`` each answer is UNDETERMINED, and says so.
-4. What rounds have shown travels with the headers and the results: the newest result's is the next header's.
+1. An ended snapshot is described by a header (:mod:`detector.assembly.records`), which is written once.
+2. The assembly may request a round of looks. This process asks the suspects' agents, and sends all answers in one record.
+3. The result answers the questions. Without one within ``assembly_seconds_max`` the answers are UNDETERMINED, with the reason.
+4. The verifier's memory travels with headers and results: each header has the memory of the newest result.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.requests.look import Look
 
 Put = Callable[[str, bytes], Awaitable[None]]
-"""Writes a record with this key; returns once it is kept. Raises :class:`RecordsUnavailableError`."""
+"""Writes a record with this key; returns once it is stored. Raises :class:`RecordsUnavailableError`."""
 
 
 class NoResultError(Exception):
-    """There is no result of a snapshot; the text says why."""
+    """There is no result for a snapshot; the message says why."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,12 +55,12 @@ class _Round:
 
 
 class RemoteAssembly:
-    """Every method is called on the event loop."""
+    """Hands snapshots to the assembly and takes its results. Every method is called on the event loop."""
 
     def __init__(
         self, *, put: Put, roster: Roster, predicates: Sequence[str], settings: Settings, clock: Clock, log: Log
     ) -> None:
-        """``put`` writes records; ``predicates`` are those to ask."""
+        """``put`` writes records; ``predicates``: those to evaluate."""
         self._put = put
         self._roster = roster
         self._predicates = tuple(predicates)
@@ -74,32 +74,32 @@ class RemoteAssembly:
 
     # -- a snapshot ----------------------------------------------------------------------------------------------------
 
-    async def result(self, attended: Assembled, watched: Sequence[PartyName]) -> Result:
-        """Rules 1 and 3: the result of a snapshot of which it is known who reported. Raises :class:`NoResultError`."""
-        snapshot = attended.snapshot.ref.id or SnapshotId(0)
+    async def result(self, attendance: Assembled, watched: Sequence[PartyName]) -> Result:
+        """Write the header of an ended snapshot and wait for the result (rules 1, 3). Raises :class:`NoResultError`."""
+        snapshot = attendance.snapshot.ref.id or SnapshotId(0)
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting[snapshot] = future
         seconds_max = self._settings.assembly_seconds_max
         try:
-            await self._put(key_of(self._settings.fleet, snapshot), header_record(self._header(attended, watched)))
+            await self._put(key_of(self._settings.fleet, snapshot), header_record(self._header(attendance, watched)))
             return await asyncio.wait_for(future, seconds_max)
         except TimeoutError:
-            raise NoResultError(f"the assembly gave no result of snapshot {snapshot} within {seconds_max:g} s") from None
+            raise NoResultError(f"the assembly gave no result for snapshot {snapshot} within {seconds_max:g} s") from None
         except RecordsUnavailableError as error:
-            raise NoResultError(f"snapshot {snapshot} could not be handed to the assembly: {error}") from None
+            raise NoResultError(f"snapshot {snapshot} could not be sent to the assembly: {error}") from None
         finally:
             del self._waiting[snapshot]
 
-    def _header(self, attended: Assembled, watched: Sequence[PartyName]) -> Header:
-        ref, settings = attended.snapshot.ref, self._settings
+    def _header(self, attendance: Assembled, watched: Sequence[PartyName]) -> Header:
+        ref, settings = attendance.snapshot.ref, self._settings
         return Header(
             fleet=settings.fleet,
             snapshot=ref.id or SnapshotId(0),
             begun=ref.begun or 0.0,
             ended=ref.ended or 0.0,
-            begun_by=attended.begun_by,
-            reported=tuple(report.process for report in attended.reports.values()),
-            absent=tuple(Member(process=process, labels=self._labels(process)) for process in attended.absent),
+            begun_by=attendance.begun_by,
+            reported=tuple(report.process for report in attendance.reports.values()),
+            absent=tuple(Member(process=process, labels=self._labels(process)) for process in attendance.absent),
             predicates=self._predicates,
             settings=settings.predicate_settings,
             scopes={scope.name: dict(scope.labels) for scope in settings.scopes},
@@ -116,28 +116,28 @@ class RemoteAssembly:
     # -- from the assembly ---------------------------------------------------------------------------------------------
 
     def take(self, record: bytes) -> None:
-        """The assembly has said this, perhaps to another fleet's coordinator, perhaps not for the first time."""
+        """Take a record from the assembly, which may be a duplicate or for another fleet's coordinator."""
         try:
-            fleet, said = message_of(record)
+            fleet, message = message_of(record)
         except (ValueError, KeyError, TypeError) as error:
-            self._log.failure("result not understood", error)
+            self._log.failure("result not readable", error)
             return
         if fleet != self._settings.fleet:
             return
-        if isinstance(said, Asked):
-            self._begin_round(said)
+        if isinstance(message, Asked):
+            self._begin_round(message)
             return
-        snapshot = said.assembled.snapshot.ref.id or SnapshotId(0)
+        snapshot = message.assembled.snapshot.ref.id or SnapshotId(0)
         if snapshot > self._memory_of:
-            self._memory, self._memory_of = said.memory, snapshot
+            self._memory, self._memory_of = message.memory, snapshot
         future = self._waiting.get(snapshot)
         if future is not None and not future.done():
-            future.set_result(said)
+            future.set_result(message)
 
     # -- looks (rule 2) ------------------------------------------------------------------------------------------------
 
     def looked(self, process: ProcessId, look: Look) -> None:
-        """A process reports what it saw; to the newest round of that snapshot that waits for it."""
+        """Add a look to the newest round of its snapshot that waits for the process."""
         for (snapshot, _), one in reversed(self._rounds.items()):
             if snapshot == look.snapshot and one.awaited.get(process.instance) == process:
                 del one.awaited[process.instance]
@@ -146,7 +146,7 @@ class RemoteAssembly:
                 return
 
     def unable(self, process: ProcessName, reason: str) -> None:
-        """A process has gone: no round waits for it."""
+        """Stop waiting for a process that is gone."""
         for one in self._rounds.values():
             if one.awaited.pop(process, None) is not None:
                 one.unable[process] = reason
@@ -157,7 +157,7 @@ class RemoteAssembly:
             one.over.set()
 
     def _begin_round(self, asked: Asked) -> None:
-        """Send the requests, unless this record has come before."""
+        """Send the look requests, unless the record is a duplicate."""
         snapshot = next((each.request.snapshot for each in asked.asks), SnapshotId(0))
         if snapshot not in self._waiting or (snapshot, asked.round) in self._rounds:
             return
@@ -176,12 +176,12 @@ class RemoteAssembly:
         try:
             await asyncio.wait_for(one.over.wait(), self._settings.look_give_up_seconds)
         except TimeoutError:
-            one.awaited.clear()  # who answers later answers no more
+            one.awaited.clear()  # later answers are ignored
         answers = Answers(round=number, at=self._clock.now(), looks=one.looks, unable=one.unable)
         try:
             await self._put(key_of(self._settings.fleet, snapshot), answers_record(answers))
         except RecordsUnavailableError as error:
-            self._log.warning("looks not handed over", snapshot=snapshot, reason=str(error))
+            self._log.warning("looks not sent", snapshot=snapshot, reason=str(error))
         finally:
             future = self._waiting.get(snapshot)
             if future is not None:
@@ -190,30 +190,30 @@ class RemoteAssembly:
                 self._rounds.pop((snapshot, number), None)
 
     def close(self) -> None:
-        """Wait for nothing more."""
+        """Cancel everything in progress."""
         for future in self._waiting.values():
             future.cancel()
         for task in self._tasks:
             task.cancel()
 
 
-class Looks:
-    """What agents saw, for those who asked them: the rounds here, and those of the assembly."""
+class LookDispatcher:
+    """Passes agents' looks to every kind of verification round: this process's own and the assembly's."""
 
     def __init__(self, rounds: tuple[Rounds, ...], remote_assembly: RemoteAssembly | None) -> None:
         self._all: tuple[Rounds | RemoteAssembly, ...] = rounds if remote_assembly is None else (*rounds, remote_assembly)
 
     def looked(self, process: ProcessId, look: Look) -> None:
-        """A process reports what it saw."""
+        """Pass on a process's look."""
         for each in self._all:
             each.looked(process, look)
 
     def unable(self, process: ProcessName, reason: str) -> None:
-        """A process has gone: no round waits for it."""
+        """Stop waiting for a process that is gone."""
         for each in self._all:
             each.unable(process, reason)
 
     def close(self) -> None:
-        """Wait for nothing more."""
+        """Close all rounds."""
         for each in self._all:
             each.close()

@@ -1,4 +1,4 @@
-"""Asks agents what their parties stand in that have not moved for long, and waits for the answers."""
+"""Asks agents for the stacks of parties that have not moved for long, and waits for the answers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from stilltrue.model import ProcessName
 from stilltrue.protocol.requests.stacks import StacksFound
 
 ANSWER_SECONDS_MAX = 5.0
-"""How long an agent may take: it looks twice, ``block_seconds_max`` apart."""
+"""Time limit for an agent, which looks twice, ``block_seconds_max`` apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStacks:
-    """What one process answered; ``silent``: why it did not."""
+    """One process's answer; ``silent``: why it did not answer."""
 
     process: ProcessName
     found: StacksFound
@@ -25,14 +25,14 @@ class ProcessStacks:
 
 
 class StacksRequests:
-    """Every method is called on the event loop."""
+    """Requests stacks. Every method is called on the event loop."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(1)
         self._waiting: dict[tuple[int, ProcessName], asyncio.Future[StacksFound]] = {}
 
     async def ask(self, members: Iterable[Member]) -> list[ProcessStacks]:
-        """The answers of these members, in their order."""
+        """Ask the members; returns their answers in the same order."""
         return list(await asyncio.gather(*map(self._ask, members)))
 
     async def _ask(self, member: Member) -> ProcessStacks:
@@ -56,7 +56,7 @@ class StacksRequests:
         return ProcessStacks(process=member.name, found=found)
 
     def found(self, member: Member, found: StacksFound) -> None:
-        """An agent answers; what nobody waits for is dropped."""
+        """Take an agent's answer; it is dropped if it came too late."""
         future = self._waiting.get((found.number, member.name))
         if future is not None and not future.done():
             future.set_result(found)

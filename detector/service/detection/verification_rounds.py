@@ -1,7 +1,7 @@
 """The verification rounds in the service: sends the verifier's requests to the agents, and awaits the result.
 
-What the verifier is told while a large snapshot is in a round, it is told on a thread of its own: that takes up to tenths of a
-second. Else it is told at once. Only one of the two at a time ever calls it.
+While a large snapshot is in a round, the verifier's steps run on a separate thread, since each takes up to tenths of a second;
+otherwise they run at once. Only one of the two calls the verifier at a time.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from detector.service.settings import Settings
 from stilltrue.model import ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.requests.look import Look
 
-Early = Callable[[Interim], None]
-"""Called when a round lasts, with what it has shown so far."""
+OnInterim = Callable[[Interim], None]
+"""Called during a long round with its interim result."""
 Step = Callable[[float], list[RoundEffect]]
-APART_MIN = 100
-"""The rounds of a snapshot of so many processes, or with as many waits, are on a thread of its own."""
+THREAD_WEIGHT_MIN = 100
+"""Rounds of snapshots of at least this weight run on a separate thread."""
 
 
 class Rounds:
-    """Every method is called on the event loop."""
+    """Runs verification rounds. Every method is called on the event loop."""
 
     def __init__(
         self, *, roster: Roster, clock: Clock, settings: Settings, metrics: Metrics, patience: Patience | None = None
     ) -> None:
-        """``roster``: which members can be reached and can look."""
+        """``roster``: the members to ask."""
         self._patience = patience or Patience()
         self._roster = roster
         self._clock = clock
@@ -48,49 +48,49 @@ class Rounds:
             give_up_seconds=settings.look_give_up_seconds, again_seconds_min=settings.look_again_seconds_min
         )
         self._waiting: dict[SnapshotId, asyncio.Future[Verified]] = {}
-        self._early: dict[SnapshotId, Early] = {}
+        self._on_interim: dict[SnapshotId, OnInterim] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._untold: deque[Step] = deque()
-        self._telling: asyncio.Task[None] | None = None
+        self._pending_steps: deque[Step] = deque()
+        self._running: asyncio.Task[None] | None = None
         self._large: set[SnapshotId] = set()
         self._worker = WorkerThread("stilltrue-verifier")
 
-    async def of_waits(self, assembled: Assembled, early: Early = lambda _: None) -> Assembled:
-        """The snapshot after the round about parties that seem stuck; unchanged if there are none."""
-        suspicion = await self._suspicion(assembled.snapshot, leaning=False)
-        return await self._of(assembled, suspicion, early) if suspicion else assembled
+    async def verify_waits(self, assembled: Assembled, on_interim: OnInterim = lambda _: None) -> Assembled:
+        """Verify the parties that seem stuck; returns the snapshot unchanged if there are none."""
+        suspicion = await self._suspicion(assembled.snapshot, with_idle=False)
+        return await self._verify(assembled, suspicion, on_interim) if suspicion else assembled
 
-    async def of_idleness(self, assembled: Assembled) -> Assembled:
-        """The same after a second round, about processes that seem idle."""
-        suspicion = await self._suspicion(assembled.snapshot, leaning=True)
-        return await self._of(assembled, Suspicion(processes=suspicion.processes))
+    async def verify_idleness(self, assembled: Assembled) -> Assembled:
+        """Verify the processes that seem idle, in a second round."""
+        suspicion = await self._suspicion(assembled.snapshot, with_idle=True)
+        return await self._verify(assembled, Suspicion(processes=suspicion.processes))
 
     def looked(self, process: ProcessId, look: Look) -> None:
-        """A process reports what it saw."""
+        """Take a process's look."""
         self._step(lambda now: self._verifier.looked(process, look, now))
 
     def unable(self, process: ProcessName, reason: str) -> None:
-        """A process has gone: no round waits for it."""
+        """Stop waiting for a process that is gone."""
         if self._waiting:
             self._step(lambda now: self._verifier.unable(process, reason, now))
 
     def close(self) -> None:
-        """End all rounds with what is known so far."""
+        """End all rounds with the looks received so far."""
         self._step(lambda _: self._verifier.ticked(math.inf))
         if self._timer is not None:
             self._timer.cancel()
 
     def stop(self) -> None:
-        """End the thread, once the results are there."""
+        """Stop the thread after the queued steps."""
         self._worker.close()
 
-    async def _of(self, assembled: Assembled, suspicion: Suspicion, early: Early = lambda _: None) -> Assembled:
+    async def _verify(self, assembled: Assembled, suspicion: Suspicion, on_interim: OnInterim = lambda _: None) -> Assembled:
         snapshot = assembled.snapshot.ref.id
         if snapshot is None:
             return assembled
         future: asyncio.Future[Verified] = asyncio.get_running_loop().create_future()
-        self._waiting[snapshot], self._early[snapshot] = future, early
-        if _weight(assembled.snapshot) >= APART_MIN:
+        self._waiting[snapshot], self._on_interim[snapshot] = future, on_interim
+        if _weight(assembled.snapshot) >= THREAD_WEIGHT_MIN:
             self._large.add(snapshot)
         begun = time.monotonic()
         self._step(lambda now: self._verifier.suspected(assembled, suspicion, now))
@@ -98,34 +98,34 @@ class Rounds:
         self._metrics.verified(time.monotonic() - begun, given_up=verified.given_up)
         return verified.assembled
 
-    async def _suspicion(self, snapshot: Snapshot, *, leaning: bool) -> Suspicion:
-        if _weight(snapshot) < APART_MIN:
-            return suspicion_of(snapshot, leaning=leaning)
-        return await self._worker.submit(lambda: suspicion_of(snapshot, leaning=leaning))
+    async def _suspicion(self, snapshot: Snapshot, *, with_idle: bool) -> Suspicion:
+        if _weight(snapshot) < THREAD_WEIGHT_MIN:
+            return suspicion_of(snapshot, with_idle=with_idle)
+        return await self._worker.submit(lambda: suspicion_of(snapshot, with_idle=with_idle))
 
-    def _step(self, happening: Step) -> None:
-        """Tell the verifier what happened, and carry out its answer."""
-        self._untold.append(happening)
-        if self._telling is not None:
+    def _step(self, step: Step) -> None:
+        """Pass an event to the verifier and carry out its effects."""
+        self._pending_steps.append(step)
+        if self._running is not None:
             return
         if self._large:
-            self._telling = asyncio.get_running_loop().create_task(self._tell_apart())
+            self._running = asyncio.get_running_loop().create_task(self._run_on_thread())
             return
         now = self._clock.now()
-        while self._untold:
-            self._carry_out(self._untold.popleft()(now))
+        while self._pending_steps:
+            self._carry_out(self._pending_steps.popleft()(now))
         self._arm()
 
-    async def _tell_apart(self) -> None:
-        """All that has happened, in its order, on the thread; what happens meanwhile is next."""
+    async def _run_on_thread(self) -> None:
+        """Run the pending steps on the thread, in order, including those added meanwhile."""
         try:
-            while self._untold:
-                now, steps = self._clock.now(), list(self._untold)
-                self._untold.clear()
-                self._carry_out(await self._worker.submit(partial(_told, steps, now)))
-        except Exception as error:  # noqa: BLE001 - whoever awaits a round is told
+            while self._pending_steps:
+                now, steps = self._clock.now(), list(self._pending_steps)
+                self._pending_steps.clear()
+                self._carry_out(await self._worker.submit(partial(_run_steps, steps, now)))
+        except Exception as error:  # noqa: BLE001 - fails the rounds in progress
             self._fail(error)
-        self._telling = None
+        self._running = None
         self._arm()
 
     def _carry_out(self, effects: list[RoundEffect]) -> None:
@@ -135,11 +135,11 @@ class Rounds:
                     self._ask(ask)
                 case Interim(assembled=assembled) as interim:
                     if assembled.snapshot.ref.id is not None:
-                        self._early[assembled.snapshot.ref.id](interim)
+                        self._on_interim[assembled.snapshot.ref.id](interim)
                 case Verified(assembled=assembled) as verified:
                     if assembled.snapshot.ref.id is not None:
                         self._large.discard(assembled.snapshot.ref.id)
-                        self._early.pop(assembled.snapshot.ref.id)
+                        self._on_interim.pop(assembled.snapshot.ref.id)
                         self._waiting.pop(assembled.snapshot.ref.id).set_result(verified)
 
     def _fail(self, error: Exception) -> None:
@@ -147,13 +147,13 @@ class Rounds:
         for future in self._waiting.values():
             future.set_exception(error)
         self._waiting.clear()
-        self._early.clear()
+        self._on_interim.clear()
 
     def _ask(self, ask: AskLook) -> None:
         name, snapshot = ask.process.instance, ask.request.snapshot
         reason = self._roster.send_look(ask)
         if reason:
-            self._untold.append(lambda now: self._verifier.unable(name, reason, now, snapshot))
+            self._pending_steps.append(lambda now: self._verifier.unable(name, reason, now, snapshot))
 
     def _arm(self) -> None:
         if self._timer is not None:
@@ -165,7 +165,7 @@ class Rounds:
             self._timer = asyncio.get_running_loop().call_later(delay, self._tick, at)
 
     def _tick(self, at: float) -> None:
-        """Who has not answered is late, unless the loop was held up."""
+        """Let the verifier act on the time: processes that have not answered are late, unless the loop was blocked."""
         now = self._clock.now()
         self._patience.held(now - at, now)
         if now >= self._patience.due(at):
@@ -174,9 +174,9 @@ class Rounds:
 
 
 def _weight(snapshot: Snapshot) -> int:
-    """How large it is, in ordinary members."""
+    """The size of a snapshot, in ordinary members."""
     return len(snapshot.processes) + len(snapshot.waits) // ENTRIES_PER_MEMBER
 
 
-def _told(steps: Sequence[Step], now: float) -> list[RoundEffect]:
+def _run_steps(steps: Sequence[Step], now: float) -> list[RoundEffect]:
     return [effect for step in steps for effect in step(now)]

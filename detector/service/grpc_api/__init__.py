@@ -1,1 +1,1 @@
-"""The service's gRPC side: agents, askers and archive readers, with TLS and roles."""
+"""The service's gRPC API for agents, clients and archive readers, with TLS and roles."""

@@ -1,9 +1,9 @@
-"""The access log: who asked the detector what, over gRPC and HTTP, and who was refused.
+"""The access log: which clients sent which requests over gRPC and HTTP, and which were refused.
 
-JSON lines in the data directory, rotated, off by default. No tokens, cookies or query strings are in it.
+JSON lines in a rotated file in the data directory; off by default. It never contains tokens, cookies or query strings.
 
-It is not the audit log of cures (:mod:`detector.service.cure.audit`), which is always written, and which no number of questions
-pushes out. An entry here holds nobody up: a thread writes it, and beyond :data:`WAITING_MAX` entries are dropped and counted.
+The audit log of cures (:mod:`detector.service.cure.audit`) is separate: it is always written, and requests cannot crowd it out.
+Writing never blocks the service: a thread does it, and beyond :data:`WAITING_MAX` queued entries are dropped and counted.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ WAITING_MAX = 1000
 TEXT_CHARACTERS_MAX = 200
 WHO_CHARACTERS_MAX = 1000
 DETAILS = ("predicate", "scope", "incident", "preview", "process", "id", "table")
-"""What of a request is written, where it has it."""
+"""The fields of a request that are logged."""
 CLOSE_SECONDS_MAX = 2.0
 
 
 class AccessLog:
-    """Entries for each call of the detector's service, and each request for a page."""
+    """Logs each call of the detector's service and each HTTP request."""
 
     def __init__(self, directory: Path, clock: Clock, log: Log) -> None:
         """``directory``: the detector's data directory."""
@@ -43,7 +43,7 @@ class AccessLog:
         self._thread.start()
 
     def note(self, what: str, who: str, roles: Iterable[Role], outcome: str, request: Any = None, **more: str | int) -> None:
-        """``who`` called the method ``what``, or made an HTTP request. Never blocks, and never raises."""
+        """Log that ``who`` called the method ``what`` or made an HTTP request. Never blocks, never raises."""
         details = {name: value for name in DETAILS if (value := getattr(request, name, None))} | more
         values = {name: value[:TEXT_CHARACTERS_MAX] if isinstance(value, str) else value for name, value in details.items()}
         entry = {"roles": sorted(role.value for role in roles), "outcome": outcome, **values}
@@ -53,7 +53,7 @@ class AccessLog:
             self._dropped += 1
 
     def close(self) -> None:
-        """Write what waits."""
+        """Write the queue out."""
         try:
             self._waiting.put(None, timeout=CLOSE_SECONDS_MAX)
         except Full:

@@ -1,7 +1,7 @@
-"""The gRPC service for agents: one stream each, with reports, looks and leases from the agent, markers and look requests to it.
+"""The gRPC service for agents: one stream each, with reports, looks and leases from the agent, and markers and requests to it.
 
-Messages cross gRPC as bytes, so that a malformed one is refused here with a clear status, and a marker that goes to every
-member is serialised once.
+Messages cross gRPC as bytes, so that malformed ones are refused here with a clear status, and a marker for all members is
+serialised once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from detector.service.grpc_api.agent_stream import (
     Pace,
     ReplacedError,
 )
-from detector.service.grpc_api.reading import PATIENCE_SECONDS, Reading
+from detector.service.grpc_api.first_messages import PATIENCE_SECONDS, FirstMessages
 from detector.service.grpc_api.relay import RelayedContext
 from detector.service.grpc_api.report_checks import (
     RefusedError,
@@ -63,8 +63,8 @@ Decoded = TypeVar("Decoded")
 
 AGENT_SERVICE = "stilltrue.v1.AgentService"
 HELLO_BYTES_MAX = 64 * 1024
-APART_BYTES_MIN = 128 * 1024
-"""A message of this size is decoded on a thread: it takes tens of milliseconds, and one of many waits half a second."""
+THREAD_BYTES_MIN = 128 * 1024
+"""Messages of this size are decoded on a thread, since each takes tens of milliseconds."""
 _HELLO_SECONDS_MAX = 10.0
 _HELLOS_READ_MAX = 64
 _BLIND_MAX = 10
@@ -86,7 +86,7 @@ class AgentServicer:
         log: Log,
         roles: Roles | None = None,
     ) -> None:
-        """The parts that the streams need. ``roles`` None: every client may report under any name."""
+        """``roles`` None: every client may report under any name."""
         self._roles = roles
         self._driver = driver
         self._cures = cures
@@ -97,11 +97,11 @@ class AgentServicer:
         self._log = log
         self._news, self._writes = LoopThrottle(NEWS_PER_TURN), LoopThrottle(MARKERS_PER_TURN)
         self._decoding = asyncio.Lock()
-        self._reading = Reading(_HELLOS_READ_MAX)
+        self._first_messages = FirstMessages(_HELLOS_READ_MAX)
         driver.unread = lambda: self._news.crowded() or self._writes.crowded() or self._decoding.locked()
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """The service, for :meth:`grpc.aio.Server.add_generic_rpc_handlers`."""
+        """The handler for :meth:`grpc.aio.Server.add_generic_rpc_handlers`."""
         return grpc.method_handlers_generic_handler(
             AGENT_SERVICE, {"Connect": grpc.stream_stream_rpc_method_handler(self._connect, None, None)}
         )
@@ -110,7 +110,7 @@ class AgentServicer:
         await self.serve(context)
 
     async def serve(self, context: Context) -> None:
-        """One agent's stream, from its hello to its end."""
+        """Serve one agent's stream, from its hello to its end."""
         stream = AgentStream(context, self._writes)
         member: Member | None = None
         try:
@@ -132,7 +132,7 @@ class AgentServicer:
                 self._driver.broke(member)
 
     def _welcome(self, *, differences: bool) -> pb.ConnectResponse:
-        """``differences``: reports may come as such; not by way of a collector, which keeps each of them whole."""
+        """``differences``: reports may be sent as differences; not through a collector, which stores whole reports."""
         welcome = pb.Welcome(
             detector=f"stilltrue {detector_version()}",
             lease_seconds=self._settings.lease_seconds,
@@ -142,20 +142,20 @@ class AgentServicer:
         return pb.ConnectResponse(welcome=welcome)
 
     async def _admit(self, stream: AgentStream, context: Context) -> Member:
-        """Take the hello and admit the member, before it is welcomed."""
+        """Read the hello and admit the member."""
         try:
-            data = await self._reading.first(context.peer(), context.read, _HELLO_SECONDS_MAX)
+            data = await self._first_messages.read(context.peer(), context.read, _HELLO_SECONDS_MAX)
         except TimeoutError:
             text = f"no hello within {_HELLO_SECONDS_MAX:g} s, or {PATIENCE_SECONDS:g} s while others wait"
             raise RefusedError(grpc.StatusCode.DEADLINE_EXCEEDED, text, "no_hello") from None
         if isinstance(data, bytes) and len(data) > HELLO_BYTES_MAX:
             size = len(data)
-            del data  # else the error's traceback keeps it until the next collection
-            text = f"a hello of {size} bytes; at most {HELLO_BYTES_MAX} are accepted: use fewer or shorter labels"
+            del data  # otherwise the error's traceback would keep it alive
+            text = f"the hello has {size} bytes; at most {HELLO_BYTES_MAX} are accepted: use fewer or shorter labels"
             raise RefusedError(grpc.StatusCode.RESOURCE_EXHAUSTED, text, "oversized")
         request = self._read(data) if isinstance(data, bytes) else pb.ConnectRequest()
         if request.WhichOneof("message") != "hello":
-            raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "hello: it must be the first message of an agent", "no_hello")
+            raise RefusedError(grpc.StatusCode.INVALID_ARGUMENT, "hello: must be the first message of an agent", "no_hello")
         member = self._member(request.hello, stream)
         member.names = certificate_names(context)
         if self._roles is not None and not self._roles.may_report_as(member.names, bearer_token(context), member.process):
@@ -196,7 +196,7 @@ class AgentServicer:
         )
 
     async def _listen(self, member: Member, stream: AgentStream) -> None:
-        """Everything after the hello, until the agent ends the stream."""
+        """Handle every message after the hello, until the agent ends the stream."""
         pace, reader = Pace(monotonic()), ReportReader(process_to_wire(member.process).SerializeToString())
         while isinstance(data := await stream.read(), bytes):
             pause = pace.pause(monotonic(), len(data))
@@ -216,47 +216,47 @@ class AgentServicer:
         found, size = split(data), len(data)
         try:
             if found is None:
-                request = await self._apart(size, partial(self._read, data))
+                request = await self._decode(size, partial(self._read, data))
                 if not request.HasField("difference"):
                     await self._take(member, request, reader, size)
                     return
                 difference, most = request.difference, self._settings.report_bytes_max
-                found = await self._apart(max(size, reader.told_bytes), partial(reader.restored, difference, most))
+                found = await self._decode(max(size, reader.restored_bytes), partial(reader.restored, difference, most))
                 data, size = b"", len(found.rest)
-            if not self._is_useless(member, found):
-                await self._take_found(member, data, found, reader, size)
+            if not self._is_refused(member, found):
+                await self._take_split(member, data, found, reader, size)
         except DecodeError:
             raise not_a_request() from None
 
-    async def _take_found(self, member: Member, data: bytes, found: ReportBytes, reader: ReportReader, size: int) -> None:
-        """A report that is not useless by its heading; one that says something new has to wait for its turn.
+    async def _take_split(self, member: Member, data: bytes, found: ReportBytes, reader: ReportReader, size: int) -> None:
+        """Take a report that passed the check of its heading; one with new content waits for its turn to be decoded.
 
-        ``data``: the message that it was found in; empty if it was told as a difference.
+        ``data``: the message that contains it; empty if it came as a difference.
         """
         report = reader.again(found)
         if report is not None:
             check_moments("cut_at", (report.cut_at,))
-            fits = self._driver.roster.accepts_again(member.name)
+            fits = self._driver.roster.accepts_unchanged(member.name)
             check_share(fits, self._settings.reports_entries_max, "entries (--reports-entries-max; see --reports-bytes-max)")
             self._driver.reported(member, report)
             return
         self._driver.heard(member)
         self._check_bytes(member, size)
         await self._news.turn()
-        if (message := await self._apart(size, partial(self._message, found))) is not None:
+        if (message := await self._decode(size, partial(self._message, found))) is not None:
             await self._take_report(member, message, reader, found, size)
         elif not data:
-            raise MalformedError("difference.pieces: must not touch the heading")
+            raise MalformedError("difference.pieces: must not change the heading")
         else:
-            await self._take(member, await self._apart(size, partial(self._read, data)), reader, size)
+            await self._take(member, await self._decode(size, partial(self._read, data)), reader, size)
 
     def _message(self, found: ReportBytes) -> snapshot_pb.Report | None:
         check_weight(found.rest, snapshot_pb.Report, self._settings.report_entries_max)
         return found.message()
 
-    async def _apart(self, size: int, decode: Callable[[], Decoded]) -> Decoded:
-        """What ``decode`` gives; for ``size`` bytes that take long, on a thread, one after the other: the loop goes on."""
-        if size < APART_BYTES_MIN:
+    async def _decode(self, size: int, decode: Callable[[], Decoded]) -> Decoded:
+        """Call ``decode``; if ``size`` bytes take long, on a thread, one at a time, so that the loop goes on."""
+        if size < THREAD_BYTES_MIN:
             return decode()
         async with self._decoding:
             return await asyncio.to_thread(decode)
@@ -264,17 +264,18 @@ class AgentServicer:
     async def _take(self, member: Member, request: pb.ConnectRequest, reader: ReportReader, size: int) -> None:
         match request.WhichOneof("message"):
             case "report":
-                if not self._is_useless(member, request.report):
+                if not self._is_refused(member, request.report):
                     await self._take_report(member, request.report, reader, None, size)
             case "lease":
                 self._lease(member, request.lease)
             case "looked":
-                look = await self._apart(size, partial(look_from_wire, member.name, request.looked))
+                look = await self._decode(size, partial(look_from_wire, member.name, request.looked))
+                check_moments("looked.parties.deadline", (one.deadline for one in look.parties))
                 self._driver.looked(member, look)
             case "cured":
                 self._cures.cured(member, cured_from_wire(member.name, request.cured))
             case "stacks_found":
-                stacks = await self._apart(size, partial(found_from_wire, member.name, request.stacks_found))
+                stacks = await self._decode(size, partial(found_from_wire, member.name, request.stacks_found))
                 self._stacks.found(member, stacks)
             case "wish":
                 self._driver.requested(member, request.wish.reason, request.wish.covered_seconds)
@@ -300,7 +301,7 @@ class AgentServicer:
         self._check_bytes(member, size)
         fits = self._driver.roster.accepts_entries(member.name, entries_of(message))
         check_share(fits, self._settings.reports_entries_max, "entries (--reports-entries-max)")
-        report = await self._apart(size, partial(_decoded, message, reader, found))
+        report = await self._decode(size, partial(_decoded, message, reader, found))
         check_owner(report, member.process)
         self._driver.reported(member, report)
 
@@ -308,7 +309,7 @@ class AgentServicer:
         fits = self._driver.roster.accepts_bytes(member.name, size)
         check_share(fits, self._settings.reports_bytes_max, "bytes (--reports-bytes-max)")
 
-    def _is_useless(self, member: Member, report: snapshot_pb.Report | ReportBytes) -> bool:
+    def _is_refused(self, member: Member, report: snapshot_pb.Report | ReportBytes) -> bool:
         process = report.process_id() if isinstance(report, ReportBytes) else report.process
         own = process.instance == member.name and process.incarnation == member.process.incarnation
         numbers = 0 <= report.after < report.snapshot <= NUMBER_MAX

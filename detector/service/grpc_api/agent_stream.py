@@ -1,4 +1,4 @@
-"""The detector's side of the stream to one agent: what is written to it, and how fast it is read."""
+"""The detector's side of the stream to one agent: writes markers and requests, and limits the rate of reading."""
 
 from __future__ import annotations
 
@@ -20,64 +20,64 @@ from stilltrue.v1 import agent_pb2 as pb
 
 _WRITE_SECONDS_MAX = 1.0
 MESSAGES_PER_SECOND = 200.0
-"""As fast as one agent is read, after a burst; what is beyond waits in its connection. An agent sends a few each second."""
+"""Rate limit for reading one agent, after a burst; excess messages wait in its connection. Agents send a few per second."""
 MESSAGE_BYTES = 256 * 1024
-"""A message of this size counts as two, and so on: what is read of one agent is bounded in bytes as well."""
+"""A message of this size counts as two, and so on, so that the rate is limited in bytes, too."""
 MESSAGES_BURST = 1000
 _REQUESTS_MAX = 64
-"""What waits for a slow reader; beyond it the oldest is dropped. A look that does not come leaves its parties in doubt."""
+"""Requests queued for a slow agent; beyond this the oldest are dropped. A dropped look leaves its parties in doubt."""
 NEWS_PER_TURN = 8
-"""How many reports that say something new are decoded in one turn of the loop: milliseconds, not the seconds of a whole fleet.
+"""Maximum number of new reports decoded per turn of the loop: milliseconds, where a whole fleet would take seconds.
 
-gRPC takes less than one new stream in each turn, and questions, health and leases wait for its end.
+gRPC accepts less than one new stream per turn, and questions, health checks and leases wait for its end.
 """
 MARKERS_PER_TURN = 32
-"""To how many agents one turn of the loop writes; so many reports come back, a few turns later."""
+"""Maximum number of agents written to per turn of the loop; as many reports arrive a few turns later."""
 CROWDED_SECONDS = 0.5
-"""For how long after the last one had to wait the turns count as crowded."""
+"""How long the loop counts as crowded after the last task that had to wait."""
 Context = grpc.aio.ServicerContext[bytes, bytes]
 
 
 class ReplacedError(Exception):
-    """Another stream has taken this one's place."""
+    """Another stream has replaced this one."""
 
 
 @lru_cache(maxsize=8)
 def _marker(snapshot: SnapshotId) -> bytes:
-    """The marker for agents without settled doubts, which are most."""
-    return _marker_that_settles(snapshot, ())
+    """The marker for agents without settled doubts, that is, for most."""
+    return _marker_with_settled(snapshot, ())
 
 
-def _marker_that_settles(snapshot: SnapshotId, settled: Sequence[CallNumber]) -> bytes:
+def _marker_with_settled(snapshot: SnapshotId, settled: Sequence[CallNumber]) -> bytes:
     return pb.ConnectResponse(mark=pb.Mark(snapshot=snapshot, settled=settled)).SerializeToString()
 
 
 class Pace:
-    """How fast one stream is read, so that none of them takes the loop from the others."""
+    """Rate limit for reading one stream, so that no agent starves the others."""
 
     def __init__(self, now: float) -> None:
-        """``now``: by the monotonic clock."""
+        """``now``: monotonic time."""
         self._next = now - MESSAGES_BURST / MESSAGES_PER_SECOND
 
     def pause(self, now: float, size: int = 0) -> float:
-        """A message of ``size`` bytes has come: for how long the next one is not read."""
+        """Record a message of ``size`` bytes; return how many seconds to wait before reading the next."""
         cost = (1 + size / MESSAGE_BYTES) / MESSAGES_PER_SECOND
         self._next = max(self._next, now - MESSAGES_BURST / MESSAGES_PER_SECOND) + cost
         return max(0.0, self._next - now)
 
 
 class LoopThrottle:
-    """Limits the expensive work in one turn of the event loop; the rest waits for the next turns, in the order of arrival."""
+    """Limits the expensive work per turn of the event loop; the rest waits for later turns, in order of arrival."""
 
     def __init__(self, most: int) -> None:
-        """``most``: how many may go on in one turn."""
+        """``most``: how many tasks may go on per turn."""
         self._most = self._left = most
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._armed = False
         self._crowded_at = -math.inf
 
     def crowded(self) -> bool:
-        """Whether somebody waits for a turn, or did a moment ago: an answer to what was written then is on its way."""
+        """Whether a task waits for a turn, or did a moment ago: replies to what it wrote may still be on their way."""
         return bool(self._waiting) or asyncio.get_running_loop().time() < self._crowded_at + CROWDED_SECONDS
 
     async def turn(self) -> None:
@@ -109,10 +109,10 @@ class LoopThrottle:
 
 
 class AgentStream:
-    """The stream to one agent. At most one marker waits, the newest, which serves all before it; none precedes the welcome."""
+    """The stream to one agent. Only the newest marker is queued, since it covers earlier ones; none precedes the welcome."""
 
     def __init__(self, context: Context, throttle: LoopThrottle) -> None:
-        """``context`` of the call whose handler makes this; ``throttle``: when it may write."""
+        """``context``: of the call whose handler creates this stream; ``throttle``: limits writes."""
         self._context = context
         self._throttle = throttle
         self._handler = asyncio.current_task()
@@ -146,21 +146,21 @@ class AgentStream:
             self.send_marker(self._marker)
 
     def send_marker(self, snapshot: SnapshotId, settled: Sequence[CallNumber] = ()) -> None:
-        """Ask for a cut; ``settled``: the doubts of this agent's that are over."""
+        """Request a cut; ``settled``: calls of this agent that are no longer in doubt."""
         self._marker = snapshot
         self._settled = settled or self._settled
         self._send()
 
     def send_look(self, request: LookRequest) -> None:
-        """Ask for a second look."""
+        """Request a second look."""
         self._send_request(pb.ConnectResponse(look=request_to_wire(request)))
 
     def send_cure(self, request: CureRequest) -> None:
-        """Ask for victims to be aborted."""
+        """Request that victims be aborted."""
         self._send_request(pb.ConnectResponse(cure=cure_to_wire(request)))
 
     def send_stacks_request(self, number: int) -> None:
-        """Ask what long-active parties are blocked in."""
+        """Request the stacks of parties that have not moved for long."""
         self._send_request(pb.ConnectResponse(stacks=pb.StacksRequest(number=number)))
 
     def _send_request(self, request: pb.ConnectResponse) -> None:
@@ -177,30 +177,30 @@ class AgentStream:
             try:
                 await self._context.write(message)
             except (grpc.aio.UsageError, grpc.aio.InternalError, grpc.RpcError, asyncio.InvalidStateError):
-                return  # the stream is over: its reader finds out and says so
+                return  # the stream has ended: its reader notices and reports it
 
     def _next(self) -> bytes | None:
-        """The next message that waits: the marker first."""
+        """The next queued message, the marker first."""
         if self._marker is not None:
             snapshot, self._marker = self._marker, None
             settled, self._settled = self._settled, ()
-            return _marker_that_settles(snapshot, settled) if settled else _marker(snapshot)
+            return _marker_with_settled(snapshot, settled) if settled else _marker(snapshot)
         return self._requests.popleft().SerializeToString() if self._requests else None
 
     def replaced(self, text: str) -> None:
-        """Only a read is broken off: gRPC cannot end a stream in the middle of a write."""
+        """End the stream because another replaces it. Only a read is interrupted: gRPC cannot end a stream during a write."""
         if self.ended is None and self._reading and self._handler is not None:
             self._handler.cancel()
         self.ended = self.ended or text
 
     async def end(self, status: grpc.StatusCode, text: str) -> None:
-        """End the stream with a status, once the current write is done."""
+        """End the stream with a status after the current write."""
         self._open = False
         if self._writer is not None:
             await asyncio.wait([self._writer], timeout=_WRITE_SECONDS_MAX)
         await self._context.abort(status, text)
 
     def close(self) -> None:
-        """Write nothing more."""
+        """Stop writing."""
         if self._writer is not None:
             self._writer.cancel()

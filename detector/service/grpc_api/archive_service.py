@@ -1,4 +1,4 @@
-"""The archive's gRPC methods: stream rows of its tables, read on separate threads, a bounded batch at a time."""
+"""The archive's gRPC methods: stream the rows of its tables in bounded batches, read on separate threads."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ TABLES = ("reports", "snapshots", "verdicts", "incidents")
 
 
 class ArchiveService:
-    """Answers about the archive, and streams of its rows.
+    """Describes the archive and streams its rows.
 
-    A stream holds one batch and what gRPC's flow control lets through: a reader that reads nothing is waited for on the event
-    loop, which costs nothing, for ``archive_take_seconds_max``.
+    A stream holds one batch and gRPC's flow-control window. A stalled reader is waited for on the event loop, which costs
+    nothing, for ``archive_take_seconds_max``.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -51,16 +51,16 @@ class ArchiveService:
             self._refusal = "this detector keeps no archive: pyarrow is not installed there"
 
     async def describe(self, request: pb.DescribeArchiveRequest, context: Context) -> pb.DescribeArchiveResponse:
-        """Which positions each table has."""
+        """Return the ranges of positions in each table."""
         await self._check(request.table or TABLES[0], context)
         wanted = (request.table,) if request.table else TABLES
         return await self._call(lambda: _described([self._indexes[name] for name in wanted], request), context)
 
     async def read(self, request: pb.ReadArchiveRequest, context: Context) -> None:
-        """Write the rows to ``context``, batch after batch."""
+        """Write the rows to ``context``, batch by batch."""
         await self._check(request.table, context)
         if self._readers >= self._settings.archive_readers_max:
-            text = f"{self._readers} readers of the archive are connected already (--archive-readers-max); try again"
+            text = f"{self._readers} readers of the archive are already connected (--archive-readers-max); try again later"
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
         self._readers += 1
         batches: Iterator[pb.ReadArchiveResponse] = iter(())
@@ -76,9 +76,9 @@ class ArchiveService:
             await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, text)
 
     async def _write_all(self, batches: Iterator[pb.ReadArchiveResponse], context: Context) -> asyncio.Future[None] | None:
-        """Write until all is written, or until a response is not read in time: then return the pending write.
+        """Write all batches; if the reader stalls for too long, return the pending write.
 
-        gRPC cannot end a call during a write. So such a reader loses its slot, and gets its error when it reads again.
+        gRPC cannot end a call during a write, so a stalled reader loses its slot, and gets the error when it reads again.
         """
         while (response := await self._call(lambda: next(batches, None), context)) is not None:
             write = asyncio.ensure_future(context.write(response))
@@ -93,14 +93,14 @@ class ArchiveService:
         return None
 
     async def snapshot(self, number: int) -> pb.GetSnapshotResponse | None:
-        """A snapshot that is no longer kept otherwise; None when the archive has it neither, or there is none."""
+        """Find a snapshot in the archive; None if it has none, or is not kept."""
         if self._refusal:
             return None
         location = str(self._settings.data / FOLDER)
         return await asyncio.get_running_loop().run_in_executor(self._threads, _archived, location, number)
 
     def close(self) -> None:
-        """Begin nothing more."""
+        """Stop starting work."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def _check(self, table: str, context: Context) -> None:
@@ -110,7 +110,7 @@ class ArchiveService:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"no table {table!r}; available: {', '.join(TABLES)}")
 
     async def _call(self, work: Callable[[], T], context: Context) -> T:
-        """Do ``work`` on a thread; what goes wrong there is the call's status."""
+        """Do ``work`` on a thread; its errors become the call's status."""
         from detector.archive.reader import ColumnError, LostError  # noqa: PLC0415 - pyarrow is an extra
 
         try:
@@ -155,7 +155,7 @@ def _described(indexes: list[Index], request: pb.DescribeArchiveRequest) -> pb.D
 
 
 def _responses(index: Index, request: pb.ReadArchiveRequest) -> Iterator[pb.ReadArchiveResponse]:
-    """The responses of a call, each read when it is needed."""
+    """The responses of a call, read lazily."""
     from detector.archive.reader import ROWS_MAX, columns_schema, read_range, schema_message  # noqa: PLC0415 - pyarrow is an extra
 
     schema = columns_schema(index.table, request.columns)

@@ -1,4 +1,4 @@
-"""The gRPC service for questions, ``stilltrue.v1.DetectorService``: thin methods over the driver and the stores."""
+"""The gRPC service for clients, ``stilltrue.v1.DetectorService``: thin methods over the driver and the stores."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from detector.service.answers import agent_to_wire, incident_to_wire, plan_to_wi
 from detector.service.cure.cures import CureRefusedError, Cures, Refusal
 from detector.service.detection.current_verdicts import Key, TooManyWatchersError
 from detector.service.detection.driver import Driver
-from detector.service.detection.incident.standing_waits import now_told
+from detector.service.detection.incident.explanation import current_explanation
 from detector.service.detection.stacks import StacksRequests
 from detector.service.grpc_api.archive_service import ArchiveService
 from detector.service.grpc_api.roles import Role, Roles
@@ -31,12 +31,12 @@ from stilltrue.v1 import detector_pb2_grpc
 DETECTOR_SERVICE = "stilltrue.v1.DetectorService"
 LIST_DEFAULT = 50
 LIST_MAX = 10_000
-SHARE_TIMES = 2
-"""How far beyond a bound a connection is heard that has less than its share: as far as so many times the bound."""
-OPERATOR_TIMES = 3
-"""How far an operator's watch is."""
+FAIR_SHARE_FACTOR = 2
+"""A connection with less than its fair share is served until the total is this multiple of the bound."""
+OPERATOR_FACTOR = 3
+"""The same multiple for an operator's watches."""
 REFUSED_SECONDS = 0.2
-"""After which a question too many is refused: who asks again at once does not take the others' time."""
+"""Delay before a refusal, so that clients that retry at once do not take the others' time."""
 
 _REFUSALS = {
     Refusal.NOT_ALLOWED: grpc.StatusCode.FAILED_PRECONDITION,
@@ -48,7 +48,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
-    """Questions to the detector."""
+    """``stilltrue.v1.DetectorService``."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         predicates: tuple[str, ...],
         roles: Roles | None = None,
     ) -> None:
-        """``predicates``: the names there are. ``roles``: who is an operator; None: nobody is told apart."""
+        """``predicates``: names of the installed predicates. ``roles``: knows the operators; None: all clients are equal."""
         self._roles = roles
         self._driver = driver
         self._cures = cures
@@ -76,33 +76,33 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         self._scopes = ("all", *(scope.name for scope in settings.scopes))
 
     async def Ask(self, request: pb.AskRequest, context: Context) -> pb.AskResponse:  # noqa: N802 - gRPC's name
-        """Take a snapshot now, and answer with the verdict on it."""
+        """Take a snapshot now and return the verdict on it."""
         await self._check(request.predicate, request.scope, context)
         if not self._may_ask(context.peer()):
             text = f"{self._settings.asks_max} questions are already waiting (--asks-max)"
             await asyncio.sleep(REFUSED_SECONDS)
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, text)
-        async with self._one_of(self._asking, self._settings.asks_per_connection_max, "--asks-per-connection-max", context):
+        async with self._limited(self._asking, self._settings.asks_per_connection_max, "--asks-per-connection-max", context):
             verdict = await self._driver.pending_asks.ask(request.predicate, request.scope or "all")
         return pb.AskResponse(verdict=verdict_to_wire(verdict))
 
     def _may_ask(self, peer: str) -> bool:
-        """Whether one more question may wait. When too many do, a connection with less than its share is still heard."""
+        """Whether one more question may wait; beyond the bound, only for a connection with less than its fair share."""
         waiting, most = len(self._driver.pending_asks), self._settings.asks_max
-        return waiting < most or (waiting < SHARE_TIMES * most and self._has_less_than_its_share(self._asking, most, peer))
+        return waiting < most or (waiting < FAIR_SHARE_FACTOR * most and self._is_below_fair_share(self._asking, most, peer))
 
-    def _has_less_than_its_share(self, under_way: Counter[str], most: int, peer: str) -> bool:
-        return under_way[peer] < most // (len(under_way) + (peer not in under_way))
+    def _is_below_fair_share(self, in_progress: Counter[str], most: int, peer: str) -> bool:
+        return in_progress[peer] < most // (len(in_progress) + (peer not in in_progress))
 
-    def _times(self, context: Context) -> int:
-        """How far beyond the bound on watches this client is heard: a crowd of readers does not keep an operator out."""
+    def _watchers_factor(self, context: Context) -> int:
+        """The multiple of the bound on watches for this client, so that many readers do not keep an operator out."""
         if self._roles is not None and Role.OPERATOR in self._roles.of(certificate_names(context), bearer_token(context)):
-            return OPERATOR_TIMES
+            return OPERATOR_FACTOR
         most = self._settings.watchers_max
-        return SHARE_TIMES if self._has_less_than_its_share(self._watching, most, context.peer()) else 1
+        return FAIR_SHARE_FACTOR if self._is_below_fair_share(self._watching, most, context.peer()) else 1
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> AsyncIterator[pb.WatchResponse]:  # noqa: N802
-        """The current verdict, then each that differs; a response without a verdict is a heartbeat."""
+        """Stream the current verdicts, then each one that differs; a response without a verdict is a heartbeat."""
         if request.predicate:
             await self._check(request.predicate, request.scope, context)
         elif request.scope:
@@ -111,10 +111,10 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         def wanted(key: Key) -> bool:
             return request.predicate in {"", key[0]} and request.scope in {"", key[1]}
 
-        most, times = self._settings.watchers_per_connection_max, self._times(context)
-        async with self._one_of(self._watching, most, "--watchers-per-connection-max", context):
+        most, factor = self._settings.watchers_per_connection_max, self._watchers_factor(context)
+        async with self._limited(self._watching, most, "--watchers-per-connection-max", context):
             try:
-                with self._driver.current.watching(wanted, times=times) as watch:
+                with self._driver.current.watching(wanted, factor=factor) as watch:
                     while True:
                         news = await watch.news(self._settings.heartbeat_seconds)
                         for verdict in news:
@@ -125,43 +125,43 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
                 await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
 
     @contextlib.asynccontextmanager
-    async def _one_of(self, under_way: Counter[str], most: int, flag: str, context: Context) -> AsyncIterator[None]:
-        """Counts a call of this connection, which may have at most ``most``."""
+    async def _limited(self, in_progress: Counter[str], most: int, flag: str, context: Context) -> AsyncIterator[None]:
+        """Count a call in progress; abort it if its connection already has ``most``."""
         peer = context.peer()
-        if under_way[peer] >= most:
+        if in_progress[peer] >= most:
             await asyncio.sleep(REFUSED_SECONDS)
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"{most} of this connection are in progress ({flag})")
-        under_way[peer] += 1
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"this connection already has {most} in progress ({flag})")
+        in_progress[peer] += 1
         try:
             yield
         finally:
-            under_way[peer] -= 1
-            if not under_way[peer]:
-                del under_way[peer]
+            in_progress[peer] -= 1
+            if not in_progress[peer]:
+                del in_progress[peer]
 
     async def ListAgents(self, request: pb.ListAgentsRequest, context: Context) -> pb.ListAgentsResponse:  # noqa: N802, ARG002
-        """The members."""
+        """List the members."""
         members = self._driver.roster.all()
         return pb.ListAgentsResponse(agents=[agent_to_wire(member, self._driver.state_of(member)) for member in members])
 
     async def ListSnapshots(self, request: pb.ListSnapshotsRequest, context: Context) -> pb.ListSnapshotsResponse:  # noqa: N802, ARG002
-        """The newest snapshots."""
+        """List the newest snapshots."""
         return pb.ListSnapshotsResponse(snapshots=await self._snapshot_store.summaries(_limit(request.limit)))
 
     async def ListIncidents(self, request: pb.ListIncidentsRequest, context: Context) -> pb.ListIncidentsResponse:  # noqa: N802, ARG002
-        """The newest incidents."""
+        """List the newest incidents."""
         incidents = await self._snapshot_store.incidents(
             _limit(request.limit), self._driver.incidents.open_ones(), open_only=request.open_only
         )
         now = self._driver.current.all()
         return pb.ListIncidentsResponse(
-            incidents=[incident_to_wire(each, self._driver.lost_of(each), now_told(each, now)) for each in incidents]
+            incidents=[incident_to_wire(each, self._driver.lost_of(each), current_explanation(each, now)) for each in incidents]
         )
 
     async def GetSnapshot(self, request: pb.GetSnapshotRequest, context: Context) -> pb.GetSnapshotResponse:  # noqa: N802
-        """One snapshot that is kept whole."""
+        """Return one snapshot in full, from the store or the archive."""
         if request.id > NUMBER_MAX:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"id: snapshots are numbered up to {NUMBER_MAX}")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"id: snapshot numbers go up to {NUMBER_MAX}")
         answer = await self._snapshot_store.snapshot(request.id)
         if answer is None and request.id:
             answer = await self._archive_service.snapshot(request.id)
@@ -175,12 +175,12 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         if number >= self._driver.next_id:
             return f"there is no snapshot {number} yet: the next one is {self._driver.next_id}"
         return (
-            f"snapshot {number} is no longer kept, nor in the archive, or it was never finished "
+            f"snapshot {number} is neither in the store nor in the archive, or was never finished "
             "(serve --store-documents-max, --archive-bytes-max)"
         )
 
     async def Cure(self, request: pb.CureRequest, context: Context) -> pb.CureResponse:  # noqa: N802
-        """End an incident, or say what that would do."""
+        """End an incident, or preview that."""
         try:
             if request.preview:
                 plan = await self._cures.plan(request.incident)
@@ -192,25 +192,25 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         return plan_to_wire(outcome.plan, text=outcome.text, over=outcome.over, snapshot=outcome.snapshot)
 
     async def ListStacks(self, request: pb.ListStacksRequest, context: Context) -> pb.ListStacksResponse:  # noqa: N802
-        """What the parties of processes stand in that have not moved for long."""
+        """Return what the parties that have not moved for long are blocked on."""
         members = [one for one in self._driver.roster.all() if one.live or one.name == request.process]
         if request.process:
             members = [one for one in members if one.name == request.process]
         if request.process and not members:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no process {request.process!r} is a member")
         most = self._settings.asks_per_connection_max
-        async with self._one_of(self._asking, most, "--asks-per-connection-max", context):
+        async with self._limited(self._asking, most, "--asks-per-connection-max", context):
             answers = await self._stacks.ask(members[:LIST_DEFAULT])
         return pb.ListStacksResponse(processes=map(stacks_to_wire, answers))
 
     async def DescribeArchive(  # noqa: N802
         self, request: pb.DescribeArchiveRequest, context: Context
     ) -> pb.DescribeArchiveResponse:
-        """How far the archive's tables go."""
+        """Return the ranges of the archive's tables."""
         return await self._archive_service.describe(request, context)
 
     async def ReadArchive(self, request: pb.ReadArchiveRequest, context: Context) -> None:  # noqa: N802
-        """Rows of the archive as Arrow batches."""
+        """Stream rows of the archive as Arrow batches."""
         await self._archive_service.read(request, context)
 
     async def _check(self, predicate: str, scope: str, context: Context) -> None:

@@ -1,13 +1,13 @@
-"""How much a message would come to, counted over its bytes before it is decoded.
+"""Estimates the size of a decoded message from its bytes, before it is decoded.
 
-A field of two bytes becomes an object of hundreds: 15 MB of small entries took gigabytes. The walk ends as soon as there are
-too many, so what it costs is bounded, too. A message that is too short to hold so many is not looked through.
+A field of two bytes becomes an object of hundreds: 15 MB of small entries took gigabytes. The walk stops as soon as there are
+too many, so its cost is bounded, too. Messages that are too short to reach the limit are not walked.
 
 Rules:
 
-1. A message, a string and bytes count as one each, wherever they stand; what is no field of a known message is not looked into.
-2. Numbers count as one for each eight of them, packed or not.
-3. Bytes that are no message count for what they hold up to there: whoever decodes them says what is wrong.
+1. A message, a string and bytes count as one each, at any depth; unknown fields are not entered.
+2. Eight numbers, packed or not, count as one.
+3. Malformed bytes count up to the error; the decoder reports it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from google.protobuf.message import Message
 
 NUMBERS_PER_ENTRY = 8
 FIELDS_PER_ENTRY = 10
-"""As many as a wait or a call has at most, in the reports of an ordinary process."""
+"""Maximum number of fields of a wait or call in the reports of an ordinary process."""
 _BYTES_MIN = 2
 _CONTINUED = bytes(range(0x80, 0x100))
 _TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
@@ -28,19 +28,19 @@ _TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 
 @cache
 def _kinds(message: Any) -> tuple[dict[int, Any], frozenset[int]]:
-    """By number: the messages among its fields; and which fields are numbers, and may be packed."""
+    """The message types among the fields, by number; and the numbers of the numeric fields, which may be packed."""
     messages = {field.number: field.message_type for field in message.fields if field.message_type is not None}
     numbers = (field.number for field in message.fields if field.message_type is None and field.type not in _TEXTS)
     return messages, frozenset(numbers)
 
 
 def too_heavy(data: bytes, message: type[Message], most: int) -> bool:
-    """Whether ``data``, as such a message, comes to more than ``most``."""
+    """Whether ``data``, decoded as ``message``, would weigh more than ``most``."""
     return len(data) > most * _BYTES_MIN and weight(data, message, most) > most
 
 
 def weight(data: bytes, message: type[Message], most: int) -> int:
-    """What it comes to, or any number above ``most``."""
+    """The total weight, or any number above ``most``."""
     found = numbers = 0
     todo: list[tuple[int, int, Any]] = [(0, len(data), message.DESCRIPTOR)]
     while todo:
@@ -67,7 +67,7 @@ def weight(data: bytes, message: type[Message], most: int) -> int:
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
-    """A number of base 128, and where what follows it begins."""
+    """Read a varint; returns it and the offset after it."""
     byte = data[at]
     if byte < 0x80:
         return byte, at + 1

@@ -1,4 +1,4 @@
-"""The gRPC port of the detector and of collectors: the server's options, and binding it, with or without TLS."""
+"""The gRPC port of the detector and of collectors: creates the server and binds it, with or without TLS."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from detector.service.grpc_api.security import Certificates, Files
 
 _INT32_MAX = 2**31 - 1
 CALLS_PER_CONNECTION = 100
-"""Lists, looks at one thing, and agents behind one proxy; what is reset counts until it is out of the way."""
+"""Concurrent short calls and agents (behind a proxy) of one connection; a reset call counts until it is cleaned up."""
 _PENDING_CALLS = 4000
-"""Calls that wait for the event loop, as when a fleet connects at once. By itself gRPC cancels some at random beyond 1,000."""
+"""Calls waiting for the event loop, as when a fleet connects at once. gRPC's default cancels at random beyond 1,000."""
 
 
 class AddressInUseError(Exception):
-    """The address is in use, or may not be used; the text says what to change."""
+    """The address is in use or not permitted; the message says what to change."""
 
 
 def new_server(
@@ -29,9 +29,9 @@ def new_server(
     *,
     calls_per_connection_max: int = CALLS_PER_CONNECTION,
 ) -> grpc.aio.Server:
-    """A server that shares its port with nobody and tolerates the pings of idle agents.
+    """Create a server that does not share its port and tolerates pings of idle agents.
 
-    Calls that one connection opens and resets without end would fill the queue, of which gRPC then drops others' calls.
+    The bound on calls per connection keeps one that opens and resets calls endlessly from filling gRPC's queue.
     """
     options: list[tuple[str, Any]] = [
         ("grpc.so_reuseport", 0),
@@ -47,7 +47,7 @@ def new_server(
 
 
 def bind(server: grpc.aio.Server, host: str, port: int, files: Files | None, log: Log) -> int:
-    """Bind the port, with TLS if there are ``files``, and say which it is.
+    """Bind the port, with TLS if there are ``files``, and return its number.
 
     Raises :class:`AddressInUseError` or :class:`~detector.service.grpc_api.roles.SecurityError`.
     """
@@ -60,10 +60,10 @@ def bind(server: grpc.aio.Server, host: str, port: int, files: Files | None, log
     except RuntimeError:
         bound = 0
     if not bound:
-        raise AddressInUseError(f"cannot listen on {address}: is it in use? choose another --port (0: any)")
+        raise AddressInUseError(f"cannot listen on {address}: is it in use? choose another --port (0: any free port)")
     return bound
 
 
 def files_of(certificate: Path | None, key: Path | None, client_ca: Path | None) -> Files | None:
-    """The files of a server with TLS; None without a certificate or a key."""
+    """The TLS files of a server; None without a certificate or key."""
     return None if certificate is None or key is None else Files(certificate=certificate, key=key, client_ca=client_ca)

@@ -1,8 +1,8 @@
-"""The coordinator's side of the collectors: each agent behind a collector is served as if it had connected here.
+"""The coordinator's side of collectors: each agent behind a collector is served as if it were connected directly.
 
-A collector's one stream carries those of all its agents. Each of them gets a :class:`RelayedContext`, which is to
-:class:`~detector.service.grpc_api.agent_service.AgentServicer` what gRPC's own context is; so whatever is said of an agent's
-stream (admission, leases, markers, looks) is said once. Of a report only its digest comes: the report is in Kafka.
+A collector multiplexes its agents over one stream. Each agent gets a :class:`RelayedContext`, which
+:class:`~detector.service.grpc_api.agent_service.AgentServicer` uses like gRPC's own context, so the same code handles its
+admission, leases, markers and looks. Of each report only the digest arrives here; the report itself goes to Kafka.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from stilltrue.v1 import collector_pb2 as pb
 COLLECTOR_SERVICE = "stilltrue.v1.CollectorService"
 BEAT_SECONDS = 2.0
 _EVENTS_AT_ONCE = 512
-"""How many events one message of the stream carries: about 100 kB of markers."""
+"""Maximum number of events per message: about 100 kB of markers."""
 _UNREAD_MAX = 64
-"""Messages of one agent that wait here to be read; its collector's stream is read no faster than they are."""
+"""Unread messages of one agent; when it is full, its collector's stream is not read."""
 
 
 class _AbortedError(Exception):
-    """The handler of a relayed stream has ended it with a status."""
+    """The handler ended a relayed stream with a status."""
 
 
 class RelayedContext:
-    """One agent's stream, as much of ``grpc.aio.ServicerContext`` as its handler uses."""
+    """One agent's stream: the part of ``grpc.aio.ServicerContext`` that its handler uses."""
 
     def __init__(self, opened: pb.AgentOpened, send: Callable[[bytes], None], close: Callable[[int, str], None]) -> None:
-        """``send`` and ``close``: to the agent, by way of its collector."""
+        """``send``, ``close``: reach the agent through its collector."""
         self._opened = opened
         self._send = send
         self._close = close
@@ -51,7 +51,7 @@ class RelayedContext:
     async def write(self, message: bytes) -> None:
         """Send to the agent."""
         if self._ended:
-            raise asyncio.InvalidStateError("the stream is over")
+            raise asyncio.InvalidStateError("the stream has ended")
         self._send(message)
 
     async def abort(self, status: grpc.StatusCode, text: str) -> NoReturn:
@@ -64,7 +64,7 @@ class RelayedContext:
         return self._opened.peer
 
     def auth_context(self) -> Mapping[str, Sequence[bytes]]:
-        """The names in the agent's certificate, which its collector has checked."""
+        """The names in the agent's certificate, which the collector has verified."""
         return {"peer_dns": [name.encode() for name in self._opened.names]} if self._opened.names else {}
 
     def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
@@ -73,12 +73,12 @@ class RelayedContext:
 
     # -- from the collector --------------------------------------------------------------------------------------------
 
-    async def came(self, message: bytes) -> None:
-        """The agent has sent this."""
+    async def received(self, message: bytes) -> None:
+        """Queue a message from the agent."""
         await self._unread.put(message)
 
-    def over(self) -> None:
-        """The agent's stream has ended."""
+    def ended(self) -> None:
+        """Record the end of the agent's stream."""
         self._ended = True
         with contextlib.suppress(asyncio.QueueFull):
             self._unread.put_nowait(None)
@@ -101,7 +101,7 @@ class CollectorServicer:
         return grpc.method_handlers_generic_handler(COLLECTOR_SERVICE, {"Relay": method})
 
     async def _relay(self, _: object, context: Any) -> None:
-        """One collector, from its connection to its end."""
+        """Serve one collector's stream, from its connection to its end."""
         await context.write(pb.RelayResponse(pending_snapshots_max=self._pending_snapshots_max))
         self._log.info("collector connected", peer=context.peer())
         collector = _Collector(self._serve)
@@ -131,10 +131,10 @@ class _Collector:
                 self._open(event.agent, event.opened)
             case "message":
                 if (agent := self._agents.get(event.agent)) is not None:
-                    await agent.came(event.message)
+                    await agent.received(event.message)
             case "ended":
                 if (agent := self._agents.pop(event.agent, None)) is not None:
-                    agent.over()
+                    agent.ended()
             case _:
                 return  # an event of a later version
 
@@ -154,11 +154,11 @@ class _Collector:
     async def _serve_one(self, context: RelayedContext, close: Callable[[int, str], None]) -> None:
         with contextlib.suppress(_AbortedError):
             await self._serve(context)
-        context.over()
+        context.ended()
         close(grpc.StatusCode.OK.value[0], "")
 
     async def write(self, context: Any) -> None:
-        """Send what waits, many events at once; while there is nothing, a sign of life, whatever comes from the collector."""
+        """Send queued events in batches, and an empty message as a heartbeat while there are none."""
         while True:
             events: list[pb.ToAgent] = []
             with contextlib.suppress(TimeoutError):
@@ -168,8 +168,8 @@ class _Collector:
             await context.write(pb.RelayResponse(events=events))
 
     def end(self) -> int:
-        """The collector is gone, and with it its agents' streams; how many there were."""
+        """End the streams of the collector's agents; returns how many there were."""
         agents, self._agents = self._agents, {}
         for agent in agents.values():
-            agent.over()
+            agent.ended()
         return len(agents)

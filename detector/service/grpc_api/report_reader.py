@@ -1,9 +1,9 @@
-"""Reads an agent's reports; one that says what the one before it said is not decoded again.
+"""Reads an agent's reports; a report with the same content as the previous one is not decoded again.
 
-A report begins with a heading (process, snapshot, after, cut_at) that differs each time. The local state follows, and mostly
-stays the same. As long as its bytes are the same, the report has the very tuples of the one before, and later stages see by
-identity that nothing has changed. A report that is told by what has changed is put together first: its bytes are those of the
-whole one. A message whose fields come in another order is decoded like any other.
+A report begins with a heading (process, snapshot, after, cut_at) that differs each time. The local state follows, and is
+mostly unchanged. If its bytes are equal to the last ones, the report shares the tuples of the previous one, so that later
+stages see by identity that nothing has changed. A report that was sent as a difference is first restored to its full bytes. A
+message with its fields in another order is decoded as usual.
 """
 
 from __future__ import annotations
@@ -17,24 +17,22 @@ from stilltrue.protocol.report import LocalWait, OutstandingCall, Report, Served
 from stilltrue.protocol.stamp import NUMBER_MAX
 from stilltrue.protocol.wire.difference import fields_of, patched
 from stilltrue.protocol.wire.report import report_from_wire
-from stilltrue.protocol.wire.values import MalformedError, checked_number, checked_time
+from stilltrue.protocol.wire.values import TIME_MAX, MalformedError, checked_number, checked_time
 from stilltrue.v1 import agent_pb2
 from stilltrue.v1 import snapshot_pb2 as pb
 
 _REPORT, _PROCESS, _SNAPSHOT, _AFTER, _CUT_AT = b"\x12\x0a\x10\x18\x21"
 """The tags of field 2 of a ``ConnectRequest``, and of the first four fields of a ``Report``."""
-TIME_MAX = 253_402_300_800.0
-"""The end of the year 9999, in seconds since the epoch."""
 _MORE = 0x80
 _VARINT_BYTES_MAX = 10
 _DOUBLE = struct.Struct("<d")
 _UNSET = (NUMBER_MAX + 1, NUMBER_MAX + 2, -1.0)
-"""What stands in the fields of the heading while the rest is decoded, to see that it does not name them again."""
+"""Placeholders for the heading while the rest is decoded, to check that the rest does not repeat these fields."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportBytes:
-    """A report's heading, and the bytes of its process and of the rest."""
+    """A report split into its heading, the bytes of its process, and the rest."""
 
     process: bytes
     snapshot: int
@@ -43,11 +41,11 @@ class ReportBytes:
     rest: bytes
 
     def process_id(self) -> pb.ProcessId:
-        """Whose it says it is. Raises ``DecodeError``."""
+        """Decode the process. Raises ``DecodeError``."""
         return pb.ProcessId.FromString(self.process)
 
     def message(self) -> pb.Report | None:
-        """The message; None when it has to be read as a whole. Raises ``DecodeError``."""
+        """Decode the report; None if it must be decoded as a whole. Raises ``DecodeError``."""
         message = pb.Report(snapshot=_UNSET[0], after=_UNSET[1], cut_at=_UNSET[2])
         message.MergeFromString(self.rest)
         if message.HasField("process") or (message.snapshot, message.after, message.cut_at) != _UNSET:
@@ -58,7 +56,7 @@ class ReportBytes:
 
 
 def split(data: bytes) -> ReportBytes | None:
-    """The parts of a ``ConnectRequest`` with a report; None when it is another message, or written in another order."""
+    """Split a ``ConnectRequest`` with a report; None for other messages, and for another order of fields."""
     try:
         if data[0] != _REPORT:
             return None
@@ -78,7 +76,7 @@ def split(data: bytes) -> ReportBytes | None:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of base 128, and where what follows it begins."""
+    """Read a varint; returns it and the offset after it."""
     number = 0
     for place in range(_VARINT_BYTES_MAX):
         byte = data[at + place]
@@ -92,34 +90,34 @@ class ReportReader:
     """Reads the reports of one agent."""
 
     def __init__(self, own: bytes = b"") -> None:
-        """``own``: the process whose stream it is, as differences leave it out."""
+        """``own``: the stream's process, encoded, which differences omit."""
         self._own = own
         self._process = self._rest = b""
         self._report: Report | None = None
         self._base = 0
-        self._told = b""
-        """What the last difference came to, and of which snapshot it was, whether or not it was taken."""
+        self._restored = b""
+        """The report restored from the last difference (whose snapshot is ``_base``), accepted or not."""
 
     @property
-    def told_bytes(self) -> int:
-        """The size of what the last difference came to."""
-        return len(self._told)
+    def restored_bytes(self) -> int:
+        """The size of the report restored from the last difference."""
+        return len(self._restored)
 
     def restored(self, difference: agent_pb2.Difference, bytes_max: int) -> ReportBytes:
-        """The report that a difference tells. Raises :class:`MalformedError`."""
+        """Restore a report from a difference. Raises :class:`MalformedError`."""
         if difference.base != self._base and difference.base:
             raise MalformedError(f"difference.base: {difference.base}, but the last report was of {self._base}")
         if not difference.base:
             rest = patched((), difference.pieces, bytes_max)
         elif difference.pieces:
-            rest = patched(fields_of(self._told), difference.pieces, bytes_max)
+            rest = patched(fields_of(self._restored), difference.pieces, bytes_max)
         else:
-            rest = self._told
-        self._base, self._told = difference.snapshot, rest
+            rest = self._restored
+        self._base, self._restored = difference.snapshot, rest
         return ReportBytes(self._own, difference.snapshot, difference.after, difference.cut_at, rest)
 
     def again(self, found: ReportBytes) -> Report | None:
-        """The report, when it says what the last one said; None: it must be decoded. Raises as :func:`report_from_wire`."""
+        """The report, if its content equals the last one's; None: decode it. Raises as :func:`report_from_wire`."""
         if self._report is None or found.rest != self._rest or found.process != self._process:
             return None
         if found.snapshot <= found.after:
@@ -132,7 +130,7 @@ class ReportReader:
         )
 
     def decoded(self, message: pb.Report, found: ReportBytes | None) -> Report:
-        """The report that a message says; ``found``: its bytes, to know it again. Raises as :func:`report_from_wire`."""
+        """Convert a decoded message; ``found``: its bytes, to recognise equal ones. Raises as :func:`report_from_wire`."""
         self._report = None
         report = report_from_wire(message)
         if found is not None:
@@ -141,7 +139,7 @@ class ReportReader:
 
 
 def check_times(report: Report) -> None:
-    """Refuse times outside the calendar: they would reach every snapshot's document."""
+    """Refuse times outside the calendar, which could not be written to snapshot documents."""
     entries: tuple[LocalWait | OutstandingCall | ServedCall, ...] = (*report.waits, *report.made, *report.served)
     check_moments("cut_at", (report.cut_at,))
     check_moments("since", (entry.since for entry in entries))
@@ -149,7 +147,7 @@ def check_times(report: Report) -> None:
 
 
 def check_moments(field: str, times: Iterable[float | None]) -> None:
-    """Refuse times outside the calendar; ``field``: what to call them."""
+    """Refuse times outside the calendar; ``field``: their name in the error."""
     for time in times:
         if time is not None and not 0 <= time < TIME_MAX:
             raise MalformedError(f"{field}: {time} is not a time between the years 1970 and 9999")

@@ -1,4 +1,4 @@
-"""The roles agent, reader and operator, which a file grants to certificates by name and to tokens."""
+"""The roles of clients, which a file grants to certificates by name, to tokens and to users."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _OPERATORS = frozenset({"/stilltrue.v1.DetectorService/Ask", "/stilltrue.v1.Dete
 
 
 class SecurityError(ValueError):
-    """Unusable security files; one line that names the file and the error."""
+    """A security file is unusable; the message names the file and the error in one line."""
 
 
 class Role(Enum):
-    """What a client may do: report as an agent; speak for any agent; read; read, take snapshots and end incidents."""
+    """What a client may do: report as an agent; relay any agent; read; read, take snapshots and end incidents."""
 
     AGENT = "agent"
     COLLECTOR = "collector"
@@ -36,16 +36,16 @@ class Role(Enum):
     OPERATOR = "operator"
 
 
-LOOKERS = frozenset({Role.READER, Role.OPERATOR})
+READERS = frozenset({Role.READER, Role.OPERATOR})
 """The roles that may read pages and metrics."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """A role for the certificates whose name matches a pattern (``*``, ``?``), and for the tokens with these SHA-256 sums.
+    """A role for certificates with names that match a pattern (``*``, ``?``), and for tokens with these SHA-256 sums.
 
-    ``users``: patterns of users whom an authenticating proxy names (pages only).
-    ``processes`` (of an agent): patterns of the instances or services that it may report as; none: any.
+    ``users``: patterns of users that an authenticating proxy names (web UI only).
+    ``processes`` (agents only): patterns of instances or services that the agent may report as; none: any.
     """
 
     role: Role
@@ -56,7 +56,7 @@ class Grant:
 
 
 class Roles:
-    """The roles file (TOML: ``[[grant]]`` with ``role``, and ``certificates``, ``tokens_sha256``, ``users``), followed."""
+    """The roles file (TOML: ``[[grant]]`` with ``role``, ``certificates``, ``tokens_sha256``, ``users``), reloadable."""
 
     def __init__(self, path: Path, log: Log) -> None:
         """Raises :class:`SecurityError`."""
@@ -67,13 +67,13 @@ class Roles:
         self._follow(first=True)
 
     def of(self, names: frozenset[str], token: str, user: str = "") -> frozenset[Role]:
-        """The roles of a peer with these certificate names, this token and this user of a proxy's (empty: none)."""
+        """The roles of a client with these certificate names, this token and this proxy user (empty: none)."""
         self._follow()
         sum_ = hashlib.sha256(token.encode()).hexdigest() if token else ""
         return frozenset(grant.role for grant in self._grants if _fits(grant, names, sum_) or _is_user(grant, user))
 
     def may_report_as(self, names: frozenset[str], token: str, process: ProcessId) -> bool:
-        """Whether one of the peer's grants lets it report as ``process``."""
+        """Whether a grant of the client lets it report as ``process``."""
         sum_ = hashlib.sha256(token.encode()).hexdigest() if token else ""
         grants = [grant for grant in self._grants if grant.role is Role.AGENT and _fits(grant, names, sum_)]
         patterns = [pattern for grant in grants for pattern in grant.processes or ("*",)]
@@ -85,7 +85,7 @@ class Roles:
             if changed is None:
                 return
             if writable_by_all(self._path):
-                raise SecurityError(f"{self._path}: writable by everybody (chmod o-w)")  # noqa: TRY301
+                raise SecurityError(f"{self._path}: writable by all users (chmod o-w)")  # noqa: TRY301
             self._grants = read_grants(self._path)
             self._file.take(changed)
         except OSError as error:
@@ -96,11 +96,11 @@ class Roles:
             return
         if first:
             raise failure
-        self._log.warning("roles not reloaded, the previous ones stay", text=str(failure))
+        self._log.warning("roles not reloaded; the previous ones stay in use", text=str(failure))
 
 
 def read_grants(path: Path) -> tuple[Grant, ...]:
-    """The grants in a roles file; raises :class:`SecurityError` and ``OSError``."""
+    """Read a roles file. Raises :class:`SecurityError` and ``OSError``."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -114,7 +114,7 @@ def _grant(path: Path, index: int, found: Any) -> Grant:
     where = f"{path}: grant {index}"
     known = {"role", "certificates", "tokens_sha256", "processes", "users"}
     if not isinstance(found, Mapping) or set(found) - known:
-        raise SecurityError(f"{where}: the keys are {', '.join(sorted(known))}")
+        raise SecurityError(f"{where}: the only keys are {', '.join(sorted(known))}")
     try:
         role = Role(found.get("role"))
     except ValueError:
@@ -127,9 +127,9 @@ def _grant(path: Path, index: int, found: Any) -> Grant:
         if len(sum_) != 64 or not set(sum_.lower()) <= set("0123456789abcdef"):
             raise SecurityError(f"{where}: tokens_sha256 must hold strings of 64 hex digits, as sha256sum prints them")
     if lists["processes"] and role is not Role.AGENT:
-        raise SecurityError(f"{where}: processes belong to the role agent")
+        raise SecurityError(f"{where}: processes are allowed only for the role agent")
     if lists["users"] and role is Role.AGENT:
-        raise SecurityError(f"{where}: users read pages; they belong to the roles reader and operator")
+        raise SecurityError(f"{where}: users are not allowed for the role agent")
     return Grant(
         role=role,
         processes=tuple(lists["processes"]),
@@ -150,7 +150,7 @@ def _is_user(grant: Grant, user: str) -> bool:
 
 
 def _names(pattern: str, name: str) -> bool:
-    """Whether ``pattern`` means ``name``: ``*.shop.svc`` means host names alone, neither mail addresses nor URIs."""
+    """Whether ``pattern`` matches ``name``: ``*.shop.svc`` matches only host names, neither mail addresses nor URIs."""
     return fnmatchcase(name, pattern) and (pattern == "*" or _kind(pattern) == _kind(name))
 
 
@@ -159,13 +159,13 @@ def _kind(name: str) -> str:
 
 
 def describe_client(names: frozenset[str], token: str, address: str) -> str:
-    """A client as the audit log names it: by its certificate, by its token's checksum, and by its address."""
+    """Describe a client for the audit log: its certificate's names, its token's checksum, and its address."""
     shown = sorted(names) + ([f"token {hashlib.sha256(token.encode()).hexdigest()[:12]}"] if token else [])
     return f"{', '.join(shown) or 'an anonymous client'} from {address}"
 
 
 def roles_for(method: str) -> frozenset[Role]:
-    """The roles that may call a method; empty: any client may."""
+    """The roles that may call a method; empty: any client."""
     if method.startswith(_OPEN):
         return frozenset()
     if method.startswith(_AGENT_SERVICE):
@@ -174,4 +174,4 @@ def roles_for(method: str) -> frozenset[Role]:
         return frozenset({Role.COLLECTOR})
     if method in _OPERATORS:
         return frozenset({Role.OPERATOR})
-    return LOOKERS
+    return READERS

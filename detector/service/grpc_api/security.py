@@ -1,4 +1,4 @@
-"""Access to the detector: TLS and mTLS with certificates that may rotate, and roles."""
+"""Access control: TLS and mTLS with certificates that are reloaded on change, and roles."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from google.protobuf.message import DecodeError
 from detector.ops.logs import Log
 from detector.ops.watched_files import Signature, WatchedFiles
 from detector.service.grpc_api.access_log import AccessLog
-from detector.service.grpc_api.reading import PATIENCE_SECONDS, Reading
+from detector.service.grpc_api.first_messages import PATIENCE_SECONDS, FirstMessages
 from detector.service.grpc_api.roles import Role, Roles, SecurityError, describe_client, roles_for
 from stilltrue.runtime.membership.secret_file import writable_by_all
 
 REQUEST_BYTES_MAX = 256 * 1024
 REQUEST_SECONDS_MAX = 5.0
 REQUESTS_READ_MAX = 8
-"""Requests, each of them at most as large as a report, that are read at once."""
+"""Requests read at once; each may be as large as a report."""
 _BEARER = "bearer "
 _LOGGED = "/stilltrue.v1.DetectorService/"
-"""The methods that the access log has: those of askers, not the streams of agents."""
+"""The methods in the access log: those for clients, not the streams of agents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """The PEM files of a server: certificate (with the chain), key, and the CA of its clients' (None: clients need none)."""
+    """A server's PEM files: certificate chain, key, and the CA of client certificates (None: clients need none)."""
 
     certificate: Path
     key: Path
@@ -43,7 +43,7 @@ class Files:
 
 
 class Certificates:
-    """Server credentials that follow their files: every handshake uses the newest pair that fits together."""
+    """Server credentials, reloaded on change: each handshake uses the newest matching certificate and key."""
 
     def __init__(self, files: Files, log: Log) -> None:
         """Raises :class:`SecurityError`."""
@@ -55,14 +55,14 @@ class Certificates:
         self._first = self._read()
 
     def credentials(self) -> grpc.ServerCredentials:
-        """For :meth:`grpc.aio.Server.add_secure_port`. With a ``client_ca``, peers without its certificate are refused."""
+        """For :meth:`grpc.aio.Server.add_secure_port`. With a ``client_ca``, clients must present a certificate."""
         newer: Any = self._newer  # the stubs do not know that None means no change
         return grpc.dynamic_ssl_server_credentials(
             self._first, newer, require_client_authentication=self._files.client_ca is not None
         )
 
     def _newer(self) -> grpc.ServerCertificateConfiguration | None:
-        """Asked at each handshake, on a thread of gRPC's: what to use from now on, or None to go on."""
+        """Return a new configuration, or None if nothing has changed; gRPC calls it at each handshake, on its thread."""
         with self._lock:
             try:
                 changed = self._look()
@@ -70,7 +70,7 @@ class Certificates:
                     return None
                 read = self._read()
             except SecurityError as error:
-                self._log.warning("certificates not reloaded, the previous ones stay", text=str(error))
+                self._log.warning("certificates not reloaded; the previous ones stay in use", text=str(error))
                 return None
             self._watched.take(changed)
         self._log.info("certificates reloaded", certificate=self._files.certificate)
@@ -97,7 +97,7 @@ class Certificates:
 def _pem(path: Path, *, secret: bool = False) -> bytes:
     try:
         if secret and writable_by_all(path):
-            raise SecurityError(f"{path}: writable by everybody (chmod o-w)")
+            raise SecurityError(f"{path}: writable by all users (chmod o-w)")
         text = path.read_bytes()
     except OSError as error:
         raise SecurityError(f"{path}: {error.strerror}") from None
@@ -107,7 +107,7 @@ def _pem(path: Path, *, secret: bool = False) -> bytes:
 
 
 def check_pair(certificate: Path, key: Path) -> None:
-    """Refuse a key that is not the certificate's, as between the two steps of a careless rotation."""
+    """Check that the key belongs to the certificate; it may not in the middle of a rotation. Raises :class:`SecurityError`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
         context.load_cert_chain(certificate, key)
@@ -119,28 +119,28 @@ def check_pair(certificate: Path, key: Path) -> None:
 
 
 class Guard(grpc.aio.ServerInterceptor):
-    """Guards every method: a client without the role is refused before its request is read, and requests are bounded.
+    """Refuses clients without the required role before their request is read, and bounds requests.
 
-    UNAUTHENTICATED if the client is unknown, else PERMISSION_DENIED. A stream of answers ends when its role is revoked.
+    UNAUTHENTICATED if the client is unknown, else PERMISSION_DENIED. A response stream ends when the role is revoked.
     """
 
     def __init__(
         self, roles: Roles | None, refused: Callable[[str], None], log: Log, access_log: AccessLog | None = None
     ) -> None:
-        """``roles`` None: every client may do everything. ``refused`` counts the agents that are rejected, by reason."""
+        """``roles`` None: every client may call everything. ``refused`` counts refused agents by reason."""
         self._access_log = access_log
         self._roles = roles
         self._refused = refused
         self._log = log
-        self._reading = Reading(REQUESTS_READ_MAX)
+        self._first_messages = FirstMessages(REQUESTS_READ_MAX)
 
     def close(self) -> None:
-        """Have the access log write what waits."""
+        """Flush the access log."""
         if self._access_log is not None:
             self._access_log.close()
 
     async def intercept_service(self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any) -> Any:
-        """As :meth:`grpc.aio.ServerInterceptor.intercept_service`."""
+        """See :meth:`grpc.aio.ServerInterceptor.intercept_service`."""
         handler = await continuation(handler_call_details)
         if handler is None:
             return handler
@@ -186,7 +186,7 @@ class Guard(grpc.aio.ServerInterceptor):
             self._access_log.note(name, describe_client(names, token, context.peer()), roles, outcome, request)
 
     def _guarded(self, handler: Any, check: Check, note: Note) -> Any:
-        """``handler``, but that it is checked first. A single request is read as a stream of one, so after the check."""
+        """Wrap ``handler`` with the check. A single request is read as a stream of one, so that it is read after the check."""
         kind = next(kind for kind in _KINDS if getattr(handler, kind) is not None)
         inner = getattr(handler, kind)
         if not (inspect.isasyncgenfunction(inner) or inspect.iscoroutinefunction(inner)):
@@ -212,14 +212,14 @@ class Guard(grpc.aio.ServerInterceptor):
         return make(behaviour, None if single else handler.request_deserializer, handler.response_serializer)
 
     async def _single(self, given: AsyncIterator[bytes], deserialize: Callable[[bytes], Any], context: Any) -> Any:
-        """The one request of a call, read within bounds of size, time and number."""
+        """Read the single request of a call, within bounds on size, time and number."""
         status, text = grpc.StatusCode.INVALID_ARGUMENT, "the call has no request"
 
         async def read() -> bytes | None:
             return await anext(aiter(given), None)
 
         try:
-            data = await self._reading.first(context.peer(), read, REQUEST_SECONDS_MAX)
+            data = await self._first_messages.read(context.peer(), read, REQUEST_SECONDS_MAX)
         except TimeoutError:
             status, data = grpc.StatusCode.DEADLINE_EXCEEDED, None
             text = f"no request within {REQUEST_SECONDS_MAX:g} s, or {PATIENCE_SECONDS:g} s while others wait"
@@ -236,7 +236,7 @@ class Guard(grpc.aio.ServerInterceptor):
 
 
 def certificate_names(context: Any) -> frozenset[str]:
-    """The names in the peer's certificate: DNS names, URIs and addresses, mail as ``email:...``; its common name if none."""
+    """The names in the client's certificate: DNS names, URIs, IP addresses, ``email:...``; else its common name."""
     found = context.auth_context()
     names = [name for kind in ("peer_dns", "peer_uri", "peer_ip") for name in found.get(kind) or ()]
     names += [b"email:" + name for name in found.get("peer_email") or ()]
@@ -244,7 +244,7 @@ def certificate_names(context: Any) -> frozenset[str]:
 
 
 def bearer_token(context: Any) -> str:
-    """The token in ``authorization: Bearer ...``, or nothing."""
+    """The token in ``authorization: Bearer ...``, or an empty string."""
     for key, value in context.invocation_metadata() or ():
         if key == "authorization" and isinstance(value, str) and value.lower().startswith(_BEARER):
             return value[len(_BEARER) :].strip()
@@ -252,7 +252,7 @@ def bearer_token(context: Any) -> str:
 
 
 def who_is(context: Any) -> str:
-    """The client of a call, for the audit log."""
+    """Describe the client of a call for the audit log."""
     return describe_client(certificate_names(context), bearer_token(context), context.peer())
 
 

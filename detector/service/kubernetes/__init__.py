@@ -1,1 +1,1 @@
-"""What the detector asks of the Kubernetes API server, and tells it: one small client, and each use of it in a file."""
+"""Uses of the Kubernetes API server: a small client, and one file for each use."""

@@ -1,9 +1,9 @@
-"""A small client of the Kubernetes API server: JSON over HTTPS, with a pod's own token, authority and namespace.
+"""A small client of the Kubernetes API server: JSON over HTTPS, with the pod's token, CA and namespace.
 
 Rules:
 
-1. The token is read for each request: it rotates.
-2. Whatever goes wrong is an :class:`ApiError`, with a line for the log; an answer that refuses bears its status.
+1. The token is read for each request, since it rotates.
+2. Every failure is an :class:`ApiError` with a line for the log, and the HTTP status if there was an answer.
 3. No request takes longer than :data:`ATTEMPT_SECONDS_MAX`.
 """
 
@@ -21,15 +21,15 @@ import aiohttp
 
 ATTEMPT_SECONDS_MAX = 5.0
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""The directory in which a pod finds its token, its namespace and the CA of the API server."""
+"""Where a pod finds its token, its namespace and the API server's CA."""
 
 
 class NoClusterError(ValueError):
-    """The API server cannot be found; one line that says what to change."""
+    """The API server cannot be found; the message says in one line what to change."""
 
 
 class ApiError(Exception):
-    """The API server cannot be asked, or refuses; ``status`` is that of its answer, None where there was none."""
+    """The API server is unreachable or refuses; ``status``: the HTTP status, None without an answer."""
 
     def __init__(self, text: str, status: int | None = None) -> None:
         super().__init__(text)
@@ -38,7 +38,7 @@ class ApiError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiServer:
-    """Where the API server is (``https://HOST:PORT``), and the directory with the token and the authority for it."""
+    """The API server's address (``https://HOST:PORT``), and the directory with its credentials."""
 
     url: str
     account: Path = ACCOUNT
@@ -46,21 +46,21 @@ class ApiServer:
     @classmethod
     def of_cluster(
         cls, environment: Mapping[str, str], account: Path = ACCOUNT,
-        *, wanted: str = "--expect service:NAMESPACE/NAME", instead: str = "; state a number, or names",
+        *, wanted: str = "--expect service:NAMESPACE/NAME", instead: str = "; give a number or names instead",
     ) -> ApiServer:  # fmt: skip
-        """The one of the cluster that this pod runs in, for the setting ``wanted``. Raises :class:`NoClusterError`."""
+        """The API server of this pod's cluster, for the setting ``wanted``. Raises :class:`NoClusterError`."""
         host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "443")
         if not host:
-            raise NoClusterError(f"{wanted} works in a Kubernetes pod only{instead}")
+            raise NoClusterError(f"{wanted} works only in a Kubernetes pod{instead}")
         return cls(url=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}", account=account)
 
     def tls(self) -> ssl.SSLContext:
-        """Verifies the API server by the cluster's authority; the system's where there is none."""
+        """A context that verifies the API server with the cluster's CA, or the system's if there is none."""
         authority = self.account / "ca.crt"
         return ssl.create_default_context(cafile=authority if authority.exists() else None)
 
     def token(self) -> str:
-        """The token of now: it rotates."""
+        """Read the current token."""
         return (self.account / "token").read_text().strip()
 
     def namespace(self) -> str:
@@ -90,18 +90,15 @@ class Api:
         await self._session.close()
 
     async def get(self, path: str, parameters: Mapping[str, str] | None = None) -> Any:
-        """What is at ``path``. Raises :class:`ApiError`."""
+        """Read the object at ``path``. Raises :class:`ApiError`."""
         return await self._request("GET", path, parameters=parameters)
 
     async def post(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Create ``body`` in the collection ``path``: what was created. Raises :class:`ApiError`."""
+        """Create ``body`` in the collection ``path``; returns the created object. Raises :class:`ApiError`."""
         return await self._request("POST", path, body=body)
 
     async def put(self, path: str, body: Mapping[str, Any]) -> Any:
-        """Replace what is at ``path``, unless its ``resourceVersion`` differs (409): what is there now.
-
-        Raises :class:`ApiError`.
-        """
+        """Replace the object at ``path`` and return it. Raises :class:`ApiError`; 409 if its ``resourceVersion`` differs."""
         return await self._request("PUT", path, body=body)
 
     async def _request(

@@ -1,13 +1,13 @@
-"""A Kubernetes Lease (``coordination.k8s.io/v1``): of several detectors, each on its own machine, one holds it and serves.
+"""Leader election by a Kubernetes Lease (``coordination.k8s.io/v1``): of several detectors, its holder serves.
 
 Rules:
 
-1. The lease is another's for as long as it was changed within its duration. Times are our own, from the moment at which a
-   change was seen: the machines' clocks are not compared.
-2. Each change names the ``resourceVersion`` that it replaces. Where the API server refuses it (409), another was faster.
-3. A holder that has not renewed it for :data:`KEPT_OF_DURATION` of its duration no longer counts itself as the holder: it stops
-   before another can begin, also where it cannot reach the API server, or stood still.
-4. A holder that ends in good order gives it up, so that the next one need not wait.
+1. Another holder's lease is valid until it has not changed for its duration, by our own clock since we saw the last change:
+   clocks of different machines are never compared.
+2. Each change names the ``resourceVersion`` that it replaces. If the API server refuses it (409), another was faster.
+3. A holder that has not renewed the lease for :data:`KEPT_OF_DURATION` of its duration gives up its role: it stops before
+   another can begin, even if it cannot reach the API server or was suspended.
+4. A holder that shuts down cleanly releases the lease, so that the next one need not wait.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from detector.service.kubernetes.api import Api, ApiError, ApiServer
 
 KEPT_OF_DURATION = 2 / 3
 RENEWALS = 5
-"""How often a lease is renewed, or looked at, within its duration."""
+"""How often a lease is renewed or checked within its duration."""
 _GROUP = "/apis/coordination.k8s.io/v1"
 
 
 def own_identity() -> str:
-    """The name of this process in a lease: its pod's name, and what tells it from its predecessor there."""
+    """The name of this process in a lease: its pod's name and a random suffix, which its predecessor there lacks."""
     return f"{socket.gethostname()}_{os.urandom(4).hex()}"
 
 
 class Lease:
-    """A lease as one process sees it: ``holds`` says whether it is the holder now."""
+    """A lease as one process sees it; ``holds``: whether this process is the holder."""
 
     def __init__(self, api: Api, *, namespace: str, name: str, identity: str, seconds: int, log: Log) -> None:
-        """``seconds``: the duration, where ``identity`` is the holder."""
+        """``seconds``: the duration of the lease while ``identity`` holds it."""
         self.name = f"{namespace}/{name}"
         self._api = api
         self._leases = f"{_GROUP}/namespaces/{namespace}/leases"
@@ -50,39 +50,39 @@ class Lease:
         self._log = log
         self._changed = asyncio.Condition()
         self._renewed_at = float("-inf")
-        self._found: dict[str, Any] | None = None
-        self._found_at = float("-inf")
+        self._last: dict[str, Any] | None = None
+        self._last_at = float("-inf")
         self._problem = ""
 
     @property
     def holds(self) -> bool:
-        """Rule 3."""
+        """Whether this process may act as the holder (rule 3)."""
         return time.monotonic() < self._renewed_at + KEPT_OF_DURATION * self._seconds
 
     async def held(self) -> None:
-        """Wait until it is ours."""
+        """Wait until this process holds the lease."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.holds)
 
     async def lost(self) -> None:
-        """Wait until it is no longer ours."""
+        """Wait until this process no longer holds the lease."""
         while (left := self._renewed_at + KEPT_OF_DURATION * self._seconds - time.monotonic()) > 0:
             async with self._changed:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._changed.wait(), left)
 
     async def run(self) -> None:
-        """Get it, and renew it, until cancelled."""
+        """Acquire and renew the lease until cancelled."""
         while True:
             await self._attempt()
             await asyncio.sleep(self._seconds / RENEWALS)
 
     async def release(self) -> None:
-        """Rule 4."""
-        if self.holds and self._found is not None:
+        """Release the lease if this process holds it (rule 4)."""
+        if self.holds and self._last is not None:
             self._renewed_at = float("-inf")
-            with contextlib.suppress(ApiError):  # then it runs out by itself
-                await self._put(self._found, {"holderIdentity": "", "leaseDurationSeconds": 1})
+            with contextlib.suppress(ApiError):  # it then expires by itself
+                await self._put(self._last, {"holderIdentity": "", "leaseDurationSeconds": 1})
 
     # -- one attempt ---------------------------------------------------------------------------------------------------
 
@@ -94,9 +94,9 @@ class Lease:
             if error.status not in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
                 self._failed(error)
                 return
-            self._found, ours = None, held  # whose it is now, the next attempt finds
+            self._last, ours = None, held  # the next attempt finds the holder
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            self._failed(ApiError(f"its answer is invalid: {type(error).__name__}: {error}"))
+            self._failed(ApiError(f"invalid answer: {type(error).__name__}: {error}"))
             return
         else:
             self._problem = ""
@@ -114,21 +114,21 @@ class Lease:
             self._log.warning("lease not reached", lease=self.name, reason=f"{error}{hint}")
 
     async def _renew(self) -> bool:
-        """It is ours: renew what we know, or find out what it has become."""
-        if self._found is None:
+        """Renew the lease that we hold; if its present state is unknown, read it first."""
+        if self._last is None:
             return await self._take()
-        self._keep(await self._put(self._found, {"renewTime": _now()}))
+        self._keep(await self._put(self._last, {"renewTime": _now()}))
         return True
 
     async def _take(self) -> bool:
-        """Whether it is ours now; taken where it is nobody's (rule 1)."""
+        """Take the lease if nobody holds it (rule 1); return whether we hold it now."""
         found = await self._find()
         if found is None:
             spec = self._claim(0)
             self._keep(await self._api.post(self._leases, _document(self._own, spec)))
             return True
         spec = found["spec"]
-        if spec.get("holderIdentity") and spec["holderIdentity"] != self._identity and not self._has_run_out(found):
+        if spec.get("holderIdentity") and spec["holderIdentity"] != self._identity and not self._has_expired(found):
             return False
         self._keep(await self._put(found, self._claim(int(spec.get("leaseTransitions") or 0) + 1)))
         return True
@@ -140,15 +140,15 @@ class Lease:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None
             raise
-        if self._found is None or found["metadata"]["resourceVersion"] != self._found["metadata"]["resourceVersion"]:
+        if self._last is None or found["metadata"]["resourceVersion"] != self._last["metadata"]["resourceVersion"]:
             self._keep(found)
         return found
 
     def _keep(self, found: dict[str, Any]) -> None:
-        self._found, self._found_at = found, time.monotonic()
+        self._last, self._last_at = found, time.monotonic()
 
-    def _has_run_out(self, found: dict[str, Any]) -> bool:
-        return time.monotonic() > self._found_at + float(found["spec"].get("leaseDurationSeconds") or self._seconds)
+    def _has_expired(self, found: dict[str, Any]) -> bool:
+        return time.monotonic() > self._last_at + float(found["spec"].get("leaseDurationSeconds") or self._seconds)
 
     def _claim(self, transitions: int) -> dict[str, Any]:
         now = _now()
@@ -158,7 +158,7 @@ class Lease:
         }  # fmt: skip
 
     async def _put(self, found: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-        """Rule 2: ``found`` names its version."""
+        """Change ``found``, which names its version (rule 2)."""
         body = {**found, "spec": {**found["spec"], **change}}
         answer: dict[str, Any] = await self._api.put(f"{self._leases}/{self._own}", body)
         return answer
@@ -166,7 +166,7 @@ class Lease:
 
 @contextlib.asynccontextmanager
 async def leasing(server: ApiServer, where: str, seconds: int, log: Log) -> AsyncIterator[Lease]:
-    """The lease ``where`` (``NAME`` in the pod's own namespace, or ``NAMESPACE/NAME``), competed for until the end."""
+    """Compete for the lease ``where`` (``NAME`` in the pod's namespace, or ``NAMESPACE/NAME``) within the block."""
     namespace, _, name = where.rpartition("/")
     async with Api(server, attempt_seconds_max=seconds / RENEWALS) as api:
         lease = Lease(

@@ -1,13 +1,12 @@
-"""Kubernetes Events on the pods of an incident: ``kubectl describe pod`` says that it is deadlocked, and when that is over.
+"""Kubernetes Events on an incident's pods, so that ``kubectl describe pod`` shows the deadlock and its end.
 
 Rules:
 
-1. The service never waits: what is to be told is queued, and told in order. What does not fit is dropped, and logged.
-2. A pod is the one that a member names (its label ``pod``, which the agent sets to ``POD_NAME``, or else its own name), in the
-   namespace of its label ``namespace``, or else in the only one of those configured that has such a pod. What is no pod there
-   gets no Event.
-3. An Event's name follows from the incident and the pod: told twice, it is there once.
-4. Each request is tried a few times, unless it was refused: the same would be refused again.
+1. The service never waits: incidents are queued and handled in order. Those that do not fit are dropped and logged.
+2. A member's pod is named by its label ``pod`` (which the agent sets to ``POD_NAME``), or else by its own name. The namespace
+   is its label ``namespace``, or else the only configured one that has such a pod. Without such a pod there is no Event.
+3. An Event's name is derived from the incident and the pod, so sending it twice creates it once.
+4. Each request is retried a few times, unless it was refused: the same request would be refused again.
 """
 
 from __future__ import annotations
@@ -33,13 +32,13 @@ NAMESPACE_LABEL = "namespace"
 COMPONENT = "stilltrue"
 QUEUED_MAX = 1000
 PODS_MAX = 50
-"""Pods of one incident that get an Event."""
+"""Maximum number of pods of one incident that get an Event."""
 ATTEMPTS_MAX = 4
 PAUSE_SECONDS = 1.0
 MESSAGE_BYTES_MAX = 1000
-"""The API server takes 1,024 bytes of a message."""
+"""The API server accepts messages of up to 1,024 bytes."""
 _POD_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_TRIED_AGAIN = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT})
+_RETRIED = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.REQUEST_TIMEOUT})
 _T = TypeVar("_T")
 
 
@@ -53,51 +52,51 @@ class Pod:
 
 
 class PodEvents:
-    """Tells the pods of each incident that opens or ends. Every method is called on the event loop."""
+    """Sends an Event to the pods of each incident that opens or ends. Every method is called on the event loop."""
 
     def __init__(
         self, server: ApiServer, namespaces: Iterable[str], member_of: Callable[[ProcessName], Member | None], log: Log,
         *, known: Iterable[str] = (), pages: str = "", pause_seconds: float = PAUSE_SECONDS,
     ) -> None:  # fmt: skip
-        """``known``: ids of the incidents told before a restart; ``pages``: the address of the pages, for links."""
+        """``known``: ids of the incidents that were sent before a restart; ``pages``: the web UI's public URL, for links."""
         self._server = server
         self._namespaces = tuple(namespaces)
         self._member_of = member_of
         self._log = log
-        self._told_open = set(known)
+        self._notified_open = set(known)
         self._pods: dict[str, list[Pod]] = {}
         self._pages = pages.rstrip("/")
         self._pause_seconds = pause_seconds
         self._queue: asyncio.Queue[tuple[Incident, list[tuple[str, str]]]] = asyncio.Queue(QUEUED_MAX)
 
-    def tell(self, incident: Incident) -> None:
-        """An incident changed; its pods are told if it opened or ended. Never waits (rule 1)."""
-        if incident.open is (incident.id in self._told_open):
+    def changed(self, incident: Incident) -> None:
+        """Queue Events if the changed incident has opened or ended. Never waits (rule 1)."""
+        if incident.open is (incident.id in self._notified_open):
             return
         if incident.open:
-            self._told_open.add(incident.id)
+            self._notified_open.add(incident.id)
         else:
-            self._told_open.discard(incident.id)
+            self._notified_open.discard(incident.id)
         try:
             self._queue.put_nowait((incident, self._named(incident)))
         except asyncio.QueueFull:
             self._log.warning("events not sent", incident=incident.id, reason=f"{QUEUED_MAX} incidents are already queued")
 
     async def run(self) -> None:
-        """Send what is queued, until cancelled."""
+        """Send queued Events until cancelled."""
         async with Api(self._server) as api:
             while True:
                 incident, named = await self._queue.get()
                 pods = self._pods.pop(incident.id, None)
                 if pods is None:
-                    pods = [pod for one in named if (pod := await self._found(api, *one)) is not None]
+                    pods = [pod for one in named if (pod := await self._find(api, *one)) is not None]
                 if incident.open:
                     self._pods[incident.id] = pods
                 for pod in pods:
-                    await self._tried(partial(self._create, api, pod, incident), pod.name)
+                    await self._retry(partial(self._create, api, pod, incident), pod.name)
 
     def _named(self, incident: Incident) -> list[tuple[str, str]]:
-        """Rule 2: the namespace (empty: not known) and name of each pod that its core's members name."""
+        """The namespace (empty: unknown) and name of the pods of the core's members (rule 2)."""
         found: dict[tuple[str, str], None] = {}
         for name in dict.fromkeys(process_of(PartyName(party)) for party in incident.core):
             member = self._member_of(name)
@@ -107,23 +106,23 @@ class PodEvents:
                 found[namespace, pod] = None
         return list(found)[:PODS_MAX]
 
-    async def _found(self, api: Api, namespace: str, name: str) -> Pod | None:
-        """Rule 2."""
+    async def _find(self, api: Api, namespace: str, name: str) -> Pod | None:
+        """Look up a pod (rule 2)."""
         places = (namespace,) if namespace else self._namespaces
-        found = [await self._tried(partial(_read, api, place, name), name) for place in places]
+        found = [await self._retry(partial(_read, api, place, name), name) for place in places]
         pods = [pod for pod in found if pod is not None]
         return pods[0] if len(pods) == 1 else None
 
     async def _create(self, api: Api, pod: Pod, incident: Incident) -> None:
-        """Rule 3."""
+        """Create an Event, unless it exists (rule 3)."""
         try:
             await api.post(f"/api/v1/namespaces/{pod.namespace}/events", event_of(incident, pod, self._pages))
         except ApiError as error:
-            if error.status != HTTPStatus.CONFLICT:  # it is there already
+            if error.status != HTTPStatus.CONFLICT:  # it exists already
                 raise
 
-    async def _tried(self, attempt: Callable[[], Awaitable[_T]], pod: str) -> _T | None:
-        """Rule 4."""
+    async def _retry(self, attempt: Callable[[], Awaitable[_T]], pod: str) -> _T | None:
+        """Make a request, with retries (rule 4); None if it failed."""
         reason = ""
         for number in range(ATTEMPTS_MAX):
             if number:
@@ -151,7 +150,7 @@ async def _read(api: Api, namespace: str, name: str) -> Pod | None:
 
 
 def event_of(incident: Incident, pod: Pod, pages: str = "") -> dict[str, Any]:
-    """The Event (core/v1) that tells ``pod`` of the incident's beginning or end."""
+    """The Event (core/v1) on ``pod`` for the incident's beginning or end."""
     kind = "".join(word.capitalize() for word in incident.predicate.split("-"))
     at = write_time(float(int(incident.opened if incident.closed is None else incident.closed)))
     link = f" {pages}/incidents/{incident.id}" if pages else ""
@@ -182,7 +181,7 @@ def _shortened(text: str, bytes_max: int) -> str:
 
 
 def _is_final(status: int | None) -> bool:
-    return status is not None and status < HTTPStatus.INTERNAL_SERVER_ERROR and status not in _TRIED_AGAIN
+    return status is not None and status < HTTPStatus.INTERNAL_SERVER_ERROR and status not in _RETRIED
 
 
 def _hint(status: int | None) -> str:

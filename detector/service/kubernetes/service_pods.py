@@ -2,10 +2,10 @@
 
 Rules:
 
-1. A Service's pods are those of its EndpointSlices, ready or not: one that is starting is expected too.
-2. An answer that cannot be had leaves what was known for :data:`STALE_SECONDS`; then the pods are unknown, and answers
-   about all members say so.
-3. A Service without any pod is not known either: the name may be wrong.
+1. A Service's pods are those of its EndpointSlices, ready or not: a starting pod is expected, too.
+2. If the API server does not answer, the last known pods stay valid for :data:`STALE_SECONDS`; then the pods are unknown,
+   and answers about all members say so.
+3. The pods of a Service without any pod are unknown, too: its name may be wrong.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from detector.service.detection.membership.expected import Pods
 from detector.service.kubernetes.api import Api, ApiError, ApiServer
 
 READ_SECONDS = 5.0
-"""The pause between two readings."""
+"""The polling interval."""
 STALE_SECONDS = 30.0
 SLICES_PER_PAGE = 500
 
@@ -42,7 +42,7 @@ class ServicePods:
         self._failures: dict[str, str] = {}
 
     async def run(self) -> None:
-        """Read until cancelled."""
+        """Poll until cancelled."""
         async with Api(self._server) as api:
             while True:
                 await asyncio.gather(*(self._read(api, service) for service in self._read_at))

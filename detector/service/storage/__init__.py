@@ -1,1 +1,1 @@
-"""Storage of the service: snapshots and incidents in SQLite, the analytical archive in Parquet."""
+"""Storage: snapshots and incidents in SQLite, the analytical archive in Parquet."""

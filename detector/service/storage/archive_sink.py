@@ -1,7 +1,7 @@
-"""Writes every finished snapshot to the analytical archive (Parquet), on a thread of its own; fails open.
+"""Writes every finished snapshot to the analytical archive (Parquet), on a separate thread; fails open.
 
-The snapshot store keeps what the service itself needs; this is for later analysis. A full disk, a missing pyarrow, or a thread
-that cannot keep up costs rows, with a line in the log and a metric, and nothing else.
+The snapshot store keeps what the service itself needs; the archive is for later analysis. A full disk, a missing pyarrow or a
+slow thread costs only rows, and is logged and counted.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _ArchivedSnapshot:
 
 
 class ArchiveSink:
-    """Takes finished snapshots and changed incidents from the event loop, and writes them."""
+    """Writes the finished snapshots and changed incidents that the event loop passes to it."""
 
     def __init__(
         self,
@@ -49,10 +49,10 @@ class ArchiveSink:
         compact_seconds_min: float = 0,
         age_seconds_max: float = 0,
     ) -> None:
-        """``directory``: the service's data directory; ``bytes_max``: beyond it the oldest files go. 0: nothing is written.
+        """``directory``: the service's data directory; ``bytes_max``: beyond it the oldest files are deleted; 0: no archive.
 
-        ``compact_seconds_min``: how long after a day's end its files are merged; 0: never. ``age_seconds_max``: older days
-        are deleted; 0: however old.
+        ``compact_seconds_min``: how long after the end of a day its files are merged; 0: never. ``age_seconds_max``: older
+        days are deleted; 0: no age limit.
         """
         self._age_seconds_max = age_seconds_max
         self._compactor = Compactor(location=str(directory / FOLDER), seconds_min=compact_seconds_min, log=log)
@@ -68,15 +68,15 @@ class ArchiveSink:
             self._thread.start()
 
     def finished(self, assembled: Assembled, verdicts: tuple[Verdict, ...], members: Mapping[ProcessName, ProcessId]) -> None:
-        """A snapshot has ended; ``members``: which incarnations its missing members were."""
+        """Queue a finished snapshot; ``members``: the incarnations of its missing members."""
         self._put(_ArchivedSnapshot(assembled=assembled, verdicts=verdicts, members=members))
 
     def incident(self, incident: Incident) -> None:
-        """An incident changed."""
+        """Queue a changed incident."""
         self._put(incident)
 
     def close(self, seconds: float) -> None:
-        """Write what waits, for ``seconds`` at most."""
+        """Write the queue out, for at most ``seconds``."""
         if self._thread.is_alive():
             try:
                 self._queue.put(None, timeout=seconds)
@@ -96,12 +96,12 @@ class ArchiveSink:
         try:
             from detector.archive.files import ArchiveFiles  # noqa: PLC0415 - pyarrow is an extra
             from detector.archive.journal import Journal  # noqa: PLC0415
-            from detector.archive.without_pandas import spare_pandas  # noqa: PLC0415
+            from detector.archive.without_pandas import hide_pandas  # noqa: PLC0415
             from detector.archive.writer import ArchiveWriter, archive_id  # noqa: PLC0415
         except ImportError:
             self._log.info("archive not kept", reason="pyarrow is not installed")
             return
-        spare_pandas()
+        hide_pandas()
         store = ArchiveFiles(self._location)
         try:
             archive = archive_id(self._directory)
@@ -131,7 +131,7 @@ class ArchiveSink:
                 self._log.info("journal recovered", snapshots=snapshots, location=self._location)
 
     def _failed(self, event: str, error: Exception, *, again: bool = False) -> None:
-        """Count it, and log it unless it comes ``again``: a disk's error by its reason, any other with its traceback."""
+        """Count a failure, and log it unless it comes ``again``: disk errors by their reason, others with a traceback."""
         self._metrics.storage_failed()
         if again:
             return
@@ -139,7 +139,7 @@ class ArchiveSink:
         self._log.failure(event, cause, location=self._location, reason=reason, consequence="the service goes on")
 
     def _add(self, writer: ArchiveWriter, work: _ArchivedSnapshot | None, changed: list[Incident]) -> None:
-        """One snapshot with the incidents that changed before it ended; None: write what has been collected."""
+        """Add a snapshot and the incidents that changed before its end; None: flush the writer."""
         try:
             if work is None:
                 written = writer.flush()
@@ -147,7 +147,7 @@ class ArchiveSink:
                 rows = [_row(incident) for incident in changed]
                 written = writer.add(work.assembled, work.verdicts, rows, work.members)
             if writer.dropped:
-                self._log.warning("rows not archived", rows=writer.dropped, reason="a number beyond what its column holds")
+                self._log.warning("rows not archived", rows=writer.dropped, reason="a number is out of its column's range")
                 self._metrics.storage_dropped()
                 writer.dropped = 0
             if written:
@@ -157,7 +157,7 @@ class ArchiveSink:
 
                     writer.store.prune_before(day_of(time.time() - self._age_seconds_max))
                 self._compactor.begin_if_due()
-        except Exception as error:  # noqa: BLE001 - whatever goes wrong here costs rows and nothing else
+        except Exception as error:  # noqa: BLE001 - a failure here must cost only rows
             self._failed("archive not written", error, again=self._failing)
             self._failing = True
         else:

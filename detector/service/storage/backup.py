@@ -1,7 +1,7 @@
-"""Copies of a detector's state: taken while it runs, and put back where none is. Pure files; nothing here knows the service.
+"""Backs up a detector's state while it runs, and restores it to an empty directory. Works on files, not on the service.
 
-A copy holds the SQLite file as of one instant, the archive's files (which never change once they have their names), the
-journal, and ``backup.json``, which is written last: a folder without it is no backup.
+A backup holds the SQLite file as of one instant, the archive's files (which never change once they have their names), the
+journal, and ``backup.json``, which is written last: without it, a directory is not a backup.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _ARCHIVE = "archive"
 
 
 class BackupError(Exception):
-    """A backup that cannot be made or used; one line."""
+    """A backup cannot be made or used; the message is one line."""
 
 
 def back_up(data: Path, target: Path) -> int:
-    """Copy the state in ``data`` to ``target``, which must be empty or not there: how many files.
+    """Copy the state in ``data`` to ``target``, which must be empty or not exist; returns the number of files.
 
     Raises :class:`BackupError`.
     """
     if not state_file(data).exists():
-        raise BackupError(f"{data}: no state of a detector here")
+        raise BackupError(f"{data}: contains no detector state")
     if target.exists() and any(target.iterdir()):
         raise BackupError(f"{target}: is not empty")
     target.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ def back_up(data: Path, target: Path) -> int:
 
 
 def restore(source: Path, data: Path) -> int:
-    """Put a backup into ``data``, which must hold no state: how many files.
+    """Restore a backup to ``data``, which must hold no state; returns the number of files.
 
     Raises :class:`BackupError`, and :class:`~detector.service.storage.sqlite.DirectoryInUseError`.
     """
@@ -55,11 +55,11 @@ def restore(source: Path, data: Path) -> int:
     except (OSError, ValueError, KeyError, TypeError):
         raise BackupError(f"{source}: not a complete backup ({MANIFEST} is missing or cannot be read)") from None
     if version > len(MIGRATIONS):
-        raise NewerStateError(f"{source}: made by a later version (schema {version}, this one knows {len(MIGRATIONS)})")
+        raise NewerStateError(f"{source}: made by a later version (schema {version}; this one supports {len(MIGRATIONS)})")
     lock = lock_directory(data)
     try:
         if state_file(data).exists():
-            raise BackupError(f"{data}: holds state already; give an empty directory, or move it away")
+            raise BackupError(f"{data}: already holds state; give an empty directory, or move the state away")
         files = _copy_rest(source, data)
         aside = state_file(data).with_suffix(".part")
         _copy_database(state_file(source), aside)
@@ -70,7 +70,7 @@ def restore(source: Path, data: Path) -> int:
 
 
 def _copy_database(source: Path, target: Path) -> int:
-    """A copy of one instant, checked: its schema's version."""
+    """Copy the database as of one instant and check the copy; returns its schema version."""
     target.unlink(missing_ok=True)
     try:
         with (
@@ -94,13 +94,13 @@ def _copy_rest(source: Path, target: Path) -> int:
         to.parent.mkdir(parents=True, exist_ok=True)
         try:
             shutil.copy2(path, to)
-        except FileNotFoundError:  # compacted or deleted for its age meanwhile
+        except FileNotFoundError:  # compacted or expired in the meantime
             continue
         count += 1
     return count
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """The journal first: what has left it for a file by the time it is copied is in the files, which come after."""
+    """The files to copy, journal first: rows that leave it for a file in the meantime are then copied with the file."""
     yield from (folder / name for name in _WHOLE if (folder / name).exists())
     yield from sorted(path for path in (folder / _ARCHIVE).rglob("*.parquet") if not path.name.startswith("_"))

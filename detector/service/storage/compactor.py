@@ -12,10 +12,10 @@ RETRY_SECONDS = 3600.0
 
 
 class Compactor:
-    """Begins a compaction when a day is old enough. Interrupted at any instant, it neither loses nor duplicates rows."""
+    """Starts compactions of days that are old enough. An interruption neither loses nor duplicates rows."""
 
     def __init__(self, *, location: str, seconds_min: float, log: Log, clock: Callable[[], float] = time.time) -> None:
-        """``seconds_min``: how long ago a day must have ended; 0: nothing is ever compacted."""
+        """``seconds_min``: how long ago a day must have ended; 0: never compact."""
         self._location = location
         self._seconds_min = seconds_min
         self._log = log
@@ -25,7 +25,7 @@ class Compactor:
         self._thread: threading.Thread | None = None
 
     def begin_if_due(self) -> None:
-        """Begin a compaction if one is due; never waits. The writer's thread calls it regularly."""
+        """Start a compaction if one is due, without waiting for it. The writer's thread calls this regularly."""
         if not self._seconds_min or (self._thread is not None and self._thread.is_alive()):
             return
         from detector.archive.compact import last_day  # noqa: PLC0415 - pyarrow is an extra

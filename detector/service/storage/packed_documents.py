@@ -1,7 +1,7 @@
-"""Snapshot documents as compressed JSON. A large part that is the same object as in the last snapshot is not written again.
+"""Snapshot documents as compressed JSON. A large part that is unchanged since the last snapshot is not compressed again.
 
-A document is ``zlib`` data like any other: each part is compressed by itself, up to a byte boundary and without reference to
-those before it (``Z_FULL_FLUSH``, RFC 1951), so that the compressed parts can be put together, with one checksum for all.
+A document is ordinary ``zlib`` data: each part is compressed separately, up to a byte boundary and without reference to
+earlier parts (``Z_FULL_FLUSH``, RFC 1951), so that compressed parts can be concatenated, with one checksum for all.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from json.encoder import encode_basestring_ascii as quoted
 from typing import Any
@@ -23,31 +23,33 @@ from detector.graph.columns import NO_NUMBER, WaitColumns
 
 _LEVEL = 3
 _HEAD = b"\x78\x5e"
-"""A zlib stream with a window of 32 KiB, compressed quickly."""
+"""The zlib header for a window of 32 KiB and fast compression."""
 _RAW = -15
 _END = b"\x03\x00"
-"""An empty last block."""
+"""An empty final block."""
 _LARGE = ("processes", "waits", "in_transit")
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The text of one value, and what it compresses to. ``of``: the value."""
+    """The JSON of one ``value``, plain and compressed."""
 
-    of: object
+    value: object
     text: bytes
     packed: bytes
 
 
 class PackedDocuments:
-    """Packs the documents of one snapshot after the other; for any thread."""
+    """Packs the documents of consecutive snapshots; thread-safe."""
 
     def __init__(self) -> None:
         self._parts: dict[str, _Part] = {}
+        self._times: dict[float, str] = {}
+        """Times in the last snapshot's waits as text, since most waits last."""
         self._lock = threading.Lock()
 
     def pack(self, snapshot: Snapshot) -> bytes:
-        """The document of a snapshot, compressed."""
+        """Compress a snapshot's document."""
         with self._lock:
             return self._pack(snapshot)
 
@@ -70,13 +72,19 @@ class PackedDocuments:
     def _large(self, key: str, snapshot: Snapshot) -> _Part:
         value = getattr(snapshot, key)
         known = self._parts.get(key)
-        if known is None or known.of is not value:
-            known = self._parts[key] = replace(_part(_TEXTS[key](snapshot).encode()), of=value)
+        if known is None or known.value is not value:
+            known = self._parts[key] = replace(_part(self._text(key, snapshot).encode()), value=value)
         return known
+
+    def _text(self, key: str, snapshot: Snapshot) -> str:
+        if key != "waits":
+            return _json(write_document(_ALONE[key](snapshot))[key])
+        self._times = _times_as_text(snapshot.waits, self._times)
+        return f"[{','.join(waits_as_json(snapshot.waits, self._times))}]"
 
 
 def unpacked(document: bytes) -> str:
-    """The JSON of a packed document."""
+    """Unpack a document to JSON."""
     return zlib.decompress(document).decode()
 
 
@@ -89,27 +97,23 @@ def _json(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))
 
 
-def _processes(snapshot: Snapshot) -> str:
-    return _json(write_document(Snapshot(processes=snapshot.processes))["processes"])
+_ALONE: dict[str, Callable[[Snapshot], Snapshot]] = {
+    "processes": lambda snapshot: Snapshot(processes=snapshot.processes),
+    "in_transit": lambda snapshot: Snapshot(in_transit=snapshot.in_transit),
+}
 
 
-def _in_transit(snapshot: Snapshot) -> str:
-    return _json(write_document(Snapshot(in_transit=snapshot.in_transit))["in_transit"])
+def _times_as_text(waits: WaitColumns, known: Mapping[float, str]) -> dict[float, str]:
+    """The times in the waits as quoted text; ``known`` has some of them already."""
+    moments = {at for column in (waits.deadline, waits.since) for at in column[~np.isnan(column)].tolist()}
+    return {at: known[at] if at in known else f'"{write_time(at)}"' for at in moments}
 
 
-def _waits(snapshot: Snapshot) -> str:
-    return f"[{','.join(waits_as_json(snapshot.waits))}]"
-
-
-_TEXTS: dict[str, Callable[[Snapshot], str]] = {"processes": _processes, "waits": _waits, "in_transit": _in_transit}
-
-
-def waits_as_json(waits: WaitColumns) -> Iterator[str]:
-    """Each wait as :func:`write_document` writes it, straight from the columns."""
+def waits_as_json(waits: WaitColumns, times: Mapping[float, str]) -> Iterator[str]:
+    """Each wait as JSON, as in :func:`write_document`, but straight from the columns. ``times``: all their times as text."""
     names = [quoted(name) for name in waits.names]
     targets = list(map(names.__getitem__, waits.targets.tolist()))
     ends = waits.indptr.tolist()
-    known = {at: f'"{write_time(at)}"' for column in (waits.deadline, waits.since) for at in column[~np.isnan(column)].tolist()}
     columns = zip(
         waits.waiter.tolist(), waits.needs.tolist(), ends[:-1], ends[1:], waits.deadline.tolist(), waits.since.tolist(),
         waits.number.tolist(), waits.uncoloured.tolist(), waits.what or [""] * len(waits), strict=True,
@@ -117,10 +121,10 @@ def waits_as_json(waits: WaitColumns) -> Iterator[str]:
     for waiter, needs, begin, end, deadline, since, number, uncoloured, what in columns:
         among = targets[begin] if end == begin + 1 else ",".join(targets[begin:end])
         text = f'{{"waiter":{names[waiter]},"needs":{needs},"among":[{among}]'
-        if deadline in known:
-            text += f',"deadline":{known[deadline]}'
-        if since in known:
-            text += f',"since":{known[since]}'
+        if deadline in times:
+            text += f',"deadline":{times[deadline]}'
+        if since in times:
+            text += f',"since":{times[since]}'
         if number != NO_NUMBER:
             text += f',"number":{number}'
         if uncoloured:

@@ -1,7 +1,7 @@
-"""The snapshot store: snapshots and incidents, written to disk by a separate thread; it continues without a failing disk.
+"""The snapshot store: writes snapshots and incidents to disk on a separate thread, and goes on while the disk fails.
 
-The newest data is in memory, so that it can be shown at once, even while nothing can be written. Incidents are never dropped:
-one that could not be written is written as soon as the disk accepts it again.
+The newest data is in memory, so it can be shown at once, even while nothing can be written. Incidents are never dropped: they
+are written as soon as the disk works again.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from detector.ops.logs import Log
 from detector.service.detection.incident.incidents import Incident
 from detector.service.detection.membership.members import MemberRecord
 from detector.service.metrics import Metrics
-from detector.service.storage.judged_snapshot import JudgedSnapshot
 from detector.service.storage.packed_documents import PackedDocuments
 from detector.service.storage.sqlite import DamagedError, Database, DirectoryInUseError, Retention, lock_directory, set_aside
+from detector.service.storage.stored_snapshot import StoredSnapshot
 from stilltrue.model import SnapshotId, Verdict
 from stilltrue.v1 import detector_pb2 as pb
 
@@ -39,20 +39,21 @@ _RECENT_MAX = 32
 _CLOSED_MAX = 10_000
 _RETRY_SECONDS = 1.0
 WRITTEN_SECONDS_MAX = 2.0
-"""How long a list waits for the disk to have what it shows."""
+"""How long a list waits until its entries are on disk, and for the verdicts of a snapshot that has just ended."""
+_VERDICTS_POLL_SECONDS = 0.02
 _CALM_SECONDS = 3.0
 
 
 class _Signal(Enum):
-    WAKE = "look for what is to be written"
-    STOP = "write what there is, and end"
+    WAKE = "write pending incidents, members and reservations"
+    STOP = "write the queue out, then stop"
 
 
 class SnapshotStore:
-    """Stores snapshots and incidents from the event loop, and returns stored ones."""
+    """Stores snapshots and incidents for the event loop, and finds them again."""
 
     def __init__(self, *, directory: Path, bounds: Retention, queue_max: int, clock: Clock, metrics: Metrics, log: Log) -> None:
-        """Open the store. Raises ``DirectoryInUseError``; a disk that fails is only logged."""
+        """Open the store. Raises ``DirectoryInUseError``; a failing disk is only logged."""
         self._directory = directory
         self._bounds = bounds
         self._clock = clock
@@ -62,17 +63,18 @@ class SnapshotStore:
         self._failed_at = 0.0
         self._lock: int | None = None
         self._database: Database | None = None
-        self._recent: OrderedDict[int, JudgedSnapshot] = OrderedDict()
-        self._taken: OrderedDict[int, JudgedSnapshot] = OrderedDict()
+        self._recent: OrderedDict[int, StoredSnapshot] = OrderedDict()
+        self._taken: OrderedDict[int, StoredSnapshot] = OrderedDict()
+        self._verdicts_due: dict[int, float] = {}  # when to stop waiting for the verdicts of a snapshot in _taken
         self._closed: OrderedDict[str, Incident] = OrderedDict()
         self._unwritten: OrderedDict[str, Incident] = OrderedDict()
         self._members: dict[str, MemberRecord | None] = {}
-        self._lost: dict[int, JudgedSnapshot] = {}  # not on disk, and to be written once it works
+        self._lost: dict[int, StoredSnapshot] = {}  # not on disk; written once the disk works again
         self._current: tuple[dict[str, MemberRecord], dict[str, Incident]] = ({}, {})
-        self._guard = threading.Lock()  # of what is written by the thread: all of the above, but _taken
+        self._guard = threading.Lock()  # guards the fields above, except _taken
         self._written = threading.Condition(self._guard)
-        self._in_hand = threading.Lock()  # of _database
-        self._queue: queue.Queue[JudgedSnapshot | _Signal] = queue.Queue(queue_max)
+        self._database_guard = threading.Lock()  # guards _database
+        self._queue: queue.Queue[StoredSnapshot | _Signal] = queue.Queue(queue_max)
         self._stopped = threading.Event()
         self._documents = PackedDocuments()
         self.first_id = SnapshotId(1)
@@ -84,7 +86,7 @@ class SnapshotStore:
         self._thread.start()
 
     def _start(self) -> None:
-        """The state that the last run left."""
+        """Load the state of the last run."""
         with contextlib.suppress(OSError):
             self._lock = lock_directory(self._directory)
         if self._attempt(self._load, writes=True) is None:
@@ -102,41 +104,44 @@ class SnapshotStore:
         self._closed.update((incident.id, incident) for incident in reversed(everything) if not incident.open)
         return True
 
-    # -- taking (event loop) -------------------------------------------------------------------------------------------
+    # -- storing (event loop) ------------------------------------------------------------------------------------------
 
     def reserve(self, id: SnapshotId) -> None:
-        """A snapshot begins: its id and the next ones will never be given again."""
+        """Reserve ids from ``id`` on, so that they are never assigned again, even after a crash."""
         if id + _IDS_AT_ONCE // 2 >= self._wanted_below:
             self._wanted_below = id + _IDS_AT_ONCE
             self._wake()
 
     def taken(self, assembled: Assembled) -> None:
-        """A snapshot has ended, and its verdicts are still to come: it can be asked for already."""
-        taken = JudgedSnapshot(assembled, (), pinned=False, documents=self._documents)
-        taken.done = True  # it is not to be written: what is finished takes its place
+        """Make a snapshot available whose verdicts are still to come."""
+        taken = StoredSnapshot(assembled, (), pinned=False, documents=self._documents)
+        taken.done = True  # not to be written: the finished snapshot replaces it
         self._taken[taken.summary.ref.id] = taken
+        self._verdicts_due[taken.summary.ref.id] = time.monotonic() + WRITTEN_SECONDS_MAX
         while len(self._taken) > _RECENT_MAX:
-            self._taken.popitem(last=False)
+            number, _ = self._taken.popitem(last=False)
+            del self._verdicts_due[number]
 
     def finished(self, assembled: Assembled, verdicts: tuple[Verdict, ...], *, pinned: bool) -> None:
-        """A snapshot has ended; ``pinned``: something points to it."""
-        finished = JudgedSnapshot(assembled, verdicts, pinned=pinned, documents=self._documents)
+        """Store a snapshot with its verdicts; ``pinned``: an incident or a changed verdict refers to it."""
+        finished = StoredSnapshot(assembled, verdicts, pinned=pinned, documents=self._documents)
         self._remember(finished)
         self._taken.pop(finished.summary.ref.id, None)
+        self._verdicts_due.pop(finished.summary.ref.id, None)
         try:
             self._queue.put_nowait(finished)
         except queue.Full:
             finished.done = True
             self._metrics.storage_dropped()
 
-    def _remember(self, finished: JudgedSnapshot) -> None:
+    def _remember(self, finished: StoredSnapshot) -> None:
         with self._guard:
             self._recent[finished.summary.ref.id] = finished
             while len(self._recent) > _RECENT_MAX:
                 self._recent.popitem(last=False)
 
     def incident(self, incident: Incident) -> None:
-        """An incident changed."""
+        """Store a changed incident."""
         with self._guard:
             self._unwritten[incident.id] = incident
             _, open_ones = self._current
@@ -151,7 +156,7 @@ class SnapshotStore:
         self._wake()
 
     def member(self, name: str, record: MemberRecord | None) -> None:
-        """A process is a member, as ``record`` says; None: no more."""
+        """Store a member; None: it has left."""
         with self._guard:
             self._members[name] = record
             members, _ = self._current
@@ -162,7 +167,7 @@ class SnapshotStore:
         self._wake()
 
     def find_incident(self, id: str) -> Incident | None:
-        """A closed incident that is remembered."""
+        """Find a closed incident in memory."""
         return self._closed.get(id)
 
     def _wake(self) -> None:
@@ -175,7 +180,12 @@ class SnapshotStore:
     # -- answering (event loop) ----------------------------------------------------------------------------------------
 
     async def summaries(self, limit: int) -> list[pb.SnapshotSummary]:
-        """The newest first. What is shown would survive a kill, while the disk works."""
+        """The newest first. While the disk works, every listed snapshot would survive a kill.
+
+        A question is answered before the rest of its snapshot is evaluated. Hence this waits for snapshots in evaluation, so
+        that a list requested after an answer includes its snapshot.
+        """
+        await self._wait_for_verdicts()
         newest = list(reversed(self._recent.values()))
         if not self._failing and not all(finished.done for finished in newest):
             await asyncio.to_thread(self._wait_for, lambda: all(finished.done for finished in newest))
@@ -183,12 +193,18 @@ class SnapshotStore:
         if limit > sum(finished.on_disk or self._failing for finished in newest):
             read = await asyncio.to_thread(self._attempt, lambda database: database.summaries(limit))
             older = read or []
-        recent = [finished.summary for finished in newest if finished.on_disk or self._failing]  # reading may find it gone
+        recent = [finished.summary for finished in newest if finished.on_disk or self._failing]  # a read may have failed
         found = {summary.ref.id: summary for summary in (*older, *recent)}
         return sorted(found.values(), key=lambda summary: -summary.ref.id)[:limit]
 
+    async def _wait_for_verdicts(self) -> None:
+        """Wait until the snapshots that have ended have their verdicts, or for too long."""
+        ended = list(self._verdicts_due)
+        while any(self._verdicts_due.get(number, 0.0) > time.monotonic() for number in ended):
+            await asyncio.sleep(_VERDICTS_POLL_SECONDS)
+
     async def snapshot(self, id: int) -> pb.GetSnapshotResponse | None:
-        """A snapshot that is kept whole; ``id`` 0: the newest."""
+        """A snapshot that is kept in full; ``id`` 0: the newest."""
         wanted = id or max((*self._recent, *self._taken), default=0)
         recent = self._recent.get(wanted) or self._taken.get(wanted)
         if recent is not None:
@@ -198,9 +214,9 @@ class SnapshotStore:
     async def incidents(
         self, limit: int, open_ones: list[Incident], *, open_only: bool, opened_min: float = 0.0
     ) -> list[Incident]:
-        """The newest first; ``open_ones``: as they are now. What is shown would survive a kill, while the disk works.
+        """The newest first. While the disk works, every listed incident would survive a kill.
 
-        ``opened_min``: only those that were opened then or later.
+        ``open_ones``: the open incidents as they are now; ``opened_min``: only incidents opened then or later.
         """
         if self._unwritten and not self._failing:
             await asyncio.to_thread(self._wait_until_written)
@@ -217,27 +233,27 @@ class SnapshotStore:
         self._wait_for(lambda: not any(self._unwritten.get(name) is each for name, each in waiting.items()))
 
     def _wait_for(self, written: Callable[[], bool]) -> None:
-        """Until ``written``, or the disk fails, or too long."""
+        """Wait until ``written``, until the disk fails, or for too long."""
         with self._written:
             self._written.wait_for(lambda: self._failing or written(), WRITTEN_SECONDS_MAX)
 
     async def known_incident(self, id: str, open_ones: list[Incident]) -> Incident | None:
-        """The incident ``id``, open or ended, as :meth:`incidents` has it."""
+        """Find the incident ``id``, open or closed; see :meth:`incidents`."""
         if self._unwritten and not self._failing:
             await asyncio.to_thread(self._wait_until_written)
         found = next((each for each in open_ones if each.id == id), None) or self.find_incident(id)
         return found or await asyncio.to_thread(self._attempt, lambda database: database.incident(id))
 
     async def kept_between(self, first: int, last: int) -> list[int]:
-        """The ids of the snapshots from ``first`` to ``last`` that are kept whole, in order, those being written as well."""
+        """The ids from ``first`` to ``last`` of the snapshots kept in full, including those still being written, in order."""
         newest = {number for number, one in list(self._recent.items()) if one.on_disk or not one.done}
         older = await asyncio.to_thread(self._attempt, lambda database: database.kept_between(first, last))
         return sorted({number for number in newest if first <= number <= last}.union(older or ()))
 
-    # -- writing (its own thread) --------------------------------------------------------------------------------------
+    # -- writing (separate thread) -------------------------------------------------------------------------------------
 
     def _write_all(self) -> None:
-        work: JudgedSnapshot | _Signal = _Signal.WAKE
+        work: StoredSnapshot | _Signal = _Signal.WAKE
         while work is not _Signal.STOP:
             try:
                 work = self._queue.get(timeout=_RETRY_SECONDS)
@@ -245,14 +261,14 @@ class SnapshotStore:
                 work = _Signal.WAKE
             if self._unwritten or self._members or self._lost or self._wanted_below > self._reserved:
                 self._attempt(self._write_urgent, writes=True)
-            if isinstance(work, JudgedSnapshot):
+            if isinstance(work, StoredSnapshot):
                 work.prepare()
                 written = self._attempt(partial(self._write_snapshot, work), writes=True)
                 if written is None:
                     self._write_later([work])
                 else:
                     self._is_done(work, on_disk=written)
-        with self._in_hand:
+        with self._database_guard:
             if self._database is not None:
                 self._database.close()
         self._stopped.set()
@@ -279,8 +295,8 @@ class SnapshotStore:
             self._is_done(finished, on_disk=self._write_snapshot(finished, database))
             del self._lost[number]
 
-    def _write_later(self, lost: list[JudgedSnapshot]) -> None:
-        """The newest are written once the disk works; the others are given up."""
+    def _write_later(self, lost: list[StoredSnapshot]) -> None:
+        """Write the newest snapshots once the disk works again; give the others up."""
         with self._written:
             for finished in lost:
                 finished.done = finished.on_disk = False
@@ -289,7 +305,7 @@ class SnapshotStore:
                 self._lost.pop(number).done = True
             self._written.notify_all()
 
-    def _is_done(self, finished: JudgedSnapshot, *, on_disk: bool) -> None:
+    def _is_done(self, finished: StoredSnapshot, *, on_disk: bool) -> None:
         with self._written:
             finished.done, finished.on_disk = True, on_disk
             self._written.notify_all()
@@ -299,8 +315,8 @@ class SnapshotStore:
         database.reserve(below)
         self._reserved = below
 
-    def _write_snapshot(self, finished: JudgedSnapshot, database: Database) -> bool:
-        """Whether it could be: one that no disk takes is given up."""
+    def _write_snapshot(self, finished: StoredSnapshot, database: Database) -> bool:
+        """Write a snapshot; return whether it could be. An invalid one is given up."""
         verdicts = [verdict.SerializeToString() for verdict in finished.verdicts]
         try:
             database.add_snapshot(finished.summary, finished.document(), verdicts, pinned=finished.pinned)
@@ -310,10 +326,10 @@ class SnapshotStore:
         return True
 
     def _attempt(self, work: Callable[[Database], T], *, writes: bool = False) -> T | None:
-        """Do ``work`` on the store; None, and one line in the log when that begins, while the disk fails."""
-        with self._in_hand:
+        """Do ``work`` on the store; None if it fails, with one line in the log when failures begin."""
+        with self._database_guard:
             try:
-                database = self._opened()
+                database = self._open()
                 result = work(database)
             except DamagedError as error:
                 self._damaged(error)
@@ -326,7 +342,7 @@ class SnapshotStore:
             return result
 
     def _succeeded(self) -> None:
-        """A write went well; that the disk works again is said when none has failed for a while."""
+        """Record a successful write; recovery is logged once no write has failed for a while."""
         if self._failing and time.monotonic() - self._failed_at < _CALM_SECONDS:
             return
         if self._failing:
@@ -334,7 +350,7 @@ class SnapshotStore:
             self._log.info("store works again", directory=self._directory)
         self._metrics.store_writable(writable=True)
 
-    def _opened(self) -> Database:
+    def _open(self) -> Database:
         if self._database is not None and not self._database.is_there():
             self._vanished(self._database)
         if self._lock is None:
@@ -348,22 +364,22 @@ class SnapshotStore:
         return self._database
 
     def _vanished(self, database: Database) -> None:
-        """The directory or the file was deleted."""
+        """Start over: the directory or the file was deleted."""
         self._metrics.storage_failed()
         self._log.failure("store vanished", directory=self._directory, consequence="a new store begins")
         database.close()
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-        self._begins_anew()
+        self._start_over()
 
     def _damaged(self, error: Exception) -> None:
         kept = set_aside(self._directory, self._clock.now())
         self._log.failure("store damaged", reason=str(error), set_aside=kept, consequence="a new store begins")
-        self._begins_anew()
+        self._start_over()
 
-    def _begins_anew(self) -> None:
-        """The next store is empty: all that is in memory is written into it, as a restart needs it and lists show it."""
+    def _start_over(self) -> None:
+        """Write everything in memory to the next store, which is empty, for restarts and lists."""
         self._database = None
         with self._guard:
             members, open_ones = self._current
@@ -385,12 +401,12 @@ class SnapshotStore:
             self._log.failure(
                 "store cannot be used", directory=self._directory, reason=str(error), consequence="the service goes on"
             )
-        if _torn(error) and self._database is not None:
+        if _is_corrupt(error) and self._database is not None:
             self._database.close()
             self._damaged(error)
 
     def close(self, seconds: float) -> None:
-        """Write what waits, for ``seconds`` at most."""
+        """Write the queue out, for at most ``seconds``."""
         try:
             self._queue.put(_Signal.STOP, timeout=seconds)
         except queue.Full:
@@ -401,5 +417,5 @@ class SnapshotStore:
             self._lock = None
 
 
-def _torn(error: Exception) -> bool:
+def _is_corrupt(error: Exception) -> bool:
     return getattr(error, "sqlite_errorname", "") in {"SQLITE_CORRUPT", "SQLITE_NOTADB"}

@@ -1,8 +1,8 @@
-"""The store on disk: one SQLite file with snapshots, incidents, and the first id that was never given.
+"""The store on disk: one SQLite file with snapshots, incidents, members, and the next unused snapshot id.
 
-Tables: ``snapshots`` has a summary each (a ``SnapshotSummary``), ``documents`` the snapshots kept whole (the document as zlib
-JSON, the verdicts as a ``GetSnapshotResponse``), ``incidents`` every incident there ever was (JSON), ``members`` who is a
-member (JSON), ``meta`` the numbers.
+Tables: ``snapshots`` has the summaries (``SnapshotSummary``), ``documents`` the snapshots kept in full (the document as zlib
+JSON, the verdicts as a ``GetSnapshotResponse``), ``incidents`` the incidents (JSON), ``members`` the members (JSON), ``meta``
+the next id.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ INSERT OR IGNORE INTO members
     );
 """
 MIGRATIONS = (_BASE, _MEMBERS)
-"""Migrations, one step per version: ``PRAGMA user_version`` counts the steps applied to a file.
+"""One migration per version; ``PRAGMA user_version`` counts those applied to a file.
 
-To 2: who is a member. The processes of open incidents are, as far as an older version knew.
+Version 2 adds the members; for older files these are the processes of open incidents.
 """
 
 
@@ -60,16 +60,16 @@ class DirectoryInUseError(Exception):
 
 
 class NewerStateError(Exception):
-    """The state was written by a later version; one line."""
+    """The state was written by a later version; the message is one line."""
 
 
 class DamagedError(Exception):
-    """The file is no longer a store."""
+    """The file is corrupt."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How much is kept; ``age_seconds_max`` 0: however old. Open incidents are kept for ever, and not counted."""
+    """How much is kept; ``age_seconds_max`` 0: no age limit. Open incidents are always kept, and not counted."""
 
     summaries_max: int
     documents_max: int
@@ -86,7 +86,7 @@ def state_file(directory: Path) -> Path:
 
 
 def lock_directory(directory: Path) -> int:
-    """Make sure that no other detector uses ``directory``: the file descriptor that holds the lock until it is closed."""
+    """Lock ``directory`` against other detectors; returns a file descriptor that holds the lock until it is closed."""
     directory.mkdir(parents=True, exist_ok=True)
     lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -98,14 +98,14 @@ def lock_directory(directory: Path) -> int:
 
 
 def wait_until_free(directory: Path) -> None:
-    """Wait until no detector uses ``directory``. Blocks for as long as that takes."""
+    """Block until no detector uses ``directory``."""
     while True:
         directory.mkdir(parents=True, exist_ok=True)
         path = directory / "lock"
         lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            with contextlib.suppress(FileNotFoundError):  # the directory was deleted meanwhile: it is another's again
+            with contextlib.suppress(FileNotFoundError):  # else the directory was replaced meanwhile: lock the new one
                 if path.stat().st_ino == os.fstat(lock).st_ino:
                     return
         finally:
@@ -113,7 +113,7 @@ def wait_until_free(directory: Path) -> None:
 
 
 def set_aside(directory: Path, now: float) -> Path:
-    """Rename a damaged store (never delete it): its new name."""
+    """Rename a damaged store instead of deleting it; returns its new name."""
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y%m%dT%H%M%S.%f")
     kept = directory / f"{_FILE}.damaged-{stamp}"
     for suffix in ("", "-wal", "-shm"):
@@ -124,7 +124,7 @@ def set_aside(directory: Path, now: float) -> Path:
 
 
 def prune_damaged(directory: Path, bounds: Retention, now: float) -> None:
-    """Delete stores that were set aside, but for the newest; of those that are too old, the newest as well."""
+    """Delete all damaged stores but the newest ones, and those that are too old."""
     aside = sorted(directory.glob(f"{_FILE}.damaged-*"), reverse=True)
     names = list(dict.fromkeys(path.name.removesuffix("-wal").removesuffix("-shm") for path in aside))
     kept = set(names[: bounds.damaged_max])
@@ -137,11 +137,11 @@ def prune_damaged(directory: Path, bounds: Retention, now: float) -> None:
 class Database:
     """An open store, for one thread at a time.
 
-    Raises :class:`sqlite3.Error` or ``OSError`` when the disk fails, :class:`DamagedError` when the file is torn.
+    Raises :class:`sqlite3.Error` or ``OSError`` if the disk fails, :class:`DamagedError` if the file is corrupt.
     """
 
     def __init__(self, directory: Path, bounds: Retention) -> None:
-        """Open the store in ``directory``, or begin one."""
+        """Open or create the store in ``directory``."""
         directory.mkdir(parents=True, exist_ok=True)
         self._file = directory / _FILE
         self._bounds = bounds
@@ -178,19 +178,19 @@ class Database:
             self._db.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT")
 
     def is_there(self) -> bool:
-        """Whether the file is still where a restart would look for it, neither deleted nor replaced."""
+        """Whether the file is still in place, neither deleted nor replaced."""
         try:
             return self._file.stat().st_ino == self._inode
         except FileNotFoundError:
             return False
 
     def close(self) -> None:
-        """Write everything out."""
+        """Close the database."""
         self._db.close()
 
     @contextlib.contextmanager
-    def _together(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing."""
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """A transaction: committed at the end, rolled back on an exception."""
         self._db.execute("BEGIN IMMEDIATE")
         try:
             yield self._db
@@ -203,20 +203,20 @@ class Database:
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def reserve(self, below: int) -> None:
-        """Remember that every id below ``below`` may have been given."""
+        """Record that every id below ``below`` may have been assigned."""
         self._db.execute(
             "INSERT INTO meta VALUES ('next_id', ?) ON CONFLICT (key) DO UPDATE SET value = max(value, excluded.value)",
             (below,),
         )
 
     def add_snapshot(self, summary: pb.SnapshotSummary, document: bytes, verdicts: list[bytes], *, pinned: bool) -> None:
-        """Keep a snapshot: its summary, and (until the bounds take it) the whole of it. ``document``: packed."""
+        """Store a snapshot: its summary, and until the bounds remove it, its packed document and verdicts."""
         answers = pb.GetSnapshotResponse(summary=summary)
         for verdict in verdicts:
             answers.verdicts.add().ParseFromString(verdict)
         rest = zlib.compress(answers.SerializeToString(), 3)
         ref = summary.ref
-        with self._together() as db:
+        with self._transaction() as db:
             db.execute(
                 "INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?)",
                 (ref.id, ref.ended, summary.outcome, summary.SerializeToString()),
@@ -230,15 +230,15 @@ class Database:
         self._writes += 1
 
     def put_incident(self, incident: Incident) -> None:
-        """Store an incident's present state."""
+        """Store an incident."""
         body = json.dumps(dataclasses.asdict(incident))
         self._db.execute(
             "INSERT OR REPLACE INTO incidents VALUES (?, ?, ?, ?)", (incident.id, incident.opened, incident.closed, body)
         )
 
     def put_members(self, members: Mapping[str, MemberRecord | None]) -> None:
-        """Store a member; None removes it."""
-        with self._together() as db:
+        """Store members; None removes one."""
+        with self._transaction() as db:
             for name, record in members.items():
                 if record is None:
                     db.execute("DELETE FROM members WHERE name = ?", (name,))
@@ -247,11 +247,11 @@ class Database:
                     db.execute("INSERT OR REPLACE INTO members VALUES (?, ?)", (name, body))
 
     def pin(self, id: int) -> None:
-        """Keep the whole of a snapshot although it is old."""
+        """Keep a snapshot in full even when it is old."""
         self._db.execute("UPDATE documents SET pinned = 1 WHERE id = ?", (id,))
 
     def _trim(self, db: sqlite3.Connection, now: float) -> None:
-        """Hold the bounds as of ``now``: the oldest go first; what nothing points to goes before what something does."""
+        """Enforce the bounds as of ``now``: the oldest are deleted first, and unpinned documents before pinned ones."""
         db.execute(
             "DELETE FROM snapshots WHERE id <= (SELECT id FROM snapshots ORDER BY id DESC LIMIT 1 OFFSET ?)",
             (self._bounds.summaries_max,),
@@ -282,13 +282,13 @@ class Database:
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def first_id(self) -> int:
-        """The first id that was never given."""
+        """The first id that was never assigned."""
         row = self._db.execute("SELECT max(value) FROM meta WHERE key = 'next_id'").fetchone()
         newest = self._db.execute("SELECT max(id) FROM snapshots").fetchone()
         return max(row[0] or 1, (newest[0] or 0) + 1)
 
     def summaries(self, limit: int) -> list[pb.SnapshotSummary]:
-        """The newest first; ``kept`` says whether the document is still there."""
+        """The newest first; ``kept``: whether the document is still stored."""
         rows = self._db.execute(
             "SELECT summary, EXISTS (SELECT 1 FROM documents d WHERE d.id = s.id) FROM snapshots s ORDER BY id DESC LIMIT ?",
             (limit,),
@@ -301,7 +301,7 @@ class Database:
         return found
 
     def snapshot(self, id: int) -> pb.GetSnapshotResponse | None:
-        """A snapshot that is kept whole; ``id`` 0: the newest."""
+        """A snapshot that is kept in full; ``id`` 0: the newest."""
         where, values = ("id = ?", (id,)) if id else ("1", ())
         row = self._db.execute(
             f"SELECT document, answers FROM documents WHERE {where} ORDER BY id DESC LIMIT 1", values
@@ -318,12 +318,12 @@ class Database:
         return [_known_fields(MemberRecord, json.loads(body)) for (body,) in rows]
 
     def kept_between(self, first: int, last: int) -> list[int]:
-        """The ids from ``first`` to ``last`` whose documents are still there."""
+        """The ids from ``first`` to ``last`` whose documents are still stored, in order."""
         rows = self._db.execute("SELECT id FROM documents WHERE id BETWEEN ? AND ? ORDER BY id", (first, last))
         return [number for (number,) in rows]
 
     def incidents(self, limit: int, opened_min: float = 0.0, *, open_only: bool = False) -> list[Incident]:
-        """The newest first, of those that were opened at ``opened_min`` or later."""
+        """Incidents opened at ``opened_min`` or later, the newest first."""
         where = "opened >= ? AND closed IS NULL" if open_only else "opened >= ?"
         rows = self._db.execute(
             f"SELECT body FROM incidents WHERE {where} ORDER BY opened DESC, id LIMIT ?",
@@ -332,7 +332,7 @@ class Database:
         return [_incident(json.loads(body)) for (body,) in rows]
 
     def incident(self, id: str) -> Incident | None:
-        """The one with this id."""
+        """Find the incident ``id``."""
         row = self._db.execute("SELECT body FROM incidents WHERE id = ?", (id,)).fetchone()
         return None if row is None else _incident(json.loads(row[0]))
 
@@ -344,5 +344,5 @@ def _incident(raw: dict[str, Any]) -> Incident:
 
 
 def _known_fields(kind: type[T], raw: dict[str, Any]) -> T:
-    """The record, whichever version wrote it: a field that is not known is left out, one that is not there has its default."""
+    """Build a record that any version may have written: unknown fields are ignored, missing ones get their defaults."""
     return kind(**{each.name: raw[each.name] for each in dataclasses.fields(cast("Any", kind)) if each.name in raw})

@@ -1,1 +1,1 @@
-"""The service's HTTP side: metrics, health and pages."""
+"""The service's HTTP server: metrics, health, the JSON API and the web UI."""

@@ -1,11 +1,11 @@
-"""The pages and the API of cures: what one would do, a question, and the deed. For operators alone.
+"""The pages and the API for cures: preview, confirmation, and the cure itself. Only for operators.
 
 Rules:
 
-1. With roles, the client shows an operator's token or the session of one, or a trusted proxy names an operator. Without roles
-   only a listener on loopback offers it.
-2. A form is taken only with the secret that the page before it had, which other sites cannot read. The API takes only what a
-   form of another site cannot send: ``application/json``.
+1. With roles, the client needs an operator's token or session, or a trusted proxy that names an operator. Without roles,
+   cures are offered only on loopback.
+2. A form must contain the secret of the page before it, which other sites cannot read. The API accepts only
+   ``application/json``, which forms of other sites cannot send.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ Render = Callable[..., Answer]
 
 
 class CurePages:
-    """Answers the requests about cures."""
+    """Answers requests for cures."""
 
     def __init__(
         self, *, cures: Cures, render: Render, token_of: TokenOf, user_of: TokenOf, roles: Roles | None, on_loopback: bool,
         base_path: str,
     ) -> None:  # fmt: skip
-        """``render`` makes a page; ``token_of`` finds the token that a request stands for, ``user_of`` a proxy's user."""
+        """``render`` renders a page; ``token_of`` returns a request's token, ``user_of`` the user that a proxy names."""
         self._cures = cures
         self._render = render
         self._token_of = token_of
@@ -54,7 +54,7 @@ class CurePages:
         self._secret = secrets.token_urlsafe(32)
 
     def offered_to(self, request: web.BaseRequest) -> bool:
-        """Rule 1, and whether the detector ends incidents at all."""
+        """Whether cures are allowed at all, and to this client (rule 1)."""
         if not self._cures.allowed:
             return False
         if self._roles is None:
@@ -62,7 +62,7 @@ class CurePages:
         return Role.OPERATOR in self._roles.of(frozenset(), self._token_of(request), self._user_of(request))
 
     async def page(self, id: str, request: web.BaseRequest) -> Answer:
-        """The question, and what to know before one answers it; or, of a form that was sent, the deed."""
+        """The confirmation page with a preview; a submitted form starts the cure."""
         if not self.offered_to(request):
             return self._refused(id, "only an operator may end an incident, and only with --allow-cure", HTTPStatus.FORBIDDEN)
         try:
@@ -77,7 +77,7 @@ class CurePages:
         return self._render("cure", f"End {id}? - Stilltrue", incident_id=id, plan=plan, secret=self._secret, refused="")
 
     async def answer(self, id: str, request: web.BaseRequest) -> Answer:
-        """The API: GET says what a cure would do, POST does it."""
+        """The API: GET previews a cure, POST starts it."""
         if not self.offered_to(request):
             return _json({"error": "only an operator may end an incident, and only with --allow-cure"}, HTTPStatus.FORBIDDEN)
         try:
@@ -85,20 +85,20 @@ class CurePages:
                 if request.content_type != "application/json":
                     raise web.HTTPUnsupportedMediaType(reason="the body must be application/json, such as {}")
                 outcome = await self._cures.cure(id, self._who(request))
-                del outcome  # the incident says later what came of it
-                return _json({"incident": id, "text": "aborted; the incident says whether it is over"}, HTTPStatus.ACCEPTED)
+                del outcome  # the incident shows the result later
+                return _json({"incident": id, "text": "aborted; the incident shows whether it has ended"}, HTTPStatus.ACCEPTED)
             plan = await self._preview(id)
         except CureRefusedError as refused:
             return _json({"error": str(refused)}, _STATUSES[refused.refusal])
         return _json(plan, HTTPStatus.OK)
 
     async def _preview(self, id: str) -> dict[str, Any]:
-        """The document from which the page is made, too."""
+        """The preview document, which the page uses, too."""
         plan = await self._cures.plan(id)
         return {**written_cure(plan_to_wire(plan, text=plan.text())), "possible": plan.possible}
 
     async def _check_form(self, request: web.BaseRequest) -> None:
-        """Rule 2."""
+        """Check the form's secret (rule 2)."""
         body = await request.content.read(BODY_BYTES_MAX + 1)
         given = parse_qs(body[:BODY_BYTES_MAX].decode(errors="replace")).get("secret", [""])[0]
         if len(body) > BODY_BYTES_MAX or not hmac.compare_digest(given.encode(), self._secret.encode()):

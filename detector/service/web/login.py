@@ -1,13 +1,13 @@
-"""Login for browsers, which send no bearer token by themselves: the token is given once, and a session cookie stands for it.
+"""Login for browsers, which do not send bearer tokens: the user enters the token once, and a session cookie replaces it.
 
 Rules:
 
-1. The cookie is a random number; the token stays here. Its role is looked up on each request, so that a token that is revoked
-   ends its sessions. They end with the detector, too.
-2. At most ``SESSIONS_MAX`` sessions; the oldest makes room.
-3. Scripts cannot read the cookie. Of other sites' requests only links that a person follows carry it (those in alerts), which
-   change nothing.
-4. Who followed a link gets there after the login; of what is asked for only a path of our own is believed.
+1. The cookie is a random value; the token stays on the server. Its role is looked up on each request, so revoking a token
+   ends its sessions. Sessions also end with the detector.
+2. There are at most ``SESSIONS_MAX`` sessions; beyond that the oldest is ended.
+3. Scripts cannot read the cookie. Other sites' requests carry it only when the user follows a link (as in alerts), which
+   changes nothing.
+4. After the login, the user is sent to the page that the link named, if it is a path of this site.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Login:
     def __init__(
         self, *, may_read: Callable[[str, str], bool], user_of: Callable[[web.BaseRequest], str], base_path: str, secure: bool
     ) -> None:
-        """``may_read``: whether a token, or the user whom a proxy names (``user_of``), is a reader or an operator.
+        """``may_read``: whether a token, or the user named by a proxy (``user_of``), is a reader or an operator.
 
-        ``secure``: the pages are reached by https alone.
+        ``secure``: the web UI is reached only by https.
         """
         self._may_read = may_read
         self._user_of = user_of
@@ -47,15 +47,15 @@ class Login:
         self._sessions: OrderedDict[str, str] = OrderedDict()
 
     def allows(self, request: web.BaseRequest) -> bool:
-        """Whether a request carries the token of a reader, or the cookie of a session of one, or comes from a proxy for one."""
+        """Whether a request is authorized to read, by its token, its session cookie, or a proxy's user."""
         return self._may_read(self.token_of(request), self._user_of(request))
 
     def token_of(self, request: web.BaseRequest) -> str:
-        """The token that a request carries, or that its session was begun with; empty: none."""
+        """The token of a request or of its session; empty if there is none."""
         return bearer_of(request) or self._sessions.get(_session_of(request), "")
 
     async def submit(self, request: web.BaseRequest) -> Answer | None:
-        """Begin a session with the token in the form; None when it is not a reader's."""
+        """Begin a session with the token in the form; None if the token may not read."""
         body = await request.content.read(BODY_BYTES_MAX + 1)
         if len(body) > BODY_BYTES_MAX:
             raise web.HTTPRequestEntityTooLarge(BODY_BYTES_MAX, len(body))
@@ -67,38 +67,38 @@ class Login:
         while len(self._sessions) > SESSIONS_MAX:
             self._sessions.popitem(last=False)
         cookie = f"{COOKIE}={session}; Path={self._path}; HttpOnly; SameSite=Lax{self._secure}"
-        return self._sent_to(self._path + wanted(request)[1:], cookie)
+        return self._redirect(self._path + wanted(request)[1:], cookie)
 
     def logout(self, request: web.BaseRequest) -> Answer:
         """End the session."""
         self._sessions.pop(_session_of(request), None)
-        return self._sent_to(f"{self._path}login", f"{COOKIE}=; Path={self._path}; Max-Age=0")
+        return self._redirect(f"{self._path}login", f"{COOKIE}=; Path={self._path}; Max-Age=0")
 
     def refuse(self, request: web.BaseRequest) -> Answer:
-        """A browser is sent to the form; whoever else is told what to show."""
+        """Redirect a browser to the form; tell other clients how to authenticate."""
         if "text/html" in request.headers.get("Accept", ""):
             asked = request.rel_url.raw_path_qs
             asked = asked.removeprefix(self._path[:-1]) if f"{asked}/".startswith(self._path) else asked
-            return self._sent_to(f"{self._path}login" + (f"?next={quote(asked, safe='/')}" if _OWN.fullmatch(asked) else ""))
+            return self._redirect(f"{self._path}login" + (f"?next={quote(asked, safe='/')}" if _OWN.fullmatch(asked) else ""))
         user = self._user_of(request)
         refused = f"{user} is not a reader or operator (--roles-file): " if user else ""
         text = f"{refused}show a bearer token of a reader or operator (--roles-file), or log in at {self._path}login\n"
         return Answer(status=HTTPStatus.UNAUTHORIZED, body=text, headers={"WWW-Authenticate": "Bearer"})
 
     @staticmethod
-    def _sent_to(where: str, cookie: str = "") -> Answer:
+    def _redirect(where: str, cookie: str = "") -> Answer:
         headers = {"Location": where} | ({"Set-Cookie": cookie} if cookie else {})
         return Answer(status=HTTPStatus.SEE_OTHER, body="", headers=headers)
 
 
 def wanted(request: web.BaseRequest) -> str:
-    """Where a login leads (rule 4): a path below the pages' own."""
+    """The path to open after the login (rule 4)."""
     path = request.rel_url.query.get("next", "")
     return path if _OWN.fullmatch(path) else "/"
 
 
 def bearer_of(request: web.BaseRequest) -> str:
-    """The token in a request's header; empty: none."""
+    """The token in a request's header; empty if there is none."""
     kind, _, token = request.headers.get("Authorization", "").partition(" ")
     return token.strip() if kind.lower() == "bearer" else ""
 

@@ -1,4 +1,4 @@
-"""One page of the members: what it asks of the API, and the addresses of the pages before and after it."""
+"""One page of the member list: queries the API, and links the previous and next pages."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ SEARCH_MAX = 200
 STATES = ("live", "missing", "lost")
 USUAL_ORDER = "lost first"
 Ask = Callable[[Mapping[str, str]], Awaitable[Any]]
-"""Asks ``/api/v1/members`` with a query."""
+"""Queries ``/api/v1/members``."""
 
 
 async def member_list(ask: Ask, query: Mapping[str, str], counted: int = PER_PAGE) -> dict[str, Any]:
-    """What the page of members shows. An unknown state or order is taken for none, a page after the last for the last."""
+    """The values for the template. Unknown states and orders are ignored; a page beyond the last becomes the last."""
     search, state, order = query.get("search", "")[:SEARCH_MAX], query.get("state", ""), query.get("sort", "")
     wanted = {
         "search": search,

@@ -1,7 +1,7 @@
-"""The web pages: the answer first, then the evidence. Made from the documents of ``/api/v1`` alone; no external resources.
+"""The web UI: the answer first, then the evidence. Built only from the documents of ``/api/v1``; no external resources.
 
-They are made here and not in the browser, so that one request brings the first paint and a page can be read without scripts.
-Without scripts they reload every ten seconds; with ``static/live.js`` they update in place, and ages count.
+Pages are rendered on the server, so that the first paint takes one request and no scripts. Without scripts they reload every
+ten seconds; with ``static/live.js`` they update in place, and ages count up.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from markupsafe import Markup
 from detector.core.times import duration
 from detector.ops.http import Answer, policy
 from detector.service.web.api.api import NO_QUERY, Api, Query
+from detector.service.web.formatting import between, counting, moment, printable_value, since, timed
 from detector.service.web.member_list import USUAL_ORDER, member_list
-from detector.service.web.shown import between, counting, moment, shown, since, timed
 from detector.service.web.static_files import digest, static_answer, static_file, style_policy
 
 _HTML = "text/html; charset=utf-8"
@@ -39,12 +39,12 @@ _DOWNLOADS = {"json": "document", "svg": "picture", "space-time": "picture"}
 
 
 class Pages:
-    """Makes the pages; on the event loop, but for what takes long."""
+    """Renders the pages on the event loop; slow parts run on threads."""
 
     def __init__(self, *, api: Api, version: Callable[[], str], base_path: str = "", trace_url: str = "") -> None:
-        """``api``: the source of all that is shown, whose ``version`` tells when something has changed.
+        """``api``: the source of all data; ``version``: changes whenever the data does.
 
-        ``base_path``: what every link begins with; ``trace_url``: with ``{trace}`` in it.
+        ``base_path``: the prefix of every link; ``trace_url``: contains ``{trace}``.
         """
         self._api = api
         self._base_path = base_path
@@ -56,7 +56,7 @@ class Pages:
             undefined=StrictUndefined,
             trim_blocks=True,
             auto_reload=False,
-            finalize=shown,
+            finalize=printable_value,
         )
         self._templates.globals.update(
             base=base_path,
@@ -72,7 +72,7 @@ class Pages:
         )
 
     async def page(self, path: str, query: Query = NO_QUERY, *, operator: bool = False) -> Answer | None:
-        """The page at ``path``; None when there is none. ``operator``: the reader may end incidents."""
+        """Render the page at ``path``; None if there is none. ``operator``: the user may end incidents."""
         match path.strip("/").split("/"):
             case [""]:
                 return await self._overview()
@@ -88,7 +88,7 @@ class Pages:
                 return None
 
     async def shared_page(self, path: str, query: Query = NO_QUERY, *, operator: bool = False) -> Answer | None:
-        """As :meth:`page`, made once for all watchers that ask for it when something has changed."""
+        """As :meth:`page`, rendered once for all watchers that reload it after a change."""
         key, now = (f"{path}?{sorted(query.items())}", operator, self._version()), time.monotonic()
         made_at, answer = self._made.get(key, (float("-inf"), None))
         if now - made_at > _SHARED_SECONDS:
@@ -111,11 +111,11 @@ class Pages:
                 return None
 
     def missing(self) -> Answer:
-        """What a browser gets instead of a page that does not exist, or exists no more."""
+        """The page for paths that do not exist (any more)."""
         return replace(self.html("missing", "No such page - Stilltrue"), status=HTTPStatus.NOT_FOUND)
 
     def login(self, *, refused: bool, wanted: str = "/") -> Answer:
-        """The form for a token, and then for the page ``wanted``; ``refused``: after a token that is not a reader's."""
+        """The login form; ``wanted``: the page to open afterwards; ``refused``: the last token was refused."""
         answer = self.html("login", "Log in - Stilltrue", refused=refused, wanted=wanted)
         return replace(answer, status=HTTPStatus.UNAUTHORIZED) if refused else answer
 
@@ -141,7 +141,7 @@ class Pages:
         )
 
     async def _snapshot_list(self, query: Query) -> Answer:
-        """The newest ones, or those before the number ``before``; of one outcome or all."""
+        """The newest snapshots, or those before the number ``before``, of one outcome or all."""
         outcome, before = query.get("outcome", ""), query.get("before", "")
         wanted = {"limit": str(_SNAPSHOTS_SHOWN_MAX), "outcome": outcome if outcome in _OUTCOMES else ""}
         if earlier := _number(before):
@@ -164,21 +164,21 @@ class Pages:
 
         found = await member_list(ask, query)
         counts = found.pop("counts")
-        told = ", ".join(f"{count} {state}" for state, count in counts.items())
-        return self.html("members", "Members", live=True, member_count=sum(counts.values()), counts=told, **found)
+        summary = ", ".join(f"{count} {state}" for state, count in counts.items())
+        return self.html("members", "Members", live=True, member_count=sum(counts.values()), counts=summary, **found)
 
     async def _incidents(self, limit: int) -> Any:
         return (await self._api.document("incidents", {"limit": str(limit)}))["incidents"]
 
     async def _latest_incident(self, predicate: str) -> Answer:
-        """For links in alerts, which name no incident: leads to the open one, else to the newest; to the list of several."""
+        """Redirect links in alerts, which name no incident, to the open one or the newest; if several are open, to the list."""
         known = [one for one in await self._incidents(_LISTED_MAX) if predicate in ("", one["predicate"])]
         found = [one for one in known if one["closed"] is None] or known[:1]
         if len(found) > 1:
-            return self._lead_to("/incidents")
-        return self._lead_to(f"/incidents/{found[0]['id']}" if found else "/")
+            return self._redirect("/incidents")
+        return self._redirect(f"/incidents/{found[0]['id']}" if found else "/")
 
-    def _lead_to(self, path: str) -> Answer:
+    def _redirect(self, path: str) -> Answer:
         return Answer(status=HTTPStatus.FOUND, body="", headers={"Location": f"{self._base_path}{path}"})
 
     async def _incident(self, name: str, *, curable: bool) -> Answer | None:
@@ -204,7 +204,7 @@ class Pages:
         )
 
     async def _pictured(self, incident: Any, kept: list[int]) -> int:
-        """The snapshot that its picture shows: the newest that is kept, or the first if the archive has it; 0: none."""
+        """The snapshot for its picture: the newest one kept, or the first if the archive has it; 0: none."""
         if kept:
             return kept[-1]
         first: int = incident["first_snapshot"]
@@ -214,7 +214,7 @@ class Pages:
         number, _, kind = name.partition(".")
         if name == "latest":
             newest = await self._api.document("snapshots/latest")
-            return None if newest is None else self._lead_to(f"/snapshots/{newest['id']}")
+            return None if newest is None else self._redirect(f"/snapshots/{newest['id']}")
         if not _number(number):
             return None
         if kind:
@@ -241,14 +241,14 @@ class Pages:
         )
 
     def html(self, template: str, title: str, *, live: bool = False, icon: str = _NO_ICON, **values: Any) -> Answer:
-        """A page made from a template."""
+        """Render a template."""
         page = self._templates.get_template(f"{template}.html.jinja")
         body = page.render(title=title, live=live, icon=icon, now=time.time(), version=self._version(), **values)
         return Answer(body=body + "\n", content_type=_HTML, headers={"Content-Security-Policy": policy(style_policy())})
 
 
 def _number(text: str) -> int:
-    """The number of a snapshot; 0: ``text`` is none."""
+    """Parse a snapshot number; 0 if ``text`` is not one."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 17 else 0
 
 
@@ -257,5 +257,5 @@ def _declared(verdicts: list[Any]) -> list[Any]:
 
 
 def _undeclared(verdicts: list[Any]) -> list[Any]:
-    """Those of predicates that nobody has declared facts for."""
+    """The verdicts of predicates whose facts no process declares."""
     return [verdict for verdict in verdicts if verdict["witness"]["kind"] == _UNDECLARED]

@@ -1,9 +1,9 @@
-"""The user whom an authenticating proxy names in a header, such as by a client certificate or a single sign-on.
+"""The user that an authenticating proxy names in a header, for example after single sign-on.
 
 Rules:
 
-1. The header is believed from the proxies' own addresses alone: whoever else sends it is nobody.
-2. Sent twice, it names nobody: a proxy that adds its own to a client's has not taken the client's away.
+1. The header is trusted only from the proxies' addresses; from others it is ignored.
+2. If it occurs twice, it is ignored: the proxy has not removed the client's own header.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ Network = IPv4Network | IPv6Network
 
 
 class ProxyUser:
-    """Reads the header ``name`` of requests that come from ``proxies``; an empty name: there is no such proxy."""
+    """Reads the header ``name`` of requests from ``proxies``; an empty name disables it."""
 
     def __init__(self, name: str = "", proxies: Iterable[Network] = ()) -> None:
         self._name = name
         self._proxies = tuple(proxies)
 
     def of(self, request: web.BaseRequest) -> str:
-        """The user; empty: none is named, or none that is believed."""
+        """The trusted user of a request; empty if there is none."""
         if not self._name:
             return ""
         named = request.headers.getall(self._name, [])

@@ -1,8 +1,8 @@
-"""The HTTP side: metrics, health and pages, on the event loop where the state lives.
+"""The HTTP server: metrics, health, the API and the web UI, on the event loop that owns the state.
 
-``/healthz`` therefore also says whether that loop still turns. What is read takes turns and half of the loop's time, so readers
-hold up neither questions nor agents. Where there are roles, all but the probes needs a reader's or an operator's bearer token,
-or the session of a browser that has shown one, or a user named by a trusted proxy.
+So ``/healthz`` also shows that the loop runs. Reads take turns and at most half of the loop's time, so that they delay neither
+questions nor agents. With roles, everything but health checks and static files needs a reader's or operator's bearer token, a
+browser session, or a user named by a trusted proxy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from detector.service import metrics as metric_texts
 from detector.service.cure.cures import Cures
 from detector.service.detection.driver import Driver
 from detector.service.grpc_api.access_log import AccessLog
-from detector.service.grpc_api.roles import LOOKERS, Role, Roles, describe_client
+from detector.service.grpc_api.roles import READERS, Role, Roles, describe_client
 from detector.service.metrics import Metrics
 from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.web.api.api import Api, FindSnapshot
@@ -40,7 +40,7 @@ _CURE = re.compile(r"(/api/v1)?/incidents/([A-Za-z0-9-]{1,64})/cure")
 
 
 class Web:
-    """The detector's HTTP side."""
+    """The detector's HTTP server."""
 
     def __init__(
         self,
@@ -61,14 +61,11 @@ class Web:
         proxy_user: ProxyUser | None = None,
         access_log: AccessLog | None = None,
     ) -> None:
-        """``archived`` finds a snapshot that the store no longer has.
+        """``archived`` finds a snapshot that the store no longer has; ``hosts``: see :class:`~detector.ops.http.HttpServer`.
 
-        ``hosts``: the names that requests may be addressed to, as :class:`~detector.ops.http.HttpServer` takes them.
-
-        ``roles`` None: every client may read. ``operators`` says who may end incidents; None: everybody, ``on_loopback``
-        alone. ``base_path``: where a reverse proxy publishes the pages; requests come with
-        it or without it. ``external_url``: the address of the pages as people reach them. ``trace_url``: where a trace can
-        be seen, with ``{trace}`` for its id.
+        ``roles`` None: every client may read. ``operators``: the roles that may end incidents; None: every client, but only
+        ``on_loopback``. ``base_path``: where a reverse proxy publishes the web UI; requests may come with or without it.
+        ``external_url``: the web UI's public URL. ``trace_url``: the URL of a trace, with ``{trace}`` for its id.
         """
         users = proxy_user or ProxyUser()
         self._login = _login(roles, users, base_path, external_url)
@@ -104,7 +101,7 @@ class Web:
         self._http = HttpServer(self._answer, log=log, hosts=hosts, methods=methods, note=note)
 
     async def start(self, host: str, port: int) -> int:
-        """Listen: the port. Raises ``OSError``."""
+        """Start listening; returns the port. Raises ``OSError``."""
         return await self._http.start(host, port)
 
     async def stop(self) -> None:
@@ -112,7 +109,7 @@ class Web:
         await self._http.stop()
 
     def _note(self, request: web.BaseRequest, answer: Answer) -> None:
-        """Tell the access log; of probes and scripts nobody wants to know."""
+        """Write to the access log, except for health checks and static files."""
         path = self._path(request)
         if self._access_log is None or path in _PROBES or path.startswith(_STATIC):
             return
@@ -127,7 +124,7 @@ class Web:
         self._access_log.note(request.method, who, roles, outcome, path=path, status=int(answer.status))
 
     def _path(self, request: web.BaseRequest) -> str:
-        """The path without that of a reverse proxy."""
+        """The path without the base path."""
         path = request.path
         if self._base_path and f"{path}/".startswith(f"{self._base_path}/"):
             return path[len(self._base_path) :] or "/"
@@ -152,7 +149,7 @@ class Web:
         return await self._reads.run(self._read(path, request))
 
     async def _metrics_text(self) -> bytes:
-        """Made once for all who ask before it is made; it waits for no page."""
+        """Render the metrics, once for all concurrent scrapes; pages do not delay it."""
         if self._scrape is None:
             self._scrape = asyncio.create_task(self._scrapes.run(self._make_metrics()))
         return await asyncio.shield(self._scrape)
@@ -162,7 +159,7 @@ class Web:
         return self._metrics.text()
 
     async def _read(self, path: str, request: web.BaseRequest) -> Answer | None:
-        if path in {f"{_API}events", "/live"}:  # the second: its name in earlier versions
+        if path in {f"{_API}events", "/live"}:  # /live: the former name
             return self._live.answer(request.rel_url.query.get("seen", "")[:64])
         if path.startswith(_API):
             return await self._api.answer(path[len(_API) :], request.rel_url.query)
@@ -183,6 +180,6 @@ def _login(roles: Roles | None, users: ProxyUser, base_path: str, external_url: 
         return None
 
     def may_read(token: str, user: str) -> bool:
-        return bool(roles.of(frozenset(), token, user) & LOOKERS)
+        return bool(roles.of(frozenset(), token, user) & READERS)
 
     return Login(may_read=may_read, user_of=users.of, base_path=base_path, secure=external_url.startswith("https://"))

@@ -1,4 +1,4 @@
-"""The files that the pages load: scripts, sent compressed and kept by browsers, and the style, which stands in each page."""
+"""Static files of the web UI: scripts, sent compressed and cached by browsers, and the style, inlined in each page."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _KEPT = "public, max-age=31536000, immutable"
 
 @cache
 def static_file(name: str) -> bytes:
-    """The content of a file."""
+    """Read a file."""
     return (files("detector.service.web") / "static" / name).read_bytes()
 
 
 @cache
 def digest(name: str) -> str:
-    """What the address of a script ends with: another one when it changes, so that a browser may keep it."""
+    """A digest for a script's URL, which changes with the script, so that browsers may cache it."""
     return hashlib.sha256(static_file(name)).hexdigest()[:16]
 
 
 @cache
 def style_policy() -> str:
-    """The source of the style that stands in each page, as a content security policy names it."""
+    """The content security policy source for the inlined style."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(static_file('style.css')).digest()).decode()}'"
 
 
 def static_answer(name: str, version: str) -> Answer | None:
-    """The file ``name``; None when there is none. It may be kept if ``version`` is its digest."""
+    """Serve the file ``name``; None if there is none. Browsers may cache it if ``version`` is its digest."""
     if name not in _TYPES:
         return None
     kept = {"Cache-Control": _KEPT} if version == digest(name) else {}

@@ -1,4 +1,4 @@
-"""One connection of a relay, split into frames; frames that pass untouched are forwarded in one piece."""
+"""One connection of a relay, split into frames; runs of unchanged frames are forwarded in one piece."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from detector.sidecar.http2.frames import (
     DATA,
     END_HEADERS,
     END_STREAM,
+    FRAME_BYTES_MAX,
     HEAD_BYTES,
     HEADER_BLOCK_BYTES_MAX,
     HEADERS,
@@ -23,26 +24,26 @@ from detector.sidecar.http2.frames import (
 from detector.sidecar.http2.headers import HeaderReader, Headers
 
 NO_TABLE = b"\x20"
-"""Sent once, before the first header block: we use no compression table, whatever size the peer allows (RFC 7541, 4.2)."""
+"""Sent once, before the first header block, to set the size of our compression table to 0 (RFC 7541, 4.2)."""
 
 
 class ConnectionPair(Protocol):
-    """The two connections of a relay: what it does about each frame."""
+    """The two connections of a relay, as the handler of their frames."""
 
     def made(self, end: Connection) -> None:
         """The connection is established."""
 
     def headers(self, end: Connection, number: int, headers: Headers, ends: bool) -> bytes:
-        """A header block arrived: the frames to forward."""
+        """A header block arrived; return the frames to forward."""
 
     def data(self, end: Connection, number: int, flags: int, payload: bytes) -> bool:
-        """A DATA frame arrived: whether to forward it."""
+        """A DATA frame arrived; return whether to forward it."""
 
     def reset(self, end: Connection, number: int) -> bool:
-        """RST_STREAM arrived: whether to forward it."""
+        """RST_STREAM arrived; return whether to forward it."""
 
     def settings(self, end: Connection, flags: int, payload: bytes) -> bytes:
-        """SETTINGS arrived: the frame to forward."""
+        """SETTINGS arrived; return the frame to forward."""
 
     def lost(self, end: Connection) -> None:
         """The connection is lost."""
@@ -60,14 +61,18 @@ class Connection(asyncio.Protocol):
         self.faces_caller = faces_caller
         self.other: Connection = self
         self.list_bytes_max: int | None = None
+        self.frame_bytes_max = FRAME_BYTES_MAX
+        """The largest frame that the peer may send: the largest size that the other peer has announced."""
         self.made = False
         self.gone = False
         self._transport: asyncio.Transport | None = None
         self._waiting: list[bytes] = []
         self._reader = HeaderReader()
-        self._rest = b""
+        self._rest = bytearray()
+        self._wanted = 0
+        """The number of bytes that complete the first frame of the rest."""
         self._expects_preface = faces_caller
-        self._said_no_table = False
+        self._table_disabled = False
         self._block: bytearray | None = None
         self._block_number = 0
         self._block_ends = False
@@ -76,7 +81,7 @@ class Connection(asyncio.Protocol):
     # -- asyncio.Protocol ----------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send what was written before."""
+        """Send the frames that were written before."""
         self._transport = cast("asyncio.Transport", transport)
         self.made = True
         if self.gone:
@@ -89,7 +94,7 @@ class Connection(asyncio.Protocol):
         self._pair.made(self)
 
     def data_received(self, data: bytes) -> None:
-        """Split into frames, inspect, forward."""
+        """Split the bytes into frames, inspect and forward them."""
         try:
             passed = self._take(data)
         except BrokenFrameError as error:
@@ -106,7 +111,7 @@ class Connection(asyncio.Protocol):
         self._pair.lost(self)
 
     def pause_writing(self) -> None:
-        """The peer reads slowly: stop reading what is meant for it."""
+        """The peer reads slowly: stop reading from the other connection."""
         self.other.hold(True)
 
     def resume_writing(self) -> None:
@@ -116,7 +121,7 @@ class Connection(asyncio.Protocol):
     # -- for the pair and the other connection -------------------------------------------------------------------------
 
     def write(self, frames: bytes) -> None:
-        """Send frames, as soon as the connection is established."""
+        """Send frames, now or when the connection is established."""
         if self._transport is None:
             if not self.gone:
                 self._waiting.append(frames)
@@ -129,7 +134,7 @@ class Connection(asyncio.Protocol):
         self._read_or_not()
 
     def close(self) -> None:
-        """Close after sending what was written; or never open."""
+        """Close after sending the frames written so far; do not open if not yet established."""
         if self._transport is not None:
             self._transport.close()
         elif not self.gone:
@@ -142,10 +147,10 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
     def first_block(self) -> bytes:
-        """The bytes that must precede the first header block sent here; empty afterwards."""
-        if self._said_no_table:
+        """Return the bytes that must precede the first header block sent here; empty from the second call on."""
+        if self._table_disabled:
             return b""
-        self._said_no_table = True
+        self._table_disabled = True
         return NO_TABLE
 
     def _read_or_not(self) -> None:
@@ -158,25 +163,29 @@ class Connection(asyncio.Protocol):
     # -- frames --------------------------------------------------------------------------------------------------------
 
     def _take(self, data: bytes) -> bytes:
-        """The bytes to forward for the bytes that arrived."""
+        """Return the bytes to forward for the bytes that arrived."""
         if self._rest:
-            data = self._rest + data
-        at, size = 0, len(data)
+            self._rest += data
+            if len(self._rest) < self._wanted:
+                return b""
+            data = bytes(self._rest)
+        at = 0
         if self._expects_preface:
             if not PREFACE.startswith(data[: len(PREFACE)]):
                 raise BrokenFrameError("not HTTP/2: no preface")
-            if size < len(PREFACE):
-                self._rest = data
+            if len(data) < len(PREFACE):
+                self._rest, self._wanted = bytearray(data), 0
                 return b""
             self._expects_preface = False
             at = len(PREFACE)
             self.other.write(PREFACE)
+        return self._frames(data, at)
+
+    def _frames(self, data: bytes, at: int) -> bytes:
+        """Return the bytes to forward for the complete frames from ``at``; keep the rest."""
         passed: list[bytes] = []
-        start = at
-        while size - at >= HEAD_BYTES:
-            end = at + HEAD_BYTES + (data[at] << 16 | data[at + 1] << 8 | data[at + 2])
-            if end > size:
-                break
+        start, size = at, len(data)
+        while (end := self._end(data, at)) <= size:
             changed = self._frame(data, at, end)
             if changed is not None:
                 if start < at:
@@ -186,11 +195,20 @@ class Connection(asyncio.Protocol):
             at = end
         if start < at:
             passed.append(data[start:at])
-        self._rest = data[at:]
+        self._rest, self._wanted = bytearray(data[at:]), end - at
         return b"".join(passed)
 
+    def _end(self, data: bytes, at: int) -> int:
+        """Return the end of the frame at ``at``, or of its header while that is incomplete."""
+        if len(data) - at < HEAD_BYTES:
+            return at + HEAD_BYTES
+        length = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
+        if length > self.frame_bytes_max:
+            raise BrokenFrameError(f"a frame of {length} bytes exceeds the limit of {self.frame_bytes_max}")
+        return at + HEAD_BYTES + length
+
     def _frame(self, data: bytes, at: int, end: int) -> bytes | None:
-        """What to forward instead of the frame at ``data[at:end]``; None: the frame itself."""
+        """Return the bytes to forward instead of the frame at ``data[at:end]``; None: forward the frame itself."""
         kind, flags = data[at + 3], data[at + 4]
         number = int.from_bytes(data[at + 5 : at + 9], "big") & 0x7FFF_FFFF
         if self._block is not None and kind != CONTINUATION:
@@ -213,21 +231,21 @@ class Connection(asyncio.Protocol):
         return None
 
     def _fragment(self, fragment: bytes, flags: int) -> bytes:
-        block = fragment
         if self._block is not None:
             self._block += fragment
-            block = bytes(self._block)
+        elif not flags & END_HEADERS:
+            self._block = bytearray(fragment)
+        if self._block is not None and len(self._block) > HEADER_BLOCK_BYTES_MAX:
+            raise BrokenFrameError("a header block is too long")
         if not flags & END_HEADERS:
-            self._block = self._block if self._block is not None else bytearray(fragment)
-            if len(self._block) > HEADER_BLOCK_BYTES_MAX:
-                raise BrokenFrameError("a header block is too long")
             return b""
+        block = fragment if self._block is None else bytes(self._block)
         self._block = None
         return self._pair.headers(self, self._block_number, self._reader.read(block), self._block_ends)
 
 
 def connection_pair(pair: ConnectionPair) -> tuple[Connection, Connection]:
-    """The two connections of a relay: to the caller, and to the server."""
+    """Return a relay's connections to the caller and to the server."""
     caller, server = Connection(pair, True), Connection(pair, False)
     caller.other, server.other = server, caller
     return caller, server

@@ -1,4 +1,4 @@
-"""HTTP/2 frames (RFC 9113): their codes, how to write them, and how to read the few that a relay must inspect."""
+"""HTTP/2 frames (RFC 9113): codes, writers, and parsers for the few that a relay must inspect."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import IntEnum
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD_BYTES = 9
 FRAME_BYTES_MAX = 16_384
-"""The frame size that every peer accepts (RFC 9113, section 4.2)."""
+"""The frame size that all peers accept (RFC 9113, section 4.2)."""
 
 HEADER_BLOCK_BYTES_MAX = 2**20
 """The largest header block; far above the limits of gRPC implementations."""
@@ -29,6 +29,7 @@ PADDED = 0x8
 PRIORITY = 0x20
 
 HEADER_TABLE_SIZE = 0x1
+MAX_FRAME_SIZE = 0x5
 MAX_HEADER_LIST_SIZE = 0x6
 
 _HEAD = struct.Struct(">HBBBL")
@@ -47,13 +48,13 @@ class BrokenFrameError(Exception):
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """One frame."""
+    """Return one frame."""
     length = len(payload)
     return _HEAD.pack(length >> 8, length & 0xFF, kind, flags, stream) + payload
 
 
 def header_frames(stream: int, block: bytes, *, ends: bool) -> bytes:
-    """A header block as HEADERS and, if it is long, CONTINUATION. ``ends``: it ends the stream."""
+    """Return a header block as HEADERS and, if it is long, CONTINUATION frames. ``ends``: it ends the stream."""
     flags = END_STREAM if ends else 0
     if len(block) <= FRAME_BYTES_MAX:
         return frame(HEADERS, flags | END_HEADERS, stream, block)
@@ -65,23 +66,23 @@ def header_frames(stream: int, block: bytes, *, ends: bool) -> bytes:
 
 
 def reset(stream: int, code: ErrorCode) -> bytes:
-    """End one stream without a reply."""
+    """Return the frame that resets a stream."""
     return frame(RST_STREAM, 0, stream, code.to_bytes(4, "big"))
 
 
 def goaway(last_stream: int, text: str = "") -> bytes:
-    """Announce that no stream above ``last_stream`` will be served; the peer opens another connection."""
+    """Return the frame that announces that no stream above ``last_stream`` will be served; the peer reconnects."""
     payload = last_stream.to_bytes(4, "big") + ErrorCode.NO_ERROR.to_bytes(4, "big") + text.encode()
     return frame(GOAWAY, 0, 0, payload)
 
 
 def window_update(stream: int, octets: int) -> bytes:
-    """Allow the peer this many more bytes (stream 0: on the whole connection)."""
+    """Return the frame that allows the peer this many more bytes (stream 0: on the whole connection)."""
     return frame(WINDOW_UPDATE, 0, stream, octets.to_bytes(4, "big"))
 
 
 def block_fragment(flags: int, payload: bytes) -> bytes:
-    """The header block fragment of a HEADERS frame, without padding and priority."""
+    """Return the header block fragment of a HEADERS frame, without padding and priority."""
     start, end = 0, len(payload)
     if flags & PADDED:
         if not payload:
@@ -95,7 +96,7 @@ def block_fragment(flags: int, payload: bytes) -> bytes:
 
 
 def data_content(flags: int, payload: bytes) -> bytes:
-    """The content of a DATA frame, without padding."""
+    """Return the content of a DATA frame, without padding."""
     if not flags & PADDED:
         return payload
     if not payload or payload[0] >= len(payload):
@@ -104,12 +105,12 @@ def data_content(flags: int, payload: bytes) -> bytes:
 
 
 def settings_of(payload: bytes) -> list[tuple[int, int]]:
-    """The settings in a frame, in order."""
+    """Return the settings of a frame, in order."""
     if len(payload) % _SETTING.size:
         raise BrokenFrameError("SETTINGS: truncated")
     return list(_SETTING.iter_unpack(payload))
 
 
 def settings_frame(settings: list[tuple[int, int]]) -> bytes:
-    """A SETTINGS frame."""
+    """Return a SETTINGS frame."""
     return frame(SETTINGS, 0, 0, b"".join(_SETTING.pack(name, value) for name, value in settings))

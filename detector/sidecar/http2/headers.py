@@ -1,18 +1,17 @@
 """Header blocks (HPACK, RFC 7541): read with the peer's dynamic table, written without one.
 
-A gRPC call has three short blocks, mostly references into a table. Reading them is most of the relay's work, so there are no
-objects, and what was decoded or encoded before is cached.
+A gRPC call has three short blocks, mostly references into a table. Reading them is most of the relay's work, so this code
+creates no objects and caches what it decoded and encoded. Long values are not cached: a peer could fill the cache with them.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from functools import lru_cache
 
 from hpack.table import HeaderTable
 
 from detector.sidecar.http2.frames import BrokenFrameError
-from detector.sidecar.http2.huffman import unpacked
+from detector.sidecar.http2.huffman import CACHE, decode
 
 Header = tuple[bytes, bytes]
 Headers = list[Header]
@@ -22,6 +21,11 @@ TABLE_BYTES_MAX = 4096
 
 HEADERS_BYTES_MAX = 2**20
 KNOWN_MAX = 64
+KNOWN_BYTES_MAX = 4096
+"""Longer blocks are not cached."""
+WRITTEN_MAX = 4096
+WRITTEN_BYTES_MAX = 512
+"""The most encoded headers that are cached, and the largest size of one."""
 _ENTRY_BYTES = 32
 _STATIC: tuple[Header, ...] = tuple((bytes(name), bytes(value)) for name, value in HeaderTable.STATIC_TABLE)
 _STATIC_PAIRS = {pair: index for index, pair in reversed(list(enumerate(_STATIC, 1))) if pair[1]}
@@ -29,7 +33,7 @@ _STATIC_NAMES = {name: index for index, (name, _) in reversed(list(enumerate(_ST
 
 
 def size_of(headers: Headers) -> int:
-    """The size of a header list, as SETTINGS_MAX_HEADER_LIST_SIZE counts it."""
+    """Return the size of a header list as SETTINGS_MAX_HEADER_LIST_SIZE defines it."""
     size = _ENTRY_BYTES * len(headers)
     for name, value in headers:
         size += len(name) + len(value)
@@ -39,7 +43,7 @@ def size_of(headers: Headers) -> int:
 class HeaderReader:
     """Reads the header blocks of one direction of one connection, in order.
 
-    While the table is unchanged, equal blocks mean equal headers: a server's repeated replies are read once.
+    While the table does not change, equal blocks mean equal headers, so a server's repeated replies are decoded once.
     """
 
     __slots__ = ("_bytes", "_bytes_max", "_entries", "_known")
@@ -51,7 +55,7 @@ class HeaderReader:
         self._known: dict[bytes, Headers] = {}
 
     def read(self, block: bytes) -> Headers:
-        """The headers in a block, not to be modified; after :class:`BrokenFrameError` the connection is unusable."""
+        """Decode a block; do not modify the result. After :class:`BrokenFrameError` the connection is unusable."""
         known = self._known.get(block)
         if known is not None:
             return known
@@ -61,12 +65,12 @@ class HeaderReader:
             raise BrokenFrameError(f"unreadable header block: {error}") from None
         if not same or len(self._known) >= KNOWN_MAX:
             self._known.clear()
-        if same:
+        if same and len(block) <= KNOWN_BYTES_MAX:
             self._known[block] = headers
         return headers
 
     def _read(self, block: bytes) -> tuple[Headers, bool]:
-        """The headers, and whether the table is unchanged."""
+        """Return the headers, and whether the table is unchanged."""
         headers: Headers = []
         same = True
         at, end, total = 0, len(block), 0
@@ -122,11 +126,22 @@ class HeaderReader:
 
 def write_headers(headers: Headers) -> bytes:
     """Encode a header block that does not use the dynamic table."""
-    return b"".join([_written(pair) for pair in headers])
+    return b"".join([_WRITTEN.get(pair) or _write(pair) for pair in headers])
 
 
-@lru_cache(maxsize=4096)
-def _written(pair: Header) -> bytes:
+_WRITTEN: dict[Header, bytes] = {}
+
+
+def _write(pair: Header) -> bytes:
+    written = _encoded(pair)
+    if len(written) <= WRITTEN_BYTES_MAX:
+        if len(_WRITTEN) >= WRITTEN_MAX:
+            _WRITTEN.clear()
+        _WRITTEN[pair] = written
+    return written
+
+
+def _encoded(pair: Header) -> bytes:
     index = _STATIC_PAIRS.get(pair)
     if index is not None:
         return bytes((0x80 | index,))
@@ -172,4 +187,4 @@ def _string(block: bytes, at: int) -> tuple[bytes, int]:
     if end > len(block):
         raise IndexError("a truncated string")
     text = block[at:end]
-    return (unpacked(text) if huffman else text), end
+    return ((CACHE.get(text) or decode(text)) if huffman else text), end

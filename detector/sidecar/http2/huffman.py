@@ -1,19 +1,20 @@
-"""Huffman-coded strings (RFC 7541, 5.2), decoded a byte at a time: pairs of hpack's half-byte steps, joined on first use."""
+"""Decodes Huffman-coded strings (RFC 7541, 5.2) a byte at a time, by pairs of hpack's half-byte steps."""
 
 from __future__ import annotations
-
-from functools import lru_cache
 
 from hpack.huffman_table import HUFFMAN_COMPLETE, HUFFMAN_EMIT_SYMBOL, HUFFMAN_FAIL, HUFFMAN_TABLE
 
 _Step = tuple[int, bytes, bool]
 _STEPS: dict[int, _Step] = {}
-"""From ``state * 256 + byte`` to the next state, the output, and whether a string may end there; at most 65,536."""
+"""Maps ``state * 256 + byte`` to the next state, the output, and whether a string may end there; at most 65,536 entries."""
+CACHE: dict[bytes, bytes] = {}
+"""Decoded short strings."""
+CACHE_MAX = 4096
+CACHED_BYTES_MAX = 512
 
 
-@lru_cache(maxsize=4096)
-def unpacked(text: bytes) -> bytes:
-    """Decode ``text``; raises ``ValueError``."""
+def decode(text: bytes) -> bytes:
+    """Decode ``text``, and cache it if it is short; raises ``ValueError``."""
     state, complete = 0, True
     out: list[bytes] = []
     for octet in text:
@@ -25,7 +26,12 @@ def unpacked(text: bytes) -> bytes:
         out.append(put)
     if not complete:
         raise ValueError("a truncated Huffman string")
-    return b"".join(out)
+    decoded = b"".join(out)
+    if len(text) <= CACHED_BYTES_MAX:
+        if len(CACHE) >= CACHE_MAX:
+            CACHE.clear()
+        CACHE[text] = decoded
+    return decoded
 
 
 def _join(state: int, octet: int) -> _Step:

@@ -16,7 +16,7 @@ class MessageCounter:
         self._prefix = b""
 
     def feed(self, content: bytes) -> int:
-        """Process the next ``content``; returns the number of messages it completes."""
+        """Process the next ``content``; return the number of messages it completes."""
         before = self.count
         fresh = not self._remaining and not self._prefix and len(content) >= _PREFIX_BYTES
         if fresh and len(content) == _PREFIX_BYTES + int.from_bytes(content[1:_PREFIX_BYTES], "big"):

@@ -1,8 +1,8 @@
-"""The relay: a caller's HTTP/2 connection joined to a connection to the server, frame by frame, with the same stream ids.
+"""The relay: forwards frames between a caller's HTTP/2 connection and a connection to the server, with the same stream ids.
 
-DATA, flow control, PING, GOAWAY, RST_STREAM and SETTINGS pass unchanged, so that windows, limits, keepalives, half-closes and
-cancellations work end to end. Only header blocks are decoded and encoded again, since each connection has its own compression
-table; stamps are added and removed there. The relay makes no decisions: it reports to its :class:`CallObserver`.
+DATA, flow control, PING, GOAWAY, RST_STREAM and SETTINGS pass through, so windows, limits, keepalives, half-closes and
+cancellations work end to end. Only header blocks are decoded and re-encoded, since each connection has its own compression
+table, and stamps are added and removed on the way. The relay makes no decisions: it reports to its :class:`CallObserver`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from detector.sidecar.http2.frames import (
     ACK,
     END_STREAM,
     HEADER_TABLE_SIZE,
+    MAX_FRAME_SIZE,
     MAX_HEADER_LIST_SIZE,
     SETTINGS,
     BrokenFrameError,
@@ -35,7 +36,7 @@ from detector.sidecar.tracking.observer import CallObserver, TrackedCall, refusa
 
 STREAM_MAX = 2**31 - 1
 LINGER_SECONDS = 5.0
-"""How long a connection whose streams were all refused stays open, so that the caller can read why."""
+"""How long a connection stays open after all its streams were refused, so that the caller can read the reason."""
 
 
 class Route(Protocol):
@@ -45,7 +46,7 @@ class Route(Protocol):
         """The caller has connected."""
 
     def choose(self, relay: Relay, headers: Headers) -> CallObserver | str:
-        """A request arrived: its observer, or why it cannot proceed."""
+        """A request arrived; return its observer, or the reason why it cannot proceed."""
 
 
 class Stream:
@@ -62,13 +63,13 @@ class Stream:
 
 
 class Relay:
-    """Two joined connections: ``caller`` leads to the caller, ``server`` to the server."""
+    """Two joined connections, to the ``caller`` and to the ``server``."""
 
     def __init__(
-        self, way: Route, *, fault: Callable[[str], None], warn: Callable[[str], None], closed: Callable[[Relay], None]
+        self, route: Route, *, fault: Callable[[str], None], warn: Callable[[str], None], closed: Callable[[Relay], None]
     ) -> None:
-        """``fault`` is called when something of ours fails (the call goes on without us), ``warn`` for broken peers."""
-        self._route = way
+        """``fault`` is called if our own code fails (the call goes on untracked), ``warn`` if a peer breaks the protocol."""
+        self._route = route
         self._closed = closed
         self._observer: CallObserver | None = None
         self._own_settings = 0
@@ -87,7 +88,7 @@ class Relay:
             self._route.begin(self)
 
     def headers(self, end: Connection, number: int, headers: Headers, ends: bool) -> bytes:
-        """A header block arrived on ``end``: the frames to forward."""
+        """A header block arrived on ``end``; return the frames to forward."""
         to = end.other
         if end.faces_caller:
             if number > self.newest:
@@ -102,7 +103,7 @@ class Relay:
         stream = self.streams.get(number)
         call = None if stream is None else stream.call
         if ends and call is not None:
-            headers = self._tell_trailers(call, headers, to.list_bytes_max)
+            headers = self._trailers(call, headers, to.list_bytes_max)
             stream.call = None  # type: ignore[union-attr]  # a call is a stream's
         elif self._observer is not None:
             headers = self._observer.stripped(headers)
@@ -111,11 +112,11 @@ class Relay:
         return header_frames(number, to.first_block() + write_headers(headers), ends=ends)
 
     def data(self, end: Connection, number: int, flags: int, payload: bytes) -> bool:
-        """A DATA frame arrived on ``end``: whether to forward it."""
+        """A DATA frame arrived on ``end``; return whether to forward it."""
         stream = self.streams.get(number)
         if stream is None:
             if number in self.refused:
-                self._swallow(number, flags, len(payload))
+                self._discard_data(number, flags, len(payload))
                 return False
             return True
         ends = bool(flags & END_STREAM)
@@ -133,7 +134,7 @@ class Relay:
         return True
 
     def reset(self, end: Connection, number: int) -> bool:
-        """RST_STREAM arrived on ``end``: whether to forward it."""
+        """RST_STREAM arrived on ``end``; return whether to forward it."""
         stream = self.streams.pop(number, None)
         if stream is not None:
             self._break(stream, by_caller=end.faces_caller)
@@ -143,7 +144,7 @@ class Relay:
         return True
 
     def settings(self, end: Connection, flags: int, payload: bytes) -> bytes:
-        """SETTINGS arrived on ``end``: the frame to forward, without the table size, which is each connection's own."""
+        """SETTINGS arrived on ``end``; return the frame to forward, without the table size, which applies to one connection."""
         if flags & ACK:
             if end.faces_caller and self._own_settings:
                 self._own_settings -= 1
@@ -153,6 +154,8 @@ class Relay:
         for name, value in settings_of(payload):
             if name == MAX_HEADER_LIST_SIZE:
                 end.list_bytes_max = value
+            if name == MAX_FRAME_SIZE:
+                end.other.frame_bytes_max = max(end.other.frame_bytes_max, value)
             if name != HEADER_TABLE_SIZE:
                 kept.append((name, value))
         return settings_frame(kept)
@@ -183,7 +186,7 @@ class Relay:
         try:
             headers, call = observer.opened(headers, self.server.list_bytes_max)
         except Exception:  # noqa: BLE001 - fail open
-            self._fault("a call is opened")
+            self._fault("opening a call")
             headers = observer.stripped(headers)
         stream = self.streams[number] = Stream(call)
         if ends:
@@ -191,12 +194,12 @@ class Relay:
         return header_frames(number, self.server.first_block() + write_headers(headers), ends=ends)
 
     def greet(self) -> None:
-        """Send default settings of our own: callers wait for settings before they send a request."""
+        """Send default settings: callers wait for settings before they send a request."""
         self._own_settings += 1
         self.caller.write(settings_frame([]))
 
     def refuse(self, number: int, why: str, *, request_ended: bool) -> None:
-        """Fail a call that cannot proceed, as gRPC servers do."""
+        """Fail a call that cannot proceed, in the way gRPC servers do."""
         caller = self.caller
         caller.write(header_frames(number, caller.first_block() + write_headers(refusal(why)), ends=True))
         if not request_ended:
@@ -204,7 +207,7 @@ class Relay:
             caller.write(reset(number, ErrorCode.NO_ERROR))
 
     def refuse_all(self, why: str) -> None:
-        """The server cannot be reached: fail every call, and make the caller reconnect."""
+        """The server cannot be reached: fail all calls, and make the caller reconnect."""
         for number, stream in self.streams.items():
             self._break(stream, by_caller=False)
             self.refuse(number, why, request_ended=stream.request_ended)
@@ -221,13 +224,13 @@ class Relay:
         self.caller.close()
         self.server.close()
 
-    def _swallow(self, number: int, flags: int, octets: int) -> None:
+    def _discard_data(self, number: int, flags: int, octets: int) -> None:
         if octets:
             self.caller.write(window_update(0, octets))
         if flags & END_STREAM:
             self.refused.discard(number)
 
-    # -- telling the observer ---------------------------------------------------------------------------------------------
+    # -- to the observer -----------------------------------------------------------------------------------------------
 
     def _request_data(self, stream: Stream, flags: int, payload: bytes) -> None:
         call = stream.call
@@ -239,7 +242,7 @@ class Relay:
         except BrokenFrameError:
             raise
         except Exception:  # noqa: BLE001 - fail open
-            self._fault("a request's message comes")
+            self._fault("a request message")
 
     def _reply_data(self, stream: Stream, flags: int, payload: bytes) -> None:
         call = stream.call
@@ -254,7 +257,7 @@ class Relay:
         except BrokenFrameError:
             raise
         except Exception:  # noqa: BLE001 - fail open
-            self._fault("a reply's message comes")
+            self._fault("a reply message")
 
     def _request_ended(self, number: int, stream: Stream) -> None:
         stream.request_ended = True
@@ -262,7 +265,7 @@ class Relay:
             try:
                 stream.call.request_ended()
             except Exception:  # noqa: BLE001 - fail open
-                self._fault("a request ends")
+                self._fault("the end of a request")
         if stream.reply_ended:
             self.streams.pop(number, None)
 
@@ -271,11 +274,11 @@ class Relay:
         if stream.request_ended:
             self.streams.pop(number, None)
 
-    def _tell_trailers(self, call: TrackedCall, headers: Headers, limit: int | None) -> Headers:
+    def _trailers(self, call: TrackedCall, headers: Headers, limit: int | None) -> Headers:
         try:
             return call.trailers(headers, limit)
         except Exception:  # noqa: BLE001 - fail open
-            self._fault("a reply ends")
+            self._fault("the end of a reply")
             return headers if self._observer is None else self._observer.stripped(headers)
 
     def _break(self, stream: Stream, *, by_caller: bool) -> None:
@@ -284,4 +287,4 @@ class Relay:
             try:
                 call.broken(by_caller=by_caller)
             except Exception:  # noqa: BLE001 - fail open
-                self._fault("a call breaks")
+                self._fault("a broken call")

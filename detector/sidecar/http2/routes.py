@@ -1,4 +1,4 @@
-"""The two routes of a relay: inbound, to the program; outbound, to the upstream that the first request names."""
+"""The two routes of a relay: inbound to the program, and outbound to the upstream that the first request names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Dialler:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def dial(self, relay: Relay, address: Address, tls: Tls | None, failed: Callable[[str], None]) -> None:
-        """Connect the relay to the server; until then the caller is not read. ``failed`` is called with why it failed."""
+        """Connect the relay to the server; do not read from the caller until then. ``failed`` is called with the reason."""
         relay.caller.hold(True)
         task = asyncio.get_running_loop().create_task(self._dial(relay, address, tls, failed))
         self._tasks.add(task)
@@ -66,20 +66,20 @@ async def _connect(relay: Relay, address: Address, context: ssl.SSLContext | Non
 
 
 class InboundRoute:
-    """To the program: each connection of a caller has its own connection there."""
+    """The route to the program: a connection to it for each connection of a caller."""
 
     def __init__(self, dialler: Dialler, address: Address, observer: Inbound) -> None:
-        """``address`` is where the program listens."""
+        """``address`` is the program's."""
         self._dialler = dialler
         self._address = address
         self._observer = observer
 
     def begin(self, relay: Relay) -> None:
-        """Connect at once; if the program is unreachable, so are we."""
+        """Connect at once; if the program is unreachable, abort the caller's connection."""
         self._dialler.dial(relay, self._address, None, lambda _: relay.caller.abort())
 
     def choose(self, relay: Relay, headers: Headers) -> CallObserver | str:  # noqa: ARG002 - there is one destination
-        """The program's observer."""
+        """Return the program's observer."""
         return self._observer
 
 
@@ -91,11 +91,11 @@ class UpstreamChannels:
         self._scheme = scheme
         self._observers: dict[Address, Outbound] = {}
         self.upstreams = upstreams
-        self.ourselves: Address | None = None
-        """Our own outbound address: no call is sent there again."""
+        self.own_address: Address | None = None
+        """Our own outbound address, to which no call is sent again."""
 
     def observer(self, address: Address) -> Outbound:
-        """The observer of calls to this upstream."""
+        """Return the observer of calls to this upstream."""
         observer = self._observers.get(address)
         if observer is None:
             if len(self._observers) >= CHANNELS_MAX:
@@ -105,17 +105,17 @@ class UpstreamChannels:
 
 
 class OutboundRoute:
-    """To an upstream: the first request of a connection decides which."""
+    """The route to an upstream, which is chosen by the first request of a connection."""
 
     def __init__(self, dialler: Dialler, channels: UpstreamChannels, tls: Tls | None) -> None:
-        """``tls`` is used to the upstreams; None: plaintext."""
+        """``tls`` is for the connections to upstreams; None: plaintext."""
         self._dialler = dialler
         self._channels = channels
         self._tls = tls
         self._address: Address | None = None
 
     def begin(self, relay: Relay) -> None:
-        """With a single upstream, connect at once; else wait for the first request to name one."""
+        """Connect at once if there is only one upstream; otherwise wait for the first request."""
         only = self._channels.upstreams.only
         if only is None:
             relay.greet()
@@ -124,11 +124,11 @@ class OutboundRoute:
         self._dialler.dial(relay, only, self._tls, lambda _: relay.caller.abort())
 
     def choose(self, relay: Relay, headers: Headers) -> CallObserver | str:
-        """The upstream's observer."""
+        """Return the upstream's observer."""
         authority = _authority(headers)
         if self._address is None or self._channels.upstreams.only is None:
             try:
-                address = self._channels.upstreams.find(authority, self._channels.ourselves)
+                address = self._channels.upstreams.find(authority, self._channels.own_address)
             except AddressError as refusal:
                 return f"stilltrue sidecar: {refusal}"
             if self._address is None:

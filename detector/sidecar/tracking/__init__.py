@@ -1,1 +1,1 @@
-"""Calls and the program as the sidecar sees them."""
+"""The program and its calls as the sidecar sees them."""

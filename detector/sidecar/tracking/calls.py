@@ -1,4 +1,4 @@
-"""Open calls as the sidecar sees them: one that the program serves, and one that it makes."""
+"""Open calls as the sidecar sees them: those that the program serves, and those that it makes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ class InboundCall:
 
     __slots__ = (
         "acted", "made", "over", "served", "sole_of_trace", "stamped", "started_at", "trace", "wait", "waits_for",
+        "waits_since",
     )  # fmt: skip
 
     def __init__(self, served: ServerCall, trace: bytes, *, stamped: bool) -> None:
         """``trace`` is the trace-id of its ``traceparent`` (empty: none); ``stamped``: its caller reads stamps.
 
-        ``sole_of_trace``: nothing else here has borne that trace. ``started_at``: when it was first known to be served.
+        ``sole_of_trace``: nothing else here has used the trace. ``started_at``: when it was first known to be served.
+        ``waits_since``: when its current wait began. Times are in seconds of the recorder's clock.
         """
         self.served = served
         self.trace = trace
@@ -28,6 +30,7 @@ class InboundCall:
         self.made: list[OutboundCall] = []
         self.wait: WaitNumber | None = None
         self.waits_for: tuple[CallNumber, ...] = ()
+        self.waits_since = 0.0
 
     @property
     def party(self) -> PartyName:
@@ -38,8 +41,8 @@ class InboundCall:
 class OutboundCall:
     """A call by the program whose outcome is not known.
 
-    ``asked``: its request is complete. ``answering``: its reply has begun. ``counted``: nothing contradicts that its caller is
-    blocked on it. ``alone`` until another call of the same caller has ended.
+    ``asked``: its request is complete. ``answering``: its reply has begun. ``counted``: no evidence contradicts that its caller
+    is blocked on it. ``alone``: no other call of the same caller has ended since.
     """
 
     __slots__ = ("alone", "answering", "asked", "caller", "counted", "made", "method", "over")
@@ -57,5 +60,5 @@ class OutboundCall:
 
     @property
     def awaited(self) -> bool:
-        """Whether its caller counts as blocked on it, as far as this call shows."""
+        """Whether this call alone would count its caller as blocked on it."""
         return self.counted and self.asked and not self.answering

@@ -1,4 +1,4 @@
-"""The interface by which the relay reports calls, and the reply to a call that cannot proceed."""
+"""The interface through which the relay reports calls, and the reply to a call that cannot proceed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from detector.sidecar.http2.headers import Headers
 
 
 class TrackedCall(Protocol):
-    """One call, as its observer follows it; each method is an event."""
+    """One call that an observer follows; each method is an event."""
 
     def request_message(self, count: int) -> None:
         """The ``count``-th message of the request is complete."""
@@ -23,7 +23,7 @@ class TrackedCall(Protocol):
         """The first byte of a reply message arrived."""
 
     def trailers(self, headers: Headers, limit: int | None) -> Headers:
-        """The reply ended with these trailers; returns those to forward, within ``limit`` bytes if any are added."""
+        """The reply ended with these trailers; return those to forward, within ``limit`` bytes if any are added."""
 
     def broken(self, *, by_caller: bool) -> None:
         """The call ended without trailers: it was reset, or the connection was lost."""
@@ -33,14 +33,14 @@ class CallObserver(Protocol):
     """Observes the calls of a relay."""
 
     def opened(self, headers: Headers, limit: int | None) -> tuple[Headers, TrackedCall | None]:
-        """A request arrived: the headers to forward, and its call if it is tracked."""
+        """A request arrived; return the headers to forward, and the call if it is tracked."""
 
     def stripped(self, headers: Headers) -> Headers:
-        """``headers`` of a reply, without what is ours."""
+        """Return a reply's ``headers`` without stamps and parties."""
 
 
 def refusal(why: str) -> Headers:
-    """The headers of an UNAVAILABLE reply, as gRPC servers send it."""
+    """Return the headers of an UNAVAILABLE reply, as gRPC servers send it."""
     return [
         (b":status", b"200"),
         (b"content-type", b"application/grpc"),
@@ -50,5 +50,5 @@ def refusal(why: str) -> Headers:
 
 
 def _percent(text: str) -> bytes:
-    """The percent-encoding of ``grpc-message``."""
+    """Percent-encode a ``grpc-message``."""
     return b"".join(bytes((o,)) if 0x20 <= o <= 0x7E and o != 0x25 else b"%%%02X" % o for o in text.encode())

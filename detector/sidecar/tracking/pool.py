@@ -1,34 +1,35 @@
-"""The program's pool, when its size is declared (``--workers N``): which calls are served, and which are queued.
+"""The program's pool, if its size is declared (``--workers N``): which calls are served, and which are queued.
 
 The rules, with at most N calls served at once:
 
-1. While at most N calls are in progress, all of them count as served.
-2. A call that has acted (made a call, answered) is served.
-3. Nothing else is known to be served. The pool is full only when N calls are; then the others are queued behind them.
-4. A queued call that acts although N others are known to be served, and are all in progress a while later, disproves N: from
-   then on no pool is full. If the call itself is over by then, it may have acted before the others were served, so it must
-   have come after.
+1. While at most N calls are in progress, all of them are served.
+2. A call that has acted (made a call, or replied) is served.
+3. No other call is known to be served. The pool is full only if N calls are known to be; then the others are queued.
+4. If a queued call acts while N others are known to be served, and these are all still in progress a moment later, N is wrong,
+   and the pool never counts as full again. If the call itself has ended by then, this holds only if it arrived after the others
+   were served: otherwise it may have acted before them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from detector.core.counting import counted
 from detector.sidecar.tracking.calls import InboundCall
 from stilltrue.runtime.recorder import LockedRecorder
 
 POOL = "program"
 GRACE_SECONDS = 0.25
-"""How long a message between the program and the sidecar may take before its absence counts as evidence."""
+"""How long a message between program and sidecar may take; after that its absence is evidence."""
 
 Later = Callable[[float, Callable[[], None]], object]
 
 
 class ProgramPool:
-    """The calls in progress, of which the program serves ``size`` at once (None: unknown)."""
+    """The calls in progress; the program serves at most ``size`` of them at once (None: unknown)."""
 
     def __init__(self, live: LockedRecorder, size: int | None, later: Later, disproved: Callable[[str], None]) -> None:
-        """``later(seconds, do)`` schedules a call; ``disproved`` is called with the reason when the size is wrong."""
+        """``later(seconds, do)`` schedules a call; ``disproved`` is called with the reason if the size is found to be wrong."""
         self._live = live
         self._later = later
         self._disproved = disproved
@@ -45,7 +46,7 @@ class ProgramPool:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """The number of calls known to be served, and of those that may be queued."""
+        """The number of calls known to be served, and the number of those that may be queued."""
         return len(self._serving), len(self._queued)
 
     @property
@@ -55,11 +56,11 @@ class ProgramPool:
 
     @property
     def claimed_full(self) -> bool:
-        """Whether calls count as queued behind a full pool (rule 3)."""
+        """Whether the pool counts as full and calls as queued behind it (rule 3)."""
         return self.size is not None and bool(self._queued) and len(self._serving) >= self.size
 
     def answered_beside(self, served: Collection[InboundCall]) -> None:
-        """Another call that needs a worker was answered while ``served`` were being served, a moment ago."""
+        """Another call, which needs a worker, was answered a moment ago while ``served`` were being served."""
         still = sum(not call.over for call in served)
         if self.size is not None and still >= self.size:
             self._disprove("a health check", still)
@@ -83,7 +84,7 @@ class ProgramPool:
         self._start_all_that_fit()
 
     def _start_all_that_fit(self) -> None:
-        """Rule 1."""
+        """Apply rule 1."""
         if self._queued and (self.size is None or len(self._queued) + len(self._serving) <= self.size):
             for call in list(self._queued):
                 self._start(call)
@@ -95,7 +96,7 @@ class ProgramPool:
         self._live.started(call.served, call.served.deadline)
 
     def _doubt_size(self, call: InboundCall) -> None:
-        """Rule 4; the answers of the others may be on their way from the program, hence the second look."""
+        """Apply rule 4; look again later, since replies of the others may be on their way from the program."""
         if self.size is None:
             return
         others = list(self._serving)
@@ -114,4 +115,4 @@ class ProgramPool:
         size, self.size = self.size, None
         self._live.pool_opened(POOL, None)
         self._start_all_that_fit()
-        self._disproved(f"--workers {size} cannot be right: {what} was served beside {others} others")
+        self._disproved(f"--workers {size} is wrong: {what} was served at the same time as {counted(others, 'other')}")

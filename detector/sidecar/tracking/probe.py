@@ -1,12 +1,12 @@
-"""Tests the declared size of the program's pool: a health check sent to a pool that counts as full must not be answered.
+"""Tests the declared size of the program's pool: while the pool counts as full, a health check must not be answered.
 
 The rules:
 
-1. While the pool counts as full and calls are queued behind it, one health check (``grpc.health.v1.Health/Check``) is under
-   way, over a separate connection.
-2. It needs a worker as every call does. While it is unanswered, the configured size holds.
-3. Answered while the same calls are still being served a moment later, it disproves the size.
-4. A program that does not implement the health service leaves the size untested: no verdict may rest on it.
+1. While the pool counts as full and calls are queued behind it, a health check (``grpc.health.v1.Health/Check``) is in
+   progress over a separate connection.
+2. It needs a worker like any other call. As long as it is unanswered, the declared size is confirmed.
+3. If it is answered, and the same calls are still being served a moment later, the declared size is wrong.
+4. If the program does not implement the health service, the size is untested, and no verdict may rely on it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from detector.sidecar.tracking.pool import GRACE_SECONDS, ProgramPool
 METHOD = "/grpc.health.v1.Health/Check"
 LOOK_SECONDS = 0.1
 PENDING_SECONDS_MIN = 0.5
-"""An answer that takes longer than this waits for a worker."""
+"""A check that is unanswered for this long counts as waiting for a worker."""
 RETRY_SECONDS = 5.0
-"""Between health checks that test nothing."""
+"""Pause after a health check that proved nothing."""
 _NO_ANSWER = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED})
 
 
 class Answer(Enum):
-    """What came of a health check."""
+    """The outcome of a health check."""
 
     SERVED = "a worker answered it"
     UNIMPLEMENTED = "the program does not implement the health service"
@@ -46,15 +46,15 @@ class PoolProbe:
     """Keeps a health check in progress while ``pool`` counts as full."""
 
     def __init__(self, pool: ProgramPool, check: Check, clock: Callable[[], float]) -> None:
-        """``check`` sends one health check and waits for its answer; ``clock`` gives seconds."""
+        """``check`` sends a health check and waits for its answer; ``clock`` returns seconds."""
         self._pool = pool
         self._check = check
         self._clock = clock
         self._sent_at: float | None = None
-        self._why = "no health check has been unanswered long enough"
+        self._why = "no health check has stayed unanswered long enough"
 
     def doubt(self) -> str:
-        """Why nothing may rest on the pool's being full; empty when that is tested, or not claimed. From any thread."""
+        """Return why no verdict may rely on the pool being full; empty if that is tested or not claimed. Thread-safe."""
         if not self._pool.claimed_full:
             return ""
         sent_at = self._sent_at
@@ -80,7 +80,7 @@ class PoolProbe:
             self._sent_at = None
             check.cancel()
         if not check.done() or check.cancelled():
-            return  # the pool is full no more
+            return  # the pool is no longer full
         answer = check.result()
         self._why = answer.value
         if answer is Answer.SERVED:
@@ -91,7 +91,7 @@ class PoolProbe:
 
 
 def health_check(address: Address) -> Check:
-    """A check of the program at ``address``, with a connection for each: a queued one must not hold up the next."""
+    """Return a check of the program at ``address``, on a new connection each time: a queued one must not block the next."""
 
     async def check() -> Answer:
         options = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))

@@ -1,13 +1,13 @@
-"""The program as its sidecar sees it: calls arrive and leave, and both show which party waits for which.
+"""The program as its sidecar sees it: the calls to and from the program show which party waits for which.
 
 No I/O: the relay reports events in order and gets the stamps to add. The rules of waiting, argued in docs/sidecar.md:
 
 1. A handler that makes a call waits for it, from when the request is complete until the reply begins.
-2. With several calls outstanding it needs one of them (or all, if so declared); once one has ended, the others no longer
-   count.
-3. Every wait is uncoloured: no verdict leans on it before a second look has found the very same wait.
-4. What disproves rule 1 for a method is remembered for good: a reply while a call of that method was outstanding, a call of it
-   after the reply, or one cancelled without a deadline.
+2. With several outstanding calls it waits for one of them (or for all, if so declared); once one has ended, the others no
+   longer count.
+3. Every wait is uncoloured: no verdict relies on it until a second look has found the very same wait.
+4. Evidence against rule 1 disqualifies a method for good: its caller replied while the call was outstanding, made it after
+   replying, or cancelled it before any deadline.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import replace
 from detector.sidecar.attribution import Attribution, CallerAttribution
 from detector.sidecar.tracking.calls import InboundCall, OutboundCall
 from detector.sidecar.tracking.pool import GRACE_SECONDS, Later, ProgramPool
+from stilltrue.model import PartyName
 from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.report import CallTarget
 from stilltrue.protocol.requests.look import Look, LookRequest
@@ -26,6 +27,9 @@ from stilltrue.protocol.stamp import Stamp
 from stilltrue.runtime.recorder import LockedRecorder, Pair
 
 DISTRUSTED = "distrusted"
+SETTLING_SECONDS = 0.1
+"""How long a wait must have lasted at the second look: its caller may be about to make another call, or has made one that has
+not reached the sidecar yet."""
 METHODS_MAX = 1_000
 
 
@@ -42,10 +46,10 @@ class Program:
         never_awaited: Collection[str] = (),
         needs_all: bool = False,
     ) -> None:
-        """``workers``: how many calls are served at once (None: unknown). ``never_awaited``: methods that are not awaited.
+        """``workers``: the number of calls served at once (None: unknown). ``never_awaited``: methods that are not awaited.
 
-        ``needs_all``: a handler with several calls outstanding waits for all of them. ``warn`` is called when an
-        assumption is disproved.
+        ``needs_all``: a handler with several outstanding calls waits for all of them. ``warn`` is called when an assumption
+        turns out to be wrong.
         """
         self.live = live
         self._later = later
@@ -65,16 +69,25 @@ class Program:
         return len(self._attribution)
 
     def look(self, request: LookRequest, doubt: str) -> Look:
-        """Look again at parties of the program (rule 10), as far as its calls show; ``doubt``: of the pool's being full.
+        """Look again at parties of the program (rule 10), as far as its calls show; ``doubt``: why the pool may not be full.
 
-        Its threads cannot be seen: that a handler waits for its calls is the assumption that is watched (rule 4).
+        The sidecar cannot see the program's threads; it assumes that handlers wait for their calls, and watches for
+        counterevidence (rule 4).
         """
-        look = self.live.look(request)
-        if not doubt:
-            return look
-        served = {call.party for call in self.pool.served}
-        parties = tuple(replace(one, doubt=one.doubt or doubt) if one.party in served else one for one in look.parties)
+        look, now = self.live.look(request), self.live.clock()
+        served = {call.party for call in self.pool.served} if doubt else set()
+        parties = tuple(
+            replace(one, doubt=one.doubt or (doubt if one.party in served else self._unsettled(one.party, now)))
+            for one in look.parties
+        )
         return replace(look, parties=parties)
+
+    def _unsettled(self, party: PartyName, now: float) -> str:
+        """Return why the wait of ``party`` is too recent to rely on; empty if it is not, or if there is no wait."""
+        call = self._attribution.serving(party)
+        if call is None or call.wait is None or now >= call.waits_since + SETTLING_SECONDS:
+            return ""
+        return f"its wait began less than {SETTLING_SECONDS:g} s ago, and it may be about to make another call"
 
     @property
     def distrusted(self) -> list[str]:
@@ -102,7 +115,7 @@ class Program:
             self._answered_meanwhile(call)
 
     def ends(self, call: InboundCall) -> Pair | None:
-        """The program completed its reply; returns our stamp for it."""
+        """The program completed its reply; return our stamp for it."""
         self.answers(call)
         pair = self.live.replied(call.served, stamped=True)
         self._over(call, answered=True)
@@ -126,7 +139,7 @@ class Program:
     def calls(
         self, method: str, channel: ChannelRecord, timeout: float | None, *, trace: bytes, party: str
     ) -> tuple[OutboundCall, Pair]:
-        """The program makes a call whose headers name ``party`` and ``trace``; returns it with our stamp."""
+        """The program makes a call whose headers name ``party`` and ``trace``; return it with our stamp."""
         self.outbound += 1
         caller, how = self._attribution.caller(party, trace)
         trusted = method not in self._distrusted
@@ -141,7 +154,7 @@ class Program:
             caller.made.append(call)
             self._wait_anew(caller)
         elif how is Attribution.AMBIGUOUS:
-            for suspect in self._attribution.suspects(trace):  # one of them made it: what else that one waits for is unknown
+            for suspect in self._attribution.suspects(trace):  # one of them made it, so its other calls may not block it
                 self._uncount(suspect)
         return call, pair
 
@@ -161,7 +174,7 @@ class Program:
         self.live.settled(call.made, stamp, in_doubt)
         self._settled(call)
 
-    def gives_up(self, call: OutboundCall) -> None:
+    def cancels(self, call: OutboundCall) -> None:
         """The program cancelled its call."""
         if call.over:
             return
@@ -170,7 +183,7 @@ class Program:
         was_awaited = caller is not None and caller.wait is not None and call.made.number in caller.waits_for
         self.settles(call, None, in_doubt=True)
         if early and call.alone and was_awaited and caller is not None:
-            self._later(GRACE_SECONDS, lambda: self._given_up(call, caller))
+            self._later(GRACE_SECONDS, lambda: self._cancelled_early(call, caller))
 
     def _settled(self, call: OutboundCall) -> None:
         call.over = True
@@ -190,7 +203,7 @@ class Program:
             self._wait_anew(call.caller)
 
     def _wait_anew(self, caller: InboundCall) -> None:
-        """Update what ``caller`` waits for; nothing while one of its calls may not be awaited."""
+        """Update the wait of ``caller``: it waits for its calls only if all of them count as awaited."""
         made = caller.made
         wanted = tuple(call.made.number for call in made) if made and all(call.awaited for call in made) else ()
         if wanted == caller.waits_for:
@@ -199,6 +212,7 @@ class Program:
         if wanted:
             deadlines = [call.made.deadline for call in made if call.made.deadline is not None]
             caller.waits_for = wanted
+            caller.waits_since = self.live.clock()
             caller.wait = self.live.waits(
                 caller.party,
                 tuple(CallTarget(number=number) for number in wanted),
@@ -219,10 +233,10 @@ class Program:
             call.counted = False
         self._wait_anew(caller)
 
-    # -- what disproves rule 1 (rule 4) --------------------------------------------------------------------------------
+    # -- evidence against rule 1 (rule 4) ------------------------------------------------------------------------------
 
     def _answered_meanwhile(self, caller: InboundCall) -> None:
-        """It replies, so it is not blocked; whether its calls are just ending shows a moment later."""
+        """It replies, so it is not blocked. Look again in a moment, since its calls may just be ending."""
         suspects = [call for call in caller.made if call.awaited]
         self._uncount(caller)
 
@@ -234,7 +248,7 @@ class Program:
 
         self._later(GRACE_SECONDS, look_again)
 
-    def _given_up(self, call: OutboundCall, caller: InboundCall) -> None:
+    def _cancelled_early(self, call: OutboundCall, caller: InboundCall) -> None:
         if not caller.over:
             self._distrust(call.method, f"{caller.party} cancelled its call before any deadline")
 

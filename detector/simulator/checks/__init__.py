@@ -1,1 +1,1 @@
-"""What a world is held to: the oracle, the promises, and mutants that must be caught."""
+"""The checks of worlds: the oracle, the promises, theorem 1 and stability."""

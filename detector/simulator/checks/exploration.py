@@ -1,9 +1,9 @@
-"""Every interleaving of a small world: all that can happen from each state, each different state once.
+"""Explores every interleaving of a small world, visiting each distinct state once.
 
-The real recorder, initiator and predicates run in each. A state is known by what each process, and the detector, has been
-through: every event is one process's own and all else follows from it, so two orders of the events that look alike to
-everybody lead to the same state (and the truth when a snapshot began is part of it). Nothing is chosen at random, so a
-promise that is broken in any order of events is found, and the order that breaks it is the answer.
+The real recorder, initiator and predicates run in each state. A state is identified by the history of each process and of the
+detector: each event belongs to one of them and determines everything else, so orders of events with the same histories lead to
+the same state (which includes the truth when a snapshot began). Nothing is random, so if any order of events breaks a promise,
+it is found and reported.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STATES_MAX = 200_000
 
 @dataclass(slots=True, kw_only=True)
 class Exploration:
-    """The result of an exploration. ``ends`` are states in which nothing more can happen; ``whole``: nothing was left out."""
+    """The result of an exploration. ``ends``: final states, without enabled actions. ``whole``: no state was left out."""
 
     states: int = 0
     steps: int = 0
@@ -37,7 +37,7 @@ class Exploration:
 
 @dataclass(slots=True)
 class _Visit:
-    """A world, how it came here, and who was stuck then."""
+    """A world, the path that led to its state, and the parties that were stuck before the last step."""
 
     engine: Engine
     watch: Watch
@@ -47,7 +47,7 @@ class _Visit:
 
     @property
     def world(self) -> World:
-        """The world that has come here."""
+        """The visited world."""
         return self.engine.world
 
     def do(self, action: Action) -> None:
@@ -64,8 +64,8 @@ class _Visit:
         return hash((frozenset(self.histories.items()), tuple(self.watch.begun.items())))
 
     def choices(self) -> list[Action]:
-        """All that can happen next; time passes for the detector only when nothing else can."""
-        found = [way for action in self.world.enabled.all(*KINDS) for way in self.world.concrete(action)]
+        """The possible next actions; the detector's time passes only if there is no other."""
+        found = [concrete for action in self.world.enabled.all(*KINDS) for concrete in self.world.concrete(action)]
         if self.watch.asks_left:
             found.append(("ask",))
         if not found and self.watch.begun:
@@ -74,7 +74,7 @@ class _Visit:
 
 
 def explore(plan: Plan, *, states_max: int = STATES_MAX) -> Exploration:
-    """Go through every interleaving of ``plan``; at most ``states_max`` states."""
+    """Explore every interleaving of ``plan``, up to ``states_max`` states."""
     found = Exploration()
     seen: set[int] = set()
     todo: list[tuple[Action, ...]] = [()]
@@ -89,7 +89,7 @@ def explore(plan: Plan, *, states_max: int = STATES_MAX) -> Exploration:
 
 
 def _arrive(plan: Plan, path: tuple[Action, ...]) -> _Visit:
-    """Replay ``path`` up to its last step, then do that one with open eyes."""
+    """Replay ``path``; only its last step is checked."""
     engine = Engine(World(plan, step_seconds=0.0), HANDLERS)
     watch = Watch(engine)
     visit = _Visit(engine, watch, (), frozenset())
@@ -104,12 +104,12 @@ def _arrive(plan: Plan, path: tuple[Action, ...]) -> _Visit:
 
 
 def _follow(visit: _Visit, seen: set[int], todo: list[tuple[Action, ...]], found: Exploration) -> None:
-    """Take the first way from state to state, leaving the other ways for later, until nothing new is met."""
+    """Take the first action in each state and queue the others, until a known state is reached."""
     while True:
         found.steps += 1
         now_stuck = oracle.stuck(visit.world)
         if not visit.stuck <= now_stuck:
-            visit.world.breach(f"the oracle erred: {sorted(visit.stuck - now_stuck)} was stuck and is not")
+            visit.world.breach(f"the oracle erred: {sorted(visit.stuck - now_stuck)} was stuck, but is no longer")
         visit.stuck = now_stuck
         if visit.world.breaches:
             found.breaches.append((visit.world.breaches[0], visit.path))
@@ -136,7 +136,7 @@ def _small(
     token: str = "",
     depth: int = 2,
 ) -> Plan:
-    """One process a service, named like it; each service has one method ``m`` that makes one call or none."""
+    """A plan with one process per service, named after it; each service has one method ``m`` that makes at most one call."""
     return Plan(
         name=name,
         seed=0,
@@ -156,8 +156,8 @@ def _small(
     )
 
 
-def _alone(name: str, bodies: dict[str, tuple[tuple[Op, ...], ...]]) -> Plan:
-    """Processes that serve no calls, each with its tasks."""
+def _without_calls(name: str, bodies: dict[str, tuple[tuple[Op, ...], ...]]) -> Plan:
+    """A plan of processes that serve no calls, each with its tasks."""
     names = {process: ProcessName(f"{process}-0") for process in bodies}
     return Plan(
         name=name,
@@ -170,8 +170,8 @@ def _alone(name: str, bodies: dict[str, tuple[tuple[Op, ...], ...]]) -> Plan:
     )
 
 
-def _takes(*locks: str) -> tuple[Op, ...]:
-    """Locks of the whole fleet, taken in turn and given back."""
+def _lock_all(*locks: str) -> tuple[Op, ...]:
+    """Acquire fleet-wide locks in this order, then release them."""
     return (*(Acquire(resource=one, fleet=True) for one in locks), *(Release(resource=one) for one in locks))
 
 
@@ -197,14 +197,14 @@ SMALL_WORLDS: tuple[Plan, ...] = (
         methods={"a": None, "b": _call("a", token=True)},
     ),
     _small(
-        "a message that nobody waits for",
+        "a message that no party awaits",
         pool=0,
         roots={"a": _call("b", needs=0)},
         methods={"a": None, "b": _call("a", needs=0)},
     ),
-    _alone("a lock that goes round", {"a": (_takes("x"),), "b": (_takes("x"),)}),
-    _alone("two locks in both orders", {"a": (_takes("x", "y"),), "b": (_takes("y", "x"),)}),
-    _alone(
+    _without_calls("a lock that goes round", {"a": (_lock_all("x"),), "b": (_lock_all("x"),)}),
+    _without_calls("two locks in both orders", {"a": (_lock_all("x", "y"),), "b": (_lock_all("y", "x"),)}),
+    _without_calls(
         "two tasks that wait for each other, and a third that may stop one",
         {"a": ((Join(task=2),), (Join(task=1),), (Stop(task=1),))},
     ),

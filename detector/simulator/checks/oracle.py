@@ -1,7 +1,7 @@
-"""The oracle: which parties can ever move again, computed naively from the world's true state, without any recorder.
+"""The oracle: computes which parties can ever move again, naively and from the world's true state, without any recorder.
 
-A party can move if it waits for nothing, or if some sequence of grants frees it: everybody who can move gives back what it
-holds and answers what it serves; messages arrive; deadlines fire. What is left can never move.
+A party can move if it waits for nothing, or if some sequence of grants frees it: parties that can move release what they hold
+and answer what they serve; messages arrive; deadlines fire. The other parties can never move.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from detector.simulator.world.world import DOUBT_SECONDS, World
 from stilltrue.model import PartyName, ProcessName
 
 Takers = dict[tuple[str, str], bool]
-"""For a service and method, whether somebody can take a request now: asked once a round."""
+"""A cache for one round: whether any process can take a request to a service and method."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """What is taken into account. ``deadlines``: waits end at them.
+    """The assumptions of the oracle. ``deadlines``: waits end at their deadline. ``stops``: tasks may stop others.
 
-    ``inside``: the processes of a group (None: there is none), outside which everybody can move.
-    ``members``: the processes that may receive a request (None: all there are). ``doubt``: a request in transit, which no
-    server has seen, counts as one that will be answered: anybody may have it. ``stops``: tasks may stop others.
+    ``members``: the processes that may receive a request (None: all). ``doubt``: a request in transit, which no server has
+    seen, will be answered, since any process may have it. ``inside``: the processes of a scope, outside which all parties can
+    move (None: no scope).
     """
 
     deadlines: bool = True
@@ -37,14 +37,14 @@ class View:
 
 
 TRUTH = View()
-"""What is so."""
+"""The truth."""
 
 KNOWABLE = View(doubt=True)
-"""What is so and could be known from the two cuts of every channel: nothing less may be reported."""
+"""What can be known from the two cuts of every channel; a verdict must not report less."""
 
 
 def stuck(world: World, view: View = TRUTH, only: frozenset[PartyName] | None = None) -> frozenset[PartyName]:
-    """The parties that no sequence of grants can ever free; ``only``: if all but these could move (None: as it is)."""
+    """The parties that no sequence of grants can ever free; with ``only``, if all parties except these can move."""
     left = {
         who
         for process in world.processes.values()
@@ -62,13 +62,13 @@ def stuck(world: World, view: View = TRUTH, only: frozenset[PartyName] | None = 
 
 
 def can_move(world: World, who: Party, left: set[Party], view: View, takers: Takers) -> bool:
-    """Whether a blocked party can go on if all but ``left`` do what is asked of them."""
+    """Whether a blocked party can go on if all parties except ``left`` can move."""
     block = who.block
     assert block is not None
     if _can_be_freed(world, who, left, view):
         return True
     if block.task is not None or block.lock is not None:
-        return block.task not in left if block.lock is None else _can_be_had(block.lock, left)
+        return block.task not in left if block.lock is None else _share_can_come(block.lock, left)
     if block.lane is not None and _item_can_come(block.calls[0], block.lane, left):
         return True
     if not block.calls or block.lane is block.calls[0].up:
@@ -77,11 +77,13 @@ def can_move(world: World, who: Party, left: set[Party], view: View, takers: Tak
 
 
 def _can_be_freed(world: World, who: Party, left: set[Party], view: View) -> bool:
-    """Whether a party may go on, whatever it waits for: it is cancelled, or stopped, or passes a deadline."""
-    kin = (who, *awaiting(who)) if world.has_jobs else (who,)
-    if any(_can_be_cancelled(world, one, left) for one in kin):
+    """Whether a party may go on, whatever it waits for: by cancellation, by being stopped, or by a deadline."""
+    chain = (who, *awaiting(who)) if world.has_jobs else (who,)
+    if any(_can_be_cancelled(world, one, left) for one in chain):
         return True
-    if view.deadlines and ((who.block is not None and who.block.deadline is not None) or any(map(_interrupted, kin))):
+    if view.deadlines and who.block is not None and who.block.deadline is not None:
+        return True
+    if view.deadlines and any(map(_interrupted_by_deadline, chain)):
         return True
     return _can_be_stopped(who, left, view)
 
@@ -94,18 +96,18 @@ def can_end(world: World, call: SimCall, left: set[Party], view: View, takers: T
         return True
     if any(_worker_can_come(process, pool, left) for process, pool in call.queued):
         return True
-    if view.doubt and _untraced(call, left, world.plan):
+    if view.doubt and _has_unknown_copies(call, left, world.plan):
         return True
     return bool(call.requests or cancellation.may_hedge(world, call)) and _can_be_taken(world, call, left, view, takers)
 
 
-def _can_be_had(lock: Lock, left: set[Party]) -> bool:
-    """Whether a share of a lock is free, or may be given back: of one that was taken bare anybody may do that."""
+def _share_can_come(lock: Lock, left: set[Party]) -> bool:
+    """Whether a share of a lock is free or may be released; any party may release a share that was acquired bare."""
     return len(lock.holders) < lock.capacity or bool(lock.bare) or any(holder not in left for holder in lock.holders)
 
 
 def _can_be_stopped(who: Party, left: set[Party], view: View) -> bool:
-    """Whether another task may cancel it. For a wait for some of several, a report cannot express that."""
+    """Whether another task may cancel ``who``. In doubt for a k-of-n wait, since a report cannot express that."""
     if not view.stops:
         return False
     others = stoppers(who)
@@ -115,11 +117,11 @@ def _can_be_stopped(who: Party, left: set[Party], view: View) -> bool:
 
 
 def _item_can_come(call: SimCall, lane: Lane, left: set[Party]) -> bool:
-    """Whether an item is on its way to its reader, or somebody who can move owes it one."""
+    """Whether an item is in transit to the reader, or a party that can move may send one."""
     return lane.sent > lane.taken or call.over or (lane is call.up and call.party not in left)
 
 
-def _interrupted(who: Party) -> bool:
+def _interrupted_by_deadline(who: Party) -> bool:
     return who.method is not None and who.method.interruptible and who.call is not None and who.call.deadline is not None
 
 
@@ -133,11 +135,11 @@ def _can_be_taken(world: World, call: SimCall, left: set[Party], view: View, tak
         return True
     asked = (call.service, call.method)
     if asked not in takers:
-        takers[asked] = _somebody_can_take(world, call, left, view)
+        takers[asked] = _any_can_take(world, call, left, view)
     return takers[asked]
 
 
-def _somebody_can_take(world: World, call: SimCall, left: set[Party], view: View) -> bool:
+def _any_can_take(world: World, call: SimCall, left: set[Party], view: View) -> bool:
     names = world.candidates(call.service)
     candidates = [world.processes[name] for name in names if view.members is None or name in view.members]
     for process in candidates:
@@ -148,16 +150,16 @@ def _somebody_can_take(world: World, call: SimCall, left: set[Party], view: View
 
 
 def core(world: World, remainder: frozenset[PartyName], view: View = TRUTH) -> frozenset[PartyName]:
-    """Those of the remainder that wait, through others of it, for themselves."""
+    """The parties of the remainder that wait for themselves, through others in it."""
     parties = {who.name: who for process in world.processes.values() for who in process.parties.values()}
     left, takers = {parties[name] for name in remainder}, Takers()
     edges = {
         name: {other.name for other in _awaited(world, parties[name], left, view, takers)} & remainder for name in remainder
     }
-    return frozenset(name for name in remainder if name in _reached(edges, name))
+    return frozenset(name for name in remainder if name in _reachable(edges, name))
 
 
-def _reached(edges: dict[PartyName, set[PartyName]], start: PartyName) -> set[PartyName]:
+def _reachable(edges: dict[PartyName, set[PartyName]], start: PartyName) -> set[PartyName]:
     seen: set[PartyName] = set()
     todo = list(edges[start])
     while todo:
@@ -169,7 +171,7 @@ def _reached(edges: dict[PartyName, set[PartyName]], start: PartyName) -> set[Pa
 
 
 def _awaited(world: World, who: Party, left: set[Party], view: View, takers: Takers) -> Iterable[Party]:
-    """All parties that a blocked party's wait depends on; what will come while ``left`` are stuck depends on none."""
+    """The parties that a blocked party's wait depends on; a call that can end while ``left`` are stuck depends on none."""
     block = who.block
     if block is None:
         return
@@ -193,7 +195,7 @@ def _awaited(world: World, who: Party, left: set[Party], view: View, takers: Tak
 
 
 def quiet(world: World, stuck_now: frozenset[PartyName]) -> bool:
-    """Whether nothing will ever happen again but the arrival of messages at those who cannot take them up."""
+    """Whether nothing will ever happen again, except that messages arrive at processes that cannot receive them."""
     if any(not process.idle or process.parties.keys() - stuck_now for process in world.processes.values()):
         return False
     if world.enabled.has("take") or any(cancellation.may_hedge(world, call) for call in world.calls.values()):
@@ -204,18 +206,18 @@ def quiet(world: World, stuck_now: frozenset[PartyName]) -> bool:
 
 
 def knowably_quiet(world: World, knowable: frozenset[PartyName]) -> bool:
-    """Whether no party can move and no message is in transit that could be received, as far as can be known."""
+    """Whether no party can move and no message in transit can be received, as far as can be known."""
     if any(not process.idle or process.parties.keys() - knowable for process in world.processes.values()):
         return False
     if any(who.spawned for process in world.processes.values() for who in process.parties.values()):
-        return False  # while it is there its process says that it is busy
+        return False  # its process reports that it is busy
     if world.enabled.has("take") or any(_in_doubt(world, call, since) for call, since in world.doubts.values()):
         return False
     return not any(call.requests or call.replies or call.broken or _is_unattended(call) for call in world.calls.values())
 
 
 def _is_unattended(call: SimCall) -> bool:
-    """Whether its maker goes on, or is done: for all that anybody can know, something may come of the outcome."""
+    """Whether its maker does not wait for it: as far as can be known, its outcome may have consequences."""
     block = call.party.block
     return not call.over and (block is None or call not in block.calls)
 
@@ -223,7 +225,7 @@ def _is_unattended(call: SimCall) -> bool:
 def terminated(world: World, *, knowable: bool = False) -> bool:
     """Whether nothing will ever happen again: no active party, no request, no awaited reply.
 
-    ``knowable``: and no call is in doubt of which no server can tell.
+    ``knowable``: and there is no call in doubt that no server can settle.
     """
     if any(process.parties or not process.idle for process in world.processes.values()):
         return False
@@ -234,17 +236,17 @@ def terminated(world: World, *, knowable: bool = False) -> bool:
 
 
 def lost_messages(world: World) -> int:
-    """The number of counted messages that were sent and never received, once nothing moves."""
+    """The number of counted messages that were sent but not received; meaningful once nothing moves."""
     return sum(process.sent - process.received for process in world.processes.values())
 
 
 def _in_doubt(world: World, call: SimCall, since: float) -> bool:
-    """Whether no living process knows that all copies of a call were answered (rule 8), and the doubt's bound has not passed.
+    """Whether no running process knows that all copies of a call were answered (rule 8), and its doubt has not expired.
 
     Two copies at one server are one record there, so servers are counted.
     """
     if world.plan.limits != Limits():
-        return True  # who could tell may have forgotten
+        return True  # the servers may have forgotten
     if world.alive(call.key[0], call.key[1]) is None or world.now - since >= DOUBT_SECONDS:
         return False
     knowing = {server for server in call.answered if world.alive(server.instance, server.incarnation) is not None}
@@ -252,18 +254,18 @@ def _in_doubt(world: World, call: SimCall, since: float) -> bool:
 
 
 def _can_be_cancelled(world: World, who: Party, left: set[Party]) -> bool:
-    """Whether the news that its call is given up is on its way to a party, or its caller can move and might give it up."""
+    """Whether the cancellation of its call is in transit to a party, or its caller can move and may cancel it."""
     if who.method is None or who.call is None or not who.method.interruptible:
         return False
     if ("reset", who.process.name, who.name) in world.enabled.bags["deliver"]:
         return True
     call = who.call
-    known = call.party.process.instrumented  # what others cancel is an act from outside
+    known = call.party.process.instrumented  # cancellation by a process without an agent is an intervention
     return known and not call.over and not who.hung and call.party not in left
 
 
 def _cancellers(world: World, who: Party) -> Iterator[Party]:
-    """Those who might cancel what a party serves: its caller, or the caller's own where it is bound to wait for the outcome."""
+    """The parties that may cancel what a party serves: its caller, or the callers of one that is bound to wait for it."""
     todo, seen = [who], {who}
     while todo:
         who = todo.pop()
@@ -286,8 +288,8 @@ def _is_bound(who: Party, call: SimCall) -> bool:
     return call.deadline is None and not interrupted and not stoppers(who)
 
 
-def _untraced(call: SimCall, left: set[Party], plan: Plan) -> bool:
-    """Whether more may happen to a call than the two ends' records tell: copies on their way, zombies that do not know it."""
+def _has_unknown_copies(call: SimCall, left: set[Party], plan: Plan) -> bool:
+    """Whether a call may have copies that neither end's records show: in transit, or zombies that have not noticed."""
     if call.requests and call.copies_there > 1:
         return True
     if plan.hedged and call.copies_there < plan.copies_max:
@@ -296,6 +298,6 @@ def _untraced(call: SimCall, left: set[Party], plan: Plan) -> bool:
 
 
 def tokens_gone(world: World) -> int:
-    """The number of tokens that no process will ever hold again: lost, or in replies that are no longer awaited."""
+    """The number of tokens that no process will ever hold again, because they are lost or in replies no longer awaited."""
     replies = [(world.calls[packet[1]], token) for packet, (_, token) in world.replies.items()]
     return world.tokens_lost + sum(token for call, token in replies if call.over)

@@ -1,9 +1,9 @@
-"""Theorem 1 as a test: the run's events, those before the cuts first, are replayed and pass through the recorded state.
+"""Tests theorem 1: a run replayed with the events before the cuts first must pass through the recorded state.
 
 Chandy and Lamport 1985, section 4.1: the recorded state S* is reachable from the state in which the snapshot began, and the
-state in which it ended from S*, though S* may never have occurred. Here the permutation is built and replayed in a fresh
-world without a detector: every process must then cut exactly the report that it did cut, the oracle must find in S* just the
-remainder that the verdict names, and the run must end as it did.
+state in which it ended is reachable from S*, though S* may never have occurred. This module builds the permutation and replays
+it in a fresh world without a detector: every process must cut the same report as in the run, the oracle must find in S* exactly
+the remainder that the verdict names, and the run must end in the same state.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from stilltrue.model import Holds, SnapshotId, Verdict
 
 
 def applies(plan: Plan) -> bool:
-    """Whether the theorem speaks of this world: nothing strikes from outside, and everything that matters bears a stamp."""
+    """Whether the theorem applies to this world: it has no faults, and all relevant messages carry a stamp."""
     uncoloured = any((isinstance(op, Acquire) and op.fleet) or isinstance(op, Open) for body in plan.bodies() for op in body)
     return not (plan.faults or uncoloured or plan.hedged or plan.uninstrumented)
 
 
 def check(world: World, assembled: Assembled, verdicts: Iterable[Verdict]) -> list[str]:
-    """Violations of the theorem by one complete snapshot of a run; empty if there are none."""
+    """Check the theorem for one complete snapshot of a run; returns its violations."""
     snapshot = assembled.snapshot.ref.id
     if snapshot is None or assembled.outcome is not Outcome.COMPLETE:
         return []
@@ -52,7 +52,7 @@ def check(world: World, assembled: Assembled, verdicts: Iterable[Verdict]) -> li
 
 
 def outline(world: World) -> dict[str, Any]:
-    """The state of a world's computation: where every party, message and lock is; nothing of colours."""
+    """The state of a world's computation, with the position of every party, message and lock, but without colours."""
     return {
         "packets": [action for action in world.enabled.all("deliver") if action[0] != "marker"],
         "parties": {
@@ -81,26 +81,26 @@ def _same_reports(recorded: World, assembled: Assembled) -> Iterable[str]:
         again = recorded.processes[name].recorder.marked(report.snapshot, report.cut_at)
         recorded.processes[name].recorder.colour = SnapshotId(0)
         if again is None or replace(again, after=report.after) != report:
-            yield f"{name} did not record the state that its events before the cut lead to"
+            yield f"{name} did not record the state to which its events before the cut lead"
 
 
 def _same_verdicts(recorded: World, verdicts: Iterable[Verdict]) -> Iterable[str]:
     for verdict in verdicts:
-        said = frozenset(name for name in verdict.remainder if "~" not in name)
+        named = frozenset(name for name in verdict.remainder if "~" not in name)
         if verdict.holds is Holds.UNDETERMINED:
             continue
-        if verdict.predicate == "deadlock" and not oracle.stuck(recorded, KNOWABLE) <= said <= oracle.stuck(recorded):
-            yield f"the remainder is {sorted(oracle.stuck(recorded))} in the recorded state, not {sorted(said)}"
+        if verdict.predicate == "deadlock" and not oracle.stuck(recorded, KNOWABLE) <= named <= oracle.stuck(recorded):
+            yield f"the remainder is {sorted(oracle.stuck(recorded))} in the recorded state, not {sorted(named)}"
         if verdict.predicate == "termination" and (verdict.holds is Holds.TRUE) > oracle.terminated(recorded):
             yield "the recorded state is not terminated"
 
 
 def _conserved(recorded: World, assembled: Assembled) -> Iterable[str]:
-    """No token is lost or made by the cut: those that processes hold and those in transit are those of the recorded state."""
+    """Check that the cut neither loses nor creates tokens: held and in transit, they add up to those of the recorded state."""
     if not recorded.plan.tokens or recorded.plan.limits != Limits():
         return
     held = sum(int(state.facts.get("token", 0)) for state in assembled.snapshot.processes.values())
     moving = sum(int(message.facts.get("token", 0)) for message in assembled.snapshot.in_transit)
-    there = sum(recorded.plan.tokens.values()) - oracle.tokens_gone(recorded)
-    if held + moving != there:
-        yield f"{held} tokens are held and {moving} are in transit, but there are {there}"
+    expected = sum(recorded.plan.tokens.values()) - oracle.tokens_gone(recorded)
+    if held + moving != expected:
+        yield f"{held} tokens are held and {moving} are in transit, but there are {expected}"

@@ -1,4 +1,4 @@
-"""The promises (docs/design.md section 2), checked for one verdict: safe, sound, stable, and exactly the remainder."""
+"""Checks the promises (docs/design.md section 2) for a verdict: safe, sound, stable, and an exact remainder."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from detector.simulator.world.world import World
 from stilltrue.model import Holds, PartyName, ProcessName, Verdict, process_of
 
 CORE_PARTIES_MAX = 300
-"""The naive reckoning of the core takes the square of this many steps; beyond it the core is left unchecked."""
+"""With more stuck parties the core is not checked, since its naive computation takes quadratic time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instant:
-    """The truth at one instant, as far as promises lean on it.
+    """The truth at one instant, as far as promises depend on it.
 
-    ``outside``: how many acts from outside came before; ``outside_before``: how many of them before the last snapshot ended.
+    ``outside``: number of interventions so far; ``outside_before``: the number when the last snapshot ended.
     """
 
     members: frozenset[ProcessName]
@@ -73,25 +73,25 @@ def instant(world: World, members: frozenset[ProcessName], *, outside_before: in
         knowable_group=oracle.stuck(world, View(members=members, doubt=True, inside=inside)) if inside else frozenset(),
         expired=world.expired,
         departed=frozenset(world.departed & world.processes.keys()),
-        of_the_dead=_of_the_dead(world),
+        of_the_dead=_has_request_of_dead(world),
     )
 
 
-def hold(
+def check_promises(
     world: World, assembled: Assembled, verdicts: Sequence[Verdict], *, raw: Assembled, begun: Instant, ended: Instant
 ) -> None:
-    """Check every verdict about one snapshot; what is broken goes to the world's breaches. ``raw``: before its round."""
+    """Check the verdicts on one snapshot and record broken promises. ``raw``: the snapshot before its verification round."""
     for verdict in verdicts:
         match verdict.predicate:
             case "deadlock":
                 _deadlock(world, assembled, raw, verdict, begun, ended)
             case "gridlock":
-                if _since(world, raw, verdict, begun) == ended.outside:
+                if _interventions_before(world, raw, verdict, begun) == ended.outside:
                     _gridlock(world, assembled, verdict, begun, ended)
             case "termination" | "phase-ended":
                 _termination(world, verdict, begun, ended)
             case "quiescence":
-                if _undisturbed(begun, ended) and _since(world, raw, verdict, begun) == ended.outside:
+                if _undisturbed(begun, ended) and _interventions_before(world, raw, verdict, begun) == ended.outside:
                     _quiescence(world, verdict, begun, ended)
             case "token-lost" | "token-duplicated":
                 _tokens(world, verdict, begun, ended)
@@ -99,35 +99,35 @@ def hold(
                 _lost_messages(world, verdict, begun, ended)
 
 
-def hold_group(world: World, assembled: Assembled, verdict: Verdict, *, begun: Instant, ended: Instant) -> None:
-    """Check the verdicts on a group's deadlocks: each party named is in the group, and stuck even if all others can move."""
+def check_group(world: World, assembled: Assembled, verdict: Verdict, *, begun: Instant, ended: Instant) -> None:
+    """Check a scope's deadlock verdict: each named party is in the scope, and stuck even if all others can move."""
     about = f"snapshot {verdict.snapshot.id}, deadlock {verdict.holds.value} in {world.plan.scope}"
     if begun.outside != ended.outside:
         return
     missing = frozenset(assembled.snapshot.missing)
     knowable = frozenset(name for name in begun.knowable_group & ended.knowable_group if process_of(name) not in missing)
-    said = frozenset(name for name in verdict.remainder if "~" not in name)
-    if verdict.holds is Holds.TRUE and not said <= ended.group:
-        world.breach(f"safe: {about}: {_names(said - ended.group)} could move when it ended")
-    vouched = not missing and not assembled.snapshot.waits.uncoloured.any()
-    if verdict.holds is Holds.TRUE and vouched and not knowable <= said:
-        world.breach(f"exact: {about}: {_names(knowable - said)} was stuck when it began and is not named")
+    named = frozenset(name for name in verdict.remainder if "~" not in name)
+    if verdict.holds is Holds.TRUE and not named <= ended.group:
+        world.breach(f"safe: {about}: {_names(named - ended.group)} could move when it ended")
+    certain = not missing and not assembled.snapshot.waits.uncoloured.any()
+    if verdict.holds is Holds.TRUE and certain and not knowable <= named:
+        world.breach(f"exact: {about}: {_names(knowable - named)} was stuck when it began, but is not named")
     if verdict.holds is Holds.FALSE and knowable:
         world.breach(f"sound: {about}: {_names(knowable)} could never move when it began")
 
 
-def hold_early(
+def check_interim(
     world: World, assembled: Assembled, deadlock: Verdict, gridlock: Verdict, *, raw: Assembled, begun: Instant, ended: Instant
 ) -> None:
-    """Check what is said while a round goes on: somebody is stuck, for good or until a deadline, and those named are."""
+    """Check an interim result: some parties are stuck, forever or until a deadline, among them all that are named."""
     about = f"snapshot {deadlock.snapshot.id}, deadlock {deadlock.holds.value} before its round was over"
     if Holds.TRUE not in (deadlock.holds, gridlock.holds):
-        world.breach(f"live: {about}: somebody is stuck for certain")
+        world.breach(f"live: {about}: some parties are certainly stuck")
     if deadlock.holds is Holds.TRUE:
         _remainder(world, deadlock, about)
-        if _since(world, raw, deadlock, begun) == ended.outside:
+        if _interventions_before(world, raw, deadlock, begun) == ended.outside:
             _stuck(world, deadlock, about, begun, ended, whole=False)
-    if gridlock.holds is Holds.TRUE and _since(world, raw, gridlock, begun) == ended.outside:
+    if gridlock.holds is Holds.TRUE and _interventions_before(world, raw, gridlock, begun) == ended.outside:
         _gridlock(world, assembled, gridlock, begun, ended)
 
 
@@ -135,78 +135,78 @@ def _deadlock(world: World, assembled: Assembled, raw: Assembled, verdict: Verdi
     about = f"snapshot {verdict.snapshot.id}, deadlock {verdict.holds.value}"
     missing = frozenset(assembled.snapshot.missing)
     knowable = frozenset(name for name in begun.knowable & ended.knowable if process_of(name) not in missing)
-    undisturbed = _since(world, raw, verdict, begun) == ended.outside
-    vouched = not missing and not assembled.snapshot.waits.uncoloured.any()
+    undisturbed = _interventions_before(world, raw, verdict, begun) == ended.outside
+    certain = not missing and not assembled.snapshot.waits.uncoloured.any()
     if verdict.holds is Holds.TRUE:
         _remainder(world, verdict, about)
         if undisturbed:
-            _stuck(world, verdict, about, begun, ended, whole=vouched and world.plan.copies_max == 1)
-        if undisturbed and vouched and not knowable <= frozenset(verdict.remainder):
-            world.breach(f"exact: {about}: {_names(knowable - {*verdict.remainder})} was stuck when it began and is not named")
+            _stuck(world, verdict, about, begun, ended, whole=certain and world.plan.copies_max == 1)
+        if undisturbed and certain and not knowable <= frozenset(verdict.remainder):
+            world.breach(f"exact: {about}: {_names(knowable - {*verdict.remainder})} was stuck when it began, but is not named")
     elif verdict.holds is Holds.FALSE and undisturbed and knowable:
         world.breach(f"sound: {about}: {_names(knowable)} could never move when it began")
-    elif verdict.holds is Holds.UNDETERMINED and vouched:
-        world.breach(f"live: {about}: nobody is missing and nothing is unconfirmed")
+    elif verdict.holds is Holds.UNDETERMINED and certain:
+        world.breach(f"live: {about}: no member is missing and nothing is unconfirmed")
 
 
 def _remainder(world: World, verdict: Verdict, about: str) -> None:
-    """The remainder is somebody, and is parted into core and behind."""
+    """Check that the remainder is not empty, and that core and behind partition it."""
     if not verdict.remainder:
-        world.breach(f"exact: {about}: with nobody in the remainder")
+        world.breach(f"exact: {about}: the remainder is empty")
     if {*verdict.core, *verdict.behind} != {*verdict.remainder} or {*verdict.core} & {*verdict.behind}:
-        world.breach(f"exact: {about}: core and behind do not part the remainder")
+        world.breach(f"exact: {about}: core and behind do not partition the remainder")
 
 
 def _stuck(world: World, verdict: Verdict, about: str, begun: Instant, ended: Instant, *, whole: bool) -> None:
-    """No named party could move when the snapshot ended, or ever will; the core is correct.
+    """Check that no named party could move when the snapshot ended, or ever will, and that the core is correct.
 
-    But who could stop one then may have let go of it before the second look, which finds nobody who can.
+    A task that could stop a named party then may have dropped its reference before the second look, which cannot find it.
 
-    ``whole``: no wait of a party is left out of the graph for want of confirmation while another of its waits is in it.
+    ``whole``: the graph does not omit an unconfirmed wait of a party while it contains another of its waits.
     """
-    said = frozenset(name for name in verdict.remainder if "~" not in name)
-    if not said <= ended.stuck:
-        free = said - (ended.stuck_unless_stopped & oracle.stuck(world, View(members=ended.members)))
+    named = frozenset(name for name in verdict.remainder if "~" not in name)
+    if not named <= ended.stuck:
+        free = named - (ended.stuck_unless_stopped & oracle.stuck(world, View(members=ended.members)))
         if free:
             world.breach(f"safe: {about}: {_names(free)} could move when it ended")
             return
-    world.frozen.update(dict.fromkeys(said, f"snapshot {verdict.snapshot.id}"))
-    still = begun.knowable == ended.stuck == said and begun.knowable_core == begun.core == ended.core != frozenset()
-    if whole and still and begun.core != {name for name in verdict.core if "~" not in name}:
+    world.frozen.update(dict.fromkeys(named, f"snapshot {verdict.snapshot.id}"))
+    steady = begun.knowable == ended.stuck == named and begun.knowable_core == begun.core == ended.core != frozenset()
+    if whole and steady and begun.core != {name for name in verdict.core if "~" not in name}:
         world.breach(f"exact: {about}: the core is {_names(begun.core)}, not {_names(verdict.core)}")
 
 
 def _gridlock(world: World, assembled: Assembled, verdict: Verdict, begun: Instant, ended: Instant) -> None:
-    """Until the time in the verdict, no party of the remainder may move; FALSE: no party was held up only by deadlines."""
+    """Check that no party of the remainder moves before ``until``; for FALSE, that no party was held up by deadlines."""
     if verdict.holds is Holds.FALSE:
         missing = frozenset(assembled.snapshot.missing)
         both = begun.knowably_held_up & ended.knowably_held_up
         held_up = frozenset(name for name in both if process_of(name) not in missing)
-        alone = not (begun.stuck or ended.stuck) and begun.expired == ended.expired  # who waits for the deadlocked is not meant
+        alone = not (begun.stuck or ended.stuck) and begun.expired == ended.expired  # parties behind a deadlock do not count
         if held_up and alone:
             world.breach(f"sound: snapshot {verdict.snapshot.id}, gridlock false: only deadlines could free {_names(held_up)}")
     if verdict.holds is not Holds.TRUE:
         return
     about = f"snapshot {verdict.snapshot.id}, gridlock until {verdict.until}"
-    said = frozenset(name for name in verdict.remainder if "~" not in name)
+    named = frozenset(name for name in verdict.remainder if "~" not in name)
     if verdict.until is None:
-        world.breach(f"exact: {about}: nothing ends it, so it is no gridlock")
+        world.breach(f"exact: {about}: no deadline ends it, so it is not a gridlock")
     elif world.now < verdict.until:
-        if not said <= ended.held_up:
-            world.breach(f"safe: {about}: {_names(said - ended.held_up)} could move when it ended")
-        for name in said:
+        if not named <= ended.held_up:
+            world.breach(f"safe: {about}: {_names(named - ended.held_up)} could move when it ended")
+        for name in named:
             world.frozen_until[name] = max(verdict.until, world.frozen_until.get(name, 0.0))
 
 
 def _quiescence(world: World, verdict: Verdict, begun: Instant, ended: Instant) -> None:
     if verdict.holds is Holds.TRUE and not ended.quiet:
-        world.breach(f"safe: snapshot {verdict.snapshot.id}, quiescence true: somebody could move when it ended")
+        world.breach(f"safe: snapshot {verdict.snapshot.id}, quiescence true: a process could move when it ended")
     if verdict.holds is Holds.FALSE and begun.knowably_quiet:
-        world.breach(f"sound: snapshot {verdict.snapshot.id}, quiescence false: it was so when it began")
+        world.breach(f"sound: snapshot {verdict.snapshot.id}, quiescence false: the system was quiescent when it began")
 
 
 def _tokens(world: World, verdict: Verdict, begun: Instant, ended: Instant) -> None:
-    """Tokens are lost only when a reply has no receiver, and never created."""
+    """Check that TRUE means a lost token. Tokens are lost only in replies without a receiver, and never created."""
     about = f"snapshot {verdict.snapshot.id}, {verdict.predicate} {verdict.holds.value}: {verdict.witness.text}"
     lost = verdict.predicate == "token-lost"
     if verdict.holds is Holds.TRUE and not (lost and ended.tokens_gone):
@@ -215,29 +215,30 @@ def _tokens(world: World, verdict: Verdict, begun: Instant, ended: Instant) -> N
         world.breach(f"sound: {about}: {begun.tokens_gone} were gone when it began")
 
 
-def _since(world: World, assembled: Assembled, verdict: Verdict, begun: Instant) -> int:
-    """How many acts from outside came before what is said was so.
+def _interventions_before(world: World, assembled: Assembled, verdict: Verdict, begun: Instant) -> int:
+    """Number of interventions before the instant that the verdict is about.
 
-    Where calls may be repeated, confirmed waits were there when the snapshot before ended: a connection lost since is a decree.
+    If calls may be repeated, confirmed waits already existed when the previous snapshot ended, and a connection lost since is
+    an intervention.
     """
     if world.plan.copies_max == 1:
         return begun.outside
     waits = assembled.snapshot.waits
-    leaning = set(waits.named(waits.waiter[waits.uncoloured]))
+    unconfirmed = set(waits.named(waits.waiter[waits.uncoloured]))
     if verdict.predicate == "deadlock" and verdict.holds is Holds.TRUE:
-        leaning &= {*verdict.remainder}
-    return begun.outside_before if leaning else begun.outside
+        unconfirmed &= {*verdict.remainder}
+    return begun.outside_before if unconfirmed else begun.outside
 
 
 def _undisturbed(begun: Instant, ended: Instant) -> bool:
-    """Whether nothing came from outside meanwhile, no request of a dead process is left, and everybody ought to be a member."""
+    """Whether there was no intervention, no request of a dead process is left, and all running processes are members."""
     if begun.outside != ended.outside or begun.departed or ended.departed:
         return False
     return not (begun.of_the_dead or ended.of_the_dead)
 
 
-def _of_the_dead(world: World) -> bool:
-    """Whether a request is in transit whose sender has ended: no report can mention it."""
+def _has_request_of_dead(world: World) -> bool:
+    """Whether a request is in transit whose sender has ended, so that no report can mention it."""
     return any(world.alive(call.key[0], call.key[1]) is None for call in world.calls.values() if call.requests)
 
 
@@ -250,7 +251,7 @@ def _has_deadlines(world: World) -> bool:
 
 
 def _lost_messages(world: World, verdict: Verdict, begun: Instant, ended: Instant) -> None:
-    """Messages are lost for good once no process is left to receive them."""
+    """Check the verdict against the messages lost; a message is lost once no process can receive it."""
     about = f"snapshot {verdict.snapshot.id}, lost-message {verdict.holds.value}: {verdict.witness.text}"
     if verdict.holds is Holds.TRUE and not (ended.terminated and ended.lost_messages):
         world.breach(f"safe: {about}: {ended.lost_messages} were lost when it ended")
@@ -263,10 +264,10 @@ def _termination(world: World, verdict: Verdict, begun: Instant, ended: Instant)
     if not _undisturbed(begun, ended):
         return
     if verdict.holds is Holds.TRUE and not ended.terminated:
-        world.breach(f"safe: {about}: it was not so when it ended")
+        world.breach(f"safe: {about}: it did not hold when it ended")
     if verdict.holds is Holds.FALSE and begun.knowably_terminated:
-        world.breach(f"sound: {about}: it was so when it began")
+        world.breach(f"sound: {about}: it held when it began")
 
 
 def _names(parties: Sequence[PartyName] | frozenset[PartyName]) -> str:
-    return ", ".join(sorted(parties)) or "nobody"
+    return ", ".join(sorted(parties)) or "none"

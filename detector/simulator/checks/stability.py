@@ -1,7 +1,7 @@
 """Tests whether a predicate is stable: searches for a run in which it holds and later does not, and shrinks it.
 
-Only one snapshot is in progress at a time, so that each begins after the one before has ended: a stable predicate that held in
-the first must hold in the second. Nothing strikes from outside; deadlines, for they are the system's own, may fire.
+Only one snapshot is in progress at a time, so each begins after the previous one has ended: a stable predicate that held in the
+first must hold in the second. There are no faults from outside, but deadlines may fire, since they are part of the system.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Counterexample:
 def check(
     make: Callable[[], Predicate], *, worlds: int = 500, progress: Callable[[int], None] = lambda _: None
 ) -> Counterexample | None:
-    """The smallest run found that shows the predicate unstable; None when ``worlds`` seeded worlds show none.
+    """The smallest run found in which the predicate is unstable; None if there is none in ``worlds`` seeded worlds.
 
     ``progress`` is called with the number of worlds tried.
     """
@@ -56,7 +56,7 @@ def _plans(worlds: int) -> Iterator[Plan]:
 
 
 def _fall(plan: Plan, predicate: Predicate) -> tuple[Verdict, Verdict] | None:
-    """The verdicts between which the predicate fell in the run of ``plan``; None when it did not."""
+    """Run ``plan``; the TRUE and the later FALSE of the predicate, or None."""
     run = Run(plan, predicates=[predicate])
     run.play()
     return _first_fall(run)
@@ -74,7 +74,7 @@ def _first_fall(run: Run) -> tuple[Verdict, Verdict] | None:
 
 
 def _shrunk(plan: Plan, make: Callable[[], Predicate]) -> Plan:
-    """Take away root tasks, snapshots and programs as long as the predicate still falls, in some order of events."""
+    """Remove root tasks, snapshots and operations as long as the predicate still falls under some seed."""
     while True:
         tried = (replace(one, seed=seed) for one in _smaller(plan) for seed in range(SEEDS_PER_SHRINKING))
         smaller = next((one for one in tried if _fall(one, make()) is not None), None)

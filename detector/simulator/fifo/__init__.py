@@ -1,1 +1,1 @@
-"""Worlds of processes joined by FIFO channels."""
+"""Systems of processes connected by FIFO channels."""

@@ -1,8 +1,8 @@
-"""Recording a system by hand, one process or channel at a time, with no algorithm: how states get inconsistent.
+"""Records a system manually, one process or channel at a time without an algorithm, to show how states become inconsistent.
 
-Chandy and Lamport 1985, section 3.1. For a channel c from p to q: n is how many messages p had sent on c when p was
-recorded, n' how many it had sent when c was recorded; m how many q had received from c when q was recorded, m' how many
-when c was. A consistent state needs n = n' and m = m'.
+Chandy and Lamport 1985, section 3.1. For a channel c from p to q: n is the number of messages that p had sent on c when p was
+recorded, n' the number when c was recorded; m is the number that q had received from c when q was recorded, m' the number when
+c was recorded. A consistent state needs n = n' and m = m'.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stilltrue.model import Facts, Message, ProcessName
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """How many messages had gone into and come out of each channel at one instant."""
+    """The number of messages sent and received on each channel at one instant."""
 
     sent: dict[Channel, int]
     received: dict[Channel, int]
@@ -24,7 +24,7 @@ class _Counts:
 
 @dataclass(slots=True)
 class ManualRecording:
-    """A recording made by hand, each piece with the counts of its instant."""
+    """A manual recording, each piece with the counts of its instant."""
 
     states: dict[ProcessName, Facts] = field(default_factory=dict)
     channels: dict[Channel, tuple[Message, ...]] = field(default_factory=dict)
@@ -32,21 +32,21 @@ class ManualRecording:
     _channel_counts: dict[Channel, _Counts] = field(default_factory=dict)
 
     def at_process(self, system: FifoSystem, process: ProcessName) -> None:
-        """Record one process now."""
+        """Record one process at this instant."""
         if process not in system.facts:
             raise ValueError(f"there is no process {process}")
         self.states[process] = system.facts[process]
         self._process_counts[process] = _counts(system)
 
     def at_channel(self, system: FifoSystem, one: Channel) -> None:
-        """Record one channel's messages now."""
+        """Record one channel's messages at this instant."""
         if one not in system.queues:
             raise ValueError(f"there is no channel {one}")
         self.channels[one] = system.now().channels[one]
         self._channel_counts[one] = _counts(system)
 
     def inconsistency(self, one: Channel) -> str:
-        """How ``one`` contradicts its ends: ``n < n'``, ``n > n'``, ``m < m'``, ``m > m'``, or nothing."""
+        """How the recording of ``one`` contradicts its ends: ``n < n'``, ``n > n'``, ``m < m'``, ``m > m'``; else empty."""
         found = []
         if one.source in self.states and one in self.channels:
             n, n_ = self._process_counts[one.source].sent[one], self._channel_counts[one].sent[one]

@@ -1,7 +1,8 @@
-"""Theorem 1 for a run in FIFO channels: the same events, those before the cuts first, pass through the recorded state.
+"""Checks theorem 1 for a run over FIFO channels: reordered so that events before the cuts come first, it passes through the
+recorded state.
 
-Chandy and Lamport 1985, section 4: the recorded state is reachable, though it may never have occurred. Here that
-permutation is built, replayed step by step, and compared.
+Chandy and Lamport 1985, section 4: the recorded state is reachable, though it may never have occurred. This module builds that
+permutation, replays it step by step, and compares the states.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from stilltrue.model import Facts, Message, ProcessName, SnapshotId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permutation:
-    """The run reordered for one snapshot: the steps before the cuts, then those after, each part in its old order."""
+    """The run reordered for one snapshot: the steps before the cuts, then those after, each part in the original order."""
 
     before: tuple[Step, ...]
     after: tuple[Step, ...]
 
 
 def permuted(system: FifoSystem, snapshot: SnapshotId) -> Permutation:
-    """The permutation of ``system``'s steps for a completed snapshot (StepError if it is not completed)."""
+    """Permute the steps of ``system`` for a completed snapshot; raises StepError if it is not completed."""
     if snapshot not in system.snapshots:
         raise StepError(f"snapshot {snapshot} is not completed")
     return Permutation(
@@ -34,7 +35,7 @@ def permuted(system: FifoSystem, snapshot: SnapshotId) -> Permutation:
 
 
 def states(initial: GlobalState, steps: Sequence[Step]) -> Iterator[GlobalState]:
-    """Replay ``steps`` from ``initial``: the state before the first, then after each (StepError if one cannot happen)."""
+    """Replay ``steps`` from ``initial``; yields the state before the first and after each. StepError if one is impossible."""
     facts = {name: dict(one) for name, one in initial.states.items()}
     queues = {one: deque(messages) for one, messages in initial.channels.items()}
     yield _state(initial, facts, queues)
@@ -42,16 +43,16 @@ def states(initial: GlobalState, steps: Sequence[Step]) -> Iterator[GlobalState]
         sign = -1 if step.kind is StepKind.SEND else 1
         if step.channel is not None and step.message is not None:
             facts[step.process] = moved(facts[step.process], step.message.facts, sign, step.process)
-            _through(queues[step.channel], step)
+            _move(queues[step.channel], step)
         facts[step.process] = {**facts[step.process], **step.change}
         yield _state(initial, facts, queues)
 
 
 def check_reachable(system: FifoSystem, snapshot: SnapshotId) -> Permutation:
-    """Build, replay and compare; the permutation if all is well.
+    """Build the permutation, replay it and compare the states; returns it if theorem 1 holds.
 
-    Raises StepError when a step of the permutation cannot happen where it stands, when the state after the steps
-    before the cuts is not the recorded one, or when the whole does not end where the run is now.
+    Raises StepError if a step cannot happen at its place in the permutation, if the steps before the cuts do not lead to the
+    recorded state, or if the whole permutation does not end in the run's present state.
     """
     order = permuted(system, snapshot)
     recorded = system.snapshots[snapshot]
@@ -59,7 +60,7 @@ def check_reachable(system: FifoSystem, snapshot: SnapshotId) -> Permutation:
     if not same(reached[len(order.before)], recorded):
         raise StepError(f"the steps before the cuts do not lead to snapshot {snapshot}")
     if not same(reached[-1], system.now()):
-        raise StepError(f"permuted for snapshot {snapshot}, the run ends in another state")
+        raise StepError(f"the run permuted for snapshot {snapshot} ends in another state")
     return order
 
 
@@ -74,7 +75,7 @@ def same(one: GlobalState, other: GlobalState) -> bool:
     return dict(one.states) == dict(other.states) and dict(one.channels) == dict(other.channels)
 
 
-def _through(queue: deque[Message], step: Step) -> None:
+def _move(queue: deque[Message], step: Step) -> None:
     assert step.message is not None
     if step.kind is StepKind.SEND:
         queue.append(step.message)

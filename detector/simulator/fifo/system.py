@@ -1,7 +1,7 @@
-"""A system of processes joined by FIFO channels, stepped by hand, each with a real recorder: markers or barriers.
+"""A manually stepped system of processes connected by FIFO channels, each with a real recorder (markers or barriers).
 
-Nothing happens by itself: a message or marker moves when :meth:`FifoSystem.deliver` says so. Message facts move: they
-are taken from the source's facts when it is sent and added to the target's when it is received, in one step each.
+Nothing happens by itself: a message or marker moves only when :meth:`FifoSystem.deliver` is called. Facts move with messages:
+they are subtracted from the source's facts on sending and added to the target's on receipt, in one step each.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ RecorderOf = Callable[[ProcessName, Topology], Recorder]
 
 
 class StepError(ValueError):
-    """A step that the system does not allow: an empty or held channel, an unknown process, a fact too small."""
+    """A step that the system does not allow: an empty or held channel, an unknown process, too small a fact."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ class StepKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One event of the computation itself (markers are none), and the snapshots its process had cut for by then."""
+    """One event of the computation (markers do not count), and the snapshots that its process had cut for by then."""
 
     process: ProcessName
     kind: StepKind
@@ -75,12 +75,12 @@ class Step:
 
 
 def markers(process: ProcessName, topology: Topology) -> Recorder:
-    """Record by markers, as Chandy and Lamport published it."""
+    """A recorder that uses markers, as published by Chandy and Lamport."""
     return MarkerRecorder(process, incoming=topology.incoming(process), outgoing=topology.outgoing(process))
 
 
 class FifoSystem:
-    """The system: processes' facts, the channels' queues, the snapshots in progress and completed, and all that happened."""
+    """The system: processes' facts, channels' queues, pending and completed snapshots, and the log of events."""
 
     def __init__(
         self,
@@ -111,19 +111,19 @@ class FifoSystem:
         self.initial = self.now()
 
     def restored(self, snapshot: SnapshotId) -> FifoSystem:
-        """A new system that goes on from a completed snapshot of this one."""
+        """A new system that continues from a completed snapshot of this one."""
         state = self.snapshots.get(snapshot)
         if state is None:
             raise StepError(f"snapshot {snapshot} is not completed")
         return FifoSystem(self.topology, state.states, recorder=self.recorder_of, in_channels=state.channels)
 
     def now(self) -> GlobalState:
-        """The true global state of this instant, which no process can see; markers are left out."""
+        """The true global state at this instant, which no process can see, without markers."""
         channels = {one: tuple(item for item in queue if isinstance(item, Message)) for one, queue in self.queues.items()}
         return ChannelSnapshot(snapshot=SnapshotId(0), states=dict(self.facts), channels=channels)
 
     def change(self, process: ProcessName, change: Facts, *, label: str = "") -> None:
-        """An internal event: some facts of ``process`` become other ones."""
+        """An internal event: some facts of ``process`` change."""
         self._expect_process(process)
         self.facts[process] = {**self.facts[process], **change}
         self._step(Step(process=process, kind=StepKind.INTERNAL, change=change))
@@ -131,7 +131,7 @@ class FifoSystem:
         self.events.append(Event(process=process, kind=Kind.INTERNAL, label=text))
 
     def send(self, on: Channel, *, what: str = "", moving: Facts = NO_FACTS, then: Facts = NO_FACTS) -> None:
-        """``on.source`` sends a message: ``moving`` leaves its facts, then ``then`` becomes true of it."""
+        """``on.source`` sends a message: ``moving`` is subtracted from its facts, then ``then`` is set."""
         self._expect_channel(on)
         message = Message(source=on.source, target=on.target, facts=dict(moving), what=what)
         self.facts[on.source] = {**moved(self.facts[on.source], moving, -1, on.source), **then}
@@ -140,12 +140,12 @@ class FifoSystem:
         self._enqueue(on, message)
 
     def head(self, on: Channel) -> Message | Marker | None:
-        """The next item out of the channel ``on``."""
+        """The next item of the channel ``on``; None if it is empty."""
         self._expect_channel(on)
         return self.queues[on][0] if self.queues[on] else None
 
     def deliver(self, on: Channel, *, then: Facts = NO_FACTS) -> Message | Marker:
-        """``on.target`` receives the head of ``on``; ``then`` becomes true of it in the same step."""
+        """``on.target`` receives the head of ``on``; ``then`` is set in its facts in the same step."""
         head = self.head(on)
         if head is None:
             raise StepError(f"{on} is empty")
@@ -171,7 +171,7 @@ class FifoSystem:
             self._obey(process, self._recorders[process].begins(snapshot, lambda: self.facts[process]))
 
     def drain(self) -> int:
-        """Deliver until nothing is left, channel by channel in sorted order, one at a time; answers how many."""
+        """Deliver one item per channel in sorted order until nothing is left; returns the number of items."""
         delivered = 0
         while ready := [one for one in self.topology.channels if self.queues[one] and one not in self.held]:
             for on in ready:
@@ -243,7 +243,7 @@ class FifoSystem:
 
 
 def moved(facts: Facts, moving: Facts, sign: int, process: ProcessName) -> dict[str, Fact]:
-    """``facts`` with ``moving`` added (``sign`` 1) or taken away (-1); StepError if there is too little."""
+    """``facts`` with ``moving`` added (``sign`` 1) or subtracted (-1); StepError if there is too little."""
     changed = dict(facts)
     for key, amount in moving.items():
         here = changed.get(key, 0)
@@ -257,17 +257,17 @@ def moved(facts: Facts, moving: Facts, sign: int, process: ProcessName) -> dict[
 
 
 def facts_in_words(facts: Facts) -> str:
-    """Facts as the scenario language writes them: ``balance=9000 owner=ann``."""
+    """Facts in the scenario language: ``balance=9000 owner=ann``."""
     return " ".join(f"{key}={value}" for key, value in sorted(facts.items()))
 
 
 def in_words(message: Message) -> str:
-    """A message as the scenario language writes it: its word, then its facts."""
+    """A message in the scenario language: its word, then its facts."""
     return f"{message.what} {facts_in_words(message.facts)}".strip()
 
 
 def global_state_in_words(state: GlobalState) -> list[str]:
-    """One line a process, then one a channel, both sorted."""
+    """One line per process, then one per channel, both sorted."""
     processes = [process_in_words(name, facts) for name, facts in sorted(state.states.items())]
     return processes + [channel_in_words(one, messages) for one, messages in sorted(state.channels.items())]
 

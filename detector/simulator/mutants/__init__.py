@@ -1,1 +1,1 @@
-"""Mutants: the rules of the algorithm broken on purpose, one at a time, to show that the worlds would notice."""
+"""Mutants: break one rule of the algorithm at a time, to show that the worlds would notice."""

@@ -1,4 +1,4 @@
-"""Wrong functions that fit anywhere: they always give the same answer."""
+"""Generic mutant functions, which always return the same value."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ Function = Callable[..., Any]
 
 
 def nothing(_right: Function) -> Function:
-    """It does nothing and answers None."""
+    """A function that does nothing and returns None."""
     return lambda *_, **__: None
 
 
 def never(_right: Any) -> property:
-    """A property that is never so."""
+    """A property that is always False."""
     return property(lambda _: False)
 
 
 def always(_right: Function) -> Function:
-    """It answers yes."""
+    """A function that returns True."""
     return lambda *_: True

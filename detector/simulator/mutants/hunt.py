@@ -1,6 +1,6 @@
-"""Hunts mutants: breaks a rule on purpose, and counts the worlds until the oracle or an assertion catches it.
+"""Hunts mutants: breaks a rule on purpose, and counts the worlds until a promise catches it.
 
-A mutant replaces a function of the real code while the hunt lasts. If one is never caught, the worlds are too tame.
+During the hunt a mutant replaces a function of the real code. If it is never caught, the worlds are too simple.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from detector.simulator.plans.plan import Plan
 WORLDS_MAX = 20_000
 
 Breaking = Callable[[Any], Any]
-"""From a function of the real code to a wrong one in its place."""
+"""Takes a function of the real code and returns its broken replacement."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +32,10 @@ class Break:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """A rule (of docs/design.md section 3, or the section named), how it is broken, and the worlds in which it matters.
+    """A rule (of docs/design.md section 3, or of the section named), how it is broken, and the worlds in which it matters.
 
-    ``promises``: one of them must be what notices it. Anything else, a crash above all, means that the mutant does not fit
-    the code any more.
+    ``promises``: one of them must catch the mutant. Anything else, especially a crash, means that the mutant no longer fits the
+    code.
     """
 
     rule: str
@@ -47,7 +47,7 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caught:
-    """After how many worlds a mutant was caught, by which promise, and the seed."""
+    """A caught mutant: the number of worlds it took, the promise that caught it, and the last world and seed."""
 
     worlds: int
     promise: str
@@ -56,11 +56,11 @@ class Caught:
 
 
 class MisfitError(Exception):
-    """A mutant that does not fit the code it breaks: it must be mended, for it proves nothing."""
+    """A mutant that does not fit the code it breaks; it proves nothing and must be fixed."""
 
 
 def hunt(mutant: Mutant, *, worlds_max: int = WORLDS_MAX) -> Caught | None:
-    """Run seeded worlds of the mutant until one breaks a promise; None when none of ``worlds_max`` does.
+    """Run seeded worlds with the mutant until one breaks a promise; None if none of ``worlds_max`` does.
 
     Raises
     ------
@@ -75,7 +75,7 @@ def hunt(mutant: Mutant, *, worlds_max: int = WORLDS_MAX) -> Caught | None:
 
 
 def caught_by(mutant: Mutant, plan: Plan) -> str:
-    """The promise that the mutant breaks in this world; empty when it keeps them all (MisfitError as for :func:`hunt`)."""
+    """The promise that the mutant breaks in this world; empty if none. Raises MisfitError like :func:`hunt`."""
     about = f"{mutant.name!r} in world {plan.name}, seed {plan.seed}"
     with broken(mutant):
         try:
@@ -90,7 +90,7 @@ def caught_by(mutant: Mutant, plan: Plan) -> str:
 
 @contextmanager
 def broken(mutant: Mutant) -> Iterator[None]:
-    """The real code with the mutant's functions in it; the right ones come back at the end."""
+    """Install the mutant's functions in the real code; the original ones are restored at the end."""
     with ExitStack() as stack:
         for one in mutant.breaks:
             if one.attribute not in one.owner.__dict__:

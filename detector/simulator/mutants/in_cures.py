@@ -1,4 +1,4 @@
-"""The wrong functions of the mutants of cures; each takes the right one."""
+"""Mutant functions for cures; each takes the original function."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from stilltrue.model import PartyName
 Function = Callable[..., Any]
 
 
-def frees_everybody(_right: Function) -> Function:
-    """All stuck parties go on, no matter which is aborted."""
+def frees_all(_right: Function) -> Function:
+    """All stuck parties are freed, no matter which one is aborted."""
 
     def freed_by(snapshot: Snapshot, aborted: Collection[PartyName]) -> tuple[PartyName, ...]:
         return tuple({*Deadlock().evaluate(snapshot).remainder} - {*aborted})
@@ -21,8 +21,8 @@ def frees_everybody(_right: Function) -> Function:
     return freed_by
 
 
-def frees_the_next(_right: Function) -> Function:
-    """Only those go on who wait for a victim itself."""
+def frees_direct_waiters(_right: Function) -> Function:
+    """Only parties that wait directly for a victim are freed."""
 
     def freed_by(snapshot: Snapshot, aborted: Collection[PartyName]) -> tuple[PartyName, ...]:
         waits = snapshot.waits.waits()

@@ -1,4 +1,4 @@
-"""The wrong functions with which mutants replace right ones of the detector; each takes the right one."""
+"""Mutant functions for the detector; each takes the original function."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from detector.core.protocol.initiator import Effect, Initiator
 from detector.core.snapshot import Snapshot
 from detector.core.waits.cancellation import Cancellation, WaysOut
 from detector.core.waits.channels import CallLocation, Channels, Orphan
-from detector.core.waits.resolution import Resolution, _Awaited
+from detector.core.waits.resolution import Resolution, _ResolvedTarget
 from detector.graph.columns import Bools
 from detector.predicates.lost_message import LostMessage
 from stilltrue.model import Activity, CallNumber, PartyName, ProcessId, SnapshotId, Verdict, Wait
@@ -43,7 +43,7 @@ def settles_all(_right: Function) -> Function:
 
 
 def first_worker(right: Function) -> Function:
-    """Of a pool's workers only the first counts."""
+    """Only the first of a pool's workers counts."""
 
     def held(self: Channels, records: Any, **rest: Any) -> CallLocation:
         place: CallLocation = right(self, records, **rest)
@@ -52,7 +52,7 @@ def first_worker(right: Function) -> Function:
     return held
 
 
-def busy_like_the_others(right: Function) -> Function:
+def blocked_by_earlier_servers(right: Function) -> Function:
     """A call that no member has seen waits for all busy workers of the servers that have answered on its channel."""
 
     def unseen(self: Channels, call: OutstandingCall) -> CallLocation:
@@ -78,48 +78,48 @@ def strict_orphans(_right: Function) -> Function:
     return orphans
 
 
-def nobody(_right: Function) -> Function:
-    """Whatever contradicts another report, none is set aside."""
+def sets_none_aside(_right: Function) -> Function:
+    """No report is set aside, even if it contradicts another."""
     return lambda _orphans: {}
 
 
 def every_server(_right: Function) -> Function:
-    """Of a contradiction the report of the server is set aside, always."""
+    """In every contradiction the server's report is set aside."""
     return lambda orphans: {orphan.server: orphan.text for orphan in orphans}
 
 
-def waits_on(right: Function) -> Function:
+def stays_outstanding(right: Function) -> Function:
     """A call that failed stays outstanding forever."""
     return lambda self, made, stamp, now, *, in_doubt=False, **rest: None if in_doubt else right(self, made, stamp, now, **rest)
 
 
-def suspects_nobody(_right: Function) -> Function:
-    """No snapshot ever makes a suspicion."""
+def suspects_none(_right: Function) -> Function:
+    """No snapshot ever yields a suspicion."""
     return lambda _self, _snapshot: Suspicion()
 
 
 def all_unchanged(right: Function) -> Function:
-    """Whatever has become of its waits, a suspect is said to be in them still."""
+    """A suspect's waits are always reported as unchanged."""
     return lambda suspect, waits: replace(right(suspect, waits), unchanged=True)
 
 
 def never_doubted(_right: Function) -> Function:
-    """Whatever has happened in a process since its cut, it is idle."""
+    """A process counts as idle, whatever has happened in it since its cut."""
     return lambda *_: ""
 
 
 def no_deadline(right: Function) -> Function:
-    """A wait that will time out counts as one that never does."""
+    """A wait with a deadline counts as one without."""
     return lambda wait, *rest: right(replace(wait, deadline=None), *rest)
 
 
-def all_of_them(right: Function) -> Function:
-    """A wait for some is a wait for all."""
+def needs_all(right: Function) -> Function:
+    """A k-of-n wait needs all its targets."""
     return lambda wait, lasting, _needs: right(wait, lasting, len(lasting))
 
 
-def any_of_them(right: Function) -> Function:
-    """A wait for several is a wait for one of them."""
+def needs_one(right: Function) -> Function:
+    """A k-of-n wait needs only one of its targets."""
 
     def resolve(self: Resolution, report: Report, wait: LocalWait) -> Iterator[Wait]:
         yield from right(self, report, replace(wait, needs=1))
@@ -128,23 +128,23 @@ def any_of_them(right: Function) -> Function:
 
 
 def any_holder(_right: Function) -> Function:
-    """A lock is waited for as long as anybody holds a share."""
+    """A lock blocks as long as any party holds a share."""
 
-    def resource(self: Resolution, name: str) -> _Awaited:
-        return _Awaited(tuple(hold.party for hold in self._holds.get(name, [])))
+    def resource(self: Resolution, name: str) -> _ResolvedTarget:
+        return _ResolvedTarget(tuple(hold.party for hold in self._holds.get(name, [])))
 
     return resource
 
 
 def next_item_counts_no_items(right: Function) -> Function:
-    """Who reads a stream waits for its caller, also when an item is in transit."""
+    """The reader of a stream waits for its caller even if an item is in transit."""
 
-    def next_item(self: Resolution, party: PartyName) -> _Awaited:
+    def next_item(self: Resolution, party: PartyName) -> _ResolvedTarget:
         served = self._served.get(party)
         caller = served and served.caller
         call = self._made.get((caller.process, served.number)) if served and caller else None
         if served is None or call is None:
-            awaited: _Awaited = right(self, party)
+            awaited: _ResolvedTarget = right(self, party)
             return awaited
         self._served[party] = replace(served, received=call.sent)
         awaited = right(self, party)
@@ -155,7 +155,7 @@ def next_item_counts_no_items(right: Function) -> Function:
 
 
 def reply_counts_no_items(right: Function) -> Function:
-    """Who takes the replies of a stream waits for its server, also when an item is in transit."""
+    """The caller of a stream waits for its server even if an item is in transit."""
 
     def place(self: Channels, process: Any, call: OutstandingCall) -> CallLocation:
         found: CallLocation = right(self, process, call)
@@ -169,8 +169,8 @@ def never_cancelled(_right: Function) -> Function:
     return lambda _self, _party, _budget: WaysOut()
 
 
-def no_climbing(right: Function) -> Function:
-    """A caller that waits for the call is never cancelled itself."""
+def callers_never_cancelled(right: Function) -> Function:
+    """A caller that waits for the call is never itself cancelled."""
 
     def callers(self: Cancellation, served: ServedCall, ways: WaysOut) -> list[PartyName]:
         right(self, served, ways)
@@ -180,11 +180,11 @@ def no_climbing(right: Function) -> Function:
 
 
 def only_handlers(_right: Function) -> Function:
-    """Only who serves a call is ever cancelled."""
+    """Only parties that serve a call are ever cancelled."""
     return lambda self, party: (served := self._served.get(party)) is not None and served.interruptible
 
 
-def cancelled_is_on(right: Function) -> Function:
+def serves_cancelled_forever(right: Function) -> Function:
     """A call that is over at its caller is still served forever."""
 
     def callers(self: Cancellation, served: ServedCall, ways: WaysOut) -> list[PartyName]:
@@ -195,13 +195,13 @@ def cancelled_is_on(right: Function) -> Function:
     return callers
 
 
-def all_is_arrived(_right: Function) -> Function:
+def no_copy_in_transit(_right: Function) -> Function:
     """No copy is in transit while a server has another."""
     return lambda self, _call, records, **_: self._held(records)
 
 
 def never_repeated(right: Function) -> Function:
-    """A server that has a call is never one that was left behind."""
+    """A server that has a call never has lost its caller."""
     return lambda self, records, **_: right(self, records)
 
 
@@ -214,13 +214,13 @@ def none_missing(_right: Function) -> Function:
     return of_missing
 
 
-def releases_nobody(right: Function) -> Function:
-    """In the optimistic pass the missing stay where they are."""
+def releases_none(right: Function) -> Function:
+    """Missing parties are not released in the optimistic pass."""
     return lambda self, *, ended=None, released=None: right(self, ended=ended)  # noqa: ARG005
 
 
-def unseen(right: Function) -> Function:
-    """What a cut can see of who waits for a task is dropped."""
+def drops_observed_waits(right: Function) -> Function:
+    """The waits for tasks that a cut sees are dropped."""
     return lambda self, waits, ends, now: right(replace(self, waits=()), waits, ends, now)
 
 
@@ -230,22 +230,22 @@ def lost_is_gone(_right: Function) -> Function:
 
 
 def finds_no_way_out(right: Function) -> Function:
-    """What a second look finds of who may end a wait is dropped."""
+    """The ways out that a second look finds are dropped."""
     return lambda wait, look: right(wait, look and replace(look, ways_out=()))
 
 
 def doubts_nothing(right: Function) -> Function:
-    """What a look could not tell for certain is taken as seen."""
+    """The doubts of a look are ignored."""
     return lambda wait, look: right(wait, look and replace(look, doubt=""))
 
 
-def all_inside(_right: Function) -> Function:
-    """A group's snapshot has the waits of everybody."""
+def scope_has_all_waits(_right: Function) -> Function:
+    """A scope's snapshot contains all waits."""
     return lambda snapshot, *, name, members: replace(snapshot, ref=replace(snapshot.ref, scope=name, members=len(members)))
 
 
-def counts_at_work(right: Function) -> Function:
-    """What is counted while somebody works counts."""
+def counts_while_active(right: Function) -> Function:
+    """Messages are counted even while a process is active."""
 
     def evaluate(self: LostMessage, snapshot: Snapshot) -> Verdict:
         idle = {name: replace(state, activity=Activity.IDLE) for name, state in snapshot.processes.items()}
@@ -255,17 +255,17 @@ def counts_at_work(right: Function) -> Function:
     return evaluate
 
 
-def through_at_work(_right: Function) -> Function:
-    """Who works in the phase is through with it."""
+def finishes_while_active(_right: Function) -> Function:
+    """An active process has finished its phase."""
     return lambda *_: True
 
 
 def believes_clocks(_right: Function) -> Function:
-    """A member's times are taken as they are."""
+    """A member's times are not converted."""
     return lambda report, _begun, _ended: report
 
 
-def takes_stale(right: Function) -> Function:
+def accepts_stale(right: Function) -> Function:
     """A report of an older cut counts for the newest snapshot."""
 
     def reported(self: Initiator, report: Report, now: float) -> list[Effect]:

@@ -1,4 +1,4 @@
-"""The wrong functions with which mutants replace right ones of the recorder; each takes the right one."""
+"""Mutant functions for the recorder; each takes the original function."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Function = Callable[..., Any]
 
 
 def silent_once_known(right: Function) -> Function:
-    """A reply to a caller that knows who answers bears no stamp, whatever the colour."""
+    """A reply to a caller that already knows the server carries no stamp, whatever the colour."""
 
     def replied(self: Recorder, served: Any, **rest: Any) -> Stamp | None:
         stamp: Stamp | None = right(self, served, **rest)
-        return stamp if served.heard < 0 else None
+        return stamp if served.unstamped_colour < 0 else None
 
     return replied
 
 
 def arrives_then_cuts(right: Function) -> Function:
-    """The request is recorded, and then the cut is made that should have come first."""
+    """The request is recorded before the cut, which should come first."""
 
     def arrived(self: Recorder, stamp: Stamp | None, **rest: Any) -> tuple[Any, Report | None]:
         served, _ = right(self, stamp and stamp._replace(colour=SnapshotId(0)), **rest)
@@ -37,7 +37,7 @@ def arrives_then_cuts(right: Function) -> Function:
 
 
 def settles_then_cuts(right: Function) -> Function:
-    """As :func:`arrives_then_cuts`, for replies."""
+    """Like :func:`arrives_then_cuts`, for replies."""
 
     def settled(self: Recorder, made: Any, stamp: Stamp | None, now: float, **rest: Any) -> Report | None:
         right(self, made, stamp and stamp._replace(colour=SnapshotId(0)), now, **rest)
@@ -52,7 +52,7 @@ def serves_all_before(right: Function) -> Function:
 
 
 def high_floor(right: Function) -> Function:
-    """The stamp says that nothing is outstanding."""
+    """The stamp claims that nothing is outstanding."""
 
     def sent(self: Recorder, *given: Any, **rest: Any) -> Any:
         made, stamp = right(self, *given, **rest)
@@ -62,7 +62,7 @@ def high_floor(right: Function) -> Function:
 
 
 def sends_then_changes(right: Function) -> Function:
-    """A fact is still counted when its message has left; the change comes with the process's next call."""
+    """A fact still counts after its message has left; it changes only with the process's next call."""
     late: dict[int, Facts] = {}
 
     def sent(self: Recorder, *, step: Step | None = None, **rest: Any) -> Any:
@@ -85,17 +85,17 @@ def no_doubt(right: Function) -> Function:
 
 
 def reactive_is_idle(right: Function) -> Function:
-    """A process that only reacts counts as idle, though it still serves."""
+    """A reactive process counts as idle although it still serves."""
 
     def activity(self: Recorder, waits: tuple[LocalWait, ...]) -> Activity:
         found: Activity = right(self, waits)
-        return Activity.IDLE if found is Activity.ACTIVE and self._activities.none and not self._made else found
+        return Activity.IDLE if found is Activity.ACTIVE and self._activities.all_idle and not self._made else found
 
     return activity
 
 
 def forgets_callers_quietly(right: Function) -> Function:
-    """A caller is forgotten for space, and the report does not say so."""
+    """A caller is forgotten to save space, but the report does not say so."""
 
     def begin(self: Callers, caller: Any) -> CallerMemory:
         lost = self.lost
@@ -107,5 +107,5 @@ def forgets_callers_quietly(right: Function) -> Function:
 
 
 def forgets_answers_quietly(right: Function) -> Function:
-    """Answers are forgotten for space, and the report does not say so."""
+    """Answers are forgotten to save space, but the report does not say so."""
     return lambda self: replace(right(self), forgotten=CallNumber(0))

@@ -1,4 +1,4 @@
-"""All mutants: the rule that each breaks, how, in which worlds it matters, and which promise must notice it."""
+"""The table of all mutants: the rule that each breaks, how, the worlds in which it matters, and the promises that catch it."""
 
 from __future__ import annotations
 
@@ -84,10 +84,10 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant("4", "a full pool is never full", "pools", "sound", (_PoolView, "full", constant.never)),
     _mutant(
         "4",
-        "who has answered before may have it",
+        "an earlier responder may have the call",
         "pools fans",
         "safe, theorem 1, exact",
-        (Channels, "_unseen", in_detector.busy_like_the_others),
+        (Channels, "_unseen", in_detector.blocked_by_earlier_servers),
     ),
     _mutant(
         "4",
@@ -97,38 +97,42 @@ MUTANTS: tuple[Mutant, ...] = (
         (Resolution, "_next_item", in_detector.next_item_counts_no_items),
     ),
     _mutant(
-        "4", "a reply item in transit is a wait", "streams", "safe", (Channels, "place", in_detector.reply_counts_no_items)
+        "4", "a reply item in transit is a wait", "streams", "safe", (Channels, "locate", in_detector.reply_counts_no_items)
     ),
     _mutant(
         "4",
         "no copy is in transit while a server has another",
         "hedges",
         "safe",
-        (Channels, "_hedged", in_detector.all_is_arrived),
+        (Channels, "_hedged", in_detector.no_copy_in_transit),
     ),
     _mutant(
         "4",
-        "a server that has a call was never left behind",
+        "a server with a call still has its caller",
         "repeats",
         "safe",
         (Channels, "_held", in_detector.never_repeated),
     ),
     _mutant(
-        "4", "who has lost its caller is still waited for", "repeats", "safe, sound", (Recorder, "hung_up", constant.nothing)
+        "4",
+        "a server that lost its caller is still waited for",
+        "repeats",
+        "safe, sound",
+        (Recorder, "hung_up", constant.nothing),
     ),
     _mutant(
         "5", "the last call sent counts as an orphan", "pools", "orphans", (Channels, "orphans", in_detector.strict_orphans)
     ),
     _mutant(
         "5",
-        "of two that contradict each other both count",
+        "contradicting reports both count",
         "forgeries",
         "orphans",
-        (assembler, "set_aside", in_detector.nobody),
+        (assembler, "set_aside", in_detector.sets_none_aside),
     ),
     _mutant(
         "5",
-        "not the most contradicted goes, but all who contradict it",
+        "every server of a contradiction is set aside",
         "forgeries",
         "orphans",
         (assembler, "set_aside", in_detector.every_server),
@@ -137,11 +141,11 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "7", "facts change one step after their message", "tokens", "safe", (Recorder, "sent", in_recorder.sends_then_changes)
     ),
-    _mutant("7", "what was taken is counted as still in transit", "tokens", "safe", (Recorder, "_take", constant.nothing)),
+    _mutant("7", "taken facts count as still in transit", "tokens", "safe", (Recorder, "_take", constant.nothing)),
     _mutant("8", "a failed call is over", "failures deadlines", "safe", (Recorder, "settled", in_recorder.no_doubt)),
     _mutant(
         "8",
-        "a doubt is settled by no record",
+        "a doubt is settled without a record",
         "failures deadlines",
         "safe",
         (Resolution, "settled_doubts", in_detector.settles_all),
@@ -151,26 +155,26 @@ MUTANTS: tuple[Mutant, ...] = (
         "a failed call is still waited for",
         "deadlines failures",
         "safe, sound, exact",
-        (Recorder, "settled", in_detector.waits_on),
+        (Recorder, "settled", in_detector.stays_outstanding),
     ),
-    _mutant("10", "nobody looks again", "store streams", "live", (Watch, "_suspicion", in_detector.suspects_nobody)),
-    _mutant("10", "a wait that changed is in force", "store", "safe", (recorder, "_look_at", in_detector.all_unchanged)),
+    _mutant("10", "there is no second look", "store streams", "live", (Watch, "_suspicion", in_detector.suspects_none)),
+    _mutant("10", "a changed wait counts as unchanged", "store", "safe", (recorder, "_look_at", in_detector.all_unchanged)),
     _mutant(
         "cancellation", "no caller ever cancels", "cancels", "safe, exact", (Cancellation, "ways", in_detector.never_cancelled)
     ),
     _mutant(
         "cancellation 2",
-        "who waits for a call is never cancelled",
+        "a waiting caller is never cancelled",
         "cancels",
         "exact, safe",
-        (Cancellation, "_callers", in_detector.no_climbing),
+        (Cancellation, "_callers", in_detector.callers_never_cancelled),
     ),
     _mutant(
         "cancellation 3",
-        "a call that was given up is served for ever",
+        "an abandoned call is served forever",
         "cancels",
         "safe, exact",
-        (Cancellation, "_callers", in_detector.cancelled_is_on),
+        (Cancellation, "_callers", in_detector.serves_cancelled_forever),
     ),
     _mutant(
         "section 4",
@@ -180,13 +184,17 @@ MUTANTS: tuple[Mutant, ...] = (
         (Recorder, "_activity", in_recorder.reactive_is_idle),
         (Verifier, "_idleness", in_detector.never_doubted),
     ),
-    _mutant("section 5", "a deadline is for ever", "deadlines", "safe", (resolution, "_wait", in_detector.no_deadline)),
     _mutant(
-        "section 5", "any of several is all of them", "fans", "safe, theorem 1", (resolution, "_some", in_detector.all_of_them)
+        "section 5", "a wait with a deadline lasts forever", "deadlines", "safe", (resolution, "_wait", in_detector.no_deadline)
     ),
     _mutant(
-        "section 5", "all of several is any of them", "fans", "exact, sound", (Resolution, "_resolve", in_detector.any_of_them)
+        "section 5",
+        "a k-of-n wait needs all",
+        "fans",
+        "safe, theorem 1",
+        (resolution, "_k_of_n", in_detector.needs_all),
     ),
+    _mutant("section 5", "a k-of-n wait needs one", "fans", "exact, sound", (Resolution, "_resolve", in_detector.needs_one)),
     _mutant(
         "section 5",
         "a lock with shares left is waited for",
@@ -196,14 +204,14 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant("section 6", "the missing are free", "failures churn", "sound", (Snapshot, "of_missing", in_detector.none_missing)),
     _mutant(
-        "section 6", "the missing never move", "deadlines", "exact, safe", (Reduction, "further", in_detector.releases_nobody)
+        "section 6", "the missing never move", "deadlines", "exact, safe", (Reduction, "further", in_detector.releases_none)
     ),
     _mutant(
         "section 6",
         "a stale report counts",
         "failures tokens fans",
         "theorem 1, sound, orphans",
-        (Initiator, "reported", in_detector.takes_stale),
+        (Initiator, "reported", in_detector.accepts_stale),
     ),
     _mutant(
         "clocks",
@@ -214,53 +222,53 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "section 4",
-        "who waits for a task is not heard of",
+        "waits for tasks are not reported",
         "tasks",
         "exact, sound, live",
-        (Observation, "added_to", in_detector.unseen),
+        (Observation, "merge_waits", in_detector.drops_observed_waits),
     ),
-    _mutant("bounds", "doubts are dropped without a word", "bounds", "safe", (Doubts, "dropped", constant.never)),
+    _mutant("bounds", "doubts are dropped silently", "bounds", "safe", (Doubts, "dropped", constant.never)),
     _mutant(
         "bounds",
-        "a caller is forgotten without a word",
+        "a caller is forgotten silently",
         "bounds",
         "safe",
         (Callers, "begin", in_recorder.forgets_callers_quietly),
     ),
     _mutant(
         "bounds",
-        "answers are forgotten without a word",
+        "answers are forgotten silently",
         "bounds",
         "safe",
         (CallerMemory, "seen", in_recorder.forgets_answers_quietly),
     ),
     _mutant(
         "section 6",
-        "who is lost is a member no more",
+        "a lost member is no longer a member",
         "detectors",
         "safe, sound",
         (Initiator, "lost", in_detector.lost_is_gone),
     ),
     _mutant(
         "scopes",
-        "who is outside a group is as stuck as who is in it",
+        "parties outside the scope count as stuck",
         "scopes",
         "safe",
-        (scope, "narrowed", in_detector.all_inside),
+        (scope, "restricted", in_detector.scope_has_all_waits),
     ),
     _mutant(
         "lost-message",
-        "messages are counted while somebody works",
+        "messages are counted while a process is active",
         "counts",
         "safe, live",
-        (LostMessage, "evaluate", in_detector.counts_at_work),
+        (LostMessage, "evaluate", in_detector.counts_while_active),
     ),
     _mutant(
         "phase-ended",
-        "who works in a phase is through with it",
+        "an active process has finished its phase",
         "counts",
         "safe, live",
-        (PhaseEnded, "_through", in_detector.through_at_work),
+        (PhaseEnded, "_finished", in_detector.finishes_while_active),
     ),
     _mutant(
         "cancellation 6",
@@ -271,39 +279,45 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _mutant(
         "10",
-        "what a look leaves in doubt is certain",
+        "what a look leaves in doubt counts as certain",
         "jobs",
         "safe, exact",
         (look_amendment, "_amended", in_detector.doubts_nothing),
     ),
     _mutant(
         "10",
-        "who may close a channel or stop a server does not count",
+        "closing a channel or stopping a server is ignored",
         "closers",
         "safe, exact",
         (look_amendment, "_amended", in_detector.finds_no_way_out),
     ),
     _mutant(
         "10",
-        "a way out that is found does not count",
+        "a way out that was found is ignored",
         "tasks",
         "safe, exact",
         (look_amendment, "_amended", in_detector.finds_no_way_out),
     ),
-    _mutant("cure 1", "any one victim frees everybody", "cures", "cure", (victims, "_frees", constant.always)),
+    _mutant("cure 1", "any single victim frees all", "cures", "cure", (victims, "_frees", constant.always)),
     _mutant(
         "cure 2",
-        "the preview frees all who are stuck",
+        "the preview frees all stuck parties",
         "cures",
         "cure",
-        (freed, "freed_by", in_cures.frees_everybody),
+        (freed, "freed_by", in_cures.frees_all),
     ),
     _mutant(
         "cure 2",
-        "the preview frees nobody but those next to a victim",
+        "the preview frees only the waiters of a victim",
         "cures",
         "cure",
-        (freed, "freed_by", in_cures.frees_the_next),
+        (freed, "freed_by", in_cures.frees_direct_waiters),
     ),
-    _mutant("cure 4", "who has gone on is aborted", "cures", "cure, safe", (recorder, "_look_at", in_detector.all_unchanged)),
+    _mutant(
+        "cure 4",
+        "a victim that has moved on is aborted",
+        "cures",
+        "cure, safe",
+        (recorder, "_look_at", in_detector.all_unchanged),
+    ),
 )

@@ -1,1 +1,1 @@
-"""What a world is grown from: services and bodies, and the recipes that mix them by seed."""
+"""The plans of worlds: services and bodies, and the recipes that generate them from a seed."""

@@ -1,4 +1,4 @@
-"""A random plan in given proportions of calls, locks, streams and work: what most recipes are made of."""
+"""Generates a random plan with given proportions of calls, locks, streams and work, the basis of most recipes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from stilltrue.model import ProcessName
 
 
 def fleet_of(random: Random, processes: int, services: int) -> dict[ProcessName, str]:
-    """Names for ``processes`` instances, each service getting at least one."""
+    """Name ``processes`` instances, at least one of each service."""
     fleet = {}
     for index in range(processes):
         service = f"s{index if index < services else random.randrange(services)}"
@@ -36,7 +36,7 @@ def fleet_of(random: Random, processes: int, services: int) -> dict[ProcessName,
 
 
 def _stream_ops(random: Random, services: int, methods: int, *, deadline: float) -> list[Op]:
-    """A conversation of a few items, sometimes with something else in its midst; or this party's share of its caller's."""
+    """A stream with a few items, sometimes with a call in between; or operations on the caller's stream."""
     if random.random() < 0.5:
         return [random.choice((Put(up=True), Take(up=True), Take(up=True))) for _ in range(random.randint(1, 3))]
     target = (f"s{random.randrange(services)}", f"m{random.randrange(methods)}")
@@ -52,7 +52,7 @@ def _stream_ops(random: Random, services: int, methods: int, *, deadline: float)
 def random_call(
     random: Random, services: int, methods: int, *, wide: float, deadline: float, silent: float, token: float
 ) -> Call:
-    """A call of one to three methods; ``wide`` and so on are the probabilities of its traits."""
+    """A call of one to three methods; the keyword arguments are the probabilities of its traits."""
     count = random.choice((2, 2, 3)) if random.random() < wide else 1
     targets = tuple((f"s{random.randrange(services)}", f"m{random.randrange(methods)}") for _ in range(count))
     needs = 0 if random.random() < silent else random.randint(1, count)
@@ -65,7 +65,7 @@ def random_call(
 
 
 def random_weights(random: Random) -> Weights:
-    """How often each kind of action is chosen."""
+    """Random weights for each kind of action."""
     return Weights(
         marker=random.choice((0.05, 0.2, 1.0)),
         report=random.choice((0.1, 0.5, 2.0)),
@@ -97,7 +97,7 @@ def mixture(
     spares: int = 0,
     fifo: float = 0.0,
 ) -> Plan:
-    """A world whose parties call, lock and work at random, in the given proportions."""
+    """Plan a world whose parties call, lock and work at random, in the given proportions."""
     services = random.randint(1, min(3, processes))
     methods = random.randint(1, 2)
 

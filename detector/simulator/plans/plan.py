@@ -1,4 +1,4 @@
-"""The types of a seeded world: what its processes run, which faults may occur, how its channels order messages."""
+"""The types of a seeded world: the programs of its processes, the faults that may occur, and the order of messages."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from stilltrue.model import ProcessName
 
 
 class Order(Enum):
-    """In which order the messages of one channel arrive."""
+    """The order in which the messages of one channel arrive."""
 
     ANY = "any"
     FIFO = "fifo"
 
 
 class Fault(Enum):
-    """What may go wrong; each comes from outside the system, a bounded number of times."""
+    """The faults, each of which comes from outside the system, a bounded number of times."""
 
     LOSE_MARKER = "a marker is lost"
     LOSE_REPORT = "a report is lost"
-    FAIL_CALL = "a call fails at its caller, who cannot tell whether it was received"
-    RETRY = "a server answers with a failure, and the request is sent once more under its number"
+    FAIL_CALL = "a call fails at its caller, which cannot tell whether it was received"
+    RETRY = "a server answers with a failure, and the request is sent again under its number"
     STALL = "a process stops for a while"
-    LOSE_CONNECTION = "a connection is lost: the server goes on with the call, and the request is sent once more"
+    LOSE_CONNECTION = "a connection is lost: the server continues with the call, and the request is sent again"
     CRASH = "a process dies"
-    DUPLICATE = "a report comes twice"
-    NEW_DETECTOR = "the detector restarts; the processes dial it again"
+    DUPLICATE = "a report arrives twice"
+    NEW_DETECTOR = "the detector restarts, and the processes reconnect"
     RESTART = "a dead process comes back as another incarnation"
-    JOIN = "a further instance of a service starts"
-    LOSE_MEMBER = "a process cannot reach the detector for a while, and goes on"
-    LEAVE = "a process says goodbye, though it goes on"
-    CURE = "an operator has the victims of a deadlock aborted"
+    JOIN = "another instance of a service starts"
+    LOSE_MEMBER = "a process cannot reach the detector for a while, but keeps running"
+    LEAVE = "a process says goodbye, but keeps running"
+    CURE = "an operator aborts the victims of a deadlock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """Call each of ``targets`` (service, method) and go on when ``needs`` of them have answered; 0: do not wait.
+    """Call each of ``targets`` (service, method) and go on when ``needs`` of them have answered; 0 means do not wait.
 
-    ``deadline_seconds``: when the caller gives up. ``token``: the request takes one token along, if there is one.
+    ``deadline_seconds``: after which the caller abandons the calls. ``token``: the request carries one token, if there is one.
     """
 
     targets: tuple[tuple[str, str], ...]
@@ -51,9 +51,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acquire:
-    """Take a share of a lock, waiting for it if need be. ``fleet``: the lock is kept outside the processes, uncoloured.
+    """Take a share of a lock, waiting if necessary. ``fleet``: the lock is kept outside the processes, uncoloured.
 
-    ``bare``: its holder need not give it back (a hand-over, a limiter that a callback releases).
+    ``bare``: any party may release it, not only its holder (a hand-over, a limiter that a callback releases).
     """
 
     resource: str
@@ -71,9 +71,9 @@ class GiveBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:
-    """Wait for the end of a root task of the own process, by its number; 0: of the newest that this party has spawned.
+    """Wait for the end of a root task of this process, by its number; 0 means the newest task that this party has spawned.
 
-    ``passes_on``: when the party is cancelled meanwhile, so is the task.
+    ``passes_on``: if the party is cancelled meanwhile, so is the task.
     """
 
     task: int
@@ -82,26 +82,26 @@ class Join:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spawn:
-    """Start a further task of the own process, which runs ``body``."""
+    """Start another task of this process, which runs ``body``."""
 
     body: tuple[Op, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Close:
-    """Close the process's channel to ``service``: its calls there end. That it may do so only a second look sees."""
+    """Close the process's channel to ``service``, which ends its calls there. Only a second look sees this way out."""
 
     service: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shut:
-    """Stop the process's server: what it serves is cancelled, what is queued fails. Only a second look sees that it may."""
+    """Stop the process's server: calls being served are cancelled, queued ones fail. Only a second look sees this way out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Cancel a root task of the own process. ``deep``: that it could is not seen at a cut, only at a second look."""
+    """Cancel a root task of this process. ``deep``: only a second look sees this way out, a cut does not."""
 
     task: int
     deep: bool = False
@@ -109,7 +109,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """Give back the share of a lock, if this party has one."""
+    """Release this party's share of a lock, if it has one."""
 
     resource: str
 
@@ -129,42 +129,42 @@ class Open:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Put:
-    """Send an item: to this party's own caller (``up``), or on the newest stream that it has opened."""
+    """Send an item to this party's own caller (``up``), or on the newest stream that it has opened."""
 
     up: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Take:
-    """Take the next item, waiting for it if need be: from this party's own caller (``up``), or on the newest stream."""
+    """Take the next item, waiting if necessary, from this party's own caller (``up``), or on the newest stream."""
 
     up: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """Say on the newest stream that no more items come, and wait for its outcome."""
+    """Half-close the newest stream (no more items), and wait for its outcome."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
-    """Give up every call that this party has made and that is not over."""
+    """Cancel every outstanding call of this party."""
 
 
 Op = Call | Acquire | Release | GiveBack | Work | Open | Put | Take | Finish | Cancel | Join | Stop | Spawn | Close | Shut
 
 
 def flat(body: tuple[Op, ...]) -> tuple[Op, ...]:
-    """The operations of a body, those of the tasks that it spawns among them."""
+    """The operations of a body, including those of the tasks that it spawns."""
     return tuple(inner for op in body for inner in ((op, *flat(op.body)) if isinstance(op, Spawn) else (op,)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """What a call of a method does, and behind which pool it queues (none: it starts on arrival).
+    """The body that a call of a method runs, and the pool it queues for (if empty, it starts on arrival).
 
-    ``interruptible``: at the deadline of its call, or when its caller gives up, the handler itself is cancelled.
-    ``returns_token``: the reply takes a token back, if there is one. ``loses``: its requests are not counted, where others are.
+    ``interruptible``: the handler is cancelled at the deadline of its call, or when its caller cancels. ``returns_token``: the
+    reply carries a token back, if there is one. ``loses``: received requests are not counted, in a plan that counts them.
     """
 
     body: tuple[Op, ...] = ()
@@ -184,7 +184,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How much each recorder may remember; small ones bite."""
+    """How much each recorder may remember; small limits make it forget."""
 
     callers_max: int = 10_000
     answered_max: int = 4_096
@@ -193,7 +193,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weights:
-    """How readily each kind of step is chosen by a random run; a small number is a long delay."""
+    """The weight of each kind of step in a random run; a small weight means a long delay."""
 
     deliver: float = 1.0
     step: float = 1.0
@@ -211,18 +211,18 @@ class Weights:
 class Plan:
     """A whole world before its first step.
 
-    ``roots`` are the tasks that processes run by themselves; ``locks`` the capacities of the locks that have more than
-    one share; ``asks`` how many snapshots are asked for; ``faults`` how often each fault may strike; ``spares`` the
-    instances that may join; ``depth`` how deep calls nest; ``copies_max`` how often a request may be sent in all, and
-    ``hedged`` whether also while another copy is in transit; ``reruns``: the tasks run again when their process restarts.
+    ``roots``: the tasks that processes run on their own; ``locks``: the capacities of locks with more than one share; ``asks``:
+    the number of snapshots asked for; ``faults``: how often each fault may strike; ``spares``: the instances that may join;
+    ``depth``: how deep calls nest; ``copies_max``: how often a request may be sent in total; ``hedged``: also while another
+    copy is in transit; ``reruns``: root tasks run again when their process restarts.
 
-    ``routes``: the services behind an address that is not a service's own name; ``also``: further services that a process has a
-    server for; ``uninstrumented``: processes without an agent; ``gateways``: those of them that pass a request's stamp on with
-    their own calls; ``forgers``: those that put other processes' names on theirs; ``clocks``: how far a process's clock
-    is ahead of the detector's; ``limits``: how much recorders remember.
+    ``routes``: the services behind an address that is not a service's own name; ``also``: additional services that a process
+    serves; ``uninstrumented``: processes without an agent; ``gateways``: those of them that pass a request's stamp on with
+    their own calls; ``forgers``: those that put other processes' names on their calls; ``clocks``: how far a process's clock is
+    ahead of the detector's; ``limits``: how much recorders remember.
 
     ``counted``: processes count the requests that they send and receive, all of phase 1; ``scope``: a service whose instances
-    are a group that is asked about by itself.
+    form a scope that is also evaluated by itself.
     """
 
     name: str
@@ -257,7 +257,7 @@ class Plan:
         return self.routes.get(address, (address,))
 
     def bodies(self) -> list[tuple[Op, ...]]:
-        """Every program: the root tasks' and the methods'."""
+        """The bodies of all root tasks and methods."""
         methods = [method.body for service in self.services.values() for method in service.methods.values()]
         return [flat(body) for body in [body for _, body in self.roots] + methods]
 

@@ -1,4 +1,4 @@
-"""Worlds by name: each recipe makes a plan from a seed, with a different mixture of what can happen."""
+"""The worlds by name: each recipe generates a plan from a seed, with a different mixture of operations and faults."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ Recipe = Callable[[Random, int, int], Plan]
 
 
 def plan(name: str, seed: int, processes: int | None = None) -> Plan:
-    """The world called ``name`` that grows from ``seed``; ``processes``: how many there are (None: a few, by the seed).
+    """Generate the plan of the world ``name`` from ``seed``; ``processes``: their number (None: a few, chosen by the seed).
 
     Raises
     ------
     KeyError
-        When there is no such name.
+        When there is no world of that name.
     """
     recipe = RECIPES[name]
     random = Random(f"{name} {seed}")
@@ -52,7 +52,7 @@ def _deadlines(random: Random, seed: int, processes: int) -> Plan:
     if random.random() < 0.6:
         return usual
     late = replace(usual.weights, deliver=0.03, expire=1.0, marker=1.0, report=2.0, ask=0.4)
-    return replace(usual, weights=late, asks=8)  # messages outlive the patience of those who sent them
+    return replace(usual, weights=late, asks=8)  # messages arrive after their sender's deadline
 
 
 def _locks(random: Random, seed: int, processes: int) -> Plan:
@@ -78,7 +78,7 @@ def _churn(random: Random, seed: int, processes: int) -> Plan:
 
 
 def _store(random: Random, seed: int, processes: int) -> Plan:
-    """Locks of the whole fleet, taken in both orders, mostly under a gate that keeps deadlocks away; some hogs."""
+    """Fleet-wide locks that are taken in both orders, mostly under a gate that prevents deadlocks; and some hogs."""
 
     def rounds() -> tuple[Op, ...]:
         ops: list[Op] = []
@@ -120,11 +120,11 @@ def _streams(random: Random, seed: int, processes: int) -> Plan:
     if random.random() < 0.5:
         return usual
     slow = replace(usual.weights, deliver=0.05, marker=1.0, report=2.0, ask=0.4)
-    return replace(usual, weights=slow, asks=10)  # items are on their way for longer than a snapshot takes
+    return replace(usual, weights=slow, asks=10)  # items are in transit for longer than a snapshot takes
 
 
 def _cancels(random: Random, seed: int, processes: int) -> Plan:
-    """Races whose losers are cancelled, cancelled calls; handlers that are interrupted by it, and some that are not."""
+    """Races whose losers are cancelled, and cancelled calls; some handlers are interrupted, others are not."""
     wide, deadline = random.choice((0.3, 0.6)), random.choice((0.0, 0.1))
     usual = mixture(
         "cancels",
@@ -143,7 +143,7 @@ def _cancels(random: Random, seed: int, processes: int) -> Plan:
 
 
 def _repeats(random: Random, seed: int, processes: int) -> Plan:
-    """Connections that are lost while the server goes on, and requests that are sent again to another one."""
+    """Connections that are lost while the server continues, and requests that are sent again to another server."""
     faults = {Fault.LOSE_CONNECTION: random.randint(1, 4), Fault.RETRY: random.randint(0, 2)}
     usual = mixture(
         "repeats", random, seed, processes, wide=0.2, lock=0.4, cancel=0.1, heeding=0.5, pools=(0, 1, 1, 2), faults=faults
@@ -153,14 +153,14 @@ def _repeats(random: Random, seed: int, processes: int) -> Plan:
 
 
 def _hedges(random: Random, seed: int, processes: int) -> Plan:
-    """Several copies of one request in transit at once, sent by a timer; the first answer counts."""
+    """Several copies of one request in transit at once, sent by a timer; the first answer wins."""
     usual = mixture("hedges", random, seed, processes, wide=0.2, lock=0.1, cancel=0.1, heeding=0.2, pools=(0, 1, 1, 2))
     weights = replace(usual.weights, expire=random.choice((0.05, 0.2, 1.0)), deliver=random.choice((0.1, 0.3, 1.0)))
     return replace(usual, copies_max=2, hedged=True, depth=2, weights=weights, asks=random.randint(4, 8))
 
 
 def _restarts(random: Random, seed: int, processes: int) -> Plan:
-    """One lock of the whole fleet, taken by tasks that run again when their process restarts; some never give it back."""
+    """One fleet-wide lock, taken by tasks that run again when their process restarts; some never release it."""
 
     def task() -> tuple[Op, ...]:
         ops: list[Op] = []
@@ -185,7 +185,7 @@ def _restarts(random: Random, seed: int, processes: int) -> Plan:
 
 
 def _strangers(random: Random, seed: int, processes: int) -> Plan:
-    """Processes without an agent among the others, also behind the same address; several servers in one process."""
+    """Some processes without an agent, also behind the same address as others; several servers in one process."""
     processes = max(processes, 3)
     usual = mixture("strangers", random, seed, processes, wide=0.3, lock=0.2, fleet=0.3, heeding=0.2, pools=(0, 1, 1, 2))
     usual = _one_method(usual)
@@ -200,7 +200,7 @@ def _strangers(random: Random, seed: int, processes: int) -> Plan:
 
 
 def _forgeries(random: Random, seed: int, processes: int) -> Plan:
-    """Strangers that call under the names of members, with numbers that these have never sent: reports contradict."""
+    """Strangers that call under members' names, with numbers that these never sent, so that reports contradict each other."""
     usual = mixture("forgeries", random, seed, max(processes, 3), wide=0.3, lock=0.2, heeding=0.3, pools=(0, 1, 1, 2))
     names, services = list(usual.instances), len(usual.services)
     forgers = tuple(names[1:2] + [name for name in names[2:-1] if random.random() < 0.2])
@@ -218,7 +218,7 @@ def _forgeries(random: Random, seed: int, processes: int) -> Plan:
 
 
 def _gateways(random: Random, seed: int, processes: int) -> Plan:
-    """Calls through a process without an agent, which hands the stamp on with its own call and waits for that alone."""
+    """Calls through a process without an agent, which passes the stamp on with its own call and waits only for that."""
     usual = _one_method(mixture("gateways", random, seed, max(processes, 3), wide=0.2, lock=0.2, pools=(0, 1, 1, 2)))
     services, gate = sorted(usual.services), ProcessName("gate-0")
     behind = random.choice(services)
@@ -234,7 +234,7 @@ def _gateways(random: Random, seed: int, processes: int) -> Plan:
 
 
 def _one_method(plan: Plan) -> Plan:
-    """The same with one method a service, so that any service can stand behind any address; pools bear their service's name."""
+    """``plan`` with one method per service, so that any address can route to any service; pools get their service's name."""
     services = {}
     for name, spec in plan.services.items():
         method = spec.methods["m0"]
@@ -252,7 +252,7 @@ def _calling_m0(body: tuple[Op, ...]) -> tuple[Op, ...]:
 
 
 def _bounds(random: Random, seed: int, processes: int) -> Plan:
-    """Recorders that must forget: few callers, few answers, few doubts; messages outlive their senders' patience."""
+    """Recorders that must forget: few callers, answers and doubts; messages arrive after their sender's deadline."""
     deadline, token = random.choice(((0.2, 0.0), (0.8, 0.0), (0.0, 0.5)))
     usual = mixture(
         "bounds", random, seed, processes, wide=0.4, silent=0.2, deadline=deadline, cancel=0.3, token=token, pools=(0, 0, 1, 2)
@@ -263,13 +263,13 @@ def _bounds(random: Random, seed: int, processes: int) -> Plan:
 
 
 def _clocks(random: Random, seed: int, processes: int) -> Plan:
-    """Clocks hours apart, and deadlines."""
+    """Clocks that differ by hours, and deadlines."""
     usual = mixture("clocks", random, seed, processes, wide=0.3, deadline=0.4, heeding=0.2, lock=0.3, pools=(0, 1, 1))
     return replace(usual, clocks={name: round(random.uniform(-7200, 7200), 1) for name in usual.instances}, asks=6)
 
 
 def _detectors(random: Random, seed: int, processes: int) -> Plan:
-    """Detectors that restart, reports that come twice, agents that are late or go and come back."""
+    """Detector restarts, duplicate reports, and agents that are late, or leave and come back."""
     faults = {
         Fault.NEW_DETECTOR: random.randint(1, 2),
         Fault.DUPLICATE: 3,
@@ -284,7 +284,7 @@ def _detectors(random: Random, seed: int, processes: int) -> Plan:
 
 
 def _handovers(random: Random, seed: int, processes: int) -> Plan:
-    """Locks that are taken bare and given back by others, beside locks that their holders give back."""
+    """Locks that other parties release, beside locks that their holders release."""
 
     def changed(op: Op) -> list[Op]:
         if isinstance(op, Acquire):
@@ -297,7 +297,7 @@ def _handovers(random: Random, seed: int, processes: int) -> Plan:
 
 
 def _looks(random: Random, seed: int, processes: int) -> Plan:
-    """As ``store``, with processes that stop for a while and looks that are lost or late."""
+    """Like ``store``, with processes that stop for a while, and looks that are lost or late."""
     faults = {Fault.STALL: 4, Fault.LOSE_MARKER: 3, Fault.LOSE_REPORT: 3}
     usual = _store(random, seed, processes)
     weights = replace(usual.weights, fault=random.choice((0.2, 1.0)), tick=random.choice((0.03, 0.3)))
@@ -305,7 +305,7 @@ def _looks(random: Random, seed: int, processes: int) -> Plan:
 
 
 def _cures(random: Random, seed: int, processes: int) -> Plan:
-    """Deadlocks whose victims are aborted: some of them tasks, which are cancelled, and some threads, which go on."""
+    """Deadlocks whose victims are aborted: some are tasks, which are cancelled, and some threads, which continue."""
     faults = {Fault.CURE: random.randint(1, 4)}
     usual = mixture("cures", random, seed, processes, wide=0.3, lock=0.2, heeding=0.6, pools=(0, 1, 1, 2), faults=faults)
     weights = replace(usual.weights, fault=0.5, ask=random.choice((0.03, 0.1)), marker=random.choice((0.1, 1.0)))

@@ -1,4 +1,4 @@
-"""Recipes of worlds whose tasks wait for each other, stop each other, and close what the others depend on."""
+"""Recipes of worlds whose tasks wait for each other, stop each other, and close channels that others depend on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def tasks(random: Random, seed: int, processes: int) -> Plan:
             other = random.choice([number for number in range(1, count + 1) if number != own])
             lock = Acquire(resource="lock0")
             call = random_call(random, len(usual.services), 1, wide=0.3, deadline=0.0, silent=0.1, token=0.0)
-            if 1 < call.needs < len(call.targets):  # a report cannot express that such a wait has another way to end
+            if 1 < call.needs < len(call.targets):  # a report cannot express that a k-of-n wait also has a way out
                 call = replace(call, needs=len(call.targets))
             kinds: tuple[Op, ...] = (Join(task=other), Join(task=other), lock, call, Work())
             stop = Stop(task=other, deep=random.random() < 0.5)
@@ -35,7 +35,7 @@ def tasks(random: Random, seed: int, processes: int) -> Plan:
 
 
 def jobs(random: Random, seed: int, processes: int) -> Plan:
-    """Handlers and tasks that start others and await them, and are cancelled with what they await; watchdogs that come late."""
+    """Handlers and tasks that start and await others, and are cancelled with them; watchdogs that act late."""
     usual = mixture(
         "jobs", random, seed, processes, wide=0.3, silent=0.3, lock=0.3, heeding=0.7, cancel=0.3, pools=(0, 0, 1, 2)
     )
@@ -44,7 +44,7 @@ def jobs(random: Random, seed: int, processes: int) -> Plan:
 
 def _with_jobs(usual: Plan, random: Random) -> Plan:
     def nested(body: tuple[Op, ...], stops: int) -> tuple[Op, ...]:
-        """The same, some of it in tasks of their own that are awaited, or that stop another task after a while."""
+        """``body`` with some operations moved to tasks that are awaited, and with tasks that stop another one after a while."""
         ops: list[Op] = []
         for op in body:
             if random.random() < 0.5:
@@ -67,7 +67,7 @@ def _with_jobs(usual: Plan, random: Random) -> Plan:
 
 
 def closers(random: Random, seed: int, processes: int) -> Plan:
-    """Parties that will close a channel of their process, or stop its server, when they come to it."""
+    """Parties that at some point close a channel of their process, or stop its server."""
     usual = mixture("closers", random, seed, processes, wide=0.3, lock=0.3, heeding=0.5, silent=0.1, pools=(0, 1, 1, 2))
     services = sorted(usual.services)
 

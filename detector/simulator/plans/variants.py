@@ -1,4 +1,4 @@
-"""Variants of other worlds for more predicates: counted and lost messages, groups of processes."""
+"""Variants of other worlds for more predicates: counted and lost messages, scopes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from random import Random
 
 from detector.simulator.plans.plan import Method, Plan, Service
 
-LOSES = 0.15
-"""How likely a method is to lose its requests."""
+LOSS_PROBABILITY = 0.15
+"""Probability that a method loses its requests."""
 
 
 def counted(plan: Plan, random: Random) -> Plan:
-    """The same, with messages that are counted at both ends, some of which their receiver loses: quick to come to rest."""
+    """``plan`` with messages counted at both ends, some of which are lost at the receiver; it comes to rest quickly."""
 
     def lossy(method: Method) -> Method:
-        return replace(method, loses=random.random() < LOSES)
+        return replace(method, loses=random.random() < LOSS_PROBABILITY)
 
     services = {
         name: Service(methods={one: lossy(method) for one, method in service.methods.items()}, pools=service.pools)
@@ -25,5 +25,5 @@ def counted(plan: Plan, random: Random) -> Plan:
 
 
 def scoped(plan: Plan, random: Random) -> Plan:
-    """The same, with the instances of one of its services as a group of their own."""
+    """``plan`` with the instances of one of its services as a scope."""
     return replace(plan, name="scopes", scope=random.choice(sorted(plan.services)), asks=random.randint(4, 8))

@@ -1,1 +1,1 @@
-"""The scenario language: scenarios as text, run and checked."""
+"""The scenario language: runs and checks scenarios written as text."""

@@ -2,16 +2,16 @@
 
 - ``expect snapshot ID`` with a block: exactly this global state was recorded. The block has a line per process (``A
   balance=1``) and per channel (``A -> B: first, second balance=2``); a channel that is left out must be empty.
-- ``expect now`` with a block: the true state of this instant, in the same words. ``expect look NAME``: what was
-  recorded by hand.
-- ``expect unfinished ID [missing A B]``: begun, not completed.
+- ``expect now`` with a block: the true state at this instant, in the same form. ``expect look NAME``: the same for a manual
+  recording.
+- ``expect unfinished ID [missing A B]``: the snapshot has begun, but is not completed.
 - ``expect total ID key=value``: the fact summed over processes and channels. ``expect total now key=value`` likewise.
-- ``expect occurred ID yes|no``: whether the recorded state was ever the true one.
-- ``expect permuted ID`` with a block: the run's events, those before the cuts first, then ``recorded``, then the
-  rest; the permutation is replayed and must pass through the recorded state (Theorem 1).
+- ``expect occurred ID yes|no``: whether the recorded state ever was the true state.
+- ``expect permuted ID`` with a block: the run's events before the cuts, then ``recorded``, then the others; the permutation is
+  replayed and must pass through the recorded state (Theorem 1).
 - ``expect held A -> B ...``: exactly these channels are held for alignment; ``expect held nothing``.
-- ``expect inconsistent NAME A -> B WORDS``: how a recording by hand contradicts itself, such as ``n < n'``.
-- ``expect refused`` with a block of one command: that it cannot happen.
+- ``expect inconsistent NAME A -> B WORDS``: how a manual recording contradicts itself, such as ``n < n'``.
+- ``expect refused`` with a block of one command: the command is not possible.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FifoExpectations:
         _expect_lines(line, processes + [channel_in_words(one, many) for one, many in sorted(look.channels.items())])
 
     def _look_named(self, line: Line) -> ManualRecording:
-        name = line.word(2, "the name of a recording by hand")
+        name = line.word(2, "the name of a manual recording")
         if name not in self._stage.looks:
             raise ValueError("nothing was recorded under that name")
         return self._stage.looks[name]
@@ -85,10 +85,10 @@ class FifoExpectations:
         snapshot = number_of(line.words[2:])
         self._stage.completed(snapshot)
         order = check_reachable(self._stage.system, snapshot)
-        said = [*map(str, order.before), "recorded", *map(str, order.after)]
-        self._stage.printed += [f"permuted for snapshot {snapshot}", *(f"  {text}" for text in said)]
+        found = [*map(str, order.before), "recorded", *map(str, order.after)]
+        self._stage.printed += [f"permuted for snapshot {snapshot}", *(f"  {text}" for text in found)]
         if line.block:
-            _expect(line, said, [one.text for one in line.block])
+            _expect(line, found, [one.text for one in line.block])
 
     def _held(self, line: Line) -> None:
         words = " ".join(line.words[2:])

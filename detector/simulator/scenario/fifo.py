@@ -1,19 +1,18 @@
 """The scenario language for FIFO channels: processes, channels, send, deliver, begin, look, restore, expect.
 
-The commands (``[]`` may be left out):
+The commands (``[]`` is optional):
 
-- ``algorithm markers`` or ``algorithm barriers``: who records (markers unless told otherwise); comes first.
+- ``algorithm markers`` or ``algorithm barriers``: the recording algorithm (default: markers); must come first.
 - ``process NAME [key=value ...]``: a process and its facts. ``channel A -> B``: a FIFO channel. ``loop A -> B``: a
-  channel that closes a cycle (barriers find it by themselves; this only states it, and fails if it is not so).
-- ``send A -> B [WORD ...] [moving key=value ...] [then key=value ...]``: what moves leaves A's facts now and is
-  added to B's on receipt; ``then`` becomes true of A in the same step.
-- ``deliver A -> B [WORD ...] [then key=value ...]``: B receives the head; the words, if any, must be the message's
-  own, or ``marker [ID]``, or ``barrier [ID]``.
+  channel that must close a cycle (barriers find it by themselves; this only checks it).
+- ``send A -> B [WORD ...] [moving key=value ...] [then key=value ...]``: ``moving`` is subtracted from A's facts now and added
+  to B's on receipt; ``then`` is set in A's facts in the same step.
+- ``deliver A -> B [WORD ...] [then key=value ...]``: B receives the head; the words, if any, must be those of the
+  message, or ``marker [ID]``, or ``barrier [ID]``.
 - ``set A key=value ...``: an internal event. ``event A LABEL``: one that is only drawn. ``drain``: deliver all.
-- ``begin A [ID]``: A begins snapshot ID (the next one, from 1). ``trigger [ID]``: the coordinator bids all sources
-  begin.
-- ``look NAME A`` and ``look NAME A -> B``: record one process or one channel by hand, with no algorithm at all.
-- ``restore ID``: go on in a new system, put back from that snapshot.
+- ``begin A [ID]``: A begins snapshot ID (default: the next one, from 1). ``trigger [ID]``: all sources begin it.
+- ``look NAME A`` and ``look NAME A -> B``: record one process or one channel manually, without an algorithm.
+- ``restore ID``: continue in a new system restored from that snapshot.
 - ``expect ...``: see :mod:`detector.simulator.scenario.expectations`; ``verdict`` and ``expect verdict``: see
   :mod:`detector.simulator.scenario.verdicts`.
 """
@@ -32,7 +31,7 @@ from stilltrue.model import Facts, Message, ProcessName, SnapshotId
 
 
 class FifoStage:
-    """Plays the commands above; ``printed`` holds the lines to print, ``left`` the worlds that a restore left behind."""
+    """Runs the commands above. ``printed``: the output lines; ``left``: the systems that a restore has replaced."""
 
     def __init__(self) -> None:
         self.printed: list[str] = []
@@ -47,7 +46,7 @@ class FifoStage:
 
     @property
     def system(self) -> FifoSystem:
-        """The system, made from the declarations at its first use."""
+        """The system, created from the declarations on first use."""
         if self._system is None:
             topology = Topology.of(self._facts, self._channels)
             self._system = FifoSystem(topology, self._facts, recorder=barriers if self._barriers else markers)
@@ -72,7 +71,7 @@ class FifoStage:
         }
 
     def completed(self, snapshot: SnapshotId) -> GlobalState:
-        """A completed snapshot; otherwise a ValueError that names the missing processes."""
+        """A completed snapshot; raises a ValueError that names the missing processes if it is not completed."""
         system = self.system
         if snapshot in system.snapshots:
             return system.snapshots[snapshot]
@@ -83,7 +82,7 @@ class FifoStage:
 
     def _algorithm(self, line: Line) -> None:
         if line.words[1:] not in (("markers",), ("barriers",)):
-            raise ValueError("say markers or barriers")
+            raise ValueError("expected markers or barriers")
         self._barriers = line.words[1] == "barriers"
 
     def _process(self, line: Line) -> None:
@@ -100,7 +99,7 @@ class FifoStage:
     def _loop(self, line: Line) -> None:
         self._channel(line)
         if channel_of(line.words[1:]) not in back_channels(Topology.of(self._facts, self._channels)):
-            raise ValueError("this channel closes no cycle")
+            raise ValueError("this channel does not close a cycle")
 
     def _send(self, line: Line) -> None:
         on, what = channel_of(line.words[1:4]), split_at(line.words[4:], "moving", "then")
@@ -108,13 +107,13 @@ class FifoStage:
         self.system.send(on, what=" ".join(what[""]), moving=moving, then=then)
 
     def _deliver(self, line: Line) -> None:
-        on, said = channel_of(line.words[1:4]), split_at(line.words[4:], "then")
+        on, parts = channel_of(line.words[1:4]), split_at(line.words[4:], "then")
         head = self.system.head(on)
-        if head is not None and said[""]:
-            text = " ".join(said[""])
+        if head is not None and parts[""]:
+            text = " ".join(parts[""])
             if text not in _names_of(head):
                 raise ValueError(f"the head of {on} is {_names_of(head)[-1]!r}")
-        self.system.deliver(on, then=facts_of(said.get("then", ())))
+        self.system.deliver(on, then=facts_of(parts.get("then", ())))
         self._show_completed()
 
     def _set(self, line: Line) -> None:
@@ -171,13 +170,13 @@ class FifoStage:
 
 
 def barriers(process: ProcessName, topology: Topology) -> Recorder:
-    """Record by asynchronous barriers; the back edges are found from the graph."""
+    """A recorder that uses asynchronous barriers; the back edges are computed from the graph."""
     incoming, outgoing = topology.incoming(process), topology.outgoing(process)
     return BarrierRecorder(process, incoming=incoming, outgoing=outgoing, back=back_channels(topology))
 
 
 def back_channels(topology: Topology) -> frozenset[Channel]:
-    """The channels that close a cycle, searched from the processes into which nothing flows."""
+    """The channels that close a cycle, searched from the processes without incoming channels."""
     pairs = [(one.source, one.target) for one in topology.channels]
     starts = [name for name in topology.processes if not topology.incoming(name)]
     closing = back_edges([*starts, *topology.processes], pairs)
@@ -185,7 +184,7 @@ def back_channels(topology: Topology) -> frozenset[Channel]:
 
 
 def channel_of(words: Sequence[str]) -> Channel:
-    """The channel that ``A -> B`` names (ValueError otherwise)."""
+    """Parse ``A -> B`` as a channel; raises ValueError for anything else."""
     if len(words) != 3 or words[1] != "->":
         raise ValueError(f"expected A -> B, got {' '.join(words)!r}")
     return channel(words[0], words[2])
@@ -195,11 +194,11 @@ def _names_of(head: Marker | Message) -> tuple[str, ...]:
     if isinstance(head, Marker):
         number = head.snapshot
         return ("marker", "barrier", f"barrier {number}", f"marker {number}")
-    return (head.what, in_words(head))  # a message by its word, or in full
+    return (head.what, in_words(head))  # a message's word, or its full text
 
 
 def number_of(words: Sequence[str]) -> SnapshotId:
-    """The one word that is a snapshot's number (ValueError otherwise)."""
+    """Parse a single word as a snapshot id; raises ValueError for anything else."""
     if len(words) != 1 or not words[0].isdecimal():
-        raise ValueError("expected a snapshot's number")
+        raise ValueError("expected a snapshot id")
     return SnapshotId(int(words[0]))

@@ -1,8 +1,8 @@
-"""The scenario language's frame: lines, indented blocks, verbs, and errors that name the line.
+"""The framework of the scenario language: lines, indented blocks, verbs, and errors that name the line.
 
-A scenario is a text of one command a line; ``#`` begins a comment; indented lines belong to the command above them.
-What the commands mean is told by verbs, a mapping from a command's first word (or first two) to what plays it, so
-that several kinds of worlds can share the language: ``play(parse(text), {**fifo.verbs(), **others})``.
+A scenario is a text with one command per line; ``#`` begins a comment; indented lines belong to the command above them.
+Verbs define the commands: they map a command's first word (or first two) to the function that runs it, so that
+several kinds of worlds can share the language: ``play(parse(text), {**fifo.verbs(), **others})``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stilltrue.model import Fact
 
 
 class ScenarioError(ValueError):
-    """A scenario that cannot be read or played, or whose expectation is not met; the text begins with the line's number."""
+    """A scenario that cannot be parsed or run, or whose expectation is not met; the text begins with the line number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Line:
         return " ".join(self.words)
 
     def word(self, at: int, what: str) -> str:
-        """The word at a place; ValueError that says what is expected there."""
+        """The word at index ``at``; raises a ValueError that says what is expected there if it is missing."""
         if at >= len(self.words):
             raise ValueError(f"expected {what}")
         return self.words[at]
@@ -43,7 +43,7 @@ Verb = Callable[[Line], None]
 
 
 def parse(text: str) -> tuple[Line, ...]:
-    """Read a scenario's commands; ScenarioError for a stray indentation or an open quote."""
+    """Parse a scenario; raises ScenarioError for a stray indentation or an open quote."""
     lines: list[tuple[int, tuple[str, ...], list[Line]]] = []
     for number, raw in enumerate(text.splitlines(), start=1):
         words = _words(raw, number)
@@ -59,7 +59,7 @@ def parse(text: str) -> tuple[Line, ...]:
 
 
 def play(lines: Sequence[Line], verbs: Mapping[str, Verb]) -> None:
-    """Play the commands in order; ScenarioError at the first that is unknown, cannot happen, or does not hold."""
+    """Run the commands in order; raises ScenarioError at the first that is unknown, impossible, or not met."""
     for line in lines:
         verb = verbs.get(" ".join(line.words[:2])) or verbs.get(line.words[0])
         if verb is None:
@@ -74,7 +74,7 @@ def play(lines: Sequence[Line], verbs: Mapping[str, Verb]) -> None:
 
 
 def facts_of(words: Sequence[str]) -> dict[str, Fact]:
-    """Read ``key=value`` words; values are whole numbers, decimals, ``true``, ``false`` or text (ValueError otherwise)."""
+    """Parse ``key=value`` words, with values as for :func:`fact_of`; raises ValueError for anything else."""
     facts: dict[str, Fact] = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -85,7 +85,7 @@ def facts_of(words: Sequence[str]) -> dict[str, Fact]:
 
 
 def fact_of(text: str) -> Fact:
-    """One value: a whole number, a decimal, ``true``, ``false``, or the text itself."""
+    """Parse one value: an integer, a decimal, ``true``, ``false``, or else the text itself."""
     if text in ("true", "false"):
         return text == "true"
     for kind in (int, float):
@@ -97,7 +97,7 @@ def fact_of(text: str) -> Fact:
 
 
 def split_at(words: Sequence[str], *keywords: str) -> dict[str, tuple[str, ...]]:
-    """Cut a command at its keywords: the words before the first under ``""``, those after each under its own name."""
+    """Split a command at its keywords: the words before the first under ``""``, those after each keyword under its name."""
     parts: dict[str, list[str]] = {"": []}
     current = parts[""]
     for word in words:

@@ -1,4 +1,4 @@
-"""Runs a scenario about FIFO channels from its text: checks its expectations, returns the output and the diagram's events."""
+"""Runs a scenario about FIFO channels: checks its expectations, and returns its output and the diagram's events."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from detector.simulator.scenario.verdicts import FifoVerdicts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The output of a scenario; for the diagram, the events of the system (before or after a restore) with the most of them."""
+    """The output of a scenario, and the diagram's events: those of the system (before or after a restore) with the most."""
 
     printed: tuple[str, ...]
     events: tuple[Event, ...]
 
 
 def run_scenario(text: str, *, more: Mapping[str, Verb] | None = None) -> Outcome:
-    """Play ``text``; ScenarioError names the line that cannot be read, cannot happen or is not met.
+    """Run ``text``; raises ScenarioError that names the line that cannot be parsed, is impossible, or is not met.
 
-    ``more`` adds verbs, or replaces ours, for worlds other than FIFO channels.
+    ``more`` adds or replaces verbs, for worlds other than FIFO channels.
     """
     stage = FifoStage()
     verbs = {**stage.verbs(), **FifoExpectations(stage).verbs(), **FifoVerdicts(stage).verbs(), **(more or {})}

@@ -1,11 +1,11 @@
-"""The scenario language's questions: predicates asked about a snapshot, a recording by hand, or this instant.
+"""The scenario language's verdicts: evaluates predicates on a snapshot, a manual recording, or the present instant.
 
-- ``verdict ID PREDICATE [key=value ...]`` prints the verdict; the values are the predicate's own settings.
-- ``expect verdict ID PREDICATE true|false|undetermined [key=value ...]``: that this is the answer.
+- ``verdict ID PREDICATE [key=value ...]`` prints the verdict; the values are the predicate's settings.
+- ``expect verdict ID PREDICATE true|false|undetermined [key=value ...]``: the verdict must be this.
 
-ID is a snapshot's number, ``now``, or the name of a recording by hand. Two facts are read in a special way:
-``activity=idle`` (or ``blocked``; else a process is active), and ``waits_for=q,r`` (both must come) or ``waits_for=q|r``
-(one is enough): the process waits for a message of those; a wait whose message is in transit ends by itself, and is none.
+ID is a snapshot id, ``now``, or the name of a manual recording. Two facts have a special meaning: ``activity=idle`` (or
+``blocked``; otherwise a process is active), and ``waits_for=q,r`` (messages of both are needed) or ``waits_for=q|r`` (one is
+enough). A wait whose message is in transit ends by itself and does not count.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ACTIVITY, _WAITS_FOR = "activity", "waits_for"
 
 
 class FifoVerdicts:
-    """Asks predicates about what a stage has recorded."""
+    """Evaluates predicates on the recordings of a stage."""
 
     def __init__(self, stage: FifoStage) -> None:
         self._stage = stage
@@ -60,29 +60,29 @@ class FifoVerdicts:
             return snapshot_of(self._stage.system.now())
         look = self._stage.looks.get(about)
         if look is not None:
-            by_hand = ChannelSnapshot(snapshot=SnapshotId(0), states=look.states, channels=look.channels)
-            return snapshot_of(by_hand)
+            manual = ChannelSnapshot(snapshot=SnapshotId(0), states=look.states, channels=look.channels)
+            return snapshot_of(manual)
         return snapshot_of(self._stage.completed(number_of([about])))
 
 
 def snapshot_of(state: GlobalState) -> Snapshot:
-    """A global state of FIFO channels as the predicates see it."""
+    """Convert a global state of FIFO channels to a snapshot for predicates."""
     in_transit = tuple(message for _, messages in sorted(state.channels.items()) for message in messages)
     waits = list(_waits(state, in_transit))
     waiting = {wait.waiter for wait in waits}
     processes = {}
     for name, facts in sorted(state.states.items()):
-        said = Activity(str(facts.get(_ACTIVITY, "active")))
-        activity = Activity.BLOCKED if PartyName(name) in waiting else said
+        declared = Activity(str(facts.get(_ACTIVITY, "active")))
+        activity = Activity.BLOCKED if PartyName(name) in waiting else declared
         processes[name] = ProcessState(activity=activity, facts={k: v for k, v in facts.items() if k != _ACTIVITY})
     ref = SnapshotRef(id=state.snapshot or None, members=len(processes))
     return Snapshot(ref=ref, processes=processes, waits=WaitColumns.of(waits), in_transit=in_transit)
 
 
 def _waits(state: GlobalState, in_transit: Sequence[Message]) -> Iterator[Wait]:
-    on_their_way: set[tuple[str, str | None]] = {(message.source, message.target) for message in in_transit}
+    routes: set[tuple[str, str | None]] = {(message.source, message.target) for message in in_transit}
     for name, facts in sorted(state.states.items()):
         for group in str(facts.get(_WAITS_FOR, "")).split(","):
             among = tuple(PartyName(one) for one in group.split("|") if one)
-            if among and not any((one, name) in on_their_way for one in among):
+            if among and not any((one, name) in routes for one in among):
                 yield Wait(waiter=PartyName(name), among=among, what="a message")

@@ -1,1 +1,1 @@
-"""A seeded world of processes with real recorders: its state, and everything that can happen in it."""
+"""A seeded world of processes with real recorders: its state and its possible actions."""

@@ -1,4 +1,4 @@
-"""What can happen next, by kind: additions, removals and a random choice in constant time."""
+"""The enabled actions by kind, with addition, removal and random choice in constant time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from detector.simulator.plans.plan import Weights
 from stilltrue.model import ProcessName
 
 Action = tuple[Any, ...]
-"""One step of a world: a word, then names and numbers; the same actions in the same order give the same run."""
+"""One step of a world: a word, then names and numbers. The same actions in the same order give the same run."""
 
 KINDS = tuple(Weights.__dataclass_fields__)
 
 
 class Bag:
-    """A set of actions from which one can be drawn by its position."""
+    """A set of actions that can be drawn by index."""
 
     __slots__ = ("_at", "actions")
 
@@ -24,13 +24,13 @@ class Bag:
         self._at: dict[Action, int] = {}
 
     def add(self, action: Action) -> None:
-        """Put ``action`` in; nothing if it is in."""
+        """Add ``action`` if it is not present."""
         if action not in self._at:
             self._at[action] = len(self.actions)
             self.actions.append(action)
 
     def discard(self, action: Action) -> None:
-        """Take ``action`` out; nothing if it is not in. The last one takes its place."""
+        """Remove ``action`` if it is present; the last action takes its index."""
         at = self._at.pop(action, None)
         if at is None:
             return
@@ -61,18 +61,18 @@ class EnabledActions:
         self.bags[kind].discard(action)
 
     def has(self, *kinds: str) -> bool:
-        """Whether anything of one of ``kinds`` can happen."""
+        """Whether an action of one of ``kinds`` is enabled."""
         return any(self.bags[kind].actions for kind in kinds)
 
     def draw(self, random: Random, weights: Weights, kinds: tuple[str, ...] = KINDS) -> Action | None:
-        """One action, its kind by weight and then any of that kind alike; None when there is none."""
-        able = [(bag.actions, getattr(weights, kind)) for kind in kinds if (bag := self.bags[kind]).actions]
-        total = sum(weight for _, weight in able)
+        """Draw an action: its kind by weight, then uniformly within the kind; None if there is none."""
+        choices = [(bag.actions, getattr(weights, kind)) for kind in kinds if (bag := self.bags[kind]).actions]
+        total = sum(weight for _, weight in choices)
         if total <= 0:
             return None
         point = random.random() * total
-        drawn = able[-1][0]
-        for actions, weight in able:
+        drawn = choices[-1][0]
+        for actions, weight in choices:
             point -= weight
             if point < 0:
                 drawn = actions
@@ -80,14 +80,14 @@ class EnabledActions:
         return drawn[int(random.random() * len(drawn))]
 
     def all(self, *kinds: str) -> list[Action]:
-        """Every action of the given kinds (all kinds if none is given), sorted."""
+        """All actions of ``kinds`` (of all kinds if none are given), sorted."""
         return sorted(
             (action for kind in kinds or KINDS for action in self.bags[kind].actions), key=lambda one: tuple(map(str, one))
         )
 
 
 def owner_of(action: Action) -> ProcessName:
-    """The process whose event an action is; the detector's events (and those of no process) have the empty name."""
+    """The process whose event an action is; an empty name for events of the detector or of no process."""
     match action:
         case (
             ("step" | "take" | "interrupt" | "reset" | "hangup", name, *_)

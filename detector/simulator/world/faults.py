@@ -1,4 +1,4 @@
-"""Faults from outside the system: crashes, stalls, lost reports. They may end a stable state; no step of the system does."""
+"""Faults from outside the system, such as crashes, stalls and lost reports. Only they may end a stable state."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from detector.simulator.world.state import Process
 from detector.simulator.world.world import World
 from stilltrue.model import PartyName, ProcessName, process_of
 
-DECREES = (Fault.FAIL_CALL, Fault.LOSE_CONNECTION, Fault.CRASH, Fault.RESTART, Fault.JOIN, Fault.LEAVE)
+INTERVENTIONS = (Fault.FAIL_CALL, Fault.LOSE_CONNECTION, Fault.CRASH, Fault.RESTART, Fault.JOIN, Fault.LEAVE)
 
 
 class Membership(Protocol):
-    """The detector's side of a process that comes or goes."""
+    """What faults need of the detector."""
 
-    def joins(self, name: ProcessName) -> None:
-        """A process says hello."""
+    def join(self, name: ProcessName) -> None:
+        """A process connects."""
 
-    def leaves(self, name: ProcessName) -> None:
-        """A process's stream to the detector has ended."""
+    def leave(self, name: ProcessName) -> None:
+        """A process has left with a goodbye."""
 
-    def loses(self, name: ProcessName) -> None:
-        """A process's stream to the detector breaks, without a goodbye."""
+    def lose(self, name: ProcessName) -> None:
+        """A process's stream to the detector has broken, without a goodbye."""
 
-    def restarts(self) -> None:
-        """The detector itself starts again."""
+    def restart(self) -> None:
+        """The detector itself restarts."""
 
     def curable(self) -> list[tuple[PartyName, ...]]:
-        """The victims of each deadlock that is known."""
+        """The victims of each known deadlock."""
 
-    def cures(self, victims: tuple[PartyName, ...]) -> None:
-        """An operator asks for these victims of one deadlock to be aborted."""
+    def cure(self, victims: tuple[PartyName, ...]) -> None:
+        """An operator requests the abort of these victims of one deadlock."""
 
 
 class Faults:
@@ -47,7 +47,7 @@ class Faults:
         self._dead: dict[ProcessName, tuple[str, int]] = {}
 
     def choose(self, random: Random) -> Action | None:
-        """One fault that can strike now, or None."""
+        """A fault that can strike now, or None."""
         if not self.left:
             return None
         fault = random.choice(sorted(self.left, key=lambda one: one.name))
@@ -55,7 +55,7 @@ class Faults:
         return ("fault", fault.name, random.choice(targets)) if targets else None
 
     def _targets(self, fault: Fault) -> list[Any]:
-        """What a fault can strike now."""
+        """The possible targets of a fault."""
         bags = self._world.enabled.bags
         match fault:
             case Fault.LOSE_MARKER:
@@ -69,9 +69,9 @@ class Faults:
             case Fault.FAIL_CALL | Fault.RETRY | Fault.LOSE_CONNECTION:
                 return self._calls_to_fail(fault)
             case _:
-                return self._who_may_come_or_go(fault)
+                return self._processes_to_change(fault)
 
-    def _who_may_come_or_go(self, fault: Fault) -> list[Any]:
+    def _processes_to_change(self, fault: Fault) -> list[Any]:
         up = self._world.processes
         if fault is Fault.RESTART:
             return list(self._dead)
@@ -91,10 +91,10 @@ class Faults:
                 return [packet for packet in found if cancellation.may_repeat(world, world.calls[packet[1]])]
             return found
         served = [who for call in world.calls.values() if cancellation.may_repeat(world, call) for who in call.served]
-        return [who.name for who in served if who.block is not None]  # else its loss changes little
+        return [who.name for who in served if who.block is not None]  # the loss matters little for others
 
     def strike(self, action: Action) -> None:
-        """Let a fault happen."""
+        """Perform a fault."""
         fault, target = Fault[action[1]], action[2]
         self.left[fault] -= 1
         if not self.left[fault]:
@@ -103,8 +103,8 @@ class Faults:
         world.now += 0.001
         if world.story is not None:
             world.story.append(f"{world.now:7.2f}  {'outside':<10} {fault.value}: {target}")
-        if fault in DECREES:
-            self._world.decree()
+        if fault in INTERVENTIONS:
+            self._world.intervene()
         self._happen(fault, target)
 
     def _happen(self, fault: Fault, target: Any) -> None:
@@ -128,7 +128,7 @@ class Faults:
             case Fault.STALL:
                 world.processes[target].stalled = True
             case Fault.CURE:
-                self._members.cures(target)
+                self._members.cure(target)
             case _:
                 self._come_or_go(fault, target)
 
@@ -136,36 +136,36 @@ class Faults:
         world = self._world
         if fault is Fault.FAIL_CALL:
             world.enabled.discard("deliver", "fail", target)
-            parties.gives_up(world, world.calls[target], "fails, perhaps received")
+            parties.abandon(world, world.calls[target], "fails, perhaps received")
         elif fault is Fault.RETRY:
             self._retry(target)
         else:
-            cancellation.loses_connection(world, world.processes[process_of(target)].parties[target])
+            cancellation.lose_connection(world, world.processes[process_of(target)].parties[target])
 
     def _come_or_go(self, fault: Fault, target: Any) -> None:
         if fault is Fault.CRASH:
             self._crash(self._world.processes[target])
         elif fault is Fault.LEAVE:
-            self._members.leaves(target)
+            self._members.leave(target)
         elif fault is Fault.LOSE_MEMBER:
-            self._members.loses(target)
+            self._members.lose(target)
         elif fault is Fault.NEW_DETECTOR:
-            self._members.restarts()
+            self._members.restart()
         else:
             self._start(target)
 
     def _retry(self, packet: Action) -> None:
-        """The caller's library takes the reply for a failure that it may retry, and does so silently."""
+        """The caller's library treats the reply as a failure and silently retries the call."""
         world, call = self._world, self._world.calls[packet[1]]
         world.network.remove(packet)
         world.tokens_lost += world.replies.pop(packet)[1]
         call.replies -= 1
-        calls.requests(world, call)
+        calls.send_request(world, call)
 
     def _start(self, name: ProcessName) -> None:
         service, incarnation = self._dead.pop(name, (self._world.plan.spares.get(name, ""), 0))
         self._world.start(name, service, incarnation + 1)
-        self._members.joins(name)
+        self._members.join(name)
 
     def _crash(self, process: Process) -> None:
         world = self._world
@@ -183,7 +183,7 @@ class Faults:
                 calls.orphan(world, call)
         for who in list(process.parties.values()):
             world.enabled.discard("step", "step", process.name, who.name)
-            cancellation.forgets(world, who)
+            cancellation.clear_interrupts(world, who)
             world.enabled.discard("expire", "expire", process.name, who.name)
             if who.block is not None and who.block.lock is not None and who in who.block.lock.queue:
                 who.block.lock.queue.remove(who)
@@ -192,5 +192,5 @@ class Faults:
         for pool in process.queues:
             world.enabled.discard("take", "take", process.name, pool)
         for call in list(world.calls.values()):
-            calls.mourn(world, call)
-        self._members.loses(process.name)
+            calls.fail_if_lost(world, call)
+        self._members.lose(process.name)

@@ -1,4 +1,4 @@
-"""The handler of each kind of action: the table for the engine."""
+"""The handlers of all kinds of actions, as a table for the engine."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ def _request(world: World, key: CallKey, copy: int, name: ProcessName) -> Proces
     if process.instrumented and key[0] in world.plan.forgers:
         world.forgeries.arrived(process, call.stamp)
     world.draw(process, Kind.RECEIVE, packet=("request", key, copy))
-    world.tell(process, f"receives {call.name} of {call.method}" + (f", behind pool {method.pool}" if method.pool else ""))
+    world.narrate(process, f"receives {call.name} of {call.method}" + (f", behind pool {method.pool}" if method.pool else ""))
     if method.pool:
         process.queues[method.pool].append(Queued(call, handle))
         call.queued.append((process, method.pool))
         world.offer_work(process, method.pool)
     else:
         parties.start(world, process, call, handle)
-    streaming.sets_out(world, call)
+    streaming.enable_items(world, call)
     return process
 
 
 def _item(world: World, key: CallKey, up: bool) -> None:
-    streaming.arrives(world, world.calls[key], up=up)
+    streaming.deliver_item(world, world.calls[key], up=up)
 
 
 def _take(world: World, name: ProcessName, pool: str) -> Process:
@@ -66,42 +66,42 @@ def _reply(world: World, key: CallKey, copy: int) -> Process | None:
     world.network.remove(packet)
     process, call = world.alive(key[0], key[1]), world.calls[key]
     stamp, token = world.replies.pop(packet)
-    streaming.flushes(world, call)
+    streaming.flush(world, call)
     call.replies -= 1
     if process is None:
         world.tokens_lost += token
-        calls.tidy(world, call)
+        calls.forget_if_done(world, call)
         return None
     if call.over:
         world.tokens_lost += token
     else:
         call.token_back = token
-    world.tell(process, f"receives the reply to call {key[2]}" + (", too late" if call.over else ""))
+    world.narrate(process, f"receives the reply to call {key[2]}" + (", too late" if call.over else ""))
     heard = stamp if process.instrumented else None
     world.cut(process, process.recorder.settled(call.made, heard, process.at(world.now)))
     world.draw(process, Kind.RECEIVE, packet=packet)
     if world.plan.hedged and not call.over:
         world.doubts[call.key] = (call, world.now)
-    parties.settles(world, call)
+    parties.settle(world, call)
     return process
 
 
 def _fail(world: World, key: CallKey) -> Process:
-    """The caller learns that a call has failed, not whether it was received (rule 8)."""
+    """The caller learns that a call has failed, but not whether it was received (rule 8)."""
     process, call = world.processes[key[0]], world.calls[key]
     world.enabled.discard("deliver", "fail", key)
-    parties.gives_up(world, call, "fails, perhaps received")
+    parties.abandon(world, call, "fails, perhaps received")
     return process
 
 
 def _expire(world: World, name: ProcessName | CallKey, who: PartyName | None = None) -> Process:
-    """A deadline passes: that of a call (given by its key), or that of a party's wait for a lock."""
+    """A deadline passes: of a call (given by its key), or of a party's wait for a lock."""
     world.expired += 1
     if who is not None:
-        return locks.lock_expires(world, world.processes[name].parties[who])  # type: ignore[index]
+        return locks.expire_wait(world, world.processes[name].parties[who])  # type: ignore[index]
     call = world.calls[name]  # type: ignore[index]
     world.now = max(world.now, call.deadline or 0.0)
-    parties.gives_up(world, call, "passes its deadline")
+    parties.abandon(world, call, "passes its deadline")
     return world.processes[call.key[0]]
 
 
@@ -115,7 +115,7 @@ def _interrupt(world: World, name: ProcessName, who: PartyName) -> Process:
 
 
 def _hedge(world: World, key: CallKey) -> Process:
-    cancellation.hedges(world, world.calls[key])
+    cancellation.send_hedge(world, world.calls[key])
     return world.processes[key[0]]
 
 
@@ -126,8 +126,8 @@ def _reset(world: World, name: ProcessName, who: PartyName) -> Process:
 
 
 def _hangup(world: World, name: ProcessName, who: PartyName) -> Process:
-    """A server learns that the connection is lost; the handler goes on."""
-    cancellation.notices(world, world.processes[name].parties[who])
+    """A server learns that the connection is lost; the handler continues."""
+    cancellation.notice_hangup(world, world.processes[name].parties[who])
     return world.processes[name]
 
 
@@ -142,22 +142,22 @@ def _marker(world: World, snapshot: SnapshotId, name: ProcessName, incarnation: 
 def _settles(
     world: World, snapshot: SnapshotId, name: ProcessName, incarnation: int, numbers: tuple[CallNumber, ...]
 ) -> Process | None:
-    """A process learns, with a marker or by itself, that calls it has in doubt were answered (rule 8)."""
+    """A process learns, with a marker or separately, that calls it has in doubt were answered (rule 8)."""
     world.enabled.discard("marker", "settles", snapshot, name, incarnation, numbers)
     process = world.alive(name, incarnation)
     if process is not None:
         process.recorder.doubts_settled(numbers)
-        world.tell(process, f"learns that {', '.join(map(str, numbers))} of its calls in doubt were answered")
+        world.narrate(process, f"learns that {', '.join(map(str, numbers))} of its calls in doubt were answered")
     return process
 
 
 def _look(world: World, request: LookRequest, name: ProcessName, incarnation: int) -> None:
-    """A process is asked to look again (rule 10): what it sees sets out for the detector."""
+    """A process is asked to look again (rule 10), and sends what it sees to the detector."""
     world.enabled.discard("marker", "look", request, name, incarnation)
     process = world.alive(name, incarnation)
     if process is None:
         return
-    world.tell(process, f"looks again at {', '.join(suspect.party for suspect in request.suspects) or 'itself'}")
+    world.narrate(process, f"looks again at {', '.join(suspect.party for suspect in request.suspects) or 'itself'}")
     key = ("looked", request.snapshot, name, incarnation)
     look = process.recorder.look(request, process.at(world.now))
     suspected = {suspect.party for suspect in request.suspects}
@@ -169,9 +169,9 @@ def _look(world: World, request: LookRequest, name: ProcessName, incarnation: in
 
 
 def _looked_into(process: Process, seen: PartyLook, suspected: set[PartyName]) -> PartyLook:
-    """What a recorder sees of a party, and which parties hold a reference to it."""
-    found = tuple(WayOut(text="a task that may stop it", party=other) for other in tasks.seen_again(process, seen.party))
-    doubt = "a task awaits it since the cut" if tasks.awaited_since(process, seen.party, suspected) else ""
+    """Add to the recorder's look at a party the ways out through parties that hold a reference to it."""
+    found = tuple(WayOut(text="a task that may stop it", party=other) for other in tasks.found_by_look(process, seen.party))
+    doubt = "a task has awaited it only since the cut" if tasks.awaited_since(process, seen.party, suspected) else ""
     return replace(seen, ways_out=(*seen.ways_out, *found), doubt=seen.doubt or doubt)
 
 

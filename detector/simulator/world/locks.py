@@ -1,4 +1,4 @@
-"""Locks of the simulated processes and of the store they share: acquiring, queueing, releasing, handing over."""
+"""Acquires, releases and hands over the locks of the simulated processes and of their shared store."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from detector.simulator.world.world import World
 from stilltrue.protocol.report import ResourceTarget
 
 
-def acquires(world: World, who: Party, op: Acquire) -> None:
-    """Take a share, or queue for one; a share that was granted is held from the step in which the party learns of it."""
+def acquire(world: World, who: Party, op: Acquire) -> None:
+    """Take a share, or queue for one. A granted share counts as held from the step in which the party learns of it."""
     lock = _lock(world, who.process, op)
     recorder = who.process.recorder
     if who.step == 0 and (len(lock.holders) >= lock.capacity or lock.queue):
@@ -19,68 +19,68 @@ def acquires(world: World, who: Party, op: Acquire) -> None:
         who.waits.append(recorder.waits(who.name, target, now, deadline=until, uncoloured=op.fleet, what=lock.name))
         lock.queue.append(who)
         who.step = 1
-        world.tell(who.process, f"{who.name} waits for {lock.name}")
+        world.narrate(who.process, f"{who.name} waits for {lock.name}")
         who.block = Block(lock=lock, deadline=deadline, bare=op.bare)
-        world.blocks(who)
+        world.block(who)
         if deadline is not None:
             world.enabled.add("expire", "expire", who.process.name, who.name)
         return
     if who.step == 0:
-        _grants(lock, who, bare=op.bare)
+        _grant(lock, who, bare=op.bare)
     if lock in who.locks and not op.bare:
         recorder.holds(who.name, lock.name, lock.capacity)
-        world.tell(who.process, f"{who.name} holds {lock.name}")
+        world.narrate(who.process, f"{who.name} holds {lock.name}")
     who.next()
 
 
-def releases(world: World, who: Party, op: Release) -> None:
-    """The operation: give back the lock of this name, if the party holds it."""
+def release(world: World, who: Party, op: Release) -> None:
+    """Perform a ``Release``: release the lock of this name if the party holds it."""
     names = {f"store/{op.resource}", f"{who.process.name}/{op.resource}"}
     for lock in [lock for lock in who.locks if lock.name in names][:1]:
-        gives_back(world, who, lock)
+        release_share(world, who, lock)
     who.next()
 
 
-def gives_back(world: World, who: Party, lock: Lock) -> None:
-    """Give back a share that the party holds."""
+def release_share(world: World, who: Party, lock: Lock) -> None:
+    """Release a share that the party holds."""
     who.locks.remove(lock)
     who.process.recorder.releases(who.name, lock.name)
-    world.tell(who.process, f"{who.name} gives back {lock.name}")
+    world.narrate(who.process, f"{who.name} releases {lock.name}")
     hand_over(world, who, lock)
 
 
-def gives_back_another_s(world: World, who: Party, op: GiveBack) -> None:
-    """Release a share that another party took outright, as a done callback may."""
+def release_for_another(world: World, who: Party, op: GiveBack) -> None:
+    """Release a share that another party took bare, as a done callback may."""
     for name in (f"{who.process.name}/{op.resource}", f"store/{op.resource}"):
         lock = world.locks.get(name)
         if lock is not None and lock.bare:
-            world.tell(who.process, f"{who.name} gives back {lock.name}, which {lock.bare[0].name} took")
+            world.narrate(who.process, f"{who.name} releases {lock.name}, which {lock.bare[0].name} acquired")
             hand_over(world, lock.bare.pop(0), lock)
             break
     who.next()
 
 
 def hand_over(world: World, who: Party, lock: Lock) -> None:
-    """A share is free: the first in the queue gets it, and will learn of it."""
+    """A share is free: grant it to the first party in the queue."""
     lock.holders.remove(who)
     if lock.queue:
-        heir = lock.queue.popleft()
-        _grants(lock, heir, bare=heir.block is not None and heir.block.bare)
-        world.wakes(heir)
+        first = lock.queue.popleft()
+        _grant(lock, first, bare=first.block is not None and first.block.bare)
+        world.wake(first)
 
 
-def lock_expires(world: World, who: Party) -> Process:
-    """A wait for a lock ends by its deadline; the party goes on without the lock."""
+def expire_wait(world: World, who: Party) -> Process:
+    """A wait for a lock ends at its deadline; the party goes on without the lock."""
     block = who.block
     if block is not None and block.lock is not None:
         world.now = max(world.now, block.deadline or 0.0)
         block.lock.queue.remove(who)
-        world.tell(who.process, f"{who.name} waits no longer for {block.lock.name}")
-        world.wakes(who)
+        world.narrate(who.process, f"{who.name} no longer waits for {block.lock.name}")
+        world.wake(who)
     return who.process
 
 
-def _grants(lock: Lock, who: Party, *, bare: bool) -> None:
+def _grant(lock: Lock, who: Party, *, bare: bool) -> None:
     lock.holders.append(who)
     if bare:
         lock.bare.append(who)

@@ -1,6 +1,6 @@
-"""The network between processes: what is in transit, the order of arrival, and lost connections that go unnoticed.
+"""The network between processes: packets in transit, their order of arrival, and connection losses not yet noticed.
 
-What it promises: when a snapshot has ended since a connection was lost, and another begins, the server knows of it.
+Guarantee: a server knows of a lost connection when a snapshot has ended since the loss and another one begins.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from detector.simulator.world.enabled_actions import Action, EnabledActions
 
 
 class Network:
-    """Packets in transit; each is an action that can happen when it may arrive."""
+    """The packets in transit; a packet that may arrive is an enabled action."""
 
     def __init__(self, order: Order, enabled: EnabledActions) -> None:
         self._order = order
@@ -20,10 +20,10 @@ class Network:
         self._lanes: dict[tuple[str, str], deque[Action]] = {}
         self._lane_of: dict[Action, tuple[str, str]] = {}
         self.unnoticed: dict[Action, bool] = {}
-        """Lost connections that a server does not know of yet, and whether a snapshot has ended since."""
+        """Connection losses that a server has not noticed, and whether a snapshot has ended since."""
 
     def post(self, packet: Action, source: str, target: str) -> None:
-        """A packet sets out on the channel from ``source`` to ``target``."""
+        """Send a packet on the channel from ``source`` to ``target``."""
         if self._order is Order.ANY:
             self._enabled.add("deliver", *packet)
             return
@@ -34,7 +34,7 @@ class Network:
             self._enabled.add("deliver", *packet)
 
     def remove(self, packet: Action) -> None:
-        """A packet has arrived, or is lost."""
+        """Remove a packet that has arrived or is lost."""
         self._enabled.discard("deliver", *packet)
         if self._order is Order.ANY:
             return
@@ -45,13 +45,13 @@ class Network:
             self._enabled.add("deliver", *lane[0])
 
     def requests_of(self, key: Action) -> list[Action]:
-        """The copies of a call's request that can arrive now."""
+        """The copies of a call's request that may arrive now."""
         return [one for one in self._enabled.bags["deliver"].actions if one[:2] == ("request", key)]
 
     def snapshot_ended(self) -> None:
-        """A snapshot has ended that may have missed what is not noticed yet."""
+        """A snapshot has ended, which may have missed the unnoticed losses."""
         self.unnoticed.update(dict.fromkeys(self.unnoticed, True))
 
     def overdue(self) -> list[Action]:
-        """News of lost connections that must have arrived by now: a snapshot has ended since."""
+        """Connection losses that must be noticed now, since a snapshot has ended."""
         return [action for action, overdue in self.unnoticed.items() if overdue]

@@ -13,11 +13,11 @@ from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import Step
 
 CallKey = tuple[ProcessName, int, CallNumber]
-"""Who called, in which incarnation, and the number: unique forever."""
+"""The caller, its incarnation and the call's number, which together are globally unique."""
 
 
 class SimCall:
-    """One call, from the moment it is sent: how many copies of it are in transit, who serves it, what is known of it."""
+    """One call from when it is sent: its copies in transit, the parties that serve it, and what is known of it."""
 
     __slots__ = (
         "answered",
@@ -67,35 +67,35 @@ class SimCall:
         self.depth = party.depth - 1
         self.token = token
         self.token_back = 0
-        """What its reply has brought, and its maker has not made its own yet."""
+        """The token in its reply, which its maker has not taken yet."""
         self.step: Step | None = None
-        """The step of its maker whose message it is, while that is open (rule 7)."""
+        """The open step of its maker that the call belongs to (rule 7)."""
         self.requests = 0
         self.replies = 0
         self.copies_there = 0
         self.copies_back = 0
         self.served: list[Party] = []
         self.zombies: list[Party] = []
-        """Those that go on although their connection is lost: their replies will not be received."""
+        """Handlers that continue although their connection is lost; their replies cannot be received."""
         self.queued: list[tuple[Process, str]] = []
         self.over = False
-        """Its outcome is known at the caller, or the caller has given up."""
+        """Whether its outcome is known at the caller, or the caller has abandoned it."""
         self.broken = False
-        """A server died with it: its caller will be told."""
+        """Whether it was lost with a server; its caller will be notified."""
         self.answered: list[ProcessId] = []
-        """The servers that are through with a copy of it, whether or not anybody heard."""
+        """The servers that have finished a copy of it, whether or not the reply was received."""
         self.streams = False
         self.up = Lane()
         self.down = Lane()
 
     @property
     def name(self) -> str:
-        """As stories write it."""
+        """The call's name in stories."""
         return f"{self.key[0]}'s call {self.key[2]}" + (f" (run {self.key[1]})" if self.key[1] > 1 else "")
 
 
 class Lane:
-    """One direction of a stream: how many items were sent, have arrived, and were taken; ``closed``: there will be no more."""
+    """One direction of a stream: the number of items sent, arrived (``there``) and taken; ``closed``: no more will be sent."""
 
     __slots__ = ("closed", "sent", "taken", "there")
 
@@ -107,7 +107,7 @@ class Lane:
 
 
 class Lock:
-    """A lock or semaphore: who holds its shares, who queues for one."""
+    """A lock or semaphore with the holders of its shares and its queue."""
 
     __slots__ = ("bare", "capacity", "fleet", "holders", "name", "queue")
 
@@ -117,15 +117,15 @@ class Lock:
         self.fleet = fleet
         self.holders: list[Party] = []
         self.bare: list[Party] = []
-        """The holders that took it without a block: it is unknown who gives it back."""
+        """The holders that acquired it bare: any party may release it."""
         self.queue: deque[Party] = deque()
 
 
 class Block:
-    """Why a party does not go on: ``needs`` of ``calls``, a lock, a ``task``, or (with a ``lane``) its one call's next item.
+    """What a party is blocked on: ``needs`` of ``calls``, a lock, a ``task``, or (with a ``lane``) its one call's next item.
 
-    ``bare``: the lock will be taken bare. ``passes_on``: who is cancelled here cancels the task. ``number``: of a wait that is
-    observed, not told.
+    ``bare``: the lock will be acquired bare. ``passes_on``: cancelling the party also cancels the task. ``number``: of a wait
+    that is observed rather than recorded.
     """
 
     __slots__ = ("bare", "calls", "deadline", "lane", "lock", "needs", "number", "passes_on", "task")
@@ -155,7 +155,7 @@ class Block:
 
 
 class Party:
-    """A task or a handler in progress. ``waits`` are the numbers of the waits that its recorder was told of."""
+    """A task or a handler in progress. ``waits`` are the numbers of the waits that its recorder has recorded."""
 
     __slots__ = (
         "aborted",
@@ -189,32 +189,32 @@ class Party:
         self.depth = depth
         self.at = 0
         self.step = 0
-        """How far it is within the operation ``body[at]``."""
+        """The step within the operation ``body[at]``."""
         self.sent: list[SimCall] = []
         self.block: Block | None = None
         self.locks: list[Lock] = []
         self.waits: list[WaitNumber] = []
         self.streams: list[SimCall] = []
-        """The streams that it has opened and not finished."""
+        """The streams that it has opened but not finished."""
         self.call: SimCall | None = None
         self.handle: ServerCall | None = None
         self.method: Method | None = None
         self.pool = ""
         self.took = False
-        """It has taken the facts that came with its request."""
+        """Whether it has taken the facts of its request."""
         self.done = False
         self.spawned = False
-        """It was started by another party."""
+        """Whether another party started it."""
         self.newest: Party | None = None
-        """The task that it has started last."""
+        """The task that it started last."""
         self.aborted = False
         self.hung = False
-        """The connection that brought its call is lost."""
+        """Whether its call's connection is lost."""
         self.noticed = False
-        """And its process knows that."""
+        """Whether its process knows that."""
 
     def next(self) -> None:
-        """On to the next operation."""
+        """Advance to the next operation."""
         self.at += 1
         self.step = 0
         self.sent.clear()
@@ -268,9 +268,9 @@ class Process:
         gateway: bool = False,
         ahead: float = 0.0,
     ) -> None:
-        """``services`` by name, its own first. Without an agent (``instrumented``) the recorder only names its parties.
+        """``services`` by name, its own first. If not ``instrumented``, the recorder only names its parties.
 
-        ``ahead``: by how much its clock is ahead of the detector's.
+        ``ahead``: how far its clock is ahead of the detector's.
         """
         self.id = identity
         self.name = identity.instance
@@ -278,16 +278,16 @@ class Process:
         self.sizes = {pool: size for service in services.values() for pool, size in service.pools.items()}
         self.instrumented = instrumented
         self.joined = 0
-        """How often a party has waited for a task."""
+        """Number of waits for tasks so far."""
         self.spawned = 0
-        """How many tasks its parties have started."""
+        """Number of tasks started by its parties."""
         self.gateway = gateway
         self.ahead = ahead
         self.recorder = recorder
         self.tokens = tokens
         self.sent = 0
         self.received = 0
-        """How many requests were counted as sent and received, where they are."""
+        """Requests sent and received, in a plan that counts them."""
         self.up = True
         self.stalled = False
         self.idle = False
@@ -302,13 +302,13 @@ class Process:
         return not pool or len(self.busy[pool]) < self.sizes[pool]
 
     def method(self, route: Sequence[str], name: str) -> Method:
-        """What it does when it is called by that name at an address with these services behind it."""
+        """The method ``name`` of the first of its services behind an address (``route``)."""
         return next(self.services[service].methods[name] for service in route if service in self.services)
 
     def at(self, moment: float) -> float:
-        """A moment by the process's own clock."""
+        """``moment`` by the process's own clock."""
         return moment + self.ahead
 
     def until(self, deadline: float | None) -> float | None:
-        """A deadline by the process's own clock."""
+        """``deadline`` by the process's own clock."""
         return None if deadline is None else deadline + self.ahead

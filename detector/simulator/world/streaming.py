@@ -1,7 +1,7 @@
-"""Streams: items in both directions, counted as the agent counts them, with the half-close as one more item.
+"""Streams: items in both directions, counted as the agent counts them; the half-close is an item, too.
 
-Items bear no stamp. On its way an item is in flight, then in the reader's buffer; it counts as received in the step in which
-the reader takes it, and that step ends the reader's wait.
+Items carry no stamp. An item is first in transit, then in the reader's buffer; it counts as received in the step in which the
+reader takes it, and that step ends the reader's wait.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from detector.simulator.world.world import World
 from stilltrue.protocol.report import CallerTarget, CallTarget
 
 Sends = Callable[[World, Party, Call, tuple[str, str]], SimCall]
-"""Makes a call that no party awaits yet."""
+"""Makes a call without waiting for it."""
 
 
-def opens(world: World, who: Party, op: Open, sends: Sends) -> None:
-    """A stream begins; no party awaits its outcome yet."""
+def open_stream(world: World, who: Party, op: Open, sends: Sends) -> None:
+    """Open a stream without waiting for its outcome."""
     if who.depth > 0:
         call = sends(world, who, Call(targets=(op.target,), needs=0, deadline_seconds=op.deadline_seconds), op.target)
         call.streams = True
@@ -26,17 +26,17 @@ def opens(world: World, who: Party, op: Open, sends: Sends) -> None:
     who.next()
 
 
-def puts(world: World, who: Party, op: Put) -> None:
-    """The party hands one item to the stream that it answers (``up``), or to the newest one that it has opened."""
+def put(world: World, who: Party, op: Put) -> None:
+    """Send one item on the stream that the party answers (``up``), or on the newest one that it has opened."""
     call = _stream(who, up=op.up)
     if call is not None and not (call.over or (call.up.closed and not op.up)):
-        _sends(world, who, call, up=op.up)
-        world.tell(who.process, f"{who.name} sends an item of {call.name}")
+        _send_item(world, who, call, up=op.up)
+        world.narrate(who.process, f"{who.name} sends an item of {call.name}")
     who.next()
 
 
-def takes(world: World, who: Party, op: Take) -> None:
-    """The party takes the next item of its caller (``up``) or of the newest stream that it has opened, or waits for it."""
+def take(world: World, who: Party, op: Take) -> None:
+    """Take, or wait for, the next item from the party's caller (``up``) or from the newest stream that it has opened."""
     call = _stream(who, up=op.up)
     if call is None:
         who.next()
@@ -47,7 +47,7 @@ def takes(world: World, who: Party, op: Take) -> None:
         handle = who.handle if op.up else call.made
         assert handle is not None
         who.process.recorder.item_received(handle)
-        world.tell(who.process, f"{who.name} takes an item of {call.name}")
+        world.narrate(who.process, f"{who.name} takes an item of {call.name}")
         who.next()
     elif call.over or (lane.closed and lane.taken == lane.sent):
         who.next()
@@ -59,13 +59,13 @@ def takes(world: World, who: Party, op: Take) -> None:
                 who.name, (target,), who.process.at(world.now), deadline=who.process.until(call.deadline), uncoloured=True
             )
         )
-        world.tell(who.process, f"{who.name} waits for an item of {call.name}")
+        world.narrate(who.process, f"{who.name} waits for an item of {call.name}")
         who.block = Block(calls=(call,), needs=1, lane=lane, deadline=call.deadline if op.up else None)
-        world.blocks(who)
+        world.block(who)
 
 
-def finishes(world: World, who: Party, _: Finish) -> None:
-    """The party half-closes, and waits for the outcome of the newest stream that it has opened."""
+def finish(world: World, who: Party, _: Finish) -> None:
+    """Half-close the newest stream that the party has opened, and wait for its outcome."""
     if not who.streams:
         who.next()
         return
@@ -76,38 +76,38 @@ def finishes(world: World, who: Party, _: Finish) -> None:
         return
     if not call.up.closed:
         call.up.closed = True
-        _sends(world, who, call, up=False)
+        _send_item(world, who, call, up=False)
     who.process.recorder.awaits(call.made, who.process.at(world.now))
-    world.tell(who.process, f"{who.name} has sent all of {call.name} and waits for its outcome")
+    world.narrate(who.process, f"{who.name} has sent all of {call.name} and waits for its outcome")
     who.block = Block(calls=(call,), needs=1)
-    world.blocks(who)
+    world.block(who)
 
 
-def arrives(world: World, call: SimCall, *, up: bool) -> None:
-    """One item reaches the reader's side; or, when the call is over, the news of that."""
+def deliver_item(world: World, call: SimCall, *, up: bool) -> None:
+    """One item, or the news that the call is over, reaches the reader's side."""
     lane = call.up if up else call.down
     lane.there = min(lane.sent, lane.there + 1)
     if lane.there == lane.sent:
         world.enabled.discard("deliver", "item", call.key, up)
     for reader in call.served if up else [call.party]:
         if reader.block is not None and reader.block.lane is lane:
-            world.wakes(reader)
+            world.wake(reader)
 
 
-def sets_out(world: World, call: SimCall) -> None:
-    """The request has arrived: items may follow it."""
+def enable_items(world: World, call: SimCall) -> None:
+    """The request has arrived, so its items may arrive, too."""
     if call.up.there < call.up.sent:
         world.enabled.add("deliver", "item", call.key, True)
 
 
-def flushes(world: World, call: SimCall) -> None:
-    """The outcome comes behind all items."""
+def flush(world: World, call: SimCall) -> None:
+    """The outcome arrives after all items."""
     call.down.there = call.down.sent
     world.enabled.discard("deliver", "item", call.key, False)
 
 
-def hangs_up(world: World, call: SimCall) -> None:
-    """The call is over at its caller: who still reads its requests will learn of it."""
+def hang_up(world: World, call: SimCall) -> None:
+    """The call is over at its caller: let parties that still read its items learn of it."""
     world.enabled.discard("deliver", "item", call.key, False)
     if call.streams and call.served:
         world.enabled.add("deliver", "item", call.key, True)
@@ -115,8 +115,8 @@ def hangs_up(world: World, call: SimCall) -> None:
         world.enabled.discard("deliver", "item", call.key, True)
 
 
-def drops(world: World, call: SimCall) -> None:
-    """Nothing is left of a call: no item of it will arrive."""
+def drop(world: World, call: SimCall) -> None:
+    """The call is forgotten: none of its items will arrive."""
     for up in (True, False):
         world.enabled.discard("deliver", "item", call.key, up)
 
@@ -127,7 +127,7 @@ def _stream(who: Party, *, up: bool) -> SimCall | None:
     return who.streams[-1] if who.streams else None
 
 
-def _sends(world: World, who: Party, call: SimCall, *, up: bool) -> None:
+def _send_item(world: World, who: Party, call: SimCall, *, up: bool) -> None:
     lane = call.down if up else call.up
     lane.sent += 1
     handle = who.handle if up else call.made

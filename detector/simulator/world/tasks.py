@@ -1,7 +1,7 @@
-"""Tasks of one process that wait for each other and cancel each other, and what a cut or a look can see of that.
+"""Tasks of one process that await and cancel each other, as far as a cut or a look can see them.
 
-No recorder is notified when it happens: as in a live process, it is observed. A task with a ``Stop`` ahead of it holds
-a reference to the task that it stops. ``deep`` ones are not seen at a cut, only when somebody looks again.
+No recorder is notified of these: as in a live process, they are observed. A task with a ``Stop`` ahead of it holds a reference
+to the task that it stops. A ``deep`` one is seen only by a second look, not by a cut.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ def task_named(process: Process, number: int) -> Party | None:
 
 
 def stoppers(who: Party, *, deep: bool = True) -> list[Party]:
-    """The parties that may yet end the waits of ``who``; not ``deep``: only those that a cut can see.
+    """The parties that may yet end the waits of ``who``; without ``deep``, only those that a cut can see.
 
-    They stop it, or a task that awaits it and passes that on; or they close the channel of a call that is waited for there, or
-    stop the server for which one serves.
+    They may stop it, or a task that awaits it and passes the cancellation on; close the channel of a call that one of these
+    waits for; or stop the server that one of these serves for.
     """
-    kin = [who, *awaiting(who)]
+    chain = [who, *awaiting(who)]
     return [
         other
         for other in who.process.parties.values()
-        if other is not who and any(_may_end(op, one, deep=deep) for op in _ahead(other) for one in kin)
+        if other is not who and any(_may_end(op, one, deep=deep) for op in _ahead(other) for one in chain)
     ]
 
 
 def holders(who: Party) -> list[Party]:
-    """The parties that hold a task, or one that awaits it, and have yet to await it themselves."""
-    kin = [who, *awaiting(who)]
-    return [other for other in who.process.parties.values() if any(_has_yet_to_await(other, one) for one in kin)]
+    """The parties that hold ``who``, or a task that awaits it, and have yet to await it themselves."""
+    chain = [who, *awaiting(who)]
+    return [other for other in who.process.parties.values() if any(_has_yet_to_await(other, one) for one in chain)]
 
 
 def _has_yet_to_await(other: Party, who: Party) -> bool:
-    """Whether it holds a task that it will await: when it is cancelled there, so is the task."""
+    """Whether ``other`` holds the task ``who`` and will await it; if cancelled then, it cancels the task, too."""
     if other.newest is not who or (other.block is not None and other.block.task is who):
         return False
     return any(isinstance(op, Join) and op.task == 0 and op.passes_on for op in other.body[other.at :])
 
 
 def awaiting(who: Party) -> list[Party]:
-    """Those that wait for the end of ``who``, or will, directly or not, and cancel it when they are cancelled."""
+    """The parties that await ``who``, or will, directly or indirectly, and cancel it when they are cancelled."""
     found: list[Party] = []
     todo = [who]
     while todo:
@@ -80,13 +80,13 @@ def _may_end(op: Op, who: Party, *, deep: bool) -> bool:
 
 
 def observed(process: Process) -> Observation:
-    """What can be seen of a process's tasks at a cut."""
+    """What a cut can see of a process's tasks."""
     blocked = [who for who in process.parties.values() if who.block is not None]
     known = {who.name: tuple(sorted(one.name for one in stoppers(who, deep=False))) for who in blocked}
-    return Observation(waits=tuple(_joins(process)), ways_out={name: others for name, others in known.items() if others})
+    return Observation(waits=tuple(_waits(process)), ways_out={name: others for name, others in known.items() if others})
 
 
-def _joins(process: Process) -> Iterator[LocalWait]:
+def _waits(process: Process) -> Iterator[LocalWait]:
     for who in process.parties.values():
         if who.block is not None and who.block.task is not None:
             yield LocalWait(
@@ -94,8 +94,8 @@ def _joins(process: Process) -> Iterator[LocalWait]:
             )
 
 
-def seen_again(process: Process, name: PartyName) -> tuple[PartyName, ...]:
-    """The parties that a second look finds to hold a reference to a party, and that may stop it."""
+def found_by_look(process: Process, name: PartyName) -> tuple[PartyName, ...]:
+    """The parties that, as a second look finds, hold a reference to a party and may stop it."""
     who = process.parties.get(name)
     if who is None:
         return ()
@@ -103,6 +103,6 @@ def seen_again(process: Process, name: PartyName) -> tuple[PartyName, ...]:
 
 
 def awaited_since(process: Process, name: PartyName, suspected: Container[PartyName]) -> bool:
-    """Whether somebody awaits a party of whom the cut did not show it: those who wait and are suspected did so then."""
+    """Whether a party that the cut did not show as waiting now awaits this one; suspected parties already did at the cut."""
     who = process.parties.get(name)
     return who is not None and any(other.block is not None and other.name not in suspected for other in awaiting(who))

@@ -1,7 +1,7 @@
 """A world: processes with real recorders, the network between them, and the truth about both.
 
-It is state: what can happen next and what has happened. What happens when something does is told by the handlers
-(:mod:`detector.simulator.world.handlers`), and an :class:`~detector.simulator.world.engine.Engine` calls them.
+It holds the state: the enabled actions and the past events. The handlers (:mod:`detector.simulator.world.handlers`), called by
+an :class:`~detector.simulator.world.engine.Engine`, define the effect of each action.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from detector.simulator.diagram import Event, Kind
 from detector.simulator.plans.plan import Limits, Plan
 from detector.simulator.world.enabled_actions import Action, EnabledActions
-from detector.simulator.world.forgery import Book
+from detector.simulator.world.forgery import ForgeryLog
 from detector.simulator.world.network import Network
 from detector.simulator.world.state import CallKey, Lock, Party, Process, SimCall
 from detector.simulator.world.tasks import observed
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId, party
-from stilltrue.protocol.observation import Observation, nothing_more
+from stilltrue.protocol.observation import Observation, observe_nothing
 from stilltrue.protocol.recorder import Bounds, Recorder
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.requests.look import Look
@@ -25,16 +25,16 @@ from stilltrue.protocol.stamp import Stamp
 
 STEP_SECONDS = 0.01
 PHASE = 1
-"""Of what is counted: there is but one phase."""
+"""The only phase, for requests that are counted."""
 DOUBT_SECONDS = 1_000.0
-"""How long a simulated recorder remembers a doubt: longer than any run, for the bound is a promise of the network's."""
+"""How long a simulated recorder remembers a doubt: longer than any run, since the bound relies on the network."""
 
 Observe = Callable[[float], Observation]
 RecorderOf = Callable[[ProcessId, bool, Limits, Observe], Recorder]
 
 
 def plain_recorder(process: ProcessId, reactive: bool, limits: Limits, observe: Observe) -> Recorder:
-    """The recorder as it is shipped."""
+    """The unmodified recorder."""
     bounds = Bounds(
         callers_max=limits.callers_max,
         answered_max=limits.answered_max,
@@ -46,7 +46,7 @@ def plain_recorder(process: ProcessId, reactive: bool, limits: Limits, observe: 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the log: the action, when, whose event it was, and that process's colour when it was handled."""
+    """One log entry: the action, its time, its process, and that process's colour when it was handled."""
 
     action: Action
     now: float
@@ -55,7 +55,7 @@ class Entry:
 
 
 class World:
-    """The truth. ``frozen`` are parties that were said to be stuck forever: one that moves is a breach."""
+    """The true state. ``frozen``: parties that a verdict reported as stuck forever; if one moves, a promise is broken."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class World:
         story: list[str] | None = None,
         step_seconds: float = STEP_SECONDS,
     ) -> None:
-        """``story``, when given, gets a sentence for each step. ``step_seconds``: how long a step takes."""
+        """``story``: if given, a sentence for each step is appended to it. ``step_seconds``: the duration of a step."""
         self.step_seconds = step_seconds
         self.plan = plan
         self.now = 0.0
@@ -86,25 +86,25 @@ class World:
         self.breaches: list[str] = []
         self.outside = 0
         self.doubts: dict[CallKey, tuple[SimCall, float]] = {}
-        """Calls of which their callers cannot tell what became of them, and since when."""
+        """Calls in doubt at their callers, and since when."""
         self.tokens_lost = 0
         self.expired = 0
-        """How many deadlines have passed."""
+        """Number of deadlines that have passed."""
         self.departed = set(plan.uninstrumented)
-        """Processes that are there and no members: without an agent, or after a goodbye."""
+        """Running processes that are not members: without an agent, or after a goodbye."""
         self._drawn: dict[Action, int] = {}
         self._recorder = recorder
         self._has_tasks = plan.has_tasks()
-        self.forgeries = Book()
+        self.forgeries = ForgeryLog()
         self.has_jobs = plan.has_jobs()
         self._roots: dict[ProcessName, int] = {}
         for name in plan.instances:
             self.start(name, plan.instances[name], 1)
 
-    # -- what happens -----------------------------------------------------------------------------------------------------
+    # -- events -----------------------------------------------------------------------------------------------------------
 
     def concrete(self, action: Action) -> list[Action]:
-        """The ways in which an enabled action can happen: a request may reach any instance of its service."""
+        """The concrete actions that an enabled action stands for: a request may reach any instance of its service."""
         if action[0] != "request":
             return [action]
         return [(*action, name) for name in self.candidates(self.calls[action[1]].service)]
@@ -116,19 +116,19 @@ class World:
             return self.of_service[route[0]]
         return sorted({name for service in route for name in self.of_service[service]})
 
-    def tell(self, process: Process, text: str) -> None:
-        """A sentence for the story."""
+    def narrate(self, process: Process, text: str) -> None:
+        """Add a sentence to the story."""
         if self.story is not None:
             self.story.append(f"{self.now:7.2f}  {process.name:<10} {text}")
 
-    def decree(self) -> None:
-        """Something came from outside: what was said to be forever was said of the system without it."""
+    def intervene(self) -> None:
+        """An event from outside: earlier verdicts of permanence were about the system without it."""
         self.outside += 1
         self.frozen.clear()
         self.frozen_until.clear()
 
     def breach(self, text: str) -> None:
-        """Something happened that a promise forbids."""
+        """Record that a promise was broken."""
         self.breaches.append(text)
         if self.story is not None:
             self.story.append(f"{self.now:7.2f}  !! {text}")
@@ -136,11 +136,11 @@ class World:
     # -- processes -----------------------------------------------------------------------------------------------------
 
     def start(self, name: ProcessName, service: str, incarnation: int) -> Process:
-        """A process begins, with its root tasks in its first incarnation."""
+        """Start a process; its root tasks run in its first incarnation, or in all with ``reruns``."""
         runs = incarnation == 1 or self.plan.reruns
         roots = [body for process, body in self.plan.roots if process == name] if runs else []
         identity = ProcessId(service=service, instance=name, incarnation=incarnation)
-        observe: Observe = (lambda _: observed(self.processes[name])) if self._has_tasks else nothing_more
+        observe: Observe = (lambda _: observed(self.processes[name])) if self._has_tasks else observe_nothing
         recorder = self._recorder(identity, not roots, self.plan.limits, observe)
         names = (service, *self.plan.also.get(name, ()))
         process = Process(
@@ -164,45 +164,45 @@ class World:
         process.idle = not roots
         self._roots[name] = len(roots)
         for index, body in enumerate(roots, start=1):
-            self.begins(Party(party(name, f"task#{index}"), process, body, self.plan.depth))
+            self.begin(Party(party(name, f"task#{index}"), process, body, self.plan.depth))
         return process
 
     def root_done(self, process: Process) -> None:
-        """A root task is over; the last one says that the process owes nothing any more, in the same step."""
+        """A root task is over; after the last one the process becomes idle in the same step."""
         self._roots[process.name] -= 1
         if not self._roots[process.name]:
             process.idle = True
             process.recorder.idle()
 
-    def begins(self, who: Party) -> None:
-        """A party starts to run."""
+    def begin(self, who: Party) -> None:
+        """Start a party."""
         who.process.parties[who.name] = who
         self.enabled.add("step", "step", who.process.name, who.name)
 
-    def blocks(self, who: Party) -> None:
-        """A party goes no further until :meth:`wakes`."""
+    def block(self, who: Party) -> None:
+        """Stop a party from running until :meth:`wake`."""
         self.enabled.discard("step", "step", who.process.name, who.name)
 
-    def wakes(self, who: Party) -> None:
-        """What a party waited for has come."""
+    def wake(self, who: Party) -> None:
+        """End a party's block, since what it waited for has come."""
         if who.block is not None and who.block.lock is not None:
             self.enabled.discard("expire", "expire", who.process.name, who.name)
         who.block = None
         self.enabled.add("step", "step", who.process.name, who.name)
-        self.moves(who)
+        self.note_move(who)
 
-    def moves(self, who: Party) -> None:
-        """A party goes on: no verdict may have said that it never would."""
+    def note_move(self, who: Party) -> None:
+        """A party moves: check that no verdict said it never would."""
         if self.frozen and who.name in self.frozen:
-            self.breach(f"stable: {who.name} goes on, though {self.frozen[who.name]} said that it never would")
+            self.breach(f"stable: {who.name} moves, though {self.frozen[who.name]} said that it never would")
         if self.frozen_until and self.frozen_until.get(who.name, 0.0) > self.now:
-            self.breach(f"stable: {who.name} goes on before {self.frozen_until[who.name]:g}, until when a gridlock was to last")
+            self.breach(f"stable: {who.name} moves before {self.frozen_until[who.name]:g}, the end of a reported gridlock")
 
     def cut(self, process: Process, report: Report | None) -> None:
-        """A process has recorded itself: its report sets out for the detector."""
+        """A process has cut: send its report to the detector."""
         if report is None:
             return
-        self.tell(process, f"cuts for snapshot {report.snapshot}")
+        self.narrate(process, f"cuts for snapshot {report.snapshot}")
         self.draw(process, Kind.CUT, snapshot=report.snapshot)
         self.forgeries.cut(process, report.after, report.snapshot)
         key = ("report", process.name, process.id.incarnation, report.snapshot)
@@ -212,18 +212,18 @@ class World:
     def draw(
         self, process: Process, kind: Kind, *, packet: Action = (), label: str = "", snapshot: SnapshotId | None = None
     ) -> None:
-        """Something for the diagram; a packet is drawn as an arrow from its sending to its arrival."""
+        """Add an event to the diagram; a packet is drawn as an arrow from its sending to its arrival."""
         if self.story is not None:
             number = self._drawn.setdefault(packet, len(self._drawn) + 1) if packet else None
             self.events.append(Event(process=process.name, kind=kind, label=label, message=number, snapshot=snapshot))
 
     def alive(self, name: ProcessName, incarnation: int) -> Process | None:
-        """The process, if it is up and still the same incarnation."""
+        """The process, if it is running in this incarnation."""
         process = self.processes.get(name)
         return process if process is not None and process.id.incarnation == incarnation else None
 
     def offer_work(self, process: Process, pool: str) -> None:
-        """Say whether a worker of the pool can take a call."""
+        """Enable or disable taking a queued call by a worker of the pool."""
         if process.queues[pool] and process.has_worker(pool):
             self.enabled.add("take", "take", process.name, pool)
         else:

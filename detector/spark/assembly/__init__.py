@@ -1,1 +1,1 @@
-"""Snapshots of collected fleets, assembled and judged by Structured Streaming."""
+"""Assembles and evaluates the snapshots of collected fleets with Structured Streaming."""

@@ -1,4 +1,4 @@
-"""The metrics of a running assembly, for Prometheus: its tally, how far it is behind Kafka, and how long a batch takes."""
+"""Prometheus metrics of a running assembly: its tally, its lag, and the duration of batches."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from detector.assembly.cluster import RecordsUnavailableError
 from detector.spark.assembly.tally import TallyFile
 
 Unread = Callable[[Mapping[str, Any]], int]
-"""How many records there are behind the offset of a source. Raises :class:`RecordsUnavailableError`."""
+"""Returns the number of records after a source's offset. Raises :class:`RecordsUnavailableError`."""
 
 
 class AssemblyMetrics(Collector):
-    """Read from the tally, Spark's last progress and Kafka at each scrape."""
+    """Collects the metrics on each scrape, from the tally, Spark's last progress and Kafka."""
 
     def __init__(self, tally: TallyFile, progress: Callable[[], Mapping[str, Any] | None], unread: Unread) -> None:
-        """``progress``: Spark's newest, as its JSON."""
+        """``progress`` returns Spark's newest progress as JSON."""
         self._tally = tally
         self._progress = progress
         self._unread = unread
         self._kafka_errors = 0
 
     def collect(self) -> Iterator[Metric]:
-        """As prometheus_client asks."""
+        """Yield the metrics."""
         tally, progress = self._tally.last(), self._progress()
         yield _gauge("snapshots_waiting", "Snapshots without a result that wait for records.", tally.waiting())
         yield _gauge("batches", "The number of the newest micro-batch with records; -1 before the first.", tally.batch)
@@ -38,12 +38,12 @@ class AssemblyMetrics(Collector):
         counters = {
             "snapshots_judged": ("Snapshots with a result.", tally.judged),
             "snapshots_given_up": ("Snapshots judged without all their reports or looks.", tally.given_up),
-            "snapshots_unasked": ("Snapshots of which no header came: nobody waits for them.", tally.unasked),
-            "looks_asked": ("Verification rounds that were asked for.", tally.asked),
-            "records_late": ("Records that came when their snapshot was done: they change nothing.", tally.late),
+            "snapshots_unasked": ("Snapshots without a header, which no coordinator waits for.", tally.unasked),
+            "looks_asked": ("Verification rounds requested.", tally.asked),
+            "records_late": ("Records that arrived after their snapshot was finished, and were ignored.", tally.late),
             "verdicts": ("Verdicts written.", tally.verdicts),
             "kafka_errors": (
-                "How often Kafka, or the store, did not say how far the records go, when asked for these metrics.",
+                "Scrapes of these metrics at which Kafka, or the store, did not return the end of the records.",
                 self._kafka_errors,
             ),
         }
@@ -59,11 +59,11 @@ class AssemblyMetrics(Collector):
         except RecordsUnavailableError:
             self._kafka_errors += 1
             return
-        yield _gauge("lag_records", "Records that are kept and not read yet.", unread)
+        yield _gauge("lag_records", "Stored records that have not been read yet.", unread)
 
 
 def read_up_to(progress: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The source's offset, from Spark's progress; None before anything was read."""
+    """Return the source's offset from Spark's progress; None before anything was read."""
     for source in progress.get("sources", ()):
         offset = source.get("endOffset")
         found = json.loads(offset) if isinstance(offset, str) else offset

@@ -1,4 +1,4 @@
-"""The records of snapshots in an object store as a stream source, each once: an offset is the next object of each producer."""
+"""A stream source of snapshots' records in an object store; an offset has the next object of each producer."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from detector.spark.assembly.options import RECORDS, RECORDS_SPARK, cluster_of
 
 NAME = "stilltrue-objects"
 LIST_SECONDS = 1.0
-"""How often the store is asked for new objects."""
+"""Interval between listings of the store."""
 PARTS = 4
 
 
 @dataclass
 class Part(InputPartition):
-    """Objects that one task reads: of each the path, and when it was written (milliseconds)."""
+    """Objects that one task reads: path and time of writing (milliseconds) of each."""
 
     objects: tuple[tuple[str, int], ...]
 
@@ -37,11 +37,11 @@ class ObjectSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """Of :data:`~detector.spark.assembly.options.RECORDS`."""
+        """The schema :data:`~detector.spark.assembly.options.RECORDS`."""
         return RECORDS_SPARK
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802
-        """For ``spark.readStream``."""
+        """Return the reader for ``spark.readStream``."""
         return _Reader(cluster_of(self.options), int(self.options["records_per_batch_max"]))
 
 
@@ -49,9 +49,9 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """An offset is a :class:`~detector.assembly.objects.Position`."""
 
     def __init__(self, cluster: Cluster, records_max: int) -> None:
-        """``records_max``: of one micro-batch, about."""
+        """``records_max``: approximate number of records per micro-batch."""
         self._topic = Topic(cluster, REPORTS)
-        self._most = records_max
+        self._records_max = records_max
         self._listed_at = -LIST_SECONDS
         self._until: float | None = None
 
@@ -70,34 +70,34 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         self._listed_at = now
         position = position_of(start)
-        there = [each for each in self._topic.listed(position.hour) if self._until is None or each.at <= self._until]
-        return advanced(position, self._some(fresh(position, there, time.time()))).json()
+        listed = [each for each in self._topic.listed(position.hour) if self._until is None or each.at <= self._until]
+        return advanced(position, self._oldest(fresh(position, listed, time.time()))).json()
 
-    def _some(self, found: Sequence[Written]) -> list[Written]:
-        """The oldest of them, up to one moment in all producers' alike: so event time goes forward evenly."""
-        records, moment = 0, 0
+    def _oldest(self, found: Sequence[Written]) -> list[Written]:
+        """Return the oldest objects, up to the same time for all producers, so that event time advances evenly."""
+        records, until = 0, 0
         for each in found:
-            records, moment = records + each.count, each.at
-            if records >= self._most:
+            records, until = records + each.count, each.at
+            if records >= self._records_max:
                 break
         taken: list[Written] = []
         held: set[str] = set()
         for each in sorted(found, key=lambda each: each.number):
-            if each.at > moment:
-                held.add(each.producer)  # what it wrote after this waits, too
+            if each.at > until:
+                held.add(each.producer)  # its later objects must wait as well
             elif each.producer not in held:
                 taken.append(each)
         return taken
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         low, high = position_of(start), position_of(end)
-        there = {(each.producer, each.number): each for each in self._topic.listed(low.hour)}
+        listed = {(each.producer, each.number): each for each in self._topic.listed(low.hour)}
         objects: list[tuple[str, int]] = []
         for producer, last in sorted(high.following.items()):
             for number in range(low.following.get(producer, 0), last):
-                if (producer, number) not in there:
+                if (producer, number) not in listed:
                     raise RecordsLostError(f"object {number} of {producer} was removed before it was read")
-                each = there[producer, number]
+                each = listed[producer, number]
                 objects.append((each.path, each.at))
         return [Part(tuple(objects[at::PARTS])) for at in range(min(PARTS, len(objects)))]
 
@@ -109,11 +109,11 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from pa.table([rows.column("key"), rows.column("value"), times], schema=RECORDS).combine_chunks().to_batches()
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark's checkpoint says where it is."""
+        """Do nothing: Spark's checkpoint has the offset."""
 
 
 def unread_objects(cluster: Cluster, read: Mapping[str, Any]) -> int:
-    """How many records there are behind an offset. Raises :class:`~detector.assembly.cluster.RecordsUnavailableError`."""
+    """Count the records after an offset. Raises :class:`~detector.assembly.cluster.RecordsUnavailableError`."""
     position = position_of(read)
     listed = Topic(cluster, REPORTS).listed(position.hour)
     return sum(each.count for each in listed if each.number >= position.following.get(each.producer, 0))

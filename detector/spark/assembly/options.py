@@ -1,4 +1,4 @@
-"""What both sources of records have in common: their rows, and their options."""
+"""The schema and the options of both sources of records."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from detector.assembly.cluster import Cluster
 
 RECORDS = pa.schema([("key", pa.string()), ("value", pa.binary()), ("at", pa.timestamp("us", tz="UTC"))])
 RECORDS_SPARK = "key string, value binary, at timestamp"
-"""The same, as Spark reads it."""
+"""The same schema for Spark."""
 
 
 def source_options(cluster: Cluster, records_per_batch_max: int) -> dict[str, str]:
-    """The options of a source."""
+    """Return the options of a source."""
     return {
         "servers": cluster.servers,
         "topics": cluster.topics,
@@ -26,7 +26,7 @@ def source_options(cluster: Cluster, records_per_batch_max: int) -> dict[str, st
 
 
 def cluster_of(options: Mapping[str, str]) -> Cluster:
-    """The cluster that options name."""
+    """Return the cluster that the options describe."""
     return Cluster(
         options["servers"],
         topics=options["topics"],

@@ -1,12 +1,12 @@
-"""Runs `stilltrue assemble`: records of all fleets, from Kafka or a store, are assembled in Spark's state, and judged.
+"""Runs `stilltrue assemble`: reads the records of all fleets from Kafka or a store, assembles snapshots and evaluates them.
 
 Rules:
 
-1. State lies in RocksDB, beside Spark's record of what was read; a batch that was cut short is made again from the same records
-   and the same state, and so gives the same.
-2. Records go to the coordinators, to whom it is the same whether they come once or twice. Verdicts are made aside, counted, and
-   come to light by one rename, under the batch's number; a batch that is there already is left as it is.
-3. Small files of batches that Spark has committed are put together before a batch is published that is not there yet.
+1. The state is in RocksDB, next to Spark's record of what was read. An interrupted batch runs again on the same records and the
+   same state, with the same results.
+2. Records go to the coordinators, which ignore duplicates. Verdicts are written to a temporary folder, counted, and published
+   by one rename under the batch's number; a batch that is already published is left as it is.
+3. Small files of committed batches are merged before a new batch is published.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from detector.ops.address import Address
 from detector.ops.exposition import exposed
 from detector.spark.assembly.metrics import AssemblyMetrics, Unread
 from detector.spark.assembly.options import source_options
-from detector.spark.assembly.processor import SAID, Assembly
+from detector.spark.assembly.processor import OUTPUT, Assembly
 from detector.spark.assembly.tally import TallyFile
-from detector.spark.assembly.writing import COUNTS, HAPPENINGS, writing
+from detector.spark.assembly.writing import COUNTS, EVENTS, batch_writer
 from detector.spark.java import JavaError
-from detector.spark.session import SparkFailedError, interruptible, open_session, plainly
+from detector.spark.session import SparkFailedError, interruptible, one_line_errors, open_session
 from detector.spark.streaming.published import Published
 from detector.spark.streaming.query import StreamFailedError, follow
 from detector.spark.streaming.storage import Storage
@@ -46,11 +46,11 @@ TABLE = "verdicts"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssemblyPlan:
-    """Where records come from, and where verdicts and state go.
+    """The source of the records, and the destinations of verdicts and state.
 
-    ``state``: a directory that all workers share; ``out``: a directory or URI. ``give_up_seconds``: how long a snapshot's
-    records are waited for. ``skew_seconds``: how far the clocks of Kafka's brokers may be apart. The number of ``partitions``
-    is fixed by the first batch.
+    ``state``: a directory that all workers share; ``out``: a directory or URI. ``give_up_seconds``: how long to wait for a
+    snapshot's records. ``skew_seconds``: the largest difference between the clocks of Kafka's brokers. The number of
+    ``partitions`` is fixed by the first batch.
     """
 
     cluster: Cluster
@@ -65,7 +65,7 @@ class AssemblyPlan:
 
 
 def session_settings(plan: AssemblyPlan) -> dict[str, str]:
-    """What the session needs (rule 1)."""
+    """Return the session's settings (rule 1)."""
     return {
         "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
@@ -81,16 +81,16 @@ def start(spark: SparkSession, plan: AssemblyPlan) -> StreamingQuery:
     records = (
         spark.readStream.format(source.name()).options(**options).load().withWatermark("at", f"{plan.skew_seconds} seconds")
     )
-    said = records.groupBy("key").transformWithState(
-        Assembly(plan.give_up_seconds), outputStructType=SAID, outputMode="Append", timeMode="EventTime"
+    output = records.groupBy("key").transformWithState(
+        Assembly(plan.give_up_seconds), outputStructType=OUTPUT, outputMode="Append", timeMode="EventTime"
     )
-    writer = said.writeStream.outputMode("append").option("checkpointLocation", str(plan.state / "checkpoint"))
+    writer = output.writeStream.outputMode("append").option("checkpointLocation", str(plan.state / "checkpoint"))
     trigger = {"availableNow": True} if plan.once else {"processingTime": f"{plan.trigger_seconds} seconds"}
     return writer.foreachBatch(_Batch(plan)).trigger(**trigger).start()
 
 
 def _source(cluster: Cluster) -> tuple[type[DataSource], Unread]:
-    """The data source of a cluster's records, and what says how many are not read yet."""
+    """Return the data source of a cluster's records, and a function that counts unread records."""
     if cluster.in_objects:
         from detector.spark.assembly.object_source import ObjectSource, unread_objects  # noqa: PLC0415 - Kafka is an extra
 
@@ -101,49 +101,49 @@ def _source(cluster: Cluster) -> tuple[type[DataSource], Unread]:
 
 
 class _Batch:
-    """One micro-batch after the other (rule 2)."""
+    """Writes the output of a micro-batch (rule 2)."""
 
     def __init__(self, plan: AssemblyPlan) -> None:
         self._plan = plan
 
-    def __call__(self, said: DataFrame, batch: int) -> None:
+    def __call__(self, output: DataFrame, batch: int) -> None:
         plan = self._plan
         for old in plan.state.glob("making-*"):
             shutil.rmtree(old, ignore_errors=True)
-        made = plan.state / f"making-{batch}-{uuid4().hex[:8]}" / TABLE
-        said.sparkSession.sparkContext.setJobDescription(f"stilltrue: batch {batch}, assembled and judged")
-        counts = said.mapInArrow(writing(plan.cluster, made), COUNTS).collect()
-        told = sum(row.verdicts for row in counts)
-        if told:
-            self._publish(made, batch, told)
-        TallyFile(plan.state).add(batch, {name: sum(row[name] for row in counts) for name in (*HAPPENINGS, "verdicts")})
+        folder = plan.state / f"making-{batch}-{uuid4().hex[:8]}" / TABLE
+        output.sparkSession.sparkContext.setJobDescription(f"stilltrue: batch {batch}, assembling and evaluating")
+        counts = output.mapInArrow(batch_writer(plan.cluster, folder), COUNTS).collect()
+        verdicts = sum(row.verdicts for row in counts)
+        if verdicts:
+            self._publish(folder, batch, verdicts)
+        TallyFile(plan.state).add(batch, {name: sum(row[name] for row in counts) for name in (*EVENTS, "verdicts")})
 
-    def _publish(self, made: Path, batch: int, told: int) -> None:
-        """Rule 2."""
+    def _publish(self, folder: Path, batch: int, verdicts: int) -> None:
+        """Publish a batch (rules 2 and 3)."""
         plan = self._plan
-        written = sum(pq.read_metadata(path).num_rows for path in made.glob("*.parquet"))
-        check_rows(told, written, str(made), shared="--state")
+        written = sum(pq.read_metadata(path).num_rows for path in folder.glob("*.parquet"))
+        check_rows(verdicts, written, str(folder), shared="--state")
         state, results = Storage(location=str(plan.state)), Storage(location=plan.out)
         published = Published(results=results, state=state)
         if not results.names(f"{TABLE}/batch={batch}"):
             published.compact(TABLE)
-            published.put(str(made.parent.relative_to(plan.state) / TABLE), TABLE, batch)
+            published.put(str(folder.parent.relative_to(plan.state) / TABLE), TABLE, batch)
 
 
 @contextmanager
 def _exposed(plan: AssemblyPlan, query: StreamingQuery, metrics: Address | None) -> Iterator[str]:
-    """``/metrics`` while the block runs: where it is."""
+    """Serve ``/metrics`` while the block runs; yield its URL."""
     if metrics is None:
         yield ""
         return
     _, unread = _source(plan.cluster)
-    told = AssemblyMetrics(TallyFile(plan.state), lambda: query.lastProgress, unread)
-    with exposed(told, metrics.host, metrics.port) as port:
+    collector = AssemblyMetrics(TallyFile(plan.state), lambda: query.lastProgress, unread)
+    with exposed(collector, metrics.host, metrics.port) as port:
         yield f"http://{replace(metrics, port=port)}/metrics"
 
 
 def run(plan: AssemblyPlan, master: str | None, progress: Callable[[str], None], metrics: Address | None = None) -> None:
-    """Assemble until stopped; ``metrics``: where to serve them. Raises :class:`StreamFailedError`."""
+    """Assemble until stopped, and serve metrics at ``metrics``. Raises :class:`StreamFailedError`."""
     try:
         check_unoccupied(plan.out, own=("verdicts/batch=",))
         client(plan.cluster).make_topics(plan.cluster)
@@ -152,7 +152,7 @@ def run(plan: AssemblyPlan, master: str | None, progress: Callable[[str], None],
         with interruptible():
             spark = open_session(master, session_settings(plan))
         try:
-            with plainly("Spark failed"):
+            with one_line_errors("Spark failed"):
                 query = start(spark, plan)
                 with _exposed(plan, query, metrics) as at:
                     progress(f"assembling from {plan.cluster.servers}" + (f", metrics: {at}" if at else ""))

@@ -1,7 +1,7 @@
-"""What one worker remembers of the snapshots before: a report that says the same is not decoded again, nor resolved.
+"""A worker's cache of earlier snapshots, so that unchanged reports are neither decoded nor resolved again.
 
-While most of a fleet's reports change, none of it is of use: then they are read as columns (:mod:`detector.assembly.columnar`).
-It makes a result faster and no different: what is remembered is looked at as :mod:`detector.core.waits.resolved` says.
+It does not help while most of a fleet's reports change; then they are read as columns (:mod:`detector.assembly.columnar`).
+Results do not depend on it: :mod:`detector.core.waits.resolved` says what is reused.
 """
 
 from __future__ import annotations
@@ -14,31 +14,31 @@ from detector.service.grpc_api.report_reader import ReportReader, split
 from stilltrue.protocol.report import Report
 
 MEMBERS_MAX = 20_000
-"""Of all fleets together; with more, everything is forgotten and learnt again."""
+"""Most members, of all fleets together; beyond that the cache is emptied."""
 QUIET_SHARE_MIN = 0.9
 
 
 class RecentReports:
-    """Bounded by members; a restarted worker begins empty."""
+    """The cache; a restarted worker begins with an empty one."""
 
     def __init__(self, members_max: int = MEMBERS_MAX) -> None:
-        """``members_max``: the most members whose reports it remembers."""
+        """``members_max``: the most members whose reports are cached."""
         self._members_max = members_max
         self._readers: dict[bytes, ReportReader] = {}
         self._resolved: dict[str, Resolved] = {}
-        self._said: dict[str, frozenset[int]] = {}
-        """By fleet, hashes of what its last reports said."""
+        self._hashes: dict[str, frozenset[int]] = {}
+        """Hashes of each fleet's last reports."""
 
     def quiet(self, fleet: str, records: Sequence[bytes]) -> bool:
-        """Whether most of these reports say what the fleet's last ones said."""
+        """Whether most of these reports equal the fleet's last ones."""
         found = map(split, (record[1:] for record in records))
-        said = frozenset(hash((each.process, each.rest)) for each in found if each is not None)
-        known = self._said.get(fleet, frozenset())
-        self._said[fleet] = said if len(said) <= self._members_max else frozenset()
-        return len(said & known) >= QUIET_SHARE_MIN * max(len(records), 1)
+        hashes = frozenset(hash((each.process, each.rest)) for each in found if each is not None)
+        known = self._hashes.get(fleet, frozenset())
+        self._hashes[fleet] = hashes if len(hashes) <= self._members_max else frozenset()
+        return len(hashes & known) >= QUIET_SHARE_MIN * max(len(records), 1)
 
     def report(self, record: bytes) -> Report:
-        """The report of a record. Raises as :func:`~detector.assembly.records.report_of`."""
+        """Decode a record's report, or return the cached one. Raises like :func:`~detector.assembly.records.report_of`."""
         found = split(record[1:])
         if found is None:
             return report_of(record)
@@ -51,14 +51,14 @@ class RecentReports:
         again = reader.again(found)
         if again is not None:
             return again
-        told = found.message()
-        return report_of(record) if told is None else reader.decoded(told, found)
+        message = found.message()
+        return report_of(record) if message is None else reader.decoded(message, found)
 
     def resolved(self, fleet: str) -> Resolved | None:
-        """What the fleet's last snapshot came to."""
+        """Return the resolved waits of the fleet's last snapshot."""
         return self._resolved.get(fleet)
 
     def keep(self, fleet: str, resolved: Resolved | None) -> None:
-        """Remember what a snapshot came to."""
+        """Cache the resolved waits of a snapshot."""
         if resolved is not None and len(resolved.parts) <= self._members_max:
             self._resolved[fleet] = resolved

@@ -1,13 +1,13 @@
-"""The records of snapshots in Kafka as a stream source, each once: an offset is the next record of each partition.
+"""A stream source of snapshots' records in Kafka; an offset has the next record of each partition.
 
-Spark's own source of Kafka is a jar that has to fit the version of Spark; this one needs Kafka's Python client alone.
+Spark's own Kafka source is a jar that must match Spark's version; this one needs only Kafka's Python client.
 
 Rules:
 
-1. A micro-batch that is behind takes records up to one moment, in all partitions alike. So event time goes forward evenly, and
-   no partition's records are late because another one was read faster.
-2. Records that Kafka has removed before they were read are an error, never passed over.
-3. While Kafka cannot be reached there is nothing new.
+1. A micro-batch that is behind takes records up to the same time in all partitions. So event time advances evenly, and no
+   partition's records are late because another partition was read faster.
+2. Records that Kafka removed before they were read are an error; they are never skipped silently.
+3. While Kafka is unreachable there are no new records.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from detector.spark.assembly.options import RECORDS, RECORDS_SPARK, cluster_of
 NAME = "stilltrue-records"
 READ_SECONDS_MAX = 30.0
 ASKED_SECONDS_MAX = 2.0
-"""How long Kafka is asked for the lag, at each scrape."""
+"""Time limit for querying the lag at a scrape."""
 BATCH_BYTES = 16 * 2**20
 _AT_ONCE = 500
 
 
 @dataclass
 class Part(InputPartition):
-    """Records of one partition, from an offset up to another."""
+    """Records of one partition, from one offset to another."""
 
     partition: int
     low: int
@@ -51,11 +51,11 @@ class RecordSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """Of :data:`RECORDS`."""
+        """The schema :data:`RECORDS`."""
         return RECORDS_SPARK
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802
-        """For ``spark.readStream``."""
+        """Return the reader for ``spark.readStream``."""
         return _Reader(self.options)
 
 
@@ -65,8 +65,8 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._cluster = cluster_of(options)
         self._topic = self._cluster.topic(REPORTS)
-        self._most = int(options["records_per_batch_max"])
-        self._known: Consumer | None = None
+        self._records_max = int(options["records_per_batch_max"])
+        self._driver_consumer: Consumer | None = None
         self._last: dict[str, int] | None = None
 
     def _consumer(self) -> Consumer:
@@ -86,9 +86,9 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _driver(self) -> Consumer:
-        """The driver's own consumer, which reads offsets alone."""
-        self._known = self._known or self._consumer()
-        return self._known
+        """The driver's own consumer, which reads only offsets."""
+        self._driver_consumer = self._driver_consumer or self._consumer()
+        return self._driver_consumer
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         return {str(each): bounds(self._driver, self._topic, each)[0] for each in partitions(self._driver, self._topic)}
@@ -105,25 +105,25 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except KafkaException:
             return start  # rule 3
         behind = sum(end - start.get(each, 0) for each, end in ends.items())
-        return self._up_to_one_moment(start, ends) if behind > self._most else ends
+        return self._offsets_at_one_time(start, ends) if behind > self._records_max else ends
 
     def _ends(self) -> dict[str, int]:
         return {str(each): bounds(self._driver, self._topic, each)[1] for each in partitions(self._driver, self._topic)}
 
-    def _up_to_one_moment(self, start: Mapping[str, int], ends: Mapping[str, int]) -> dict[str, int]:
-        """Rule 1: where each partition is at the moment when the first of them would have given its share."""
-        share = max(1, self._most // len(ends))
+    def _offsets_at_one_time(self, start: Mapping[str, int], ends: Mapping[str, int]) -> dict[str, int]:
+        """Apply rule 1: return all partitions' offsets at the time when the first of them reaches its share of the batch."""
+        share = max(1, self._records_max // len(ends))
         far = [each for each, end in ends.items() if end - start.get(each, 0) > share]
-        moments = [self._moment(int(each), start.get(each, 0) + share) for each in far]
-        if not moments:
+        times = [self._record_time(int(each), start.get(each, 0) + share) for each in far]
+        if not times:
             return dict(ends)
-        asked = [TopicPartition(self._topic, int(each), min(moments)) for each in ends]
+        asked = [TopicPartition(self._topic, int(each), min(times)) for each in ends]
         found = {str(each.partition): each.offset for each in self._driver.offsets_for_times(asked, timeout=READ_SECONDS_MAX)}
         offsets = {each: max(start.get(each, 0), found[each] if found[each] >= 0 else end) for each, end in ends.items()}
         return offsets if offsets != dict(start) else dict(ends)  # more than a share in one millisecond
 
-    def _moment(self, partition: int, offset: int) -> int:
-        """When Kafka got the record at an offset, milliseconds."""
+    def _record_time(self, partition: int, offset: int) -> int:
+        """Return the time at which Kafka received the record at an offset, in milliseconds."""
         consumer = self._consumer()
         try:
             consumer.assign([TopicPartition(self._topic, partition, offset)])
@@ -151,7 +151,7 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             consumer.close()
 
     def commit(self, end: dict[str, int]) -> None:
-        """Spark's checkpoint says where it is."""
+        """Do nothing: Spark's checkpoint has the offset."""
 
 
 def _read(consumer: Consumer, part: Part) -> Iterator[pa.RecordBatch]:
@@ -160,7 +160,7 @@ def _read(consumer: Consumer, part: Part) -> Iterator[pa.RecordBatch]:
     while at < part.high:
         messages = consumer.consume(min(_AT_ONCE, part.high - at), timeout=READ_SECONDS_MAX)
         if not messages:
-            raise RecordsLostError(f"Kafka gave no record {at} of partition {part.partition} within {READ_SECONDS_MAX:g} s")
+            raise RecordsLostError(f"Kafka did not return record {at} of partition {part.partition} in {READ_SECONDS_MAX:g} s")
         for message in messages:
             if (error := message.error()) is not None:
                 raise RecordsLostError(f"record {at} of partition {part.partition}: {error.str()}")
@@ -183,7 +183,7 @@ def _batch(rows: Sequence[tuple[str, bytes, int]]) -> pa.RecordBatch:
 
 
 class UnreadRecords:
-    """How many records the topic of reports has behind some offsets, as Kafka says."""
+    """Counts the records after given offsets of the topic of reports."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -191,7 +191,7 @@ class UnreadRecords:
         self._consumer = Consumer(cluster.settings(**{"group.id": cluster.topic("metrics"), "enable.auto.commit": False}))
 
     def __call__(self, read: Mapping[str, int]) -> int:
-        """As :data:`~detector.spark.assembly.metrics.Unread`."""
+        """See :data:`~detector.spark.assembly.metrics.Unread`."""
         unread = 0
         for partition, offset in read.items():
             at = TopicPartition(self._topic, int(partition))

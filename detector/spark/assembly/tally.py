@@ -1,6 +1,6 @@
-"""How many snapshots the assembly has begun, judged and timed out: totals in a file beside its state, added to by each batch.
+"""The assembly's totals of snapshots begun, evaluated and given up, in a file next to its state; each batch adds to them.
 
-A batch that is made again, after it was cut short, counts once.
+A batch that runs again after an interruption counts once.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ FILE = "tally.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """Since the beginning, up to ``batch``.
+    """Totals since the beginning, up to ``batch``.
 
-    ``begun``: snapshots of which a record has come; ``judged``: with a result, ``given_up`` of them without all their reports
-    or looks; ``unasked``: of which no header came, so that nobody waits for them. ``asked``: rounds of looks. ``late``:
-    records that came when their snapshot was done.
+    ``begun``: snapshots with any record; ``judged``: snapshots with a result, ``given_up`` of them without all their reports or
+    looks; ``unasked``: snapshots without a header, which no coordinator waits for. ``asked``: rounds of looks. ``late``:
+    records that arrived after their snapshot was finished.
     """
 
     batch: int = -1
@@ -34,22 +34,22 @@ class Tally:
     verdicts: int = 0
 
     def waiting(self) -> int:
-        """Snapshots that wait for records."""
+        """Return the number of snapshots that wait for records."""
         return self.begun - self.judged - self.unasked
 
 
 @dataclass(frozen=True, slots=True)
 class TallyFile:
-    """The tally in a folder."""
+    """The file with the tally."""
 
     folder: Path
 
     def last(self) -> Tally:
-        """As of the newest batch."""
+        """Return the tally as of the newest batch."""
         return self._both()[0]
 
     def add(self, batch: int, counts: Mapping[str, int]) -> None:
-        """A batch has been; of one that has been before, these counts replace the earlier ones."""
+        """Add a batch's counts; if the batch runs again, they replace its earlier counts."""
         now, before = self._both()
         base = before if now.batch >= batch else now
         after = replace(base, batch=batch, **{name: getattr(base, name) + count for name, count in counts.items()})

@@ -1,4 +1,4 @@
-"""What a micro-batch gives: verdicts as files, and records for the coordinators. Doing a batch twice changes nothing."""
+"""Writes the output of a micro-batch: verdicts to files, and records to the coordinators. Idempotent."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from detector.assembly.results import Result, message_of
 from detector.ops.atomic_file import sync
 from detector.spark.assembly.processor import ASKED, BEGUN, GIVEN_UP, JUDGED, LATE, UNASKED
 
-HAPPENINGS = (BEGUN, ASKED, JUDGED, GIVEN_UP, UNASKED, LATE)
-COUNTS = ", ".join(f"{name} long" for name in (*HAPPENINGS, "verdicts"))
+EVENTS = (BEGUN, ASKED, JUDGED, GIVEN_UP, UNASKED, LATE)
+COUNTS = ", ".join(f"{name} long" for name in (*EVENTS, "verdicts"))
 Worker = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def writing(cluster: Cluster, made: Path) -> Worker:
-    """A worker from what the processor gives to counts; verdicts go to files in ``made``, one for each task."""
+def batch_writer(cluster: Cluster, folder: Path) -> Worker:
+    """Return a worker that reduces the processor's output to counts, and writes verdicts to ``folder``, one file per task."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        said: list[tuple[str, bytes]] = []
-        counts = dict.fromkeys(HAPPENINGS, 0)
+        records: list[tuple[str, bytes]] = []
+        counts = dict.fromkeys(EVENTS, 0)
         for key, value, what, number in (row for batch in batches for row in _rows(batch)):
             counts[what] += number
             if value is not None:
-                said.append((key, bytes(value)))
-        results = [(fleet, found) for fleet, found in (message_of(value) for _, value in said) if isinstance(found, Result)]
+                records.append((key, bytes(value)))
+        messages = (message_of(value) for _, value in records)
+        results = [(fleet, found) for fleet, found in messages if isinstance(found, Result)]
         rows = [verdict_row(verdict) | {"archive": fleet} for fleet, result in results for verdict in result.verdicts]
         if rows:
-            _write(made, pa.Table.from_pylist(rows, schema=VERDICTS))
-        if said:
-            asyncio.run(_send(cluster, said))
-        told = {**counts, "verdicts": len(rows)}
-        yield pa.RecordBatch.from_pydict({name: [count] for name, count in told.items()})
+            _write(folder, pa.Table.from_pylist(rows, schema=VERDICTS))
+        if records:
+            asyncio.run(_send(cluster, records))
+        yield pa.RecordBatch.from_pydict({name: [count] for name, count in {**counts, "verdicts": len(rows)}.items()})
 
     return work
 
@@ -50,19 +50,19 @@ def _rows(batch: pa.RecordBatch) -> Iterator[tuple[str, bytes | None, str, int]]
 
 
 def _write(folder: Path, rows: pa.Table) -> None:
-    """Aside, then renamed: the same task, tried again, replaces its file."""
+    """Write the task's file and rename it into place; a retried task replaces its file."""
     context = TaskContext.get()
     name = f"part-{0 if context is None else context.partitionId():05d}.parquet"
     folder.mkdir(parents=True, exist_ok=True)
-    aside = folder / f"_{name}-{uuid4().hex[:8]}"
-    pq.write_table(rows, aside, compression="zstd")
-    sync(aside)
-    aside.rename(folder / name)
+    temporary = folder / f"_{name}-{uuid4().hex[:8]}"
+    pq.write_table(rows, temporary, compression="zstd")
+    sync(temporary)
+    temporary.rename(folder / name)
 
 
-async def _send(cluster: Cluster, said: Iterable[tuple[str, bytes]]) -> None:
+async def _send(cluster: Cluster, records: Iterable[tuple[str, bytes]]) -> None:
     producer = client(cluster).RecordProducer(cluster)
     try:
-        await asyncio.gather(*(producer.put(RESULTS, key, value) for key, value in said))
+        await asyncio.gather(*(producer.put(RESULTS, key, value) for key, value in records))
     finally:
         await asyncio.to_thread(producer.close)

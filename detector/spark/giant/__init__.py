@@ -1,1 +1,1 @@
-"""One giant wait graph, reduced in shards on Spark."""
+"""Reduces one giant wait-for graph in shards on Spark."""

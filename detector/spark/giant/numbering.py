@@ -1,14 +1,14 @@
-"""Numbers the parties of a giant snapshot, in the order of their names, for :func:`reduce_giant`.
+"""Numbers the parties of a giant snapshot by name for :func:`reduce_giant`.
 
 The rules:
 
-1. Each shard finds its different names, sorted, and cuts them at the same few names (*splitters*, from a sample) into
-   pieces; its own waits it keeps over the places of its names.
-2. Each range between two splitters gets its names from all shards: sorted, each once. Ranges follow each other, so a name's
-   number is its place in its range plus the names of all ranges before.
-3. Each shard looks its names up, a range at a time, and writes its waits as numbers.
+1. Each shard sorts its distinct names and splits them at the same few names (*splitters*, from a sample) into pieces. It stores
+   its waits with numbers that refer to its own names.
+2. For each range between two splitters, the pieces of all shards are merged, sorted and deduplicated. A name's number is its
+   index in its range plus the number of names in all earlier ranges.
+3. Each shard looks its names up, one range at a time, and renumbers its waits.
 
-No worker holds more than one shard's names and one range's.
+A worker holds at most one shard's names and one range's names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
-from detector.archive.rows.list_columns import lengths, whole
+from detector.archive.rows.list_columns import combined, lengths
 from detector.graph.columns import Ints
 from detector.spark.giant.shard_store import ShardFolder, Shards, shards_of
 
@@ -37,7 +37,7 @@ _Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbered:
-    """Waits as integers in the folder ``waits`` over ``parties`` names; ``names`` has a row (``party``, ``name``) for each."""
+    """Waits of numbered parties in the folder ``waits``; ``names`` has a row (``party``, ``name``) for each of ``parties``."""
 
     waits: str
     parties: int
@@ -45,18 +45,18 @@ class Numbered:
 
 
 def number_names(spark: SparkSession, waits: str, work: str, *, shard_targets: int = SHARD_TARGETS) -> Numbered:
-    """Number the names of the waits in the folder ``waits``.
+    """Number the parties of the waits in the folder ``waits``.
 
     Parameters
     ----------
     waits : a folder (or URI) of Parquet files with ``waiter`` (a name), ``needs`` and ``among`` (a list of names).
-    work : an empty folder (or URI) that all workers share; the numbered waits and the names lie there afterwards.
-    shard_targets : about how many targets one worker holds at once.
+    work : an empty folder (or URI) that all workers share, for the numbered waits and the names.
+    shard_targets : the approximate number of targets that one worker holds at once.
 
     Returns
     -------
     Numbered
-        Its ``waits`` and ``parties`` are what :func:`~detector.spark.giant.reduction.reduce_giant` asks for.
+        Its ``waits`` and ``parties`` are the arguments of :func:`~detector.spark.giant.reduction.reduce_giant`.
     """
     place = ShardFolder(folder=work, parties=0)
     filesystem, root = place.open()
@@ -64,11 +64,11 @@ def number_names(spark: SparkSession, waits: str, work: str, *, shard_targets: i
         filesystem.create_dir(f"{root}/{name}", recursive=True)
     shards, _ = shards_of(waits, shard_targets)
     splitters = _splitters(filesystem, shards)
-    _run(spark, _cutting(place, shards, splitters), len(shards))
-    counts = _run(spark, _gathering(place, len(shards)), len(splitters) + 1)
+    _run(spark, _split_names(place, shards, splitters), len(shards))
+    counts = _run(spark, _merge_ranges(place, len(shards)), len(splitters) + 1)
     begins = [0, *accumulate(counts)]
-    _run(spark, _naming(place, begins), len(counts))
-    _run(spark, _translating(place, begins), len(shards))
+    _run(spark, _number_ranges(place, begins), len(counts))
+    _run(spark, _renumber_waits(place, begins), len(shards))
     filesystem.delete_dir(f"{root}/pieces")
     scheme = "" if "://" in work else "file://"
     names = spark.read.schema("party long, name string").parquet(f"{scheme}{work}/names")
@@ -76,14 +76,14 @@ def number_names(spark: SparkSession, waits: str, work: str, *, shard_targets: i
 
 
 def _run(spark: SparkSession, work: _Work, tasks: int) -> list[int]:
-    """One number from each task, in the tasks' order."""
-    frame = spark.range(0, tasks, 1, tasks).mapInArrow(work, "task long, told long")
-    told = {row.task: row.told for row in frame.collect()}
-    return [told[task] for task in range(tasks)]
+    """Run tasks that return a number each; return the numbers in the order of the tasks."""
+    frame = spark.range(0, tasks, 1, tasks).mapInArrow(work, "task long, result long")
+    results = {row.task: row.result for row in frame.collect()}
+    return [results[task] for task in range(tasks)]
 
 
 def _splitters(filesystem: fs.FileSystem, shards: Shards) -> list[str]:
-    """Names between which there are about as many names as in any other range, one range for each shard."""
+    """Return names that split all names into ranges of about equal size, one for each shard."""
     names: list[str] = []
     for (path, group), *_ in shards:
         with filesystem.open_input_file(path) as source:
@@ -95,14 +95,14 @@ def _splitters(filesystem: fs.FileSystem, shards: Shards) -> list[str]:
     return sorted({names[at] for at in places.tolist() if at < len(names)})
 
 
-def _cutting(place: ShardFolder, shards: Shards, splitters: list[str]) -> _Work:
-    """Rule 1."""
+def _split_names(place: ShardFolder, shards: Shards, splitters: list[str]) -> _Work:
+    """Apply rule 1 to each shard."""
 
     def task(shard: int) -> int:
         filesystem, root = place.open()
         rows = _read(filesystem, shards[shard])
-        among = whole(rows.column("among"))
-        coded = whole(pa.concat_arrays([whole(rows.column("waiter")), among.flatten()])).dictionary_encode()
+        among = combined(rows.column("among"))
+        coded = combined(pa.concat_arrays([combined(rows.column("waiter")), among.flatten()])).dictionary_encode()
         order = pc.array_sort_indices(coded.dictionary)
         names = coded.dictionary.take(order)
         rank = np.empty(len(names), np.int64)
@@ -110,16 +110,16 @@ def _cutting(place: ShardFolder, shards: Shards, splitters: list[str]) -> _Work:
         local = rank[coded.indices.to_numpy()]
         waits = _waits(local[: rows.num_rows], rows.column("needs"), lengths(among), local[rows.num_rows :])
         pq.write_table(waits, f"{root}/pieces/waits-{shard}", filesystem=filesystem)
-        cuts = [0, *(bisect_right(_Lazy(names), splitter) for splitter in splitters), len(names)]
+        cuts = [0, *(bisect_right(_LazyNames(names), splitter) for splitter in splitters), len(names)]
         for number, (low, high) in enumerate(pairwise(cuts)):
             _write_names(filesystem, f"{root}/pieces/{shard}-{number}", names[low:high])
         return len(names)
 
-    return _telling(task)
+    return _per_task(task)
 
 
-def _gathering(place: ShardFolder, shards: int) -> _Work:
-    """Rule 2: how many names each range has; they are kept."""
+def _merge_ranges(place: ShardFolder, shards: int) -> _Work:
+    """Apply rule 2 to each range; return its number of names."""
 
     def task(number: int) -> int:
         filesystem, root = place.open()
@@ -128,11 +128,11 @@ def _gathering(place: ShardFolder, shards: int) -> _Work:
         _write_names(filesystem, f"{root}/pieces/range-{number}", names.take(pc.array_sort_indices(names)))
         return len(names)
 
-    return _telling(task)
+    return _per_task(task)
 
 
-def _naming(place: ShardFolder, begins: list[int]) -> _Work:
-    """The names with their numbers, for people."""
+def _number_ranges(place: ShardFolder, begins: list[int]) -> _Work:
+    """Write each range's names with their numbers."""
 
     def task(number: int) -> int:
         filesystem, root = place.open()
@@ -141,11 +141,11 @@ def _naming(place: ShardFolder, begins: list[int]) -> _Work:
         pq.write_table(rows, f"{root}/names/{number:06d}.parquet", filesystem=filesystem)
         return len(names)
 
-    return _telling(task)
+    return _per_task(task)
 
 
-def _translating(place: ShardFolder, begins: list[int]) -> _Work:
-    """Rule 3."""
+def _renumber_waits(place: ShardFolder, begins: list[int]) -> _Work:
+    """Apply rule 3 to each shard."""
 
     def task(shard: int) -> int:
         filesystem, root = place.open()
@@ -157,26 +157,26 @@ def _translating(place: ShardFolder, begins: list[int]) -> _Work:
                 numbers.append(pc.index_in(own, known).to_numpy().astype(np.int64) + begin)
         number_of = np.concatenate(numbers) if numbers else np.empty(0, np.int64)
         rows = pq.read_table(f"{root}/pieces/waits-{shard}", filesystem=filesystem)
-        among = whole(rows.column("among"))
+        among = combined(rows.column("among"))
         waiter, targets = rows.column("waiter").to_numpy(), among.flatten().to_numpy()
         waits = _waits(number_of[waiter], rows.column("needs"), lengths(among), number_of[targets])
         pq.write_table(waits, f"{root}/numbered/{shard:06d}.parquet", filesystem=filesystem)
         return int(waits.num_rows)
 
-    return _telling(task)
+    return _per_task(task)
 
 
-def _telling(task: Callable[[int], int]) -> _Work:
+def _per_task(task: Callable[[int], int]) -> _Work:
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield pa.RecordBatch.from_pydict({"task": [number], "told": [task(number)]})
+                yield pa.RecordBatch.from_pydict({"task": [number], "result": [task(number)]})
 
     return work
 
 
-class _Lazy:
-    """Sorted names for a search by halves, which reads a few of them."""
+class _LazyNames:
+    """Sorted names for a binary search, which reads only a few of them."""
 
     def __init__(self, names: pa.Array) -> None:
         self._names = names
@@ -208,4 +208,4 @@ def _write_names(filesystem: fs.FileSystem, path: str, names: pa.Array) -> None:
 
 
 def _read_names(filesystem: fs.FileSystem, path: str) -> pa.Array:
-    return whole(pq.read_table(path, filesystem=filesystem).column("name"))
+    return combined(pq.read_table(path, filesystem=filesystem).column("name"))

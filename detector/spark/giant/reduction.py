@@ -1,16 +1,16 @@
-"""One giant snapshot: a wait-for graph of up to some 10^8 targets, reduced in shards, with the same verdicts as one kernel.
+"""Reduces one giant snapshot, a wait-for graph of up to about 10^8 targets, in shards, with the same verdicts as one kernel.
 
 The rules:
 
-1. The waits lie in Parquet files (``waiter``, ``needs``, ``among``: integers below ``parties``), a shard is some row groups of
-   them; nothing is shuffled.
-2. In a round each shard reduces its own waits as far as it can. Parties that also wait in other shards are held until all of
-   those have freed them.
-3. Shards exchange only one bit a party: whether it is still blocked there. A shard reads the others' bits as they are at that
-   moment; older ones would only hold more. So a round's later shards profit from its earlier ones.
-4. When the open waits have no more than ``targets_max`` targets, one kernel finishes (at once, if they never had more); and
-   so it does after ``rounds_max`` rounds, whatever is left: so no shape of graph (a long chain) makes the rounds grow.
-5. A round that frees no party has found the remainder.
+1. The waits are in Parquet files (``waiter``, ``needs``, ``among``: integers below ``parties``). A shard is a set of their row
+   groups; nothing is shuffled.
+2. In a round, each shard reduces its own waits as far as possible. A party that also waits in other shards is held until all of
+   them have freed it.
+3. Shards exchange only one bit per party: whether it is still blocked there. A shard reads the others' latest bits, so later
+   shards of a round benefit from earlier ones; outdated bits would only hold more parties.
+4. Once the open waits have at most ``targets_max`` targets, one kernel finishes the reduction (at once, if they never had
+   more). It also finishes after ``rounds_max`` rounds, so that no shape of graph (such as a long chain) needs many rounds.
+5. If a round frees no party, the blocked parties are the remainder.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pyspark.sql import DataFrame, SparkSession
 
-from detector.spark.giant.shard import Shard, joined, waiting_in
+from detector.spark.giant.shard import Shard, concatenated, waiting_in
 from detector.spark.giant.shard_store import ShardFolder, Shards, shards_of
 
 SHARD_TARGETS = 26_000_000
-"""Targets that one worker holds at once, in a round: about 50 bytes each at its peak."""
+"""Most targets that one worker holds in a round, at a peak of about 50 bytes each."""
 TARGETS_MAX = 24_000_000
-"""Targets that one kernel takes: about 80 bytes each at its peak."""
+"""Most targets that one kernel reduces, at a peak of about 80 bytes each."""
 ROUNDS_MAX = 16
 SWEEP_SHARE_MIN = 0.25
-"""A shard's round ends with a sweep that frees less than this share of what the first one did: the others' news free more."""
+"""A shard's round ends at the sweep that frees less than this share of the first one's parties: the next round frees more."""
 _Source = Callable[[fs.FileSystem, str], Shard]
 _Work = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _ANSWER = "shard int, targets long, blocked long"
@@ -43,7 +43,7 @@ _ANSWER = "shard int, targets long, blocked long"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Giant:
-    """The answer: ``remainder`` has a row per deadlocked party, ``party`` and ``core``; ``rounds`` and ``shards`` say how."""
+    """The result: ``remainder`` has a row per deadlocked party (``party``, ``core``), ``blocked`` in all."""
 
     holds: bool
     blocked: int
@@ -66,12 +66,11 @@ def reduce_giant(
 
     Parameters
     ----------
-    waits : a folder (or URI) of Parquet files, rule 1; several rows of one waiter must all end.
-    parties : one more than the highest number of a party.
-    work : a folder (or URI) that all workers share; the rounds' state is put into a new folder there and removed, the
-        remainder stays as a file.
-    shard_targets : how many targets a shard has at most: what one Python worker holds at once. Smaller when there are more
-        cores.
+    waits : a folder (or URI) of Parquet files (rule 1). If a waiter has several rows, all of them must end.
+    parties : the highest party number plus 1.
+    work : a folder (or URI) that all workers share. The remainder is written there; the state of the rounds is in a new folder
+        that is removed at the end.
+    shard_targets : most targets of a shard, which one Python worker holds at once. Shards are smaller if there are more cores.
     """
     filesystem, root = ShardFolder(folder=work, parties=parties).open()
     folder = f"{root}/giant-{uuid.uuid4().hex[:8]}"
@@ -90,7 +89,7 @@ def reduce_giant(
 
 
 class _Rounds:
-    """The driver's side: starts each round, and adds up two numbers from each shard."""
+    """The driver's side: starts each round, and sums two numbers from each shard."""
 
     def __init__(self, spark: SparkSession, place: ShardFolder, shards: Shards) -> None:
         self._spark = spark
@@ -98,30 +97,30 @@ class _Rounds:
         self.shards = shards
 
     def run(self, targets: int, targets_max: int, rounds_max: int, result: str) -> int:
-        """Run rounds until a rule ends them; one worker writes the blocked and the core. Returns the number of rounds."""
+        """Run rounds until a rule ends them; one worker writes the remainder and the core. Return the number of rounds."""
         if targets <= targets_max:
-            self._map(_finishing(self._place, result, _whole(self.shards, self._place.parties), kernel=True), tasks=1)
+            self._map(_finish(self._place, result, _all_waits(self.shards, self._place.parties), kernel=True), tasks=1)
             return 0
-        _, blocked = self._map(_waiting(self._place, self.shards))
+        _, blocked = self._map(_find_waiters(self._place, self.shards))
         done = False
         for step in range(1, rounds_max + 1):
-            targets, now = self._map(_reducing(self._place, len(self.shards), self.shards if step == 1 else None))
+            targets, now = self._map(_reduce_shards(self._place, len(self.shards), self.shards if step == 1 else None))
             done, blocked = now == blocked, now
             if done or targets <= targets_max:
                 break
-        self._map(_finishing(self._place, result, _states(len(self.shards)), kernel=not done), tasks=1)
+        self._map(_finish(self._place, result, _open_waits(len(self.shards)), kernel=not done), tasks=1)
         return step
 
     def _map(self, work: _Work, tasks: int | None = None) -> tuple[int, int]:
-        """One round; the targets that are left in all shards, and the bits that are set in them."""
+        """Run one round; return the number of targets left and the number of bits set, in all shards."""
         count = tasks or len(self.shards)
         frame = self._spark.range(0, count, 1, count).selectExpr("cast(id as int) as shard")
         rows = frame.mapInArrow(work, _ANSWER).collect()
         return sum(row["targets"] for row in rows), sum(row["blocked"] for row in rows)
 
 
-def numbers_in(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
-    """The shards that a task is given."""
+def shard_numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[int]:
+    """Yield the numbers of a task's shards."""
     for batch in batches:
         yield from batch.column("shard").to_pylist()
 
@@ -136,51 +135,51 @@ def _answer(shard: int, targets: int, blocked: int) -> pa.RecordBatch:
     )
 
 
-def _waiting(place: ShardFolder, shards: Shards) -> _Work:
-    """The parties that wait in each shard: nothing else of the files is read yet."""
+def _find_waiters(place: ShardFolder, shards: Shards) -> _Work:
+    """Find the parties that wait in each shard; read nothing else of the files yet."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         filesystem, _ = place.open()
-        for shard in numbers_in(batches):
+        for shard in shard_numbers(batches):
             blocked = waiting_in(filesystem, shards[shard], place.parties)
-            place.keep(shard, blocked)
+            place.write_bits(shard, blocked)
             yield _answer(shard, 0, int(np.count_nonzero(blocked)))
 
     return work
 
 
-def _reducing(place: ShardFolder, count: int, shards: Shards | None) -> _Work:
-    """A round: of ``shards`` as they were written, or else of what the round before left of the ``count`` of them."""
+def _reduce_shards(place: ShardFolder, count: int, shards: Shards | None) -> _Work:
+    """Run a round over all ``count`` shards: the original ``shards`` if given, else what the previous round left of them."""
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         filesystem, root = place.open()
-        for shard in numbers_in(batches):
+        for shard in shard_numbers(batches):
             state = f"{root}/state-{shard}"
             own = (
                 Shard.load(filesystem, state)
                 if shards is None
-                else Shard.read(filesystem, shards[shard], place.parties).lined()
+                else Shard.read(filesystem, shards[shard], place.parties).sorted_by_waiter()
             )
             own = own.reduced(place.others(shard, count), SWEEP_SHARE_MIN)
             own.save(filesystem, state)
             blocked = own.waiters(place.parties)
-            place.keep(shard, blocked)
+            place.write_bits(shard, blocked)
             yield _answer(shard, len(own.targets), int(np.count_nonzero(blocked)))
 
     return work
 
 
-def _states(shards: int) -> _Source:
-    """The open waits of all shards after the last round."""
+def _open_waits(shards: int) -> _Source:
+    """Return a function that reads the open waits of all shards after the last round."""
 
     def read(filesystem: fs.FileSystem, root: str) -> Shard:
-        return joined([Shard.load(filesystem, f"{root}/state-{number}") for number in range(shards)])
+        return concatenated([Shard.load(filesystem, f"{root}/state-{number}") for number in range(shards)])
 
     return read
 
 
-def _whole(shards: Shards, parties: int) -> _Source:
-    """All waits as they were written."""
+def _all_waits(shards: Shards, parties: int) -> _Source:
+    """Return a function that reads the original waits of all shards."""
 
     def read(filesystem: fs.FileSystem, _: str) -> Shard:
         return Shard.read(filesystem, [place for shard in shards for place in shard], parties)
@@ -188,11 +187,13 @@ def _whole(shards: Shards, parties: int) -> _Source:
     return read
 
 
-def _finishing(place: ShardFolder, result: str, source: _Source, *, kernel: bool) -> _Work:
+def _finish(place: ShardFolder, result: str, source: _Source, *, kernel: bool) -> _Work:
+    """Write the remainder and core of the waits from ``source``, which ``kernel`` says to reduce first."""
+
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         filesystem, root = place.open()
-        for shard in numbers_in(batches):
-            left = source(filesystem, root).lined()
+        for shard in shard_numbers(batches):
+            left = source(filesystem, root).sorted_by_waiter()
             if kernel:
                 left = left.reduced(np.zeros(place.parties, np.bool_))
             left, parties = left.numbered()

@@ -1,7 +1,7 @@
-"""One shard of a giant wait-for graph: some of its waits, and what a round of the reduction can derive from them alone.
+"""One shard of a giant wait-for graph: a subset of the waits, and how far these alone can be reduced.
 
-A shard holds whole waits, any of them, over parties numbered 0 to P - 1 for the entire graph. What it knows of the rest of the
-graph is one bit a party: free or not. Between rounds its state lies in a file, so that any worker can go on with it.
+Parties are numbered from 0 to P - 1 for the entire graph. A shard knows one bit per party about the other shards: free or not.
+Between rounds its state is in a file, so that any worker can continue with it.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from pyarrow import fs
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from detector.archive.rows.list_columns import whole
+from detector.archive.rows.list_columns import combined
 from detector.graph.columns import Bools, Ints
 from detector.graph.open_waits import OpenWaits
 from detector.graph.reduction import initial, run_to_end
 from detector.graph.sweep import sweep_all
 
 SEEN_AT_ONCE_MAX = 8
-"""Targets of a wait that are compared one with another, not sorted."""
+"""Up to this many targets per wait are compared pairwise instead of sorted."""
 NUMBERED_SHARE = 4
-"""With fewer than one wait for this many parties, waits are renumbered."""
+"""Parties are renumbered if there are more than this many per wait."""
 
 
 class WaitsError(ValueError):
-    """A row group (path, number) that holds something else than waits."""
+    """A row group (path, number) has invalid waits."""
 
     def __init__(self, place: tuple[str, int], what: str) -> None:
         super().__init__(f"{place[0]}, row group {place[1]}: {what}")
@@ -42,7 +42,7 @@ class WaitsError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Shard:
-    """Open waits as CSR; ``short`` says how many of each wait's targets must still come."""
+    """Open waits in CSR form; ``short`` is the number of targets that each wait still needs."""
 
     waiter: Ints
     short: Ints
@@ -51,19 +51,19 @@ class Shard:
 
     @classmethod
     def read(cls, filesystem: fs.FileSystem, places: Sequence[tuple[str, int]], parties: int) -> Shard:
-        """Waits from row groups (path, number) with the columns ``waiter``, ``needs`` and ``among`` (a list), all integers.
+        """Read row groups (path, number) with the columns ``waiter``, ``needs`` and ``among`` (a list), all integers.
 
         Raises
         ------
         WaitsError
-            When a row is no wait of parties below ``parties``; file and row group are named.
+            If a row is not a valid wait of parties below ``parties``; the message names file and row group.
         """
         groups = _row_groups(filesystem, places, ["waiter", "needs", "among"])
-        return joined([cls._from(rows, place, parties) for place, rows in zip(places, groups, strict=True)])
+        return concatenated([cls._from(rows, place, parties) for place, rows in zip(places, groups, strict=True)])
 
     @classmethod
     def _from(cls, rows: pa.Table, place: tuple[str, int], parties: int) -> Shard:
-        among = whole(rows.column("among"))
+        among = combined(rows.column("among"))
         if among.null_count or rows.column("needs").null_count:
             raise WaitsError(place, "needs or among is null in some row")
         offsets = among.offsets.to_numpy()
@@ -78,38 +78,38 @@ class Shard:
 
     @classmethod
     def load(cls, filesystem: fs.FileSystem, path: str) -> Shard:
-        """The state that :meth:`save` wrote."""
+        """Load the state that :meth:`save` wrote."""
         with filesystem.open_input_file(path) as source:
             arrays = [np.load(cast("IO[bytes]", source), allow_pickle=False) for _ in range(4)]
         return cls(waiter=arrays[0], short=arrays[1], indptr=arrays[2], targets=arrays[3])
 
     def save(self, filesystem: fs.FileSystem, path: str) -> None:
-        """Keep the state for the next round."""
-        with written(filesystem, path) as sink:
+        """Save the state for the next round."""
+        with atomic_output(filesystem, path) as sink:
             for array in (self.waiter, self.short, self.indptr, self.targets):
                 np.save(cast("IO[bytes]", sink), array, allow_pickle=False)
 
     def waiters(self, parties: int) -> Bools:
-        """(P,) the parties that wait here."""
+        """Return (P,) whether each party waits in this shard."""
         waiting = np.zeros(parties, np.bool_)
         waiting[self.waiter] = True
         return waiting
 
     def reduced(self, held: Bools, share_min: float = 0.0) -> Shard:
-        """The waits that stay open when all parties but ``held`` (P,) may be freed by this shard's waits.
+        """Reduce the waits, freeing no ``held`` party; return those that stay open.
 
-        Sweeps come first, and mostly suffice. What they do not end, if it is little, is numbered anew for the rest of the
-        reduction, whose memory is then that of the parties concerned.
+        Sweeps come first and usually suffice. If few waits are left, their parties are renumbered for the rest of the
+        reduction, so that memory depends only on these parties.
 
         Parameters
         ----------
-        held : who is not to be freed.
-        share_min : as of :func:`~detector.graph.sweep.sweep_all`: with more than 0, some of what is left could be freed yet.
+        held : (P,) parties that must not be freed.
+        share_min : see :func:`~detector.graph.sweep.sweep_all`; above 0, some of the remaining parties could still be freed.
         """
         free, blocked, rest = initial(self.open_waits(len(held)), held)
         if sweep_all(free, blocked, rest, share_min):
             return Shard._of(rest.settled(free))
-        rest = rest.without_over(free)
+        rest = rest.without_ended(free)
         if len(held) < NUMBERED_SHARE * len(rest):
             return Shard._of(run_to_end(free, blocked, rest).settled(free))
         own, parties = Shard._of(rest).numbered()
@@ -117,21 +117,21 @@ class Shard:
         return Shard._of(run_to_end(free, blocked, own.open_waits(len(parties))).settled(free)).renamed(parties)
 
     def numbered(self) -> tuple[Shard, Ints]:
-        """The same waits over the parties that occur in them, numbered anew; and who those are."""
-        there = np.zeros(1 + max(self.waiter.max(initial=-1), self.targets.max(initial=-1)), np.bool_)
-        there[self.waiter] = True
-        there[self.targets] = True
-        number = np.cumsum(there, dtype=np.int32)
+        """Renumber the parties that occur in the waits; also return their old numbers."""
+        present = np.zeros(1 + max(self.waiter.max(initial=-1), self.targets.max(initial=-1)), np.bool_)
+        present[self.waiter] = True
+        present[self.targets] = True
+        number = np.cumsum(present, dtype=np.int32)
         number -= 1
         numbered = Shard(waiter=number[self.waiter], short=self.short, indptr=self.indptr, targets=number.take(self.targets))
-        return numbered, np.flatnonzero(there).astype(np.int32)
+        return numbered, np.flatnonzero(present).astype(np.int32)
 
     def renamed(self, parties: Ints) -> Shard:
-        """The same waits over the numbers that ``parties`` (P,) give to theirs: :meth:`numbered` undone."""
+        """Undo :meth:`numbered`: replace each party's number by its entry in ``parties`` (P,)."""
         return Shard(waiter=parties[self.waiter], short=self.short, indptr=self.indptr, targets=parties.take(self.targets))
 
-    def lined(self) -> Shard:
-        """The same waits by waiter, as the reduction wants them."""
+    def sorted_by_waiter(self) -> Shard:
+        """Sort the waits by waiter, as the reduction requires."""
         if (self.waiter[1:] >= self.waiter[:-1]).all():
             return self
         order = _by_number(self.waiter)
@@ -145,7 +145,7 @@ class Shard:
         return Shard(waiter=self.waiter[order], short=self.short[order], indptr=indptr, targets=self.targets.take(begins))
 
     def core(self, parties: int) -> Bools:
-        """(P,) who lies on a cycle of these waits: a strong component of several, or a wait for oneself."""
+        """Return (P,) the parties on a cycle: in a strong component of several parties, or waiting for themselves."""
         rows = np.repeat(self.waiter, np.diff(self.indptr))
         inside = self.waiters(parties)[self.targets]
         rows, targets = rows[inside], self.targets[inside]
@@ -156,9 +156,9 @@ class Shard:
         return on_cycle
 
     def open_waits(self, parties: int) -> OpenWaits:
-        """The same as the reduction wants it, over P parties."""
+        """Return the waits as input for the reduction, over P parties."""
         return OpenWaits(
-            open=np.broadcast_to(np.int32(0), len(self.waiter)),  # which they were is never asked
+            open=np.broadcast_to(np.int32(0), len(self.waiter)),  # their original numbers are not needed
             waiter=self.waiter,
             short=self.short,
             indptr=self.indptr,
@@ -172,7 +172,7 @@ class Shard:
 
 
 def waiting_in(filesystem: fs.FileSystem, places: Sequence[tuple[str, int]], parties: int) -> Bools:
-    """(P,) the parties that wait in these row groups; only that column is read."""
+    """Return (P,) whether each party waits in these row groups; only that column is read."""
     waiting = np.zeros(parties, np.bool_)
     for place, rows in zip(places, _row_groups(filesystem, places, ["waiter"]), strict=True):
         waiting[_numbers("waiter", rows.column("waiter"), place, parties)] = True
@@ -188,18 +188,18 @@ def _row_groups(filesystem: fs.FileSystem, places: Sequence[tuple[str, int]], co
 
 
 def _numbers(name: str, column: pa.ChunkedArray | pa.Array, place: tuple[str, int], parties: int) -> Ints:
-    """The parties' numbers in a column."""
+    """Return the party numbers of a column, after checking them."""
     if column.null_count:
         raise WaitsError(place, f"{name} is null in some row")
     numbers: Ints = column.to_numpy()
     least, most = int(numbers.min(initial=0)), int(numbers.max(initial=0))
     if least < 0 or most >= parties:
-        raise WaitsError(place, f"{name}: there is no party {least if least < 0 else most} (from 0 to {parties - 1})")
+        raise WaitsError(place, f"{name}: party {least if least < 0 else most} is not between 0 and {parties - 1}")
     return numbers
 
 
 def _distinct(indptr: Ints, targets: Ints) -> tuple[Ints, Ints]:
-    """The same rows with each of their targets once."""
+    """Remove duplicate targets within each row."""
     sizes = np.diff(indptr)
     largest = int(sizes.max(initial=0))
     if largest <= SEEN_AT_ONCE_MAX and not any(_repeated(indptr, targets, gap) for gap in range(1, largest)):
@@ -209,20 +209,20 @@ def _distinct(indptr: Ints, targets: Ints) -> tuple[Ints, Ints]:
     if fresh.all():
         return indptr, targets
     keys = keys[fresh]
-    once = np.zeros_like(indptr)
-    np.cumsum(np.bincount(keys >> 32, minlength=len(sizes)), out=once[1:])
-    return once, (keys & 0xFFFFFFFF).astype(np.int32)
+    distinct = np.zeros_like(indptr)
+    np.cumsum(np.bincount(keys >> 32, minlength=len(sizes)), out=distinct[1:])
+    return distinct, (keys & 0xFFFFFFFF).astype(np.int32)
 
 
 def _repeated(indptr: Ints, targets: Ints, gap: int) -> bool:
-    """Whether some row has the same target twice, ``gap`` places apart."""
-    equal = np.flatnonzero(targets[:-gap] == targets[gap:])  # of parties in no order hardly any
+    """Whether any row has the same target twice, ``gap`` positions apart."""
+    equal = np.flatnonzero(targets[:-gap] == targets[gap:])  # hardly any if the parties are in no order
     ends = indptr[np.searchsorted(indptr, equal, side="right")]
     return bool((equal + gap < ends).any())
 
 
 def _by_number(numbers: Ints) -> Ints:
-    """The order that sorts ``numbers`` and leaves equal ones as they are, in linear time."""
+    """Return the stable order that sorts ``numbers``, in linear time if there are no duplicates."""
     place = np.full(int(numbers.max(initial=-1)) + 1, -1, np.int32)
     place[numbers] = np.arange(len(numbers), dtype=np.int32)
     order = place[place >= 0]
@@ -231,8 +231,8 @@ def _by_number(numbers: Ints) -> Ints:
     return np.argsort(numbers, kind="stable").astype(np.int32)
 
 
-def joined(parts: Sequence[Shard]) -> Shard:
-    """Several shards' waits as one's."""
+def concatenated(parts: Sequence[Shard]) -> Shard:
+    """Concatenate the waits of several shards."""
     if len(parts) == 1:
         return parts[0]
     ends = np.cumsum([0, *(len(part.targets) for part in parts)])
@@ -246,9 +246,9 @@ def joined(parts: Sequence[Shard]) -> Shard:
 
 
 @contextmanager
-def written(filesystem: fs.FileSystem, path: str) -> Iterator[pa.NativeFile]:
-    """A file that comes to be whole: readers see the old one or the new one."""
-    aside = f"{path}.{uuid.uuid4().hex[:8]}"
-    with filesystem.open_output_stream(aside) as sink:
+def atomic_output(filesystem: fs.FileSystem, path: str) -> Iterator[pa.NativeFile]:
+    """Write a file atomically: readers see either the old one or the new one."""
+    temporary = f"{path}.{uuid.uuid4().hex[:8]}"
+    with filesystem.open_output_stream(temporary) as sink:
         yield sink
-    filesystem.move(aside, path)
+    filesystem.move(temporary, path)

@@ -1,4 +1,4 @@
-"""Stores a giant graph's waits and the state of its rounds, in files that every worker can read and write."""
+"""Stores a giant graph's waits and the state of its rounds in files that all workers can read and write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pyarrow import fs
 
 from detector.graph.columns import Bools
-from detector.spark.giant.shard import written
+from detector.spark.giant.shard import atomic_output
 
 Shards = list[list[tuple[str, int]]]
 """The row groups (path, number) of each shard."""
@@ -19,26 +19,26 @@ Shards = list[list[tuple[str, int]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardFolder:
-    """A folder (or URI) that every worker must be able to read and write; ``parties``: how many bits are kept for a shard."""
+    """A folder (or URI) that all workers can read and write; each shard has ``parties`` bits there."""
 
     folder: str
     parties: int
 
     def open(self) -> tuple[fs.FileSystem, str]:
-        """The filesystem, and the folder's path there."""
+        """Return the filesystem, and the folder's path in it."""
         if "://" in self.folder:
             filesystem, root = fs.FileSystem.from_uri(self.folder)
             return filesystem, root
         return fs.LocalFileSystem(), self.folder
 
-    def keep(self, shard: int, flags: Bools) -> None:
-        """Keep one bit a party for ``shard``; readers see the old ones or the new ones."""
+    def write_bits(self, shard: int, flags: Bools) -> None:
+        """Write one bit per party for ``shard``, atomically."""
         filesystem, root = self.open()
-        with written(filesystem, f"{root}/bits-{shard}") as sink:
+        with atomic_output(filesystem, f"{root}/bits-{shard}") as sink:
             sink.write(np.packbits(flags).tobytes())
 
     def others(self, shard: int, count: int) -> Bools:
-        """(P,) the parties with a bit that any of the ``count`` shards but ``shard`` keeps."""
+        """Return (P,) whether any of the ``count`` shards except ``shard`` has the party's bit set."""
         filesystem, root = self.open()
         packed: NDArray[np.uint8] = np.zeros((self.parties + 7) // 8, np.uint8)
         for other in range(count):
@@ -49,13 +49,13 @@ class ShardFolder:
 
 
 def shards_of(waits: str, shard_targets: int, cores: int = 1) -> tuple[Shards, int]:
-    """Row groups put together to shards; and how many targets there are in all.
+    """Combine row groups to shards; also return the total number of targets.
 
     Parameters
     ----------
     waits : a folder (or URI) of Parquet files.
-    shard_targets : the most targets that a shard has; a row group with more is one of its own.
-    cores : there are about as many shards as these can share evenly, where there are enough row groups.
+    shard_targets : most targets per shard; a row group with more is a shard of its own.
+    cores : the number of shards is about a multiple of this, if there are enough row groups.
     """
     filesystem, root = ShardFolder(folder=waits, parties=0).open()
     groups: list[tuple[str, int, int]] = []

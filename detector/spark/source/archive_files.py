@@ -1,8 +1,8 @@
-"""The files of an archive as a stream source: in the order of their days and names, each once, whatever their timestamps.
+"""A stream source of an archive's files, by day and name regardless of their timestamps, each once.
 
-What has been read is part of the stream's state (:mod:`detector.spark.streaming.progress`), which is looked at when a query
-begins. A file whose size has changed since (it was being copied) is read again.
-So is one that was torn: by the next query, and when it has been written to since.
+The stream's state (:mod:`detector.spark.streaming.progress`), which is read when a query starts, has the files read so far. A
+file whose size has changed since (it was being copied) is read again. So is a damaged file, by the next query or when it has
+been modified.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ NAME = "stilltrue-archive"
 TABLES = ("snapshots", "reports")
 POLL_SECONDS = 1.0
 POLL_SECONDS_MAX = 10.0
-"""The pause of an idle stream before it lists the newest days again: at first, and after a while."""
-WHOLE_SECONDS = 60.0
-"""How often the older days are listed: files may be added there at any time."""
+"""The first and the longest pause of an idle stream between listings of the newest days."""
+ALL_DAYS_SECONDS = 60.0
+"""Interval between listings of all days: files may be added to older days at any time."""
 NEW_DAYS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """One file: its table, day and size, and when it was written to (nanoseconds of the storage's clock)."""
+    """One file: its table, day, path, size, and time of modification (nanoseconds, by the storage's clock)."""
 
     table: str
     day: str
@@ -42,64 +42,64 @@ class Listed:
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """By day, then by the first snapshot that the name says, a header before its reports."""
+        """Sort key: by day, then by the first snapshot in the name, headers before their reports."""
         name = self.path.rpartition("/")[2]
         numbers = snapshots_of_name(name)
         return (self.day, numbers is None, numbers or (0, 0), TABLES.index(self.table), name)
 
 
 class FileLog:
-    """Which files are read in which micro-batch of a query, and which had been read before."""
+    """The files of each micro-batch of a query, and those read before."""
 
     def __init__(self, seen: Mapping[str, int]) -> None:
-        """``seen``: by path, the size with which each file was read last."""
+        """``seen``: the size of each file when it was last read, by path."""
         self._sizes = dict(seen)
         self._batches: dict[int, tuple[str, ...]] = {}
 
     def sizes(self) -> Mapping[str, int]:
-        """By path, the size with which each file was read last."""
+        """Return the size of each file when it was last read, by path."""
         return self._sizes
 
     def __contains__(self, batch: int) -> bool:
         return batch in self._batches
 
     def files(self, batch: int) -> list[tuple[str, int]]:
-        """The paths and sizes of a micro-batch's files."""
+        """Return the paths and sizes of a micro-batch's files."""
         return [(path, self._sizes[path]) for path in self._batches[batch]]
 
     def add(self, batch: int, files: Mapping[str, int]) -> None:
-        """From here on these are the micro-batch's files."""
+        """Set the files of a micro-batch."""
         self._batches[batch] = tuple(files)
         self._sizes |= files
 
-    def forget(self, batch: int, there: set[str]) -> None:
-        """Batches up to ``batch`` will not be run again, and of files that are not ``there`` nothing need be known."""
+    def forget(self, batch: int, present: set[str]) -> None:
+        """Forget batches up to ``batch``, which will not run again, and files that are not ``present``."""
         self._batches = {at: files for at, files in self._batches.items() if at > batch}
-        if len(self._sizes) > 2 * len(there):
-            self._sizes = {path: size for path, size in self._sizes.items() if path in there}
+        if len(self._sizes) > 2 * len(present):
+            self._sizes = {path: size for path, size in self._sizes.items() if path in present}
 
 
 class Lister:
-    """Lists the files that were not read yet, less often while there are none."""
+    """Lists the files that have not been read yet, less often while there are none."""
 
     def __init__(self, store: ArchiveFiles, log: FileLog, torn: Callable[[], Collection[str]] = tuple) -> None:
-        """``torn``: the files of which it is known by now that they could not be read."""
-        self.there: set[str] = set()
+        """``torn`` returns the files that could not be read so far."""
+        self.present: set[str] = set()
         self._store, self._log, self._torn = store, log, torn
         self._modified: dict[str, int] = {}
         self._pause = POLL_SECONDS
-        self._listed = self._listed_whole = -WHOLE_SECONDS
+        self._listed_at = self._all_listed_at = -ALL_DAYS_SECONDS
 
     def new(self, now: float) -> list[Listed]:
-        """At ``now`` (seconds, monotonic): in order; empty while it is too soon to list them again."""
-        whole = now - self._listed_whole >= WHOLE_SECONDS
-        if not whole and now - self._listed < self._pause:
+        """List new files in order at ``now`` (seconds, monotonic); empty if it is too soon to list them again."""
+        all_days = now - self._all_listed_at >= ALL_DAYS_SECONDS
+        if not all_days and now - self._listed_at < self._pause:
             return []
-        self._listed = now
-        self._listed_whole = now if whole else self._listed_whole
-        found = [each for table in TABLES for each in self._table(table, whole=whole)]
-        if whole:
-            self.there = {each.path for each in found}
+        self._listed_at = now
+        self._all_listed_at = now if all_days else self._all_listed_at
+        found = [each for table in TABLES for each in self._table(table, all_days=all_days)]
+        if all_days:
+            self.present = {each.path for each in found}
         sizes = self._log.sizes()
         fresh = [each for each in found if sizes.get(each.path) != each.bytes]
         written = [each for each in found if self._modified.get(each.path, each.modified) != each.modified]
@@ -109,9 +109,9 @@ class Lister:
         self._pause = POLL_SECONDS if fresh else min(2 * self._pause, POLL_SECONDS_MAX)
         return fresh
 
-    def _table(self, table: str, *, whole: bool) -> Iterator[Listed]:
+    def _table(self, table: str, *, all_days: bool) -> Iterator[Listed]:
         days = self._store.days(table)
-        for day in days if whole else days[-NEW_DAYS:]:
+        for day in days if all_days else days[-NEW_DAYS:]:
             for entry in self._store.entries(table, day):
                 yield Listed(table=table, day=day, path=entry.path, bytes=entry.size, modified=entry.mtime_ns or 0)
 
@@ -121,7 +121,7 @@ class Part(InputPartition):
     """Files that one task reads."""
 
     files: tuple[tuple[str, str, int], ...]
-    """Of each the table, the path and the size."""
+    """Table, path and size of each."""
 
 
 class ArchiveFilesSource(DataSource):
@@ -133,11 +133,11 @@ class ArchiveFilesSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """Of :data:`~detector.spark.streaming.packing.PIECES`."""
+        """The schema :data:`~detector.spark.streaming.packing.PIECES`."""
         return "table string, path string, bytes bigint, content binary, until bigint"
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: ARG002, N802
-        """For ``spark.readStream``."""
+        """Return the reader for ``spark.readStream``."""
         return _Reader(self.options)
 
 
@@ -173,17 +173,17 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._waiting = self._lister.new(time.monotonic())
             if not self._waiting:
                 return start
-            self._log.add(batch, dict(self._some()))
+            self._log.add(batch, dict(self._next_files()))
         return {"batch": batch}
 
     def _torn(self) -> Collection[str]:
         try:
             return self._folder.last().torn
-        except FileNotFoundError:  # a newer commit has replaced it meanwhile: the next look will find that one
+        except FileNotFoundError:  # a newer commit has just replaced it; the next listing will find that one
             return ()
 
-    def _some(self) -> Iterator[tuple[str, int]]:
-        """As many of the waiting files as one batch takes, at least one."""
+    def _next_files(self) -> Iterator[tuple[str, int]]:
+        """Yield as many of the waiting files as fit into one batch, at least one."""
         held = 0
         while self._waiting and (not held or held + self._waiting[0].bytes <= self._bytes_max):
             each = self._waiting.pop(0)
@@ -201,4 +201,4 @@ class _Reader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         yield pa.RecordBatch.from_pylist(rows, schema=PIECES)
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._log.forget(int(end["batch"]), self._lister.there)
+        self._log.forget(int(end["batch"]), self._lister.present)

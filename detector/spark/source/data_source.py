@@ -1,8 +1,8 @@
 """The data source ``stilltrue``: a live detector's archive as a DataFrame or a stream, with Arrow batches on the wire.
 
-``register(spark)``, then ``spark.read.format("stilltrue").option("table", "verdicts").load()``, or ``spark.readStream``.
-A stream's offset is a position (:mod:`detector.archive.offsets`): it holds over restarts of the detector and compaction, so a
-query that restarts from its checkpoint neither loses nor duplicates rows.
+Call ``register(spark)``, then ``spark.read.format("stilltrue").option("table", "verdicts").load()``, or ``spark.readStream``.
+A stream's offset is a position (:mod:`detector.archive.offsets`), which remains valid across restarts of the detector and
+compaction, so a query that restarts from its checkpoint neither loses nor duplicates rows.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ NAME = "stilltrue"
 ADDRESS = "127.0.0.1:7600"
 _DIGITS_MAX = 18
 PACKED = StructType([StructField("content", BinaryType()), StructField("until", LongType())])
-"""With ``packed``: each row is a serialised Arrow stream of many rows, to be passed on undecoded, and the position after them.
-The last of a part is null: it says how far the part goes."""
+"""The schema with ``packed``: each row has an Arrow stream of many rows, to be passed on undecoded, and the position after
+them. The last row of a part has no content, only the position where the part ends."""
 
 Range = tuple[int, int]
 OPTIONS = {
     "address": "HOST:PORT of the detector; default 127.0.0.1:7600",
     "table": "reports (default), snapshots, verdicts or incidents",
-    "columns": "some of the table's columns, separated by commas; default all",
-    "snapshot_min": "files and row groups without snapshots from this number on are passed over (not by a stream)",
-    "snapshot_max": "those without snapshots up to this number are passed over",
-    "day_min": "those of days before this one (YYYY-MM-DD) are passed over",
-    "day_max": "those of days after this one are passed over",
+    "columns": "columns to read, separated by commas; default all",
+    "snapshot_min": "skip files and row groups that have only snapshots below this number (not in a stream)",
+    "snapshot_max": "skip files and row groups that have only snapshots above this number (not in a stream)",
+    "day_min": "skip days before this one (YYYY-MM-DD; not in a stream)",
+    "day_max": "skip days after this one (not in a stream)",
     "tls_ca_file": "PEM CA bundle to verify the detector with, on every worker; enables TLS",
     "tls_cert_file": "PEM client certificate, on every worker",
     "tls_key_file": "PEM private key of the certificate, on every worker",
@@ -59,13 +59,13 @@ OPTIONS = {
 
 
 class SourceOptionError(ValueError):
-    """An invalid option; one line that says what is valid."""
+    """An option is invalid; the message is one line that says what is valid."""
 
 
 def register(spark: SparkSession) -> None:
-    """Make ``format("stilltrue")`` known to a session.
+    """Register ``format("stilltrue")`` with a session.
 
-    The workers of a local session take this Python, where the packages are, unless somebody has chosen another.
+    Workers of a local session will use this Python, which has the packages, unless another one is configured.
     """
     context = spark.sparkContext
     chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
@@ -92,7 +92,7 @@ class SourceOptions:
 
 
 def source_options(options: MutableMapping[str, str]) -> SourceOptions:
-    """Read the options. Raises :class:`SourceOptionError`."""
+    """Parse the options. Raises :class:`SourceOptionError`."""
     given = {name.lower(): value for name, value in options.items()}
     for name in sorted(given):
         if name not in OPTIONS:
@@ -115,15 +115,15 @@ def source_options(options: MutableMapping[str, str]) -> SourceOptions:
         raise SourceOptionError(f"address: {error}; for example {ADDRESS}") from None
     except (ColumnError, SecurityRefusedError) as error:
         raise SourceOptionError(str(error)) from None
-    remote = Remote(address=address, security=security, retry_seconds=_whole(given, "retry_seconds", 60, least=0))
+    remote = Remote(address=address, security=security, retry_seconds=_integer(given, "retry_seconds", 60, least=0))
     return SourceOptions(
         remote=remote,
         table=table,
         schema=schema,
         columns=columns,
         wanted=_wanted(given),
-        rows_per_batch_max=_whole(given, "rows_per_batch_max", 200_000),
-        rows_per_partition=_whole(given, "rows_per_partition", 50_000),
+        rows_per_batch_max=_integer(given, "rows_per_batch_max", 200_000),
+        rows_per_partition=_integer(given, "rows_per_partition", 50_000),
         starting=_position(given.get("starting", "")),
         latest=_starting(given) == "latest",
         whole=_choice(given, "fail_on_data_loss", ("true", "false")) == "true",
@@ -147,7 +147,7 @@ def _starting(given: dict[str, str]) -> str:
     return "" if _position(given.get("starting", "")) is not None else _choice(given, "starting", ("earliest", "latest"))
 
 
-def _whole(given: dict[str, str], name: str, default: int, *, least: int = 1) -> int:
+def _integer(given: dict[str, str], name: str, default: int, *, least: int = 1) -> int:
     text = given.get(name, str(default))
     if not text.isdecimal() or len(text) > _DIGITS_MAX or int(text) < least:
         raise SourceOptionError(f"{name}: {text!r} is not an integer of at least {least}")
@@ -155,7 +155,7 @@ def _whole(given: dict[str, str], name: str, default: int, *, least: int = 1) ->
 
 
 def _choice(given: dict[str, str], name: str, choices: Sequence[str]) -> str:
-    """The first of the choices is the default."""
+    """Return an option with a fixed set of values, of which the first is the default."""
     text = given.get(name, choices[0]).lower()
     if text not in choices:
         raise SourceOptionError(f"{name}: {text!r} is not one of {', '.join(choices)}")
@@ -164,7 +164,7 @@ def _choice(given: dict[str, str], name: str, choices: Sequence[str]) -> str:
 
 @dataclass
 class Part(InputPartition):
-    """Positions that one task reads."""
+    """The range of positions that one task reads."""
 
     since: int
     until: int
@@ -184,16 +184,16 @@ class StilltrueSource(DataSource):
         return PACKED if options.packed else spark_schema(options.schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
-        """For ``spark.read``."""
+        """Return the reader for ``spark.read``."""
         return _Reader(source_options(self.options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
-        """For ``spark.readStream``."""
+        """Return the reader for ``spark.readStream``."""
         return _StreamReader(source_options(self.options))
 
 
 class _Reader(DataSourceReader):
-    """Reads the rows that the archive holds now."""
+    """Reads the rows that the archive has now."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -210,7 +210,7 @@ class _Reader(DataSourceReader):
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads new rows as they come. An offset is ``{"table": ..., "position": ...}``: all before it has been read."""
+    """Reads new rows as they arrive. An offset is ``{"table": ..., "position": ...}``; all rows before it have been read."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -231,8 +231,8 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = ranges[-1][1] if ranges else 0
         if end < since and self._options.whole:
             text = (
-                f"the detector's archive of {self._options.table} ends at position {end}, and this stream has read up to "
-                f"{since}: it is another archive; begin with a new checkpoint, or continue with fail_on_data_loss=false"
+                f"the detector's archive of {self._options.table} ends at position {end}, but this stream has already read up "
+                f"to {since}: it is another archive; use a new checkpoint, or continue with fail_on_data_loss=false"
             )
             raise RemoteError(text)
         end = end if self._stop_at is None else min(end, self._stop_at)
@@ -263,12 +263,12 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _position(self, offset: dict[str, Any]) -> int:
         if offset["table"] != self._options.table:
-            raise SourceOptionError(f"table: the checkpoint is of {offset['table']}, not of {self._options.table}")
+            raise SourceOptionError(f"table: the checkpoint is for {offset['table']}, not for {self._options.table}")
         return int(offset["position"])
 
 
 def after_rows(ranges: Sequence[Range], since: int, rows: int) -> int:
-    """The position after ``rows`` rows from ``since`` on, or after the last."""
+    """Return the position ``rows`` rows after ``since``, or that after the last row."""
     at = since
     for first, until in ranges:
         if until > at:
@@ -281,7 +281,7 @@ def after_rows(ranges: Sequence[Range], since: int, rows: int) -> int:
 
 
 def parts(ranges: Sequence[Range], since: int, until: int, rows: int) -> list[InputPartition]:
-    """Splits ``since`` to ``until`` into parts of about ``rows`` rows each, without gaps."""
+    """Split ``since`` to ``until`` into parts of about ``rows`` rows each, without gaps."""
     found: list[InputPartition] = []
     at = since
     while at < until:
@@ -296,7 +296,7 @@ def parts(ranges: Sequence[Range], since: int, until: int, rows: int) -> list[In
 
 def _rows(options: SourceOptions, part: InputPartition | None, *, whole: bool) -> Iterator[pa.RecordBatch]:
     if not isinstance(part, Part):
-        return  # of a table without rows, Spark makes one task without a part
+        return  # for a table without rows, Spark starts one task without a part
     for message in options.remote.read(options.table, options.columns, part.since, part.until, whole=whole):
         if options.packed:
             yield _packed(message.content, message.until)

@@ -1,4 +1,4 @@
-"""A live detector's archive over gRPC: its extent, and its rows as Arrow bytes, across restarts of the detector."""
+"""Reads a live detector's archive over gRPC: its extent, and its rows as Arrow bytes, across restarts of the detector."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _WORDS = {
 
 
 class RemoteError(RuntimeError):
-    """The detector's archive cannot be read; one line that says why."""
+    """The detector's archive cannot be read; the message is one line with the reason."""
 
 
 class RowsLostError(RemoteError):
-    """Rows that were asked for are not there any more."""
+    """The requested rows have been removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """Some rows as an Arrow stream of their own, and the position where what follows them begins."""
+    """Rows as an Arrow stream, and the position after them."""
 
     content: bytes
     until: int
@@ -50,20 +50,20 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remote:
-    """A detector's archive. A value that can be sent to workers; files are read where it is used."""
+    """A detector's archive. It can be sent to workers; credential files are read where it is used."""
 
     address: str
     security: Security = field(default_factory=Security)
     retry_seconds: float = 60.0
-    """How long a detector that is down, or has too many readers, is tried again."""
+    """How long to retry if the detector is down, or has too many readers."""
 
     def ranges(self, table: str, wanted: Wanted = EVERYTHING) -> tuple[tuple[int, int], ...]:
-        """The ranges of positions that may have ``wanted`` rows, in order: first, and after the last.
+        """Return the ranges of positions that may have ``wanted`` rows, in order: first, and after the last.
 
         Raises
         ------
         RemoteError
-            When the detector cannot be asked.
+            If the detector does not answer.
         """
         request = pb.DescribeArchiveRequest(
             table=table,
@@ -85,7 +85,7 @@ class Remote:
                 patience.after(error)
 
     def read(self, table: str, columns: Sequence[str], since: int, until: int, *, whole: bool) -> Iterator[Message]:
-        """The rows between two positions, some at a time; after a break it goes on where it was. Raises as above."""
+        """Yield the rows between two positions, in parts; after an interruption it resumes. Raises like :meth:`ranges`."""
         at = since
         patience = _Patience(self)
         while True:
@@ -116,7 +116,7 @@ class Remote:
 
 
 class _Patience:
-    """Time to wait for a transient failure to pass."""
+    """Retries a call with growing pauses while its failures are transient."""
 
     def __init__(self, remote: Remote) -> None:
         self._remote = remote
@@ -124,7 +124,7 @@ class _Patience:
         self._pause = 0.05
 
     def after(self, error: grpc.RpcError) -> None:
-        """Wait a little; or raise, when this does not pass or has not for too long."""
+        """Pause before a retry; raise if the failure is permanent or has lasted too long."""
         if error.code() not in _PASSING or time.monotonic() + self._pause > self._until:
             raise _failure(error, self._remote.address) from None
         time.sleep(self._pause)
@@ -134,6 +134,6 @@ class _Patience:
 def _failure(error: Any, address: str) -> RemoteError:
     details = " ".join((error.details() or "").split())[:300]
     if error.code() is grpc.StatusCode.UNAVAILABLE:
-        details = details.rpartition(": ")[2].lower()  # the reason, of gRPC's long story
+        details = details.rpartition(": ")[2].lower()  # the reason, at the end of gRPC's long text
     text = _WORDS.get(error.code(), "{details}").format(address=address, details=details or "not reachable")
     return RowsLostError(text) if error.code() is grpc.StatusCode.DATA_LOSS else RemoteError(text)

@@ -1,4 +1,4 @@
-"""A table of an archive in an object store as a data source: workers read it, with the credentials that all parts use."""
+"""A data source for a table of an archive in an object store; our workers read it with the usual credentials."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAME = "stilltrue-table"
 
 
 def archive_table(spark: SparkSession, archive: Archive, name: str, wanted: Wanted, *, tasks: int) -> DataFrame:
-    """The ``wanted`` rows of a table with their ``day``, of the archive as it is when a query runs, in ``tasks`` parts."""
+    """Return the ``wanted`` rows of a table with their ``day``, as of when a query runs, in ``tasks`` parts."""
     spark.dataSource.register(TableSource)
     options = {"location": archive.store.location, "since": archive.since, "until": archive.until}
     return spark.read.format(NAME).options(**options, **options_of(wanted), table=name, tasks=str(tasks)).load()
@@ -35,7 +35,7 @@ class Part(InputPartition):
 
 
 class TableSource(DataSource):
-    """What Spark asks for by the name ``stilltrue-table``."""
+    """The data source that Spark finds by the name ``stilltrue-table``."""
 
     @classmethod
     def name(cls) -> str:
@@ -47,7 +47,7 @@ class TableSource(DataSource):
         return from_arrow_schema(_with_day(TABLES[self.options["table"]]))
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
-        """For ``spark.read``."""
+        """Return the reader for ``spark.read``."""
         return _Reader(dict(self.options))
 
 
@@ -64,7 +64,7 @@ class _Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Part):
-            return  # of a table without rows, Spark makes one task without a part
+            return  # for a table without rows, Spark starts one task without a part
         store = ArchiveFiles(self._options["location"])
         for file, groups in partition.pieces:
             for group in groups:

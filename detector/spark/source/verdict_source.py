@@ -1,4 +1,4 @@
-"""The verdicts on an archive's snapshots as a data source: only those that are wanted are evaluated."""
+"""A data source of verdicts on an archive's snapshots; only the wanted snapshots are evaluated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from detector.analysis.verdicts import FOUND
 from detector.archive.files import ArchiveError, ArchiveFiles
 from detector.archive.offsets import Wanted
 from detector.archive.units import Archive, Unit, open_archive, shares
-from detector.core.registry import PredicateSettings
+from detector.core.registry import PredicateSettings, find_predicates
 from detector.spark.source.bounds import bounds_of, options_of
 
 NAME = "stilltrue-verdicts"
@@ -33,7 +33,7 @@ def archive_verdicts(
     *,
     tasks: int,
 ) -> DataFrame:
-    """Rows of ``FOUND`` on the ``wanted`` snapshots of ``archive`` as it is when the query runs, in at most ``tasks`` parts."""
+    """Return rows of ``FOUND`` on the ``wanted`` snapshots of ``archive`` as of when a query runs, in up to ``tasks`` parts."""
     spark.dataSource.register(VerdictSource)
     options = {
         "location": archive.store.location,
@@ -54,7 +54,7 @@ class Part(InputPartition):
 
 
 class VerdictSource(DataSource):
-    """What Spark asks for by the name ``stilltrue-verdicts``."""
+    """The data source that Spark finds by the name ``stilltrue-verdicts``."""
 
     @classmethod
     def name(cls) -> str:
@@ -62,11 +62,11 @@ class VerdictSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        """Of ``FOUND``."""
+        """The schema ``FOUND``."""
         return from_arrow_schema(FOUND)
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
-        """For ``spark.read``."""
+        """Return the reader for ``spark.read``."""
         return _Reader(dict(self.options))
 
 
@@ -81,9 +81,10 @@ class _Reader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Part)
-        asked: list[str] = json.loads(self._options["predicates"])
+        names: list[str] = json.loads(self._options["predicates"])
         settings: dict[str, dict[str, Any]] = json.loads(self._options["settings"])
-        for found in evaluated(ArchiveFiles(self._options["location"]), partition.units, asked, settings, self._wanted):
+        asked = find_predicates(names, settings)
+        for found in evaluated(ArchiveFiles(self._options["location"]), partition.units, asked, self._wanted):
             if isinstance(found, ArchiveError):
                 raise found
             yield from found.to_batches()

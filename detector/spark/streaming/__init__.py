@@ -1,1 +1,1 @@
-"""Verdicts on snapshots as they arrive: Structured Streaming around the analysis kernels."""
+"""Evaluates snapshots as they arrive: Structured Streaming around the analysis kernels."""

@@ -1,13 +1,14 @@
-"""One bucket of one micro-batch: joins waiting and new rows, judges what is ready, and keeps the rest waiting.
+"""One bucket of one micro-batch: combines waiting and new rows, judges snapshots that are ready, and keeps the rest waiting.
 
 Rules:
 
-1. A snapshot is judged when all members that its header expects have reported; or, ``give_up_seconds`` after its beginning by
-   its archive's watermark, with those that have. A member that has not is then missing: the verdict waits, or is UNDETERMINED.
-   Only what has a lower number than the watermark's snapshot can be late: the detector's clock may have been set back.
-2. The reports of a snapshot that was given up are kept. Late ones are put to them, and it is judged again: a corrected verdict
-   with the next revision number. When all have come, or ``late_seconds`` after its beginning, it is finished.
-3. A snapshot that began at two times is of two detectors without an id, and nobody can tell their reports apart: it is finished
+1. A snapshot is judged once all members that its header expects have reported; or, when its archive's watermark is
+   ``give_up_seconds`` past its beginning, with the reports at hand. The other members are then missing, and the verdict may be
+   UNDETERMINED. Only snapshots with a lower number than the watermark's can be late: the detector's clock may have been set
+   back.
+2. The reports of a snapshot that was given up are kept. When late ones arrive, it is judged again: a corrected verdict gets the
+   next revision number. It is finished once all have arrived, or ``late_seconds`` after its beginning.
+3. A snapshot with two start times comes from two detectors without an id, whose reports cannot be told apart: it is finished
    without a verdict.
 """
 
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from detector.analysis.assembly import HEADER, assembled, attendance, split
 from detector.analysis.verdicts import FOUND, verdicts_on
-from detector.archive.deduplicate import by_archive, mixed, once
+from detector.archive.deduplicate import ambiguous, by_archive, deduplicated
 from detector.archive.rows.schema import REPORTS
 from detector.core.predicate import Predicate
 from detector.spark.streaming.progress import NEVER, Began, Newest
@@ -31,7 +32,7 @@ from detector.spark.streaming.progress import NEVER, Began, Newest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """When a snapshot is judged; ``watermarks``: by archive, none before anything was seen."""
+    """When a snapshot is judged. ``watermarks`` are by archive, which has none before its first report."""
 
     watermarks: Mapping[str, Began]
     give_up_seconds: float
@@ -41,15 +42,15 @@ class Patience:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AssembledBucket:
-    """The result of one archive's rows of a bucket.
+    """The result for one archive's rows in a bucket.
 
     Attributes
     ----------
-    verdicts : of the snapshots judged now, ``judged`` of them (not the rejected ones), ``corrected`` not for the first time.
-    finished : the snapshots that are judged for the last time; ``closed``: those of them that never got all their reports.
-    waiting : the rows of the others: of ``waits`` that are not judged yet and ``given_up`` that are.
-    due : when, by the watermark, the next of them is judged or closed.
-    newest : the snapshots of the highest numbers in reports and in headers.
+    verdicts : the verdicts on the ``judged`` snapshots (rejected ones have none), ``corrected`` of which were judged before.
+    finished : the snapshots that will not be judged again; ``closed``: those of them that never got all their reports.
+    waiting : the rows of unfinished snapshots: ``waits`` that are not judged yet, and ``given_up`` that are.
+    due : the watermark at which the next of them is judged or closed.
+    newest : the snapshots with the highest numbers in reports and in headers.
     mixed : the snapshots of rule 3; ``began``: when each finished snapshot began, for archives without an id.
     """
 
@@ -68,25 +69,25 @@ class AssembledBucket:
 
 
 def fragment_schema(columns: Sequence[str]) -> pa.Schema:
-    """Rows of reports with these columns and headers among them; ``judged``: how often their snapshot was, with them."""
+    """Return the schema of reports and headers together; ``judged`` counts the verdicts in which the row took part."""
     return pa.schema([*(REPORTS.field(name) for name in columns), pa.field("header", HEADER), pa.field("judged", pa.int32())])
 
 
 def assemble(rows: pa.Table, predicates: Sequence[Predicate], patience: Patience) -> dict[str, AssembledBucket]:
-    """By archive, judge what can be judged.
+    """Judge the snapshots that are ready; return the results by archive.
 
     Parameters
     ----------
-    rows : reports, and headers (their ``process`` is null), of unfinished snapshots; in any order, some more than once. Of
-        equal ones the first counts: those that waited come first.
+    rows : reports and headers (whose ``process`` is null) of unfinished snapshots, in any order. Of duplicate rows the first
+        one counts; waiting rows come first.
     """
     return {archive: _assemble(archive, own, predicates, patience) for archive, own in by_archive(rows)}
 
 
 def _assemble(archive: str, every: pa.Table, predicates: Sequence[Predicate], patience: Patience) -> AssembledBucket:
-    both = mixed(every)
-    rows = once(every.filter(pa.array(~both)) if both.any() else every)
-    of_several = np.unique(every.column("snapshot").to_numpy()[both]).tolist()
+    both = ambiguous(every)
+    rows = deduplicated(every.filter(pa.array(~both)) if both.any() else every)
+    mixed = np.unique(every.column("snapshot").to_numpy()[both]).tolist()
     snapshots, at = np.unique(rows.column("snapshot").to_numpy(), return_inverse=True)
     reports, headers = split(rows)
     began = np.full(len(snapshots), np.inf)
@@ -103,28 +104,28 @@ def _assemble(archive: str, every: pa.Table, predicates: Sequence[Predicate], pa
     if number > 0:
         late &= snapshots < number
     judged = fresh & (complete | late | (before > 0))
-    over = complete | (late & (began + patience.late_seconds < mark))
+    finished = complete | (late & (began + patience.late_seconds < mark))
     verdicts = _verdicts(rows.filter(pa.array(judged[at])), predicates, snapshots, before)
-    kept = np.flatnonzero(~over[at])
+    kept = np.flatnonzero(~finished[at])
     waiting = rows.take(pa.array(kept))
-    turns = (before + judged)[at[kept]]
+    times = (before + judged)[at[kept]]
     place = waiting.schema.get_field_index("judged")
-    told = pa.array(turns, pa.int32(), mask=turns == 0)
-    unjudged = ~over & (before + judged == 0)
+    times_judged = pa.array(times, pa.int32(), mask=times == 0)
+    unjudged = ~finished & (before + judged == 0)
     due = began + np.where(unjudged, patience.give_up_seconds, patience.late_seconds)
     return AssembledBucket(
         verdicts=verdicts,
         judged=verdicts.num_rows // len(predicates),
         corrected=int((judged & (before > 0)).sum()),
-        finished=(*snapshots[over].tolist(), *of_several),
-        closed=tuple(snapshots[over & ~complete].tolist()),
-        waiting=waiting.set_column(place, waiting.schema.field(place), told),
+        finished=(*snapshots[finished].tolist(), *mixed),
+        closed=tuple(snapshots[finished & ~complete].tolist()),
+        waiting=waiting.set_column(place, waiting.schema.field(place), times_judged),
         waits=int(unjudged.sum()),
-        given_up=int((~over & ~unjudged).sum()),
-        due=float(due[~over].min(initial=np.inf)),
+        given_up=int((~finished & ~unjudged).sum()),
+        due=float(due[~finished].min(initial=np.inf)),
         newest=(_newest(archive, reports), _newest(archive, headers)),
-        mixed=tuple(of_several),
-        began={} if archive else dict(zip(snapshots[over].tolist(), began[over].tolist(), strict=True)),
+        mixed=tuple(mixed),
+        began={} if archive else dict(zip(snapshots[finished].tolist(), began[finished].tolist(), strict=True)),
     )
 
 

@@ -1,4 +1,4 @@
-"""A set of snapshot numbers that stays small however many it holds: numbers rise, so it is a few intervals."""
+"""A set of snapshot numbers, stored as intervals: since numbers rise, there are only a few."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
-    """Numbers from ``low`` to ``high``, both included, of each interval; intervals are apart and in order."""
+class IntervalSet:
+    """The numbers from ``low`` to ``high``, inclusive, of disjoint, sorted intervals."""
 
     intervals: tuple[tuple[int, int], ...] = ()
 
     def has(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of ``numbers`` are in it."""
+        """Return which of ``numbers`` are in the set."""
         if not self.intervals:
             return np.zeros(len(numbers), np.bool_)
         lows, highs = np.asarray(self.intervals, np.int64).T
@@ -25,24 +25,24 @@ class Finished:
         return found
 
     def count(self) -> int:
-        """How many there are."""
+        """Return the number of elements."""
         return sum(high - low + 1 for low, high in self.intervals)
 
-    def also(self, numbers: Iterable[int]) -> Finished:
-        """This set and ``numbers``."""
+    def union(self, numbers: Iterable[int]) -> IntervalSet:
+        """Return the union with ``numbers``."""
         more = np.unique(np.fromiter(numbers, np.int64))
         parts = sorted([*self.intervals, *((int(number), int(number)) for number in more)])
-        return Finished(intervals=_joined(parts))
+        return IntervalSet(intervals=_merged(parts))
 
 
-NONE = Finished()
+EMPTY = IntervalSet()
 
 
-def _joined(parts: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    joined: list[tuple[int, int]] = []
+def _merged(parts: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    merged: list[tuple[int, int]] = []
     for low, high in parts:
-        if joined and low <= joined[-1][1] + 1:
-            joined[-1] = joined[-1][0], max(joined[-1][1], high)
+        if merged and low <= merged[-1][1] + 1:
+            merged[-1] = merged[-1][0], max(merged[-1][1], high)
         else:
-            joined.append((low, high))
-    return tuple(joined)
+            merged.append((low, high))
+    return tuple(merged)

@@ -1,7 +1,7 @@
 """Packs rows of reports and headers, from files or a detector, by bucket, so that Spark moves them undecoded.
 
-Spark turns nested columns to rows and back at every exchange with Python. A packed row holds many reports as an Arrow stream,
-and costs Spark what one row costs.
+Spark converts nested columns to rows and back at every exchange with Python. A packed row holds many reports as an Arrow
+stream, for the cost of one row.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ import numpy as np
 import pyarrow as pa
 
 from detector.analysis.assembly import HEADER_SOURCE, header_rows
-from detector.archive.deduplicate import by_archive, mixed_text
+from detector.archive.deduplicate import ambiguity_text, by_archive
 from detector.archive.files import ArchiveError, ArchiveFile, ArchiveFiles
 from detector.archive.rows.schema import REPORTS, conformed
-from detector.spark.streaming.interval_set import NONE
+from detector.spark.streaming.interval_set import EMPTY
 from detector.spark.streaming.progress import Progress
 from detector.spark.streaming.storage import Storage
 
 PIECES = pa.schema(
     [("table", pa.string()), ("path", pa.string()), ("bytes", pa.int64()), ("content", pa.binary()), ("until", pa.int64())]
 )
-"""The input, of rows of ``reports`` or ``snapshots``: a file's path and size; or an Arrow stream of a detector's rows, which is
-null where there are none, and up to which position it goes."""
+"""The input, rows of ``reports`` or ``snapshots``: a file's path and size; or an Arrow stream of a detector's rows (null if
+there are none) and the position where it ends."""
 PACKED = pa.schema(
     [
         ("bucket", pa.int32()),
@@ -38,35 +38,35 @@ PACKED = pa.schema(
         ("mixed", pa.list_(pa.int64())),
     ]
 )
-"""The output: rows of one bucket as an Arrow stream; how many reports came too late; a file that is left out, and why; what has
-been read: a file and its size, or the position in a table; the snapshots of a file whose number another detector's have. A file
-that is left out because it is torn has not been read."""
+"""The output, one of: rows of one bucket as an Arrow stream; the number of reports that arrived too late; a file that is left
+out and the reason, with the snapshots whose number another detector has used; what has been read, as a file and its size or a
+position in a table. A damaged file counts as not read."""
 BYTES_AT_ONCE = 64 * 2**20
 TRIES = 2
-"""How often a file is read before it counts as torn: a storage far away may have failed for a moment."""
+"""How often a file is tried before it counts as damaged: remote storage may fail briefly."""
 
 Worker = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-def packing(location: str, columns: tuple[str, ...], before: Progress, state: Storage | None = None) -> Worker:
-    """A worker from ``PIECES`` to ``PACKED``: rows of finished snapshots are passed over (they are late, or come twice).
+def packer(location: str, columns: tuple[str, ...], before: Progress, state: Storage | None = None) -> Worker:
+    """Return a worker from ``PIECES`` to ``PACKED``. It skips rows of finished snapshots, which are late or duplicates.
 
-    Those that began at another time are another detector's, and named: ``state`` says when the finished ones began.
+    If such rows have another start time, they are another detector's, and are reported; ``state`` has the start times.
     """
 
     def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        began = _Began(state, before)
+        starts = _StartTimes(state, before)
         gathered: dict[str, list[pa.Table]] = {"reports": [], "snapshots": []}
         held = late = 0
         for batch in batches:
             for row in batch.to_pylist():
                 try:
-                    for rows, compacted in _opened(row, location, columns):
+                    for rows, compacted in _rows_of(row, location, columns):
                         fresh, dropped = _unfinished(rows, before)
                         late += dropped if row["table"] == "reports" and not compacted else 0
                         gathered[row["table"]].append(fresh)
                         held += fresh.nbytes
-                        yield from _mixed(began.others(rows), row["path"])
+                        yield from _mixed(starts.contradicted(rows), row["path"])
                 except ArchiveError as error:
                     yield _row({"bucket": 0, "path": row["path"], "reason": error.reason})
                 else:
@@ -82,7 +82,7 @@ def packing(location: str, columns: tuple[str, ...], before: Progress, state: St
 
 
 def _read_up_to(row: dict[str, Any]) -> Iterator[pa.RecordBatch]:
-    """What is known to have been read once this piece has been."""
+    """Yield what has been read once this piece has been."""
     if row.get("bytes") is not None:
         yield _row({"bucket": 0, "path": row["path"], "bytes": row["bytes"]})
     if row.get("until") is not None:
@@ -90,29 +90,29 @@ def _read_up_to(row: dict[str, Any]) -> Iterator[pa.RecordBatch]:
 
 
 def _unfinished(rows: pa.Table, before: Progress) -> tuple[pa.Table, int]:
-    """The rows of unfinished snapshots, and the number of rows of those abandoned for good."""
+    """Return the rows of unfinished snapshots, and the number of rows of snapshots that were closed incomplete."""
     kept, late = [rows.slice(0, 0)], 0
     for archive, own in by_archive(rows):
         numbers = own.column("snapshot").to_numpy()
-        kept.append(own.filter(pa.array(~before.finished.get(archive, NONE).has(numbers))))
-        late += int(before.closed.get(archive, NONE).has(numbers).sum())
+        kept.append(own.filter(pa.array(~before.finished.get(archive, EMPTY).has(numbers))))
+        late += int(before.closed.get(archive, EMPTY).has(numbers).sum())
     return pa.concat_tables(kept), late
 
 
-class _Began:
-    """When the finished snapshots of an archive without an id began; read when it is first needed."""
+class _StartTimes:
+    """The start times of the finished snapshots of an archive without an id, read on first use."""
 
     def __init__(self, state: Storage | None, before: Progress) -> None:
         self._state, self._before = state, before
         self._known: dict[int, float] | None = None
 
-    def others(self, rows: pa.Table) -> list[int]:
-        """The snapshots that are finished, and began at another time than these ``rows`` say."""
+    def contradicted(self, rows: pa.Table) -> list[int]:
+        """Return the finished snapshots whose start time in ``rows`` differs."""
         if self._state is None or not self._before.began:
             return []
         own = next((own for archive, own in by_archive(rows) if not archive), rows.slice(0, 0))
         numbers = own.column("snapshot").to_numpy()
-        done = self._before.finished.get("", NONE).has(numbers)
+        done = self._before.finished.get("", EMPTY).has(numbers)
         if not done.any():
             return []
         known = self._times(self._state)
@@ -128,13 +128,13 @@ class _Began:
 
 
 def times_of(content: bytes | pa.Buffer) -> dict[int, float]:
-    """When each snapshot began, from a file in the state."""
+    """Read the start time of each snapshot from a file of the state."""
     rows = pa.ipc.open_file(content).read_all()
     return dict(zip(rows.column("snapshot").to_pylist(), rows.column("begun").to_pylist(), strict=True))
 
 
 def times_file(times: Mapping[int, float]) -> pa.Buffer:
-    """The file of :func:`times_of`."""
+    """Return the content of a file for :func:`times_of`."""
     rows = pa.table({"snapshot": pa.array(times.keys(), pa.int64()), "begun": pa.array(times.values(), pa.float64())})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, rows.schema) as writer:
@@ -144,37 +144,37 @@ def times_file(times: Mapping[int, float]) -> pa.Buffer:
 
 def _mixed(numbers: list[int], path: str | None) -> Iterator[pa.RecordBatch]:
     if numbers:
-        yield _row({"bucket": 0, "path": path or "", "reason": mixed_text(numbers), "mixed": numbers})
+        yield _row({"bucket": 0, "path": path or "", "reason": ambiguity_text(numbers), "mixed": numbers})
 
 
-def opened(content: bytes) -> pa.Table:
-    """The rows of a packed row."""
+def unpacked(content: bytes) -> pa.Table:
+    """Return the rows of a packed row."""
     return pa.ipc.open_stream(content).read_all()
 
 
-def _opened(row: dict[str, Any], location: str, columns: tuple[str, ...]) -> Iterator[tuple[pa.Table, bool]]:
-    """Rows, and whether they may have come before, in the files that a compacted one replaces."""
+def _rows_of(row: dict[str, Any], location: str, columns: tuple[str, ...]) -> Iterator[tuple[pa.Table, bool]]:
+    """Yield the rows of a piece, and whether they may have been read before, from files that compaction replaced."""
     table, path, content = row["table"], row.get("path"), row.get("content")
     schema = pa.schema([REPORTS.field(name) for name in columns]) if table == "reports" else HEADER_SOURCE
     if isinstance(content, bytes):
-        yield conformed(opened(content), schema), False
+        yield conformed(unpacked(content), schema), False
     elif isinstance(path, str):
         yield from _read(ArchiveFiles(location), table, path, schema)
 
 
 def _read(store: ArchiveFiles, table: str, path: str, schema: pa.Schema) -> Iterator[tuple[pa.Table, bool]]:
-    """The rows of a file; none when it was compacted: then they come with the file that replaces it.
+    """Yield the rows of a file; none if it was compacted, since the file that replaces it has them.
 
     Raises
     ------
     ArchiveError
-        When it is torn.
+        If it is damaged.
     OSError
-        When the storage does not answer.
+        If the storage does not answer.
     """
     for left in reversed(range(TRIES)):
         try:
-            found = _looked_at(store, table, path)
+            found = _file_at(store, table, path)
             for group in range(found.groups):
                 yield store.read_parts(found, schema, [group]), bool(found.replaces)
         except ArchiveError:
@@ -186,7 +186,7 @@ def _read(store: ArchiveFiles, table: str, path: str, schema: pa.Schema) -> Iter
             return
 
 
-def _looked_at(store: ArchiveFiles, table: str, path: str) -> ArchiveFile:
+def _file_at(store: ArchiveFiles, table: str, path: str) -> ArchiveFile:
     found = store.file_at(table, path)
     if isinstance(found, ArchiveFile):
         return found

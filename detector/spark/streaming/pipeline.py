@@ -1,6 +1,6 @@
-"""The pipeline as a stream: assembles reports as they arrive, and writes every verdict exactly once, whatever is killed.
+"""The pipeline as a stream: assembles reports as they arrive, and writes each verdict exactly once, even across kills.
 
-What Spark does of :mod:`detector.spark.streaming.micro_batch`: it finds what is new, moves packed rows to the workers, and runs
+It is Spark's part of :mod:`detector.spark.streaming.micro_batch`: finding new input, moving packed rows to workers, running
 them.
 """
 
@@ -34,11 +34,11 @@ KEY = ("archive", "snapshot", "scope", "predicate")
 REPORTS_PER_HEADER = 10
 ROWS_PER_TASK_MIN = 50_000
 PACKED_AT_ONCE = 16
-"""Packed rows that one Arrow batch holds: each may be as large as what is packed at once, and 2 GiB is Arrow's end."""
+"""Packed rows per Arrow batch: a packed row may be as large as ``BYTES_AT_ONCE``, and Arrow's limit is 2 GiB."""
 
 
 def archive_stream(spark: SparkSession, location: str, plan: StreamPlan) -> DataFrame:
-    """The files of an archive's reports and headers, as they come to be. Workers read them; a torn one is named."""
+    """Return a stream of the files of an archive's reports and headers. Workers read them, and name damaged ones."""
     spark.dataSource.register(ArchiveFilesSource)
     options = {
         "location": location,
@@ -51,7 +51,7 @@ def archive_stream(spark: SparkSession, location: str, plan: StreamPlan) -> Data
 
 
 def detector_stream(spark: SparkSession, options: Mapping[str, str], plan: StreamPlan) -> DataFrame:
-    """The reports and headers of a live detector's archive, unopened; ``options``: those of the data source ``stilltrue``."""
+    """Return a stream of a live detector's reports and headers, undecoded; ``options``: of the data source ``stilltrue``."""
     register(spark)
     positions = plan.folder.last().positions
 
@@ -74,15 +74,15 @@ def detector_stream(spark: SparkSession, options: Mapping[str, str], plan: Strea
 
 
 def start(pieces: DataFrame, plan: StreamPlan, *, location: str = "", once: bool = False) -> StreamingQuery:
-    """Start the query over what :func:`archive_stream` (of ``location``) or :func:`detector_stream` gives.
+    """Start the query over an :func:`archive_stream` (of ``location``) or a :func:`detector_stream`.
 
-    Verdicts come to lie in ``out/verdicts/batch=N``. ``once``: take what is there, then end. Spark's own checkpoint lies in a
-    scratch directory, and is of no use to anybody: what has been read is in the plan's state.
+    Verdicts are published in ``out/verdicts/batch=N``. ``once``: process what is there, then end. Spark's own checkpoint is in
+    a temporary directory and never used again: the plan's state has what has been read.
 
     Raises
     ------
     detector.spark.streaming.progress.ProgressError
-        When the state is another version's, or another stream begins with it at the same time.
+        If the state is from another version, or another stream starts with it at the same time.
     """
     assert pieces.columns == PIECES.names
     plan.folder.last()
@@ -92,7 +92,7 @@ def start(pieces: DataFrame, plan: StreamPlan, *, location: str = "", once: bool
 
     def batch(found: DataFrame, number: int) -> None:
         spark = found.sparkSession
-        spark.sparkContext.setJobDescription(f"stilltrue: batch {number}, assembled and judged")
+        spark.sparkContext.setJobDescription(f"stilltrue: batch {number}, assembling and evaluating")
         spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(PACKED_AT_ONCE))
         batches.run(_SparkWorkers(found))
 
@@ -103,27 +103,27 @@ def start(pieces: DataFrame, plan: StreamPlan, *, location: str = "", once: bool
 
 @dataclass(frozen=True, slots=True)
 class _SparkWorkers:
-    """Spark's, over the pieces of one micro-batch."""
+    """Spark's workers, for the pieces of one micro-batch."""
 
     pieces: DataFrame
 
     def packed(self, pack: Worker, assemble: Worker, buckets: int) -> Sequence[str]:
-        """One shuffle by bucket."""
+        """Run both steps, with one shuffle by bucket between them."""
         packed = self.pieces.mapInArrow(pack, spark_schema(PACKED)).repartition(buckets, "bucket")
         return _collected(packed, assemble)
 
     def waiting(self, assemble: Worker, buckets: Sequence[int]) -> Sequence[str]:
-        """As many tasks as Spark likes."""
+        """Run one step, in as many tasks as Spark chooses."""
         rows = [(bucket, *[None] * (len(PACKED) - 1)) for bucket in buckets]
         return _collected(self.pieces.sparkSession.createDataFrame(rows, spark_schema(PACKED)), assemble)
 
 
 def _collected(packed: DataFrame, assemble: Worker) -> list[str]:
-    return [row.told for row in packed.mapInArrow(assemble, "told string").collect()]
+    return [row.summary for row in packed.mapInArrow(assemble, "summary string").collect()]
 
 
 def verdicts(spark: SparkSession, plan: StreamPlan) -> DataFrame:
-    """All verdicts so far with their findings; of each the newest revision. Workers read them where they are."""
+    """Return the newest revision of each verdict so far, with findings. From object stores, workers read the files."""
     plan.folder.publish(plan.folder.last())
     found = _published(spark, Storage(location=plan.out))
     found = found.dropDuplicates([*KEY, "revision"])

@@ -1,4 +1,4 @@
-"""What a stream is asked to do, and where its results and its state lie."""
+"""The plan of a stream: its settings, and the locations of its results and its state."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ LATE_SECONDS = 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamPlan:
-    """The folders of results and state, the predicates, and the patience of the assembly.
+    """The settings of a stream.
 
-    ``out``: a directory (its absolute path) or URI for the results, which all workers reach; ``state``: one for the state,
-    if not ``out``. ``give_up_seconds`` and ``late_seconds``: :mod:`detector.spark.streaming.bucket`. ``settings``: of the
-    predicates, by name. ``bytes_per_batch_max``: of an archive's files; ``rows_per_batch_max``: of a detector's reports.
-    ``buckets`` is fixed by the first batch.
+    ``out``: a directory (absolute path) or URI for the results, which all workers can reach; ``state``: another one for the
+    state, by default ``out``. ``give_up_seconds``, ``late_seconds``: see :mod:`detector.spark.streaming.bucket`. ``settings``:
+    settings of the predicates, by name. ``bytes_per_batch_max`` limits an archive's files, ``rows_per_batch_max`` a detector's
+    reports. The number of ``buckets`` is fixed by the first batch.
     """
 
     out: str
@@ -39,12 +39,12 @@ class StreamPlan:
 
     @property
     def folder(self) -> Folder:
-        """The record of what has been read and made, and the results."""
+        """The stream's state and results."""
         return Folder(state=self.state_storage, results=Storage(location=self.out))
 
     @property
     def state_storage(self) -> Storage:
-        """Where the state lies."""
+        """The storage of the state."""
         return Storage(location=self.state or self.out, folder="_stream/state")
 
     @property

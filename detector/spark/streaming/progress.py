@@ -1,13 +1,14 @@
-"""A stream's state between two micro-batches, on a disk or in an object store: one small file commits a batch.
+"""A stream's state between micro-batches, on a disk or in an object store: one small file commits a batch.
 
 Rules:
 
-1. ``commit-EPOCH-BATCH.json`` is written last and in one step. The newest counts: the highest epoch, then the highest batch.
-   What it does not name has not been.
-2. A stream that starts begins a new epoch: it puts its file there, and gives way if another one has come at the same
-   time. Before each commit it looks for a newer epoch, and ends if there is one. So of two streams with one state one goes on.
-3. What has been read is part of the commit (files by path and size, or a detector's positions): Spark's own checkpoint is of no
-   use to a stream that starts again, and lies in a scratch directory.
+1. ``commit-EPOCH-BATCH.json`` is written last and atomically. The newest one counts: highest epoch, then highest batch.
+   Whatever it does not name did not happen.
+2. A stream that starts begins a new epoch: it writes an epoch file, and withdraws if another stream has done so at the same
+   time. Before each commit it checks for a newer epoch, and ends if there is one. So of two streams with the same state, one
+   continues.
+3. A commit includes what has been read (files by path and size, or a detector's positions). Spark's own checkpoint is in a
+   temporary directory and is not used on restart.
 """
 
 from __future__ import annotations
@@ -19,32 +20,32 @@ from math import inf
 from typing import Any
 from uuid import uuid4
 
-from detector.spark.streaming.interval_set import NONE, Finished
+from detector.spark.streaming.interval_set import EMPTY, IntervalSet
 from detector.spark.streaming.published import Published
 from detector.spark.streaming.storage import Storage
 
 KEPT = 2
 VERSION = 4
-"""Of what is remembered; 2 knew archives and late reports, 3 what was read, 4 knows the newest snapshots and what is torn."""
+"""Version of the state: 2 added archives and late reports, 3 what was read, 4 the newest snapshots and damaged files."""
 READABLE = (3, VERSION)
 RESULTS = ("verdicts", "left_out")
 MAKING = "_making-"
 Began = tuple[int, float]
-"""A snapshot's number and when it began, seconds. An archive without an id, whose numbers may begin anew, has the number 0."""
+"""A snapshot's number and start time (seconds). The number is 0 in archives without an id, whose numbering may restart."""
 NEVER: Began = (-1, -inf)
 Newest = tuple[Began | None, Began | None]
 
 
 class ProgressError(ValueError):
-    """The state is not this stream's; one line that says what to do."""
+    """The state cannot be used by this stream; the message is one line that says what to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pending:
     """The rows of one bucket's unfinished snapshots.
 
-    ``file``: its name; ``snapshots``: that are not judged; ``given_up``: that are, and wait for late reports; ``due``: by
-    archive, when by its watermark something is to be done with them.
+    ``file``: the name of the file with the rows; ``snapshots``: number of unjudged snapshots; ``given_up``: number of judged
+    ones that wait for late reports; ``due``: the watermark at which the next of them is to be handled, by archive.
     """
 
     file: str
@@ -56,29 +57,29 @@ class Pending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """After the micro-batch ``batch``.
+    """The state after the micro-batch ``batch``.
 
     Attributes
     ----------
-    buckets : snapshots' numbers are taken modulo this.
-    making : the folder in which this batch's results were made; published, it is ``batch=N``.
-    newest : by archive, the snapshots of the highest numbers seen in reports and in headers; None: none was.
-    finished : by archive, the snapshots whose last verdicts have been given; ``closed``: those that never got all reports.
-    pending : by bucket.
-    positions : by table, up to where a detector's rows have been read.
-    logs : the files that say which of an archive's files have been read.
-    torn : the archive's files that could not be read. They are tried again when they have changed, and by each start.
-    mixed : the snapshots of an archive without an id that two detectors have taken: they are left out.
-    began : by bucket, the file that says when the finished snapshots of an archive without an id began.
-    verdicts, corrected, late : verdicts written, those of them with a revision, and reports that came after the last.
+    buckets : the number of buckets; a snapshot's bucket is its number modulo this.
+    making : the folder with this batch's results before they are published as ``batch=N``.
+    newest : the snapshots with the highest numbers in reports and in headers (None if there was none), by archive.
+    finished : the snapshots that will not be judged again, by archive; ``closed``: those that never got all their reports.
+    pending : the rows of unfinished snapshots, by bucket.
+    positions : the position up to which a detector's rows have been read, by table.
+    logs : the files that list which of an archive's files have been read.
+    torn : the archive's files that could not be read. They are retried when they change, and on each start.
+    mixed : snapshots that are left out because two detectors without an id used the same number.
+    began : the file with the start times of the finished snapshots of an archive without an id, by bucket.
+    verdicts, corrected, late : numbers of verdicts written, of revised ones, and of reports that arrived too late.
     """
 
     batch: int = -1
     buckets: int = 8
     making: str = ""
     newest: Mapping[str, Newest] = field(default_factory=dict)
-    finished: Mapping[str, Finished] = field(default_factory=dict)
-    closed: Mapping[str, Finished] = field(default_factory=dict)
+    finished: Mapping[str, IntervalSet] = field(default_factory=dict)
+    closed: Mapping[str, IntervalSet] = field(default_factory=dict)
     pending: Mapping[int, Pending] = field(default_factory=dict)
     positions: Mapping[str, int] = field(default_factory=dict)
     logs: tuple[str, ...] = ()
@@ -86,12 +87,12 @@ class Progress:
     verdicts: int = 0
     corrected: int = 0
     late: int = 0
-    mixed: Finished = NONE
+    mixed: IntervalSet = EMPTY
     began: Mapping[int, str] = field(default_factory=dict)
     version: int = VERSION
 
     def watermarks(self) -> dict[str, Began]:
-        """By archive, the snapshot up to which reports and headers have come; without any header, that of the reports."""
+        """Return the snapshot up to which reports and headers have arrived (or only reports, without headers), by archive."""
         return {
             archive: reports if headers is None else min(reports, headers)
             for archive, (reports, headers) in self.newest.items()
@@ -99,50 +100,48 @@ class Progress:
         }
 
     def finished_count(self) -> int:
-        """How many snapshots are finished."""
+        """Return the number of finished snapshots."""
         return sum(numbers.count() for numbers in self.finished.values())
 
     def given_up(self) -> int:
-        """Snapshots with a verdict that wait for late reports."""
+        """Return the number of snapshots with a verdict that wait for late reports."""
         return sum(pending.given_up for pending in self.pending.values())
 
     def waiting(self) -> int:
-        """Snapshots without a verdict."""
+        """Return the number of snapshots without a verdict."""
         return sum(pending.snapshots for pending in self.pending.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Epoch:
-    """One run of a stream over its state (rule 2); ``token`` tells two apart that came at the same time."""
+    """One run of a stream (rule 2); ``token`` distinguishes two that start at the same time."""
 
     number: int
     token: str
 
     @property
     def name(self) -> str:
-        """The file that says that it began."""
+        """The name of the epoch file."""
         return f"epoch-{self.number:06d}-{self.token}.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Folder:
-    """``state``: the commits, and the rows of unfinished snapshots; ``results``: where the ``RESULTS`` are."""
+    """A stream's ``state`` (its commits, and the rows of unfinished snapshots), and its ``results``."""
 
     state: Storage
     results: Storage
 
     def last(self) -> Progress:
-        """After the newest committed batch; before the first: nothing. Raises :class:`ProgressError`."""
+        """Return the state after the newest committed batch; an empty one if there is none. Raises :class:`ProgressError`."""
         names = self.state.names()
         found = [name for name in names if name.startswith("commit-")]
         if not found and any(name.startswith("batch-") for name in names):
-            raise ProgressError(
-                "the state here is from an earlier version of stilltrue: use another folder, or remove this one"
-            )
+            raise ProgressError("this state is from an earlier version of stilltrue: use another folder, or remove this one")
         return self._commit(found[-1]) if found else Progress()
 
     def begin(self) -> Epoch:
-        """Begin a new epoch (rule 2). Raises :class:`ProgressError` when another stream begins one right now."""
+        """Begin a new epoch (rule 2). Raises :class:`ProgressError` if another stream begins one at the same time."""
         names = self.state.names()
         numbers = [int(name.split("-")[1]) for name in names if name.startswith(("epoch-", "commit-"))]
         epoch = Epoch(number=max(numbers, default=0) + 1, token=uuid4().hex[:8])
@@ -156,17 +155,17 @@ class Folder:
         return epoch
 
     def end(self, epoch: Epoch) -> None:
-        """Nobody else need give way to this epoch any more."""
+        """End the epoch, so that other streams may start."""
         self.state.remove([epoch.name])
 
     def check(self, epoch: Epoch) -> None:
-        """Raise :class:`ProgressError` when another stream has begun meanwhile."""
+        """Raise :class:`ProgressError` if another stream has started since."""
         for name in self.state.names():
             if name.startswith("epoch-") and name != epoch.name and int(name.split("-")[1]) >= epoch.number:
                 raise ProgressError("another stream has started with the same state: only one continues")
 
     def commit(self, progress: Progress, epoch: Epoch) -> None:
-        """From here on the batch has been: first the state, then its results come to light, then what is old goes."""
+        """Commit a batch: write the state, publish the results, then remove old files."""
         self.check(epoch)
         name = f"commit-{epoch.number:06d}-{progress.batch:012d}.json"
         self.state.write(name, json.dumps(asdict(progress)).encode())
@@ -176,7 +175,7 @@ class Folder:
             self._published.compact(table)
 
     def publish(self, progress: Progress) -> None:
-        """Let readers see the results of a committed batch. Idempotent."""
+        """Publish the results of a committed batch. Idempotent."""
         if not progress.making:
             return
         for table in RESULTS:
@@ -188,7 +187,7 @@ class Folder:
         return Published(results=self.results, state=self.state)
 
     def resume(self) -> Progress:
-        """Do the rest of what was cut short: the results of the last batch come to light, and what was in the making goes."""
+        """Complete an interrupted commit: publish the last batch's results, and remove those of uncommitted batches."""
         last = self.last()
         self.publish(last)
         for folder in self.state.folders():
@@ -199,7 +198,7 @@ class Folder:
         return last
 
     def sizes(self, progress: Progress) -> dict[str, int]:
-        """By path, the size with which each of an archive's files was read last."""
+        """Return the size of each of an archive's files when it was last read, by path."""
         found: dict[str, int] = {}
         for name in progress.logs:
             found |= json.loads(self.state.read(name).to_pybytes())
@@ -209,7 +208,7 @@ class Folder:
         return _parsed(json.loads(self.state.read(name).to_pybytes()))
 
     def _forget(self) -> None:
-        """Of the state, what the last commits do not name."""
+        """Remove files of the state that the last commits do not name."""
         names = self.state.names()
         commits = [name for name in names if name.startswith("commit-")]
         kept = {name for commit in commits[-KEPT:] for name in _files(self._commit(commit))}
@@ -223,7 +222,7 @@ def _files(progress: Progress) -> set[str]:
 
 def _parsed(raw: dict[str, Any]) -> Progress:
     if raw.get("version") not in READABLE:
-        raise ProgressError("the state here is from another version of stilltrue: use another folder, or remove this one")
+        raise ProgressError("this state is from another version of stilltrue: use another folder, or remove this one")
     pending = {int(bucket): Pending(**each) for bucket, each in raw["pending"].items()}
     newest = {archive: (_began(reports), _began(headers)) for archive, (reports, headers) in raw["newest"].items()}
     sets = {name: {archive: _intervals(each) for archive, each in raw[name].items()} for name in ("finished", "closed")}
@@ -233,7 +232,7 @@ def _parsed(raw: dict[str, Any]) -> Progress:
 
 
 def _began(raw: Sequence[float] | float | None) -> Began | None:
-    """Version 3 knew no numbers: any snapshot is newer."""
+    """Parse a ``Began``; version 3 has only the time, so any snapshot is newer."""
     if raw is None:
         return None
     return (-1, raw) if isinstance(raw, float | int) else (int(raw[0]), raw[1])
@@ -243,5 +242,5 @@ def _by_bucket(raw: Mapping[str, str]) -> dict[int, str]:
     return {int(bucket): name for bucket, name in raw.items()}
 
 
-def _intervals(raw: dict[str, Any]) -> Finished:
-    return Finished(intervals=tuple((low, high) for low, high in raw["intervals"]))
+def _intervals(raw: dict[str, Any]) -> IntervalSet:
+    return IntervalSet(intervals=tuple((low, high) for low, high in raw["intervals"]))

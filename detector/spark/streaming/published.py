@@ -1,11 +1,12 @@
-"""The results of a stream where readers find them: a folder for each micro-batch, on any storage; many small ones become one.
+"""A stream's published results: a folder for each micro-batch, on any storage; small files are merged.
 
 Rules:
 
-1. What a committed batch made is put there under names that are the batch's own: doing it twice changes nothing.
-2. Small files of many batches are put together. The new file is made aside; a small file beside the stream's state then says
-   what becomes of what; then the new file gets its name and the old ones go. Cut short, the next start does the rest. For a
-   moment a reader may find rows twice, never none; :func:`detector.spark.streaming.pipeline.verdicts` counts them once.
+1. A committed batch's files are published under names that belong to the batch, so publishing is idempotent.
+2. Small files of many batches are merged. First the new file is written under a temporary name; then a small file in the
+   stream's state records the replacement; then the new file is renamed and the old ones are removed. After an interruption, the
+   next start completes this. For a moment readers may see rows twice, but never miss any;
+   :func:`detector.spark.streaming.pipeline.verdicts` drops duplicates.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ from detector.archive.files import ArchiveFiles
 from detector.spark.streaming.storage import Storage
 
 BATCHES_MIN = 32
-"""As many files are put together."""
+"""Files are merged when there are this many small ones."""
 BYTES_MAX = 64 * 2**20
-"""A file of this size is large enough."""
-UNDER_WAY = "compacting.json"
+"""Files of at least this size are not merged."""
+REPLACEMENT = "compacting.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """``results``: where readers look; ``state``: of the stream, where results are made and it is said what is under way."""
+    """The published ``results``, and the stream's ``state``, which has unpublished results and the record of a replacement."""
 
     results: Storage
     state: Storage
 
     def put(self, made: str, table: str, batch: int) -> None:
-        """Let readers see the files in the folder ``made`` of the state as the batch's (rule 1)."""
+        """Publish the files in the folder ``made`` of the state as the batch's (rule 1)."""
         folder = f"{table}/batch={batch}"
         source, target = self.state.directory, self.results.directory
         if source is not None and target is not None:
@@ -48,10 +49,10 @@ class Published:
             return
         for name in self.state.names(made):
             if name.endswith(".parquet"):
-                self.state.copied(f"{made}/{name}", self.results, f"{folder}/{name}")
+                self.state.copy(f"{made}/{name}", self.results, f"{folder}/{name}")
 
     def compact(self, table: str) -> int:
-        """Put small files together if there are enough (rule 2); how many."""
+        """Merge small files if there are enough (rule 2); return their number."""
         self.finish()
         small = [path for path, size in self._files(table) if size < BYTES_MAX]
         if len(small) < BATCHES_MIN:
@@ -60,53 +61,53 @@ class Published:
         name = f"merged-{uuid4().hex[:8]}.parquet"
         store = ArchiveFiles(self.results.location)
         _merge(store, [f"{store.root}/{path}" for path in small], f"{store.root}/{into}/_{name}")
-        told = {"aside": f"{into}/_{name}", "path": f"{into}/{name}", "gone": small}
-        self.state.write(UNDER_WAY, json.dumps(told).encode())
+        replacement = {"aside": f"{into}/_{name}", "path": f"{into}/{name}", "gone": small}
+        self.state.write(REPLACEMENT, json.dumps(replacement).encode())
         self.finish()
         return len(small)
 
     def tidy(self, table: str) -> None:
-        """Finish what was cut short, and remove what was made aside and is of no use."""
+        """Complete an interrupted merge, and remove unused temporary files."""
         self.finish()
         self.results.remove([path for path in self.results.sizes(table) if path.rpartition("/")[2].startswith("_merged-")])
 
     def finish(self) -> None:
-        """Do the rest of what was cut short. Idempotent."""
-        if UNDER_WAY not in self.state.names():
+        """Complete a recorded replacement. Idempotent."""
+        if REPLACEMENT not in self.state.names():
             return
-        told: dict[str, Any] = json.loads(self.state.read(UNDER_WAY).to_pybytes())
+        replacement: dict[str, Any] = json.loads(self.state.read(REPLACEMENT).to_pybytes())
         store = ArchiveFiles(self.results.location)
-        aside, path = f"{store.root}/{told['aside']}", f"{store.root}/{told['path']}"
-        if store.filesystem.get_file_info(aside).type == fs.FileType.File:
-            store.filesystem.move(aside, path)  # a store copies, then removes: cut short between, it is done again
-        self.results.remove(told["gone"])
-        kept = told["path"].rpartition("/")[0]
-        for folder in sorted({each.rpartition("/")[0] for each in told["gone"]} - {kept}):
+        temporary, path = f"{store.root}/{replacement['aside']}", f"{store.root}/{replacement['path']}"
+        if store.filesystem.get_file_info(temporary).type == fs.FileType.File:
+            store.filesystem.move(temporary, path)  # an object store copies, then removes; this can be repeated
+        self.results.remove(replacement["gone"])
+        kept = replacement["path"].rpartition("/")[0]
+        for folder in sorted({each.rpartition("/")[0] for each in replacement["gone"]} - {kept}):
             self.results.remove_folder(folder)
-        self.state.remove([UNDER_WAY])
+        self.state.remove([REPLACEMENT])
 
     def _files(self, table: str) -> list[tuple[str, int]]:
-        """Their paths and sizes, by batch; those in the making are none."""
+        """Return the paths and sizes of the published files, by batch."""
         found = self.results.sizes(table).items()
         visible = [(path, size) for path, size in found if path.endswith(".parquet") and path.rpartition("/")[2][0] != "_"]
         return sorted(visible, key=lambda each: (_batch(each[0]), each[0]))
 
 
 def _put_locally(made: Path, folder: Path) -> None:
-    """By one rename; from another disk it is copied beside first. What a stream that was overtaken left there is replaced."""
+    """Publish by one rename; from another disk, copy first. Replaces files that a superseded stream has left there."""
     if not made.exists():
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
-    aside = folder.with_name(f"_{folder.name}")
+    temporary = folder.with_name(f"_{folder.name}")
     try:
         made.rename(folder)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
-        shutil.rmtree(aside, ignore_errors=True)
-        shutil.copytree(made, aside)
-        aside.rename(folder)
+        shutil.rmtree(temporary, ignore_errors=True)
+        shutil.copytree(made, temporary)
+        temporary.rename(folder)
 
 
 def _batch(path: str) -> int:
@@ -114,7 +115,7 @@ def _batch(path: str) -> int:
 
 
 def _merge(store: ArchiveFiles, paths: Sequence[str], into: str) -> None:
-    """One file of the rows of several, a file at a time."""
+    """Merge files into one, a file at a time."""
     with store.filesystem.open_input_file(paths[0]) as source:
         schema = pq.read_schema(source)
     with store.filesystem.open_output_stream(into) as sink, pq.ParquetWriter(sink, schema, compression="zstd") as writer:

@@ -1,4 +1,4 @@
-"""Runs `stilltrue stream`: checks the options, starts Spark and the query, and follows it to its end."""
+"""Runs `stilltrue stream`: checks the options, starts Spark and the query, and waits for its end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from detector.archive.files import ArchiveError, ArchiveFiles
 from detector.core.registry import PluginError, PredicateSettings, UnknownPredicateError, find_predicates
 from detector.ops.address import Address
 from detector.spark.java import JavaError
-from detector.spark.session import SparkFailedError, interruptible, open_session, plainly, reason
+from detector.spark.session import SparkFailedError, interruptible, one_line_errors, open_session, reason
 from detector.spark.source.data_source import SourceOptionError, source_options
 from detector.spark.source.remote import RemoteError
 from detector.spark.streaming.metrics import served
@@ -28,12 +28,12 @@ POLL_SECONDS = 0.5
 
 
 class StreamFailedError(RuntimeError):
-    """It cannot begin, or ended with an error; one line."""
+    """A stream cannot start, or failed; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOptions:
-    """What to stream: from an ``archive``, or from a detector with these ``options`` (of the data source)."""
+    """The options of a stream, from an ``archive`` or from a detector with these ``options`` of the data source."""
 
     archive: str | None
     options: Mapping[str, str]
@@ -49,7 +49,7 @@ class StreamOptions:
 
 
 def run(stream: StreamOptions, progress: Callable[[str], None]) -> Progress:
-    """Stream until the end, or until stopped; returns the state at the end. Raises :class:`StreamFailedError`."""
+    """Stream to the end, or until stopped; return the final state. Raises :class:`StreamFailedError`."""
     try:
         return _run(stream, progress)
     except (
@@ -84,19 +84,19 @@ def _run(stream: StreamOptions, progress: Callable[[str], None]) -> Progress:
         late_seconds=stream.late_seconds,
     )
     check_unoccupied(plan.out, own=("_stream", "verdicts/batch="))
-    plan.folder.end(plan.folder.begin())  # what is wrong with the storage or the state is said before Spark starts
+    plan.folder.end(plan.folder.begin())  # report problems with the storage or the state before Spark starts
     with nullcontext() if stream.metrics is None else served(plan.folder, stream.metrics.host, stream.metrics.port) as port:
         if stream.metrics is not None:
             progress(f"metrics: http://{replace(stream.metrics, port=port or 0)}/metrics")
-        return _streamed(stream, plan, progress)
+        return _stream(stream, plan, progress)
 
 
-def _streamed(stream: StreamOptions, plan: StreamPlan, progress: Callable[[str], None]) -> Progress:
+def _stream(stream: StreamOptions, plan: StreamPlan, progress: Callable[[str], None]) -> Progress:
     progress("starting Spark ...")
     with interruptible():
         spark = open_session(stream.master)
     try:
-        with plainly("Spark failed"):
+        with one_line_errors("Spark failed"):
             if stream.archive is None:
                 pieces = detector_stream(spark, stream.options, plan)
             else:
@@ -108,15 +108,15 @@ def _streamed(stream: StreamOptions, plan: StreamPlan, progress: Callable[[str],
 
 
 def follow(query: StreamingQuery, progress: Callable[[str], None]) -> None:
-    """Wait until the query ends; ctrl-C and SIGTERM end it. ``progress`` is called for each micro-batch.
+    """Wait until the query ends; ctrl-C and SIGTERM stop it. Call ``progress`` for each micro-batch.
 
     Raises
     ------
     StreamFailedError
-        When it ends with an error.
+        If the query fails.
     """
     shown = -1
-    with _until_told_to_stop() as stop:
+    with _stop_event() as stop:
         while query.isActive and not stop.wait(POLL_SECONDS):
             shown = _show(query, shown, progress)
         _show(query, shown, progress)
@@ -129,8 +129,8 @@ def follow(query: StreamingQuery, progress: Callable[[str], None]) -> None:
 
 
 @contextmanager
-def _until_told_to_stop() -> Iterator[threading.Event]:
-    """Set by SIGINT and SIGTERM: an exception in the middle of a word to Java would leave a traceback."""
+def _stop_event() -> Iterator[threading.Event]:
+    """Yield an event that SIGINT and SIGTERM set: an exception during a call to Java would print a traceback."""
     stop = threading.Event()
     signals = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in signals}

@@ -1,4 +1,4 @@
-"""A stream's files at a directory or URI: each appears whole and in one step, and no rename is relied upon outside a disk."""
+"""A stream's files in a directory or at a URI; all writes are atomic, and renames are used only on disks."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from detector.ops.atomic_file import write_atomically
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """The files below ``folder`` of ``location``, a directory or a URI. A value that can be sent to workers.
+    """The files below ``folder`` of ``location``, a directory or a URI. It can be sent to workers.
 
-    An object store shows an object when it has been written whole; on a disk a file is written aside and renamed.
+    Object stores show only complete objects; on a disk, files are written under a temporary name and renamed.
     """
 
     location: str
@@ -27,33 +27,33 @@ class Storage:
 
     @property
     def directory(self) -> Path | None:
-        """The directory, if this is one on a disk."""
+        """The directory, if it is on a disk."""
         store = self._store()
         return Path(self._place(store, "")) if isinstance(store.filesystem, fs.LocalFileSystem) else None
 
     def names(self, folder: str = "") -> list[str]:
-        """The files right within a folder, by their names there, sorted; without those in the making."""
+        """List the names of the files in a folder, sorted, without temporary ones."""
         return sorted(entry.base_name for entry in self._entries(folder) if entry.type == fs.FileType.File)
 
     def folders(self) -> list[str]:
-        """The folders right within this one, sorted."""
+        """List the names of the folders in this one, sorted."""
         return sorted(entry.base_name for entry in self._entries("") if entry.type == fs.FileType.Directory)
 
     def sizes(self, folder: str) -> dict[str, int]:
-        """The bytes of every file below a folder, by its name from here on; without those in the making."""
+        """Return the size of each file below a folder, without temporary ones, by its path relative to this storage."""
         store = self._store()
         root = self._place(store, "")
         entries = [entry for entry in self._entries(folder, recursive=True) if entry.type == fs.FileType.File]
         return {str(PurePosixPath(entry.path).relative_to(root)): int(entry.size) for entry in entries}
 
     def read(self, name: str) -> pa.Buffer:
-        """The content of a file. Raises FileNotFoundError."""
+        """Read a file. Raises FileNotFoundError."""
         store = self._store()
         with store.filesystem.open_input_file(self._place(store, name)) as source:
             return source.read_buffer()
 
     def write(self, name: str, content: bytes | pa.Buffer) -> None:
-        """Make or replace a file, in one step."""
+        """Write or replace a file, atomically."""
         store = self._store()
         path = self._place(store, name)
         if isinstance(store.filesystem, fs.LocalFileSystem):
@@ -65,12 +65,12 @@ class Storage:
             sink.write(content)
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove files, ignoring those that are gone."""
+        """Remove files, ignoring those that do not exist."""
         store = self._store()
         store.remove(self._place(store, name) for name in names)
 
     def remove_folder(self, folder: str) -> None:
-        """Remove a folder and all that is in it; idempotent."""
+        """Remove a folder with its content; idempotent."""
         store = self._store()
         path = self._place(store, folder)
         if isinstance(store.filesystem, fs.LocalFileSystem):
@@ -78,8 +78,8 @@ class Storage:
         elif store.filesystem.get_file_info(path).type == fs.FileType.Directory:
             store.filesystem.delete_dir(path)
 
-    def copied(self, name: str, target: Storage, into: str) -> None:
-        """Copy a file to ``into`` in another storage, where it appears in one step."""
+    def copy(self, name: str, target: Storage, into: str) -> None:
+        """Copy a file to ``into`` in another storage, atomically."""
         target.write(into, self.read(name))
 
     def _entries(self, folder: str, *, recursive: bool = False) -> list[Any]:

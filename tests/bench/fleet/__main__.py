@@ -1,7 +1,7 @@
 """What a fleet costs one detector: ``python -m tests.bench.fleet`` prints a table and a fit.
 
-Each size runs for ``--seconds`` quiet and as long with questions beside. The processor's share of the load generator, a process
-of its own, is told apart.
+Each size runs for ``--seconds`` quiet and as long with questions beside; both begin ``--warm`` seconds after the first
+snapshot. The processor's share of the load generator, a process of its own, is told apart.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from tests.bench.fleet.measure import Measured, as_json, measured
 from tests.bench.fleet.plot import fitted
 
 HEAD = (
-    "| members | joined (s), processor, load | snapshots | missing | processor (s) | load (s) "
+    "| members | joined (s), processor, load | first (s) | snapshots | missing | processor (s) | load (s) "
     "| snapshot p50, p99 (ms) | ask p50, p99 (ms) | health, worst (ms) | memory, peak (MB) | incidents | answers |\n"
-    "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n"
+    "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|---|\n"
 )
 
 
 def _row(one: Measured) -> str:
     return (
-        f"| {one.members} | {one.joined:.1f}, {one.join_processor:.1f}, {one.join_load:.1f} "
+        f"| {one.members} | {one.joined:.1f}, {one.join_processor:.1f}, {one.join_load:.1f} | {one.first:.1f} "
         f"| {one.snapshots} | {one.missing} | {one.processor:.3f} | {one.load:.3f} "
         f"| {1000 * one.snapshot_p50:.0f}, {1000 * one.snapshot_p99:.0f} | {1000 * one.ask_p50:.0f}, {1000 * one.ask_p99:.0f} "
         f"| {1000 * one.health_worst:.0f} | {one.memory:.0f}, {one.memory_peak:.0f} | {one.incidents} | {one.holds} |\n"

@@ -24,6 +24,7 @@ from stilltrue.v1 import detector_pb2, detector_pb2_grpc, snapshot_pb2
 from tests.bench.fleet.bodies import Fleet
 
 JOIN_SECONDS_MAX = 120.0
+FIRST_SECONDS_MAX = 120.0
 ASK_SECONDS_MAX = 120.0
 HEALTH_PAUSE_SECONDS = 0.1
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -31,12 +32,16 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What one fleet cost. Times in seconds, memory in MB; ``load``: what the load generator used meanwhile, per snapshot."""
+    """What one fleet cost. Times in seconds, memory in MB; ``load``: what the load generator used meanwhile, per snapshot.
+
+    ``first``: from the last join until the first snapshot of all was kept, whose reports nobody has read before.
+    """
 
     members: int
     joined: float
     join_processor: float
     join_load: float
+    first: float
     snapshots: int
     missing: int
     processor: float
@@ -183,6 +188,7 @@ async def measured(
             async with asyncio.timeout(JOIN_SECONDS_MAX):
                 joined = float((await load.line()).split()[1])
             join_processor, join_load = detector.processor() - started, load.processor()
+            first = await _first(fleet, watcher)
             await asyncio.sleep(warm)
             if profile:
                 await stack.enter_async_context(_profiled(detector.pid, profile, seconds))
@@ -195,6 +201,7 @@ async def measured(
                 joined=joined,
                 join_processor=join_processor,
                 join_load=join_load,
+                first=first,
                 **quiet,
                 ask_p50=_percentile(asked.seconds, 50),
                 ask_p99=_percentile(asked.seconds, 99),
@@ -205,6 +212,14 @@ async def measured(
                 incidents=await watcher.incidents(),
                 holds=", ".join(sorted(asked.holds)),
             )
+
+
+async def _first(fleet: Fleet, watcher: Watcher) -> float:
+    begun = time.monotonic()
+    async with asyncio.timeout(FIRST_SECONDS_MAX):
+        while all(one.ref.members < fleet.members for one in await watcher.snapshots(1)):
+            await asyncio.sleep(0.1)
+    return time.monotonic() - begun
 
 
 async def _quiet(fleet: Fleet, detector: Process, load: Process, watcher: Watcher, seconds: float) -> dict[str, Any]:
@@ -231,8 +246,8 @@ def _percentile(values: list[float], percent: float) -> float:
 def load_command(fleet: Fleet, address: str) -> tuple[str, ...]:
     """What plays the fleet, as arguments of Python."""
     return (
-        "-m", "tests.bench.fleet.members", address, str(fleet.members), "--churn", str(fleet.churn),
-        "--deadlocks", str(fleet.deadlocks),
+        "-m", "tests.bench.fleet.members", address, str(fleet.members), "--entries", str(fleet.entries),
+        "--churn", str(fleet.churn), "--deadlocks", str(fleet.deadlocks),
     )  # fmt: skip
 
 

@@ -146,11 +146,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("address", help="HOST:PORT[,...]: the members are shared out")
     parser.add_argument("members", type=int)
+    parser.add_argument("--entries", type=int, default=20, help="waits, calls made and calls served of each member")
     parser.add_argument("--churn", type=float, default=0.0)
     parser.add_argument("--deadlocks", type=int, default=0)
     parser.add_argument("--whole", action="store_true", help="whole reports, as old agents send them")
     given = parser.parse_args()
-    fleet = Fleet(members=given.members, churn=given.churn, deadlocks=given.deadlocks)
+    fleet = Fleet(members=given.members, entries=given.entries, churn=given.churn, deadlocks=given.deadlocks)
     asyncio.run(_run(fleet, given.address, whole=given.whole))
 
 

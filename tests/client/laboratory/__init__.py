@@ -1,1 +1,1 @@
-"""A laboratory for what is read of live threads and tasks: random programs, an oracle that lets them run on, and mutants."""
+"""Random programs for the readers of live threads and tasks, with an oracle that lets them run on, and mutants."""

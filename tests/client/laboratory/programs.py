@@ -1,11 +1,11 @@
-"""Random programs about one lock or semaphore: who takes it and how, who gives it back later, and who waits for it.
+"""Random programs about one lock or semaphore: how it is acquired, how it is released later, and how a waiter waits for it.
 
-The *taker* takes it before anybody waits, and either ends without giving it back, or stays until it is told to go on. The
-*helper* does something once it is told to. The *waiter* waits for it without a timeout. A program is text of its own, compiled
-for itself: no function of one gives back what is another's.
+The *taker* acquires it before any party waits, and either ends without releasing it, or stays until ``go``. The *helper* acts
+after ``go``. The *waiter* waits without a timeout. Each program is compiled from its own text, so that no function of another
+one releases its lock.
 
-In a *shared* program the thing is a semaphore of two shares: an *insider* stands in a block of it, and waits for the gate that
-the waiter has.
+In a *shared* program it is a semaphore with two shares: an *insider* is in a block of it, and waits for the gate that the
+waiter has.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ gate, gated, inside = threading.Lock(), threading.Event(), threading.Event()
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One program: its text, and in words what it is."""
+    """A program: its text and description."""
 
     text: str
     what: str
 
 
 def program(seed: int, *, shared: bool = False) -> Program:
-    """The program of this seed."""
+    """The program for this seed."""
     chance = random.Random(seed)
     made = SHARED if shared else THING
     thing = chance.choices(list(made), (3, 3) if shared else (6, 3, 3, 2))[0]

@@ -1,4 +1,4 @@
-"""The proof that nobody has a lock any more, in random programs: nobody who was called goes on, and each rule is needed."""
+"""The proof that a lock is left behind, on random programs: no waiter reported as stuck goes on, and each rule is needed."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ SEEDS = 24
 
 
 def laboratory(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """A process of its own: in this one any function of a test might give back any lock."""
+    """Run in a separate process: in this one any function of a test might release any lock."""
     command = [sys.executable, "-m", "tests.client.laboratory.worlds", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False, cwd=ROOT)
 
 
 @pytest.mark.longer
 @pytest.mark.parametrize("kind", [(), ("--shared",)], ids=["left", "shared"])
-def test_nobody_who_is_called_goes_on_and_some_who_never_do_are_called(kind: tuple[str, ...]) -> None:
+def test_no_reported_waiter_goes_on_and_some_stuck_ones_are_reported(kind: tuple[str, ...]) -> None:
     done = laboratory("--seeds", f"0..{SEEDS}", *kind)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{SEEDS} worlds, ")
@@ -37,4 +37,4 @@ def test_a_rule_that_is_broken_is_noticed(name: str) -> None:
     assert done.returncode == 0, done.stderr
     broken = laboratory("--seeds", f"{seed}..{seed + 1}", "--mutant", name)
     assert broken.returncode == 1
-    assert "called, and went on" in broken.stderr
+    assert "reported, and went on" in broken.stderr

@@ -1,11 +1,12 @@
-"""Runs programs, and compares what is said with what happens: ``python -m tests.client.laboratory.worlds --seeds 0..99``.
+"""Runs programs, and compares reports with what happens: ``python -m tests.client.laboratory.worlds --seeds 0..99``.
 
-The oracle is the program itself. What is said of the waiter is read while everybody stands; then all are told to go on, and
-do so until nobody runs any more. Who was said to wait for one that has ended, or (``--shared``) for the insider alone, must
-still wait.
+The program itself is the oracle. The report about the waiter is taken while all threads are blocked; then all are told to go
+on, until none runs any more. A waiter that was reported to wait for an ended holder, or (``--shared``) only for the insider,
+must still wait.
 
-- **safe**: nobody who was called goes on;
-- **live**: of those that do not go on, some are called: each form of leaving a lock that is understood (``LIVE_SHARE_MIN``).
+- **safe**: no waiter reported as stuck goes on;
+- **live**: of the waiters that do not go on, some are reported as stuck, for each understood form of leaving a lock behind
+  (``LIVE_SHARE_MIN``).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from stilltrue.model import has_ended
 from stilltrue.protocol.report import PartyTarget
 from stilltrue.runtime.introspection.frames import innermost_frames
 from stilltrue.runtime.seen.call_stack import where_is
-from stilltrue.runtime.seen.left import locks as left_locks
+from stilltrue.runtime.seen.left_behind import locks as left_locks
 from tests.client.laboratory.mutants import MUTANTS, broken
 from tests.client.laboratory.programs import program
 from tests.client.look.worlds import look_at, of, report_of
@@ -33,44 +34,44 @@ from tests.client.look.worlds import look_at, of, report_of
 PATIENCE_SECONDS = 20.0
 STILL_SECONDS, STILL_READINGS, ROUNDS = 0.03, 3, 4
 LIVE_FROM, LIVE_SHARE_MIN = 8, 0.3
-_GIVE_BACK = bytes.fromhex("72656c65617365").decode()
-"""The name of the method, which no code of ours may speak of: it could mean any lock."""
+_RELEASE = bytes.fromhex("72656c65617365").decode()
+"""The method's name, which no code of ours may mention: a mention could refer to any lock."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one program: whether its waiter was called, and whether it went on."""
+    """The outcome of one program: whether its waiter was reported as stuck, and whether it went on."""
 
     what: str
-    called: bool
+    reported: bool
     went_on: bool
 
 
 class Laboratory:
-    """One process that plays program after program."""
+    """Runs one program after another."""
 
     def __init__(self) -> None:
-        """The agent dials nobody."""
+        """Make an agent that does not connect."""
         self.agent = Agent("lab", instance="lab")
         left_locks.AGAIN_SECONDS = 0.0
 
     def play(self, seed: int, *, shared: bool = False) -> Outcome:
-        """The program of this seed, from its beginning until nothing more happens."""
+        """Run the program for this seed until nothing happens any more."""
         played = program(seed, shared=shared)
         go = threading.Event()
         names: dict[str, Any] = {"go": go, "__name__": f"lab_{seed}"}
         exec(compile(played.text, f"/lab/{seed}.py", "exec"), names)
         threads = self._set_up(names, f"waiter-of-{seed}")
         waiter = threads[-1]
-        called = waiter.is_alive() and self._is_called(waiter.name)
+        reported = waiter.is_alive() and self._is_reported(waiter.name)
         go.set()
-        _until_nobody_runs(threads)
+        _wait_until_still(threads)
         went_on = not waiter.is_alive()
         self._clear(threads, names)
-        return Outcome(played.what, called, went_on)
+        return Outcome(played.what, reported, went_on)
 
     def _set_up(self, names: dict[str, Any], name: str) -> list[threading.Thread]:
-        """Start the actors, one by one; the waiter is the last, but exists before a taker can leave its identity to it."""
+        """Start the actors one by one. The waiter acts last but is started first, so that it cannot get a taker's identity."""
         ready = threading.Event()
 
         def waits() -> None:
@@ -81,19 +82,19 @@ class Laboratory:
         waiter.start()
         taker = threading.Thread(target=names["taker"], args=(True,), name="taker", daemon=True)
         taker.start()
-        _until_nobody_runs([taker])
+        _wait_until_still([taker])
         threads = [taker]
         for one in ("helper", "insider"):
             if one in names:
                 threads.append(threading.Thread(target=names[one], name=f"{one}-of-{name}", daemon=True))
                 threads[-1].start()
-                _until_nobody_runs(threads)
+                _wait_until_still(threads)
         ready.set()
-        _until_nobody_runs([waiter])
+        _wait_until_still([waiter])
         return [*threads, waiter]
 
-    def _is_called(self, name: str) -> bool:
-        """Whether the waiter is said to wait for one that has ended, or for an insider, at a cut and at the second look."""
+    def _is_reported(self, name: str) -> bool:
+        """Whether the cut and the second look report that the waiter waits for an ended holder, or for an insider."""
         insider = f"lab/thread:insider-of-{name}"
         for _ in range(ROUNDS):
             time.sleep(STILL_SECONDS)
@@ -108,7 +109,7 @@ class Laboratory:
         return False
 
     def _clear(self, threads: list[threading.Thread], names: dict[str, Any]) -> None:
-        """Let everybody end, whatever the program has left taken."""
+        """Make all threads end, even if the program has left the lock acquired."""
         thing = names.get("thing") or getattr(names.get("owner"), "thing", None) or names["things"]["a"]
         for thread in threads:
             if thread.is_alive() and _released(thing):
@@ -118,16 +119,16 @@ class Laboratory:
 
 
 def _released(thing: Any) -> bool:
-    """Whether it could be given back by hand: an ``RLock`` cannot, and its waiter stays."""
+    """Release the lock by hand; False for an ``RLock``, whose waiter stays."""
     try:
-        getattr(thing, _GIVE_BACK)()
+        getattr(thing, _RELEASE)()
     except (RuntimeError, ValueError):
         return False
     return True
 
 
-def _until_nobody_runs(threads: list[threading.Thread]) -> None:
-    """Until each of these has ended, or has not run for some time."""
+def _wait_until_still(threads: list[threading.Thread]) -> None:
+    """Wait until each of these has ended, or has not run for some time."""
     end = time.monotonic() + PATIENCE_SECONDS
     before: dict[int, tuple[object, ...]] = {}
     still = 0
@@ -144,12 +145,12 @@ def _places(threads: list[threading.Thread], frames: dict[int, FrameType]) -> di
 
 
 def run(first: int, after: int, *, shared: bool = False) -> list[Outcome]:
-    """The outcomes of these seeds. Raises ``AssertionError`` at the first who was called and went on."""
+    """The outcomes for these seeds. Raises ``AssertionError`` at the first waiter that was reported as stuck and went on."""
     laboratory = Laboratory()
     outcomes = []
     for seed in range(first, after):
         outcome = laboratory.play(seed, shared=shared)
-        assert not (outcome.called and outcome.went_on), f"seed {seed}: called, and went on: {outcome.what}"
+        assert not (outcome.reported and outcome.went_on), f"seed {seed}: reported, and went on: {outcome.what}"
         outcomes.append(outcome)
     assert laboratory.agent.live.faults == 0
     return outcomes
@@ -168,10 +169,10 @@ def main() -> None:
             stack.enter_context(broken(MUTANTS[given.mutant]))
         outcomes = run(int(first), int(after), shared=given.shared)
     stuck = [one for one in outcomes if not one.went_on]
-    called = [one for one in stuck if one.called]
-    print(f"{len(outcomes)} worlds, {len(stuck)} waiters that never go on, {len(called)} of them called, nobody else")
-    if len(stuck) >= LIVE_FROM and len(called) < LIVE_SHARE_MIN * len(stuck):
-        sys.exit("too few of those that never go on are called")
+    reported = [one for one in stuck if one.reported]
+    print(f"{len(outcomes)} worlds, {len(stuck)} waiters that never go on, {len(reported)} of them reported, nobody else")
+    if len(stuck) >= LIVE_FROM and len(reported) < LIVE_SHARE_MIN * len(stuck):
+        sys.exit("too few of those that never go on are reported")
 
 
 if __name__ == "__main__":

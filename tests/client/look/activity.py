@@ -1,4 +1,4 @@
-"""What the tests of the look of termination share: what it says of a process, and places where work stands."""
+"""Shared by the tests of the look for termination: what it reports of a process, and places where work stands."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from tests.client.look.worlds import PATIENCE_SECONDS
 
 
 def acting(agent: Agent) -> tuple[str, ...]:
-    """What is not accounted for, but for the threads of whoever runs the tests."""
+    """The unaccounted activity, without the test runner's own threads."""
     texts = agent.looker().look(LookRequest(snapshot=SnapshotId(1), activity=True)).unaccounted
     return tuple(text for text in texts if "/tests/client/look/" in text or "front/" in text)
 
 
 class Gate:
-    """A place where work of the test stands until it is let go, for which the agent must not take it for a wait."""
+    """A place where test work stands until released; the agent must not take it for a wait."""
 
     def __init__(self) -> None:
         self.reached = threading.Semaphore(0)
         self.go = threading.Event()
 
     def work(self, *_: object) -> None:
-        """Stand here, in a wait with a time-out of its own."""
+        """Stand here, in a wait with its own timeout."""
         self.reached.release()
         assert self.go.wait(PATIENCE_SECONDS)
 
     def wait(self, *_: object) -> None:
-        """Stand here, in a wait without one."""
+        """Stand here, in a wait without a timeout."""
         self.reached.release()
         self.go.wait()
 

@@ -1,4 +1,4 @@
-"""What the tests of the second look share: a method that is stuck, and a front on an event loop that calls it."""
+"""Fixtures of the tests of the second look: a stuck method, and a front on an event loop that calls it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def world(alone: Callable[..., Agent]) -> AsyncIterator[LoopWorld]:
 
 @pytest.fixture
 def gate() -> Iterator[Gate]:
-    """A place where work of the test stands until its end."""
+    """A place where test work stands until the test ends."""
     gate = Gate()
     yield gate
     gate.go.set()

@@ -1,4 +1,4 @@
-"""An event loop that a task blocks: whatever has yet to run there waits for that task, and nothing there can help it."""
+"""An event loop blocked by a task: everything still to run there waits for that task and cannot help it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_the_shells_are_in_the_files_by_which_their_frames_are_known() -> None:
 
 
 class FrontLoop:
-    """A server on a loop in a thread of its own, whose method Do runs a body of the test."""
+    """A server on a loop in its own thread, whose method Do runs a body of the test."""
 
     def __init__(self, front: Agent) -> None:
         self.front = front
@@ -51,12 +51,12 @@ class FrontLoop:
         return address
 
     def run(self, name: bytes, body: Callable[[], Awaitable[object]]) -> None:
-        """Call Do, whose body this is."""
+        """Call Do, which runs ``body``."""
         self.bodies[name] = body
         self.calls.append(self.do.future(name, timeout=10 * PATIENCE_SECONDS))
 
     def stop(self) -> None:
-        """End what runs."""
+        """Stop the server and its loop."""
         asyncio.run_coroutine_threadsafe(self.server.stop(0), self.loop).result(PATIENCE_SECONDS)
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join()
@@ -72,12 +72,12 @@ def world(alone: Callable[..., Agent]) -> Iterator[FrontLoop]:
 
 
 def waits_of(report: Report, waiter: str) -> list[LocalWait]:
-    """The waits for parties of those whose names begin so."""
+    """The waits for parties of the parties whose names begin with ``name``."""
     return [wait for wait in report.waits if wait.waiter.startswith(waiter) and isinstance(wait.among[0], PartyTarget)]
 
 
 def targets(wait: LocalWait) -> list[str]:
-    """Whom it is for."""
+    """The parties that a wait is for."""
     return [target.party for target in wait.among if isinstance(target, PartyTarget)]
 
 
@@ -123,7 +123,7 @@ def test_of_a_loop_whose_timers_are_not_shown_only_who_blocks_it_is_certain(alon
         async with grpc.aio.insecure_channel(address) as channel:
             tasks = [asyncio.create_task(parks(front.channel(channel)), name="parks")]
             await asyncio.to_thread(stuck.wait_for_callers)
-            get(b"")  # no timer of the loop fires until this returns
+            get(b"")  # blocks the loop, so no timer fires
             await tasks[0]
 
     def run(address: str, get: Any) -> None:
@@ -186,7 +186,7 @@ def test_who_waits_on_its_own_loop_for_a_coroutine_waits_for_itself(world: Front
     assert held == ({"front/Do#1": [worker], worker: ["front/Do#1"]} if beside else {"front/Do#1": ["front/Do#1"]})
     look = look_at(world.front, report)
     assert all(one.unchanged and not one.doubt and not any(way.party is None for way in one.ways_out) for one in look.parties)
-    futures[0].set_result(1)  # as nobody else would
+    futures[0].set_result(1)  # as no other party would
     assert world.calls[0].result(PATIENCE_SECONDS)
     executor.shutdown()
 

@@ -1,4 +1,4 @@
-"""Waits of threads that no happening tells: for the result of what another thread or a task works on."""
+"""Waits of threads that no event reports: for the result of another thread's or task's work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.client.look.worlds import LoopWorld, Stuck, look_at, of, report_of, r
 
 @contextmanager
 def calling(alone: Callable[..., Agent], stuck: Stuck) -> Iterator[tuple[Agent, Any]]:
-    """A front, and a stub for it of a method that is stuck."""
+    """A front, and a stub for a stuck method of it."""
     front, back = alone("front"), alone("back")
     with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel:
         yield front, front.channel(channel).unary_unary("/s/Get")
@@ -28,7 +28,7 @@ def calling(alone: Callable[..., Agent], stuck: Stuck) -> Iterator[tuple[Agent, 
 
 
 def seen(report: Report, waiter: str) -> list[LocalWait]:
-    """What was seen of this party's waits, its waits for calls left out."""
+    """The observed waits of this party, without its waits for calls."""
     return [wait for wait in report.waits if wait.waiter == waiter and isinstance(wait.among[0], PartyTarget)]
 
 
@@ -109,7 +109,7 @@ async def test_who_asks_a_task_of_a_loop_for_its_result_waits_for_the_task(alone
 
 @pytest.fixture
 async def start() -> AsyncIterator[Callable[[LoopWorld], Awaitable[None]]]:
-    """Starts worlds, and stops them after the test: a test that names the end of one is a way out of its waits."""
+    """Starts worlds and stops them after the test: a test that names a world's end would be a way out of its waits."""
     worlds: list[LoopWorld] = []
 
     async def started(world: LoopWorld) -> None:
@@ -123,7 +123,7 @@ async def start() -> AsyncIterator[Callable[[LoopWorld], Awaitable[None]]]:
 
 @pytest.fixture
 def called(alone: Callable[..., Agent], stuck: Stuck) -> Iterator[tuple[Agent, Any]]:
-    """The same, whose end is not the task's: leaving its block would be a way out."""
+    """As above, but its end does not belong to the task: leaving its block would be a way out."""
     with calling(alone, stuck) as found:
         yield found
 

@@ -1,4 +1,4 @@
-"""What ends a task's wait is found on uvloop's event loop as on asyncio's own; each with a near miss that ends nothing."""
+"""What ends a task's wait is found on uvloop's loop as on asyncio's; each with a near miss that ends nothing."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from tests.client.look.worlds import LoopWorld, free_of_ways_out, handler_of, se
 
 FAR_SECONDS = 60.0
 Watch = Callable[[Callable[[], object], AsyncExitStack], Awaitable[None]]
-"""Has something call the given function sooner or later, until the stack is left."""
+"""Has a given function called sooner or later, until the stack is left."""
 
 
 class Played:
-    """The world of one event loop, which is run for as long as a look takes."""
+    """The world of one event loop, run as long as a look takes."""
 
     def __init__(self, runner: asyncio.Runner, world: LoopWorld) -> None:
         self.runner = runner
         self.world = world
 
     def look(self, body: Callable[[LoopWorld], Awaitable[None]]) -> Look:
-        """What the front sees of itself while ``body`` runs in its handler."""
+        """The front's look at itself while ``body`` runs in its handler."""
         return self.runner.run(self.world.look(body))
 
 
@@ -73,7 +73,7 @@ async def reader(act: Callable[[], object], stack: AsyncExitStack) -> None:
 
 
 class Told(asyncio.Protocol, asyncio.DatagramProtocol, asyncio.SubprocessProtocol):
-    """Acts on whatever it is told."""
+    """Acts on every event it receives."""
 
     def __init__(self, act: Callable[[], object]) -> None:
         self.act = act

@@ -1,4 +1,4 @@
-"""What a frame may still name besides the call in which it stands: what is loaded, repeated or called elsewhere stays."""
+"""The names that a frame may still use outside its current call: those loaded, repeated or called elsewhere count."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from stilltrue.runtime.look.code.names import Receiver, still_named_beside
+from stilltrue.runtime.look.code.names import Receiver, still_named_outside_call
 
 Found = tuple[Receiver, frozenset[str]] | None
 
@@ -40,7 +40,7 @@ def test_what_a_module_may_still_name(what: str) -> None:
 
     def run(*_: object, **__: object) -> Any:
         frame: FrameType = sys._getframe(1)
-        found.append(still_named_beside(frame.f_code, frame.f_lasti))
+        found.append(still_named_outside_call(frame.f_code, frame.f_lasti))
         return None
 
     tools = type(sys)("tools")

@@ -1,4 +1,4 @@
-"""The agent's part of a cure: what a victim is in the middle of ends with ABORTED, and whoever has moved on is left alone."""
+"""The agent's part of a cure: a victim's current call ends with ABORTED, and a party that has moved on is left alone."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def stuck() -> Iterator[Stuck]:
 
 
 def cure(agent: Agent, report: Report, party: str) -> PartyCured:
-    """Have the one party whose name begins so aborted, as the report shows it."""
+    """Abort the one party whose name begins with ``name``, as the report shows it."""
     victims = tuple(one for one in suspects_of(report) if one.party.startswith(party))
-    aborter = Aborter(agent.live, agent.parties, agent.looker().in_force)
+    aborter = Aborter(agent.live, agent.parties, agent.looker().waits_in_force)
     (done,) = aborter.cure(CureRequest(number=1, incident=INCIDENT, victims=victims)).parties
     return done
 
@@ -42,7 +42,7 @@ def report_of_waiter(agent: Agent, waiter: str) -> Report:
 
 
 def report_of_stuck(agent: Agent, waiter: str, threads: int = 1) -> Report:
-    """The report once so many threads stand in gRPC's own wait, this party's among them: a call is at its server earlier."""
+    """The report once this many threads, including this party's, are in gRPC's own wait. A call reaches its server earlier."""
 
     def stands(report: Report) -> bool:
         names = [{frame.f_code.co_name for frame in frames} for frames in frames_of_threads().values()]
@@ -54,7 +54,7 @@ def report_of_stuck(agent: Agent, waiter: str, threads: int = 1) -> Report:
 
 
 def fails_with_aborted(call: Any) -> bool:
-    """Whether a call ended with ABORTED, and its message names the incident."""
+    """Whether a call ended with ABORTED and a message that names the incident."""
     return call.code() is grpc.StatusCode.ABORTED and INCIDENT in call.details()
 
 

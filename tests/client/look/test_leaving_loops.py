@@ -1,4 +1,4 @@
-"""Who may end the run of an event loop cancels the tasks of it: a watchdog there that calls ``sys.exit``."""
+"""Code that may end the run of an event loop cancels its tasks: a watchdog there that calls ``sys.exit``."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def way_out_beside(world: LoopWorld, begin: Callable[[asyncio.AbstractEven
     async def body(world: LoopWorld) -> None:
         await world.stuck(b"")
 
-    begin(asyncio.get_running_loop())  # and nobody has what is begun, who could cancel it
+    begin(asyncio.get_running_loop())  # the new task is referenced nowhere, so it cannot be cancelled
     await asyncio.sleep(0)
     (seen,) = (await world.look(body)).parties
     return [one.text for one in seen.ways_out]

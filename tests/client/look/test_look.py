@@ -1,4 +1,4 @@
-"""The second look (rule 10): the same waits still, until when, where each party stands, and whose trace it is."""
+"""The second look (rule 10): whether the waits are the same, until when, where each party stands, and its trace."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_served_call_shows_its_handler_and_its_trace(alone: Callable[..., Agen
             seen = of(look_at(front, report_of(front)), "front/Place#")
             assert seen.trace == trace
             assert "place" in seen.stack[0]
-            assert seen.deadline is None  # nobody can interrupt a thread
+            assert seen.deadline is None  # a thread cannot be interrupted
             stuck.go.set()
             assert call.result(PATIENCE_SECONDS) == b""
 
@@ -135,11 +135,11 @@ def test_a_call_that_has_just_arrived_does_not_end_the_look(alone: Callable[...,
     arrived, go_on = threading.Event(), threading.Event()
 
     def hold(frame: FrameType, event: str, _: Any) -> None:
-        if frame.f_code.co_qualname == "_Handler.__init__":  # the object is there, and knows nothing yet
+        if frame.f_code.co_qualname == "_Handler.__init__":  # the object exists but is still empty
             arrived.set()
             assert go_on.wait(PATIENCE_SECONDS)
 
-    threading.setprofile(hold)  # of the threads that the server starts
+    threading.setprofile(hold)  # for the threads that the server starts
     with serving(front, Get=stuck) as address, grpc.insecure_channel(address) as channel:
         threading.setprofile(None)
         get: Any = channel.unary_unary("/s/Get")

@@ -1,4 +1,4 @@
-"""What may still act though nothing is recorded: the look of termination, family by family, each with its harmless twin."""
+"""Unrecorded activity found by the look for termination, family by family, each with its harmless twin."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_an_ordinary_process_at_rest_has_nothing_that_acts(alone: Callable[..., 
 
 def test_a_done_callback_that_runs_is_at_work(alone: Callable[..., Agent], gate: Gate) -> None:
     front, back = alone("front"), alone("back")
-    added = threading.Event()  # what is added to a call that is over runs at once, in this very thread
+    added = threading.Event()  # a callback added to a finished call runs at once, in this thread
 
     def replies_then(request: bytes, context: Any) -> bytes:
         assert added.wait(PATIENCE_SECONDS)
@@ -56,7 +56,7 @@ def test_a_done_callback_that_runs_is_at_work(alone: Callable[..., Agent], gate:
         added.set()
         gate.is_reached()
         (text,) = acting(front)
-        assert "a callback of gRPC's" in text
+        assert "in a gRPC callback" in text
         assert "Gate.work" in text
         gate.go.set()
 
@@ -72,7 +72,7 @@ def test_what_a_served_call_calls_at_its_end_is_at_work(alone: Callable[..., Age
         stub: Any = channel.unary_unary("/s/Place")
         stub(b"")
         gate.is_reached()
-        assert any("a callback of gRPC's" in text for text in acting(front))
+        assert any("in a gRPC callback" in text for text in acting(front))
         gate.go.set()
 
 
@@ -96,13 +96,13 @@ def test_what_a_handler_has_left_behind_in_a_thread_is_at_work(alone: Callable[.
         stub(b"")
         gate.is_reached()
         (text,) = acting(front)
-        assert ("executor" if how == "executor" else "started since") in text
+        assert ("executor" if how == "executor" else "started after") in text
         gate.go.set()
     executor.shutdown()
 
 
 class Reader:
-    """A thread of before the first call that reads, and works on what came; ``turn`` makes it do so."""
+    """A thread started before the first call that reads and processes input; ``turn`` feeds it."""
 
     def __init__(self, kind: str, gate: Gate) -> None:
         self.gate = gate
@@ -197,7 +197,7 @@ def test_a_thread_of_before_the_first_call_that_a_message_woke_is_at_work(alone:
         stub(b"x")
         gate.is_reached()
         (text,) = acting(front)
-        assert "thread worker, woken since" in text
+        assert "thread worker, woken after" in text
         gate.go.set()
         worker.join()
 
@@ -260,9 +260,9 @@ def test_a_timer_that_a_handler_has_set_is_work_to_come(alone: Callable[..., Age
 
     with serving(front, Place=place) as address, grpc.insecure_channel(address) as channel:
         stub: Any = channel.unary_unary("/s/Place")
-        assert not any("a timer that was set" in text for text in unaccounted())
+        assert not any("a timer started" in text for text in unaccounted())
         stub(b"")
-        assert [text for text in unaccounted() if f"thread {timers[0].name}, a timer that was set since" in text]
+        assert [text for text in unaccounted() if f"thread {timers[0].name}, a timer started after" in text]
         if isinstance(timers[0], threading.Timer):
             timers[0].cancel()
 
@@ -274,7 +274,7 @@ def test_a_thread_of_before_the_application_said_idle_is_covered_by_that(alone: 
         stub(b"")
         threading.Thread(target=gate.work).start()
         gate.is_reached()
-        assert any("started since" in text for text in acting(front))
+        assert any("started after" in text for text in acting(front))
         front.idle()
         assert acting(front) == ()
         gate.go.set()
@@ -330,7 +330,7 @@ def test_the_clean_up_of_a_generator_whose_caller_is_gone_is_at_work(alone: Call
         call.cancel()
         gate.is_reached()
         served = len(front.live.recorder._served)
-        assert served or acting(front)  # it is still being served, or else it is not accounted for
+        assert served or acting(front)  # it is still served, or else unaccounted
         gate.go.set()
 
 

@@ -1,4 +1,4 @@
-"""Who waits for a connection of a pool waits for those who have one, with each library; where that is unknown, for nobody."""
+"""A party that waits for a pooled connection waits for its holders, with each library; if they are unknown, for no party."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from stilltrue.runtime.seen.wait import EndedHolder, SeenWait
 SIZE = 2
 SECONDS_MAX = 30.0
 BODY = b"x" * (1 << 24)
-"""More than any buffer takes: the response is not over before somebody reads it."""
+"""Larger than any buffer: the response is unfinished until it is read."""
 Take = Callable[[], Any]
 
 
@@ -56,7 +56,7 @@ def port() -> Iterator[int]:
 
 @pytest.fixture
 def agent(monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
-    monkeypatch.setattr("stilltrue.runtime.seen.scene.WALK_SECONDS_MAX", 5.0)  # the stuck threads of all tests stay
+    monkeypatch.setattr("stilltrue.runtime.seen.scene.WALK_SECONDS_MAX", 5.0)  # stuck threads of earlier tests remain
     agent = Agent("shop", instance="shop", enabled=False)
     yield agent
     agent.close()
@@ -127,7 +127,7 @@ Make = Callable[[int, float | None, int], Take]
 
 
 def nested(take: Take, taken: threading.Semaphore, go_on: threading.Event, kept: list[Any]) -> None:
-    """One share, and then another."""
+    """Take one share, then another."""
     first = take()
     taken.release()
     go_on.wait()
@@ -136,7 +136,7 @@ def nested(take: Take, taken: threading.Semaphore, go_on: threading.Event, kept:
 
 
 def start(take: Take) -> tuple[set[int], list[Any]]:
-    """As many threads as there are shares, each of which has one and waits for another; their identities."""
+    """Start as many threads as there are shares; each has one and waits for another. Returns their identities."""
     taken, go_on, kept = threading.Semaphore(0), threading.Event(), list[Any]()
     threads = [threading.Thread(target=nested, args=(take, taken, go_on, kept), daemon=True) for _ in range(SIZE)]
     for thread in threads:
@@ -182,7 +182,7 @@ def test_a_timeout_is_a_deadline(make: Make, agent: Agent, port: int) -> None:
 @pytest.mark.parametrize("make", POOLS)
 def test_a_share_that_no_frame_has_makes_the_wait_unknown(make: Make, agent: Agent, port: int) -> None:
     take = make(port, None, SIZE)
-    registry = [take()]  # a local of this thread, which looks and is no holder
+    registry = [take()]  # a local of this thread, which looks and does not hold
     thread = threading.Thread(target=nested, args=(take, threading.Semaphore(0), _set(), []), daemon=True)
     thread.start()
     waits = until(partial(waits_of, agent, {thread.ident or 0}), lambda waits: len(waits) == 1)
@@ -208,7 +208,7 @@ def _set() -> threading.Event:
 def test_a_version_that_keeps_its_books_otherwise_is_unknown(
     make: Make, owner: str, name: str, agent: Agent, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The door finds nothing under the name it knows."""
+    """The expected attribute is missing."""
     module = f"stilltrue.runtime.seen.pools.{owner.partition('.')[0]}"
     idents, _ = start(make(port, None, SIZE))
     until(partial(waits_of, agent, idents), lambda waits: len(waits) == SIZE)
@@ -309,7 +309,7 @@ async def test_tasks_wait_for_each_other(make: Any, agent: Agent, port: int) -> 
 
 
 def left_behind(take: Take, keep: Callable[[Any], object]) -> None:
-    """Threads that end without giving back what they have."""
+    """Threads that end without releasing their shares."""
 
     def leak() -> None:
         keep(take())

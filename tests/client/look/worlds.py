@@ -1,4 +1,4 @@
-"""Two processes in one: a front whose handler or thread is stuck in a call of the back, however the test has it call."""
+"""Two processes in one: a front whose handler or thread is stuck in a call of the back, in whatever way a test makes it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def report_of(agent: Agent) -> Report:
 
 
 def report_when(agent: Agent, found: Callable[[Report], bool]) -> Report:
-    """Cuts of the agent's process until one is as it should be."""
+    """Cut the agent's process until a report satisfies the condition."""
     end = time.monotonic() + PATIENCE_SECONDS
     while not found(report := report_of(agent)):
         assert time.monotonic() < end, "no such report in time"
@@ -37,7 +37,7 @@ def report_when(agent: Agent, found: Callable[[Report], bool]) -> Report:
 
 
 def suspects_of(report: Report) -> tuple[Suspect, ...]:
-    """Every party of the report that waits, and its waits."""
+    """Every waiting party of the report, with its waits."""
     waits: dict[PartyName, list[Any]] = {}
     for wait in report.waits:
         waits.setdefault(wait.waiter, []).append(wait.number)
@@ -45,24 +45,24 @@ def suspects_of(report: Report) -> tuple[Suspect, ...]:
 
 
 def look_at(agent: Agent, report: Report) -> Look:
-    """What the agent's process sees of everybody who waits by the report."""
+    """Look at every waiting party of the report."""
     return agent.looker().look(LookRequest(snapshot=report.snapshot, suspects=suspects_of(report)))
 
 
 def of(look: Look, beginning: str) -> PartyLook:
-    """What was seen of the one party whose name begins so."""
+    """The look at the one party whose name begins with ``name``."""
     (found,) = [one for one in look.parties if one.party.startswith(beginning)]
     return found
 
 
 def holders(seen: PartyLook) -> list[str]:
-    """Who may end its wait: the parties by name, and ``-`` for each way out that is open."""
+    """The parties that may end its wait, with ``-`` for each open way out."""
     return sorted("-" if way.party is None else way.party.split("/")[1] for way in seen.ways_out)
 
 
 @contextmanager
 def serving(agent: Agent, *, workers: int = 4, pool: ThreadPoolExecutor | None = None, **behaviours: Any) -> Iterator[str]:
-    """A server of threads with these unary methods of ``/s``, or (kind, behaviour); its address. ``pool``: the test's."""
+    """A threaded server with these unary methods of ``/s``, or (kind, behaviour); returns its address. ``pool``: its own."""
     methods: dict[str, Any] = {}
     for name, behaviour in behaviours.items():
         kind, inner = behaviour if isinstance(behaviour, tuple) else ("unary_unary", behaviour)
@@ -78,7 +78,7 @@ def serving(agent: Agent, *, workers: int = 4, pool: ThreadPoolExecutor | None =
 
 
 class Stuck:
-    """A method that holds its callers until it is told to go on."""
+    """A method that holds its callers until released."""
 
     def __init__(self) -> None:
         self.go = threading.Event()
@@ -90,7 +90,7 @@ class Stuck:
         return request
 
     def wait_for_callers(self, count: int = 1) -> None:
-        """Until so many calls are held."""
+        """Wait until this many calls are held."""
         for _ in range(count):
             assert self.inside.acquire(timeout=PATIENCE_SECONDS)
 
@@ -99,7 +99,7 @@ Caller = Callable[[Any], object]
 
 
 def look_at_caller(alone: Callable[..., Agent], stuck: Stuck, caller: Caller, calls: int = 1) -> PartyLook:
-    """What is seen of a thread that runs ``caller`` with the stub of a stuck method, while it is stuck there."""
+    """The look at a thread that runs ``caller`` with a stub of a stuck method and is stuck there."""
     front, back = alone("front"), alone("back")
     with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel:
         thread = threading.Thread(target=caller, args=(front.channel(channel).unary_unary("/s/Get"),), name="caller")
@@ -113,7 +113,7 @@ def look_at_caller(alone: Callable[..., Agent], stuck: Stuck, caller: Caller, ca
 
 
 async def settle() -> None:
-    """Until the tasks that can go on at once have done so."""
+    """Wait until the tasks that can continue at once have done so."""
     for _ in range(20):
         await asyncio.sleep(0)
 
@@ -124,8 +124,7 @@ Body = Callable[["LoopWorld"], Awaitable[Any]]
 class LoopWorld:
     """A front on an event loop whose handler runs a body of the test.
 
-    ``stuck``, ``upload`` and ``flow`` call the back, which holds its callers until ``go``; ``quick`` comes back,
-    ``fail`` fails.
+    ``stuck``, ``upload`` and ``flow`` call the back, which holds its callers until ``go``; ``quick`` returns, ``fail`` fails.
     """
 
     def __init__(self, front: Agent, back: Agent) -> None:
@@ -134,7 +133,7 @@ class LoopWorld:
         self.held = asyncio.Semaphore(0)
         self.body: Body
         self.on_context: Callable[[Any], object] = id
-        """Gets the context of the front's handler."""
+        """Receives the context of the front's handler."""
         self.cut: Report
         """The front's report of the latest look."""
 
@@ -201,7 +200,7 @@ class LoopWorld:
         timeout: float | None = None,
         meanwhile: Callable[[], Awaitable[None]] | None = None,
     ) -> Look:
-        """What the front sees of itself while ``body`` runs in its handler and ``stuck`` calls of it are stuck.
+        """The front's look at itself while ``body`` runs in its handler and ``stuck`` calls of it are stuck.
 
         ``meanwhile`` runs between the cut and the look.
         """
@@ -222,22 +221,22 @@ class LoopWorld:
 
 
 def handler_of(look: Look) -> PartyLook:
-    """The party that serves the call, of the one handler and its tasks."""
+    """The party that serves the call, as opposed to its tasks."""
     return min(look.parties, key=lambda one: len(one.party))
 
 
 def task_of(look: Look) -> PartyLook:
-    """The one task of the handler."""
+    """The handler's only task."""
     (task,) = [one for one in look.parties if one is not handler_of(look)]
     return task
 
 
 def seconds_to(seen: PartyLook) -> float:
-    """How far its deadline is."""
+    """The seconds until its deadline."""
     assert seen.deadline is not None
     return seen.deadline - time.time()
 
 
 def free_of_ways_out(look: Look) -> bool:
-    """Whether nobody and nothing may end any of these waits."""
+    """Whether none of these waits has a way out."""
     return all(one.unchanged and not one.ways_out and not one.doubt and one.deadline is None for one in look.parties)

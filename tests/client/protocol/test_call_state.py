@@ -1,4 +1,4 @@
-"""The table of a call's states: what may happen happens, and anything else is an error of ours."""
+"""The table of a call's states: valid transitions are made, and any other is a bug of ours."""
 
 from __future__ import annotations
 

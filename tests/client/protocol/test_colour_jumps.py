@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stilltrue.protocol.colour_jumps import SECONDS_BEGUN_WITH, ColourJumps
+from stilltrue.protocol.colour_jumps import INITIAL_SECONDS, ColourJumps
 
 MOST, RATE = 10**9, 1000
 
@@ -16,7 +16,7 @@ def test_before_the_first_marker_a_process_may_catch_up_once() -> None:
 def test_after_it_the_colour_rises_no_faster_than_detectors_count() -> None:
     jumps = ColourJumps(MOST, RATE)
     jumps.follows(5, 100.0)
-    assert jumps.grants(SECONDS_BEGUN_WITH * RATE, 100.0)
+    assert jumps.grants(INITIAL_SECONDS * RATE, 100.0)
     assert not jumps.grants(1, 100.0)
     assert not jumps.grants(2 * RATE + 1, 102.0)
     assert jumps.grants(2 * RATE, 102.0)
@@ -25,13 +25,13 @@ def test_after_it_the_colour_rises_no_faster_than_detectors_count() -> None:
 def test_a_clock_that_goes_back_grants_nothing() -> None:
     jumps = ColourJumps(MOST, RATE)
     jumps.follows(5, 100.0)
-    assert jumps.grants(SECONDS_BEGUN_WITH * RATE, 100.0)
+    assert jumps.grants(INITIAL_SECONDS * RATE, 100.0)
     assert not jumps.grants(1, 50.0)
 
 
 def test_what_a_marker_adds_is_taken_off_and_it_is_always_followed() -> None:
     jumps = ColourJumps(MOST, RATE)
     jumps.follows(5, 0.0)
-    jumps.follows(SECONDS_BEGUN_WITH * RATE, 0.0)
+    jumps.follows(INITIAL_SECONDS * RATE, 0.0)
     assert not jumps.grants(RATE + 1, 0.0)
     assert jumps.grants(RATE, 0.0)

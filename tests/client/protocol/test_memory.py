@@ -1,4 +1,4 @@
-"""The recorder's bounds: what is forgotten for space is reported as forgotten."""
+"""The recorder's bounds: reports say when something was forgotten for space."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_doubts_dropped_for_space_are_owned_up_to_until_their_time_has_passed() 
         a.settled(made, None, float(at), in_doubt=True)
     report = cut(a, 1, now=4.0)
     assert ([call.number for call in report.made], report.lost) == ([3, 4], 2)
-    assert cut(a, 2, now=30.5).lost == 2, "the last one that was dropped may still arrive"
+    assert cut(a, 2, now=30.5).lost == 2, "the last dropped call may still arrive"
     assert cut(a, 3, now=31.0).lost == 0
 
 

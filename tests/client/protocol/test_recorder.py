@@ -1,4 +1,4 @@
-"""The rules of the recorder, one after the other, as they can be read off its reports."""
+"""The rules of the recorder, in order, as its reports show them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.recorder import Bounds, Recorder
 from stilltrue.protocol.report import CallTarget, PartyTarget, Report, ResourceTarget
 from stilltrue.protocol.requests.look import Look, LookRequest, Suspect
-from stilltrue.protocol.stamp import Stamp, decode, encode, marked
+from stilltrue.protocol.stamp import Stamp, decode, encode, mark_of
 from tests.client.recorders import CHANNEL, cut, recorder, stamp
 
 
@@ -35,7 +35,7 @@ def test_rule_1_a_reply_needs_no_stamp_once_its_caller_knows_who_answers_and_the
         a.settled(made, reply, 0.0)
         return reply
 
-    assert exchange() is not None  # so a gets to know b
+    assert exchange() is not None  # now a knows b
     assert exchange() is None
     assert channel.servers == {"b": 1}
     assert not channel.strangers
@@ -69,7 +69,7 @@ def test_rule_1_every_reply_to_a_hedged_call_is_stamped() -> None:
 
 
 def test_a_request_says_whom_its_sender_knows_and_what_else_follows_a_stamp_is_no_such_word() -> None:
-    one = stamp()._replace(known=marked(ProcessName("b"), 1))
+    one = stamp()._replace(known=mark_of(ProcessName("b"), 1))
     assert decode(encode(one)) == one
     assert decode(f"{encode(stamp())};{'0' * 32}") == stamp()
     assert decode(f"{encode(stamp())};~{'0' * 300}~") == stamp()
@@ -188,7 +188,7 @@ def test_a_process_is_active_until_it_is_known_to_be_idle() -> None:
     a.sent(method="/s/N", channel=CHANNEL, now=0.0, party=served.party, waiting=True)
     assert cut(a, 3).activity is Activity.BLOCKED
     a.sent(method="/s/N", channel=CHANNEL, now=0.0)
-    assert cut(a, 4).activity is Activity.ACTIVE, "nobody knows who made that call"
+    assert cut(a, 4).activity is Activity.ACTIVE, "it is unknown who made that call"
 
 
 def test_a_wait_lasts_until_it_is_ended_and_ending_it_twice_is_nothing() -> None:
@@ -224,7 +224,7 @@ def test_rule_10_a_party_still_in_the_very_same_waits_is_unchanged() -> None:
 
 
 class Ending:
-    """A served call's context, which knows when its caller has gone."""
+    """A served call's context that reports when the caller is gone."""
 
     def __init__(self) -> None:
         self.over = False
@@ -334,7 +334,7 @@ def test_who_is_at_work_is_counted_for_each_party_and_each_block() -> None:
     a.active(one)
     a.active(two)
     a.idle(one)
-    assert cut(a, 1).activity is Activity.ACTIVE, "the other is at work still"
+    assert cut(a, 1).activity is Activity.ACTIVE, "the other is still active"
     a.idle(two)
     assert cut(a, 2).activity is Activity.IDLE
     a.busy()
@@ -359,8 +359,8 @@ def test_a_queued_call_ends_at_the_earlier_of_the_deadlines_that_are_known_of_it
     a = recorder()
     served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
     a.queued(served, "", 5.0)
-    assert not served.dated
-    a.queued(served, "workers", 9.0, dated=True)
-    assert (served.pool, served.deadline, served.dated) == ("workers", 5.0, True)
-    a.queued(served, "workers", 3.0, dated=True)
+    assert not served.deadline_known
+    a.queued(served, "workers", 9.0, deadline_known=True)
+    assert (served.pool, served.deadline, served.deadline_known) == ("workers", 5.0, True)
+    a.queued(served, "workers", 3.0, deadline_known=True)
     assert served.deadline == 3.0

@@ -94,15 +94,15 @@ def test_what_a_failed_request_carried_may_have_come_back_once_its_step_is_over(
     step.fact(token=0)
     step.carries(token=1)
     made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0, step=step)
-    a.came_back(made)
-    assert cut(a, 1).facts["token"] == 0, "the step says itself what it has"
+    a.facts_lost(made)
+    assert cut(a, 1).facts["token"] == 0, "the step itself sets the fact"
     a.closed(step, 0.0)
-    a.came_back(made)
+    a.facts_lost(made)
     a.settled(made, None, 0.0)
     assert cut(a, 2).facts == {"token": UNKNOWN_FACT, "phase": "warm"}
     a.fact({"token": 1})
-    a.came_back(made)
-    assert cut(a, 3).facts["token"] == 1, "of a call that is over it is told once"
+    a.facts_lost(made)
+    assert cut(a, 3).facts["token"] == 1, "a call that is over is reported once"
 
 
 @pytest.mark.parametrize(("within", "beside", "found"), [({}, {}, UNKNOWN_FACT), ({"token": 1}, {}, 1), ({}, {"token": 1}, 1)])
@@ -114,7 +114,7 @@ def test_what_a_request_carried_that_fails_while_its_step_is_open_is_unknown_at_
     step.fact(token=0)
     step.carries(token=1)
     made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0, step=step)
-    a.came_back(made)
+    a.facts_lost(made)
     a.settled(made, None, 0.0)
     step.fact(**within)
     a.fact(beside)

@@ -1,4 +1,4 @@
-"""The wire loses nothing: every noun comes back as it went, and what breaks the contract is refused by its field's name."""
+"""The wire loses nothing: every value survives the round trip, and errors name the field that breaks the contract."""
 
 from __future__ import annotations
 

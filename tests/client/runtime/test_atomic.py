@@ -17,7 +17,7 @@ from tests.client.cuts import Alone, Snapshots, started
 
 
 class Passing:
-    """Two processes that pass a token; at each instant that can be cut, it is somewhere, once."""
+    """Two processes that pass a token; every possible cut shows it in exactly one place."""
 
     def __init__(self, giver: Agent, taker: Agent) -> None:
         self.giver, self.taker = giver, taker
@@ -161,7 +161,7 @@ def test_a_step_has_one_message_and_says_so(passing: Passing) -> None:
             passing.pass_it(b"")
     with pytest.raises(StepError, match="the step sent no message"), passing.giver.atomic() as step:
         step.carries(token=1)
-    with pytest.raises(StepError, match="open here already"), passing.giver.atomic(), passing.giver.atomic():
+    with pytest.raises(StepError, match="a step is already open here"), passing.giver.atomic(), passing.giver.atomic():
         pass
     with pytest.raises(StepError, match="no call is being served"), passing.giver.atomic() as step:
         step.takes()

@@ -1,4 +1,4 @@
-"""The pauses of agents: a whole fleet that lost its detector is back within five seconds of its return, and not at once."""
+"""The pauses of agents: after its detector returns, a fleet reconnects within five seconds, and not all at once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AGENTS = 1000
 
 
 def attempts(backoff: Backoff) -> Iterator[float]:
-    """When an agent tries that finds nobody, after it has lost its detector at 0."""
+    """The times at which an agent tries to reconnect in vain, after it has lost its detector at 0."""
     at = backoff.pause(3600.0)
     while True:
         yield at
@@ -45,7 +45,7 @@ def test_what_was_a_session_begins_with_short_pauses_again() -> None:
 
 
 def test_the_programs_own_draws_stay_as_they_are() -> None:
-    """A program that seeds its generator draws the same with the agent as without it."""
+    """A program that seeds its random generator draws the same numbers with and without the agent."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(10)
         address = f"127.0.0.1:{server.getsockname()[1]}"

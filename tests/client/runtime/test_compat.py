@@ -1,4 +1,4 @@
-"""The door to what others keep private: each reading against the gRPC and Python at hand, and what it says without them."""
+"""Reads of private attributes: each works with the installed gRPC and Python, and has a result if the attribute is missing."""
 
 from __future__ import annotations
 
@@ -44,12 +44,14 @@ def test_the_callbacks_of_calls_of_threads_can_be_read(alone: Callable[..., Agen
         call = stub.future(b"")
         call.add_callback(asked.set)
         stuck.wait_for_callers()
-        assert asked.set in (compat.callbacks_of_made(call) or ())
-        at_end = compat.callbacks_of_served(contexts[0]) or ()
+        assert asked.set in (compat.end_callbacks(call) or ())
+        at_end = compat.end_callbacks(contexts[0]) or ()
         assert any(asked.is_set in (callback, *compat.bound_to(callback)) for callback in at_end)
         servers = [variables_of(frame)["state"] for frame in frames_where(compat.is_serving)]
-        assert any(id(contexts[0]._state) in compat.calls_of(server) for server in servers)
-        assert not any(compat.is_stopping(server) for server in servers if id(contexts[0]._state) in compat.calls_of(server))
+        assert any(id(contexts[0]._state) in compat.server_calls(server) for server in servers)
+        assert not any(
+            compat.is_stopping(server) for server in servers if id(contexts[0]._state) in compat.server_calls(server)
+        )
         stuck.go.set()
         assert call.result() == b""
 
@@ -104,7 +106,7 @@ async def test_what_a_loop_has_scheduled_and_in_which_context() -> None:
     handles = compat.handles_of(loop)
     assert handles is not None
     assert timer in handles
-    assert compat.called_by(timer) == (variable.get, ())
+    assert compat.callback_of(timer) == (variable.get, ())
     task = copy_context().run(loop.create_task, asyncio.sleep(0))
     for thing in (timer, task):
         context = compat.context_of(thing)
@@ -128,7 +130,7 @@ async def test_an_asynchronous_generator_is_looked_through() -> None:
 
     task = asyncio.create_task(takes())
     await asyncio.sleep(0)
-    names = [code.co_name for one in compat.chain_of(task.get_coro()) if (code := compat.code_of(one)) is not None]
+    names = [code.co_name for one in compat.await_chain(task.get_coro()) if (code := compat.code_of(one)) is not None]
     assert names == ["takes", "items", "wait"]
     go.set()
     await task
@@ -146,8 +148,8 @@ def test_who_runs_an_item_and_who_waits_for_it() -> None:
 
     future: Future[None] = executor.submit(works)
     assert begun.wait(PATIENCE_SECONDS)
-    assert {ident for ident, frames in frames_of_threads().items() if compat.item_run_by(frames) is future} == set(workers)
-    assert compat.is_being_run(future)
+    assert {ident for ident, frames in frames_of_threads().items() if compat.running_item(frames) is future} == set(workers)
+    assert compat.is_running_future(future)
     waiter = threading.Thread(target=future.result)
     waiter.start()
     while not any(compat.future_awaited(frame) is future for frame in innermost_frames().values()):
@@ -169,19 +171,18 @@ async def test_a_loops_future_is_known_by_the_executors() -> None:
 
 def test_what_is_not_there_is_doubt() -> None:
     class Loop:
-        """As uvloop's: it shows nothing."""
+        """Like uvloop's, which exposes nothing."""
 
     nothing: Any = Loop()
     assert compat.handles_of(nothing) is None
-    assert compat.callbacks_of_made(nothing) is None
-    assert compat.callbacks_of_served(nothing) is None
+    assert compat.end_callbacks(nothing) is None
     assert compat.feeder_of(nothing) is None
     assert compat.source_of(nothing) is None
     assert compat.callbacks_of(nothing) == []
 
 
 def test_a_class_may_have_something_else_for_its_module() -> None:
-    """As some of Python's own classes have since 3.12: an attribute of their objects."""
+    """Like some of Python's own classes since 3.12, it has an attribute only on instances."""
     Odd = type("Odd", (), {"__module__": property(str)})  # noqa: N806 - a class
     assert compat.module_of(Odd) == ""
     assert compat.module_of(threading.Thread) == "threading"

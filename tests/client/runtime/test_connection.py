@@ -1,4 +1,4 @@
-"""The agent's line to the detector: hello, markers answered whatever the application does, leases, requests, goodbye."""
+"""The agent's connection: hello, markers (answered even if the application is blocked), leases, requests, goodbye."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def wait_until(found: Callable[[], Any]) -> None:
 async def test_marks_are_answered_while_the_event_loop_is_blocked(detector: Any, join: Join) -> None:
     join("orders")
     detector.mark(3)
-    # this very line blocks the loop until the report is there
+    # this line blocks the loop until the report has arrived
     assert detector.report("orders", 3).snapshot == 3
 
 
@@ -154,7 +154,7 @@ def test_a_long_wait_requests_snapshots_again_and_again(detector: Any, join: Joi
 
 
 def ignoring_errors(call: Callable[..., Any]) -> None:
-    with contextlib.suppress(grpc.RpcError, ValueError):  # the channel was closed below it
+    with contextlib.suppress(grpc.RpcError, ValueError):  # its channel was closed
         call(b"x")
 
 
@@ -172,7 +172,7 @@ def test_a_detector_that_never_answers_is_left_and_costs_nothing() -> None:
     agent = Agent("orders", instance="orders", detector=address, welcome_seconds_max=0.1, backoff_seconds_max=0.1)
     try:
         agent.start()
-        for _ in range(2):  # dialled, left, dialled again
+        for _ in range(2):  # connected, disconnected, connected again
             listening.settimeout(10)
             listening.accept()
         server = grpc.server(ThreadPoolExecutor(1), handlers=[one_method(lambda request, context: request)])
@@ -233,12 +233,12 @@ async def test_an_agent_never_touches_the_loop(detector: Any, join: Join) -> Non
 
 
 def test_a_detector_that_refuses_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    server = grpc.server(ThreadPoolExecutor(2))  # speaks no AgentService
+    server = grpc.server(ThreadPoolExecutor(2))  # without an AgentService
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     agent = Agent("orders", instance="orders", detector=f"127.0.0.1:{port}", backoff_seconds_max=0.05)
 
-    def told() -> list[logging.LogRecord]:  # of this detector: an agent of another test may still be looking for its own
+    def told() -> list[logging.LogRecord]:  # about this detector: another test's agent may still be looking for its own
         return [record for record in caplog.records if f"127.0.0.1:{port}" in record.getMessage()]
 
     with caplog.at_level("DEBUG", "stilltrue"):

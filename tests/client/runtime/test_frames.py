@@ -1,4 +1,4 @@
-"""The frames of all threads are read without a collection meanwhile, and nothing of the reading is left behind."""
+"""Reads of all threads' frames: no garbage collection happens in between, and the read keeps nothing alive."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE_SECONDS = 10.0
 
 
 class Frame:
-    """A frame that remembers whether collections could begin while it was read."""
+    """A frame that records whether a collection could begin while it was read."""
 
     def __init__(self) -> None:
         self.collected: list[bool] = []
@@ -171,7 +171,7 @@ def test_only_one_module_reads_frames() -> None:
 
 
 def test_a_profiler_that_is_told_of_a_call_finds_the_arguments_there() -> None:
-    """Set for one thread, nobody else knows of it; before Python 3.13 it writes the dictionary back when it returns."""
+    """Other threads do not see a thread's profiler; before Python 3.13 it writes the dictionary back when it returns."""
     called, go_on = threading.Event(), threading.Event()
     seen: list[int] = []
 

@@ -1,4 +1,4 @@
-"""Which leases are sent: reports renew them, but what only a lease says is said."""
+"""Which leases are sent: reports renew a lease, but content that only a lease has is still sent."""
 
 from __future__ import annotations
 

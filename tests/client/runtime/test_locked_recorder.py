@@ -1,4 +1,4 @@
-"""Cuts of the locked recorder: one that a message forces is sent, whatever the message; a mark brings word of doubts."""
+"""Cuts of the locked recorder: the report of a cut that any message forces is sent, and markers settle doubts."""
 
 from __future__ import annotations
 

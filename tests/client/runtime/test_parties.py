@@ -1,4 +1,4 @@
-"""Who acts: threads, tasks, handlers, and an event loop that a handler runs."""
+"""The current party: threads, tasks, handlers, and an event loop that a handler runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def served(party: str) -> ServerCall:
 
 def in_thread(parties: Parties, name: str) -> PartyName:
     found: list[PartyName] = []
-    thread = threading.Thread(target=lambda: found.append(parties.now()), name=name)
+    thread = threading.Thread(target=lambda: found.append(parties.current()), name=name)
     thread.start()
     thread.join()
     return found[0]
@@ -25,9 +25,9 @@ def in_thread(parties: Parties, name: str) -> PartyName:
 def test_a_worker_that_has_served_a_call_is_a_party_of_its_own_afterwards() -> None:
     parties = Parties(ProcessName("a"))
     parties.here.serving = served("a/M#1")
-    assert parties.now() == "a/M#1"
+    assert parties.current() == "a/M#1"
     parties.here.serving = None
-    assert parties.now() == "a/thread:MainThread"
+    assert parties.current() == "a/thread:MainThread"
 
 
 def test_two_living_threads_never_share_a_name_and_a_dead_one_s_is_free() -> None:
@@ -35,7 +35,7 @@ def test_two_living_threads_never_share_a_name_and_a_dead_one_s_is_free() -> Non
     named = threading.Semaphore(0)
 
     def live() -> None:
-        names.append(parties.now())
+        names.append(parties.current())
         named.release()
         over.wait()
 
@@ -57,15 +57,15 @@ def test_a_handler_that_runs_a_loop_is_its_main_task_and_the_others_are_their_ow
     parties.here.serving = served("a/M#1")
 
     async def other() -> PartyName:
-        return parties.now()
+        return parties.current()
 
     async def main() -> tuple[PartyName, PartyName, PartyName]:
-        child = asyncio.create_task(other(), name="child")  # before anything of the loop is known
-        return await child, parties.now(), await asyncio.create_task(other(), name="late")
+        child = asyncio.create_task(other(), name="child")  # before anything about the loop is known
+        return await child, parties.current(), await asyncio.create_task(other(), name="late")
 
     assert asyncio.run(main()) == ("a/M#1.child", "a/M#1", "a/M#1.late")
     assert asyncio.run(main())[1] == "a/M#1", "the next loop's main task is the handler, too"
-    assert parties.now() == "a/M#1"
+    assert parties.current() == "a/M#1"
     parties.here.serving = None
 
 
@@ -74,7 +74,7 @@ def test_the_tasks_of_a_loop_that_has_ended_are_known_no_more() -> None:
     parties.here.serving = served("a/M#1")
 
     async def main() -> list[PartyName]:
-        parties.now()
+        parties.current()
         return [party for _, party in parties.tasks()]
 
     assert asyncio.run(main()) == ["a/M#1"]
@@ -83,18 +83,18 @@ def test_the_tasks_of_a_loop_that_has_ended_are_known_no_more() -> None:
 
 
 def test_a_thread_or_task_that_a_look_has_named_is_not_anothers_before_it_acts() -> None:
-    """Two agents of a process: what the one's look comes across stays a stranger, whose waits the other sees too."""
+    """Two agents in a process: a thread that only one's look has found is unknown to it, so the other sees its waits, too."""
     front, back = Parties(ProcessName("front")), Parties(ProcessName("back"))
     found = []
 
     def seen_by_back() -> None:
         thread = threading.current_thread()
         back.of_thread(thread)
-        found.append(front.is_anothers(thread))
-        back.now()
-        found.append(front.is_anothers(thread))
-        front.now()
-        found.append(front.is_anothers(thread))
+        found.append(front.belongs_to_other_agent(thread))
+        back.current()
+        found.append(front.belongs_to_other_agent(thread))
+        front.current()
+        found.append(front.belongs_to_other_agent(thread))
 
     thread = threading.Thread(target=seen_by_back)
     thread.start()
@@ -104,9 +104,9 @@ def test_a_thread_or_task_that_a_look_has_named_is_not_anothers_before_it_acts()
     async def main() -> None:
         task = asyncio.current_task()
         assert task is not None
-        name = back.of(task, None)
-        assert not front.is_anothers(task)
-        assert back.of_running_task() == back.now() == name
-        assert front.is_anothers(task)
+        name = back.of_task(task, None)
+        assert not front.belongs_to_other_agent(task)
+        assert back.of_running_task() == back.current() == name
+        assert front.belongs_to_other_agent(task)
 
     asyncio.run(main())

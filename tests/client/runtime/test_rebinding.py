@@ -1,4 +1,4 @@
-"""Functions that modules hold by name are found and replaced, and put back; what was made before the agent is counted."""
+"""Functions to which modules refer are found, replaced and restored; objects made before the agent are counted."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_every_way_of_holding_a_function_is_found_and_undone(program: ModuleType
 
 
 class Posing:
-    """Passes for a module and is none, as the libraries of cffi do."""
+    """Passes for a module without being one, like the libraries of cffi."""
 
     __slots__ = ()
     __class__ = ModuleType  # type: ignore[assignment]  # it poses
@@ -67,7 +67,7 @@ def test_strange_modules_are_left_as_they_are(program: ModuleType, monkeypatch: 
     for name, module in {"posing": Posing(), "unborn": unborn, "fixed": fixed}.items():
         monkeypatch.setitem(sys.modules, name, module)
     del sys.modules["stranger"]
-    sys.modules["stranger"] = program  # the last to be looked at
+    sys.modules["stranger"] = program  # the last to be searched
     assert isinstance(sys.modules["posing"], ModuleType)
     rebind({program.original: program.recorded})
     assert program.by_name("a") == "recorded"
@@ -83,7 +83,7 @@ def test_a_module_that_a_garbage_collection_imports_meanwhile_does_no_harm(
         name = f"imported_by_a_finalizer_{next(numbers)}"
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
 
-    for number in range(3_000):  # more pairs than Python keeps memory ready for: making a list of them collects garbage
+    for number in range(3_000):  # more tuples than Python's free list holds, so listing the items triggers a collection
         monkeypatch.setitem(sys.modules, f"of_a_large_program_{number}", ModuleType("one"))
     often = gc.get_threshold()
     gc.callbacks.append(imports_one_more)

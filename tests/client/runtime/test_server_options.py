@@ -1,4 +1,4 @@
-"""A server that ends connections by their age ends the calls on them: their waits are known to end by themselves."""
+"""Calls on a server that ends connections by age: their waits are known to end by themselves."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GRACE = ("grpc.max_connection_age_grace_ms", 4_000)
     ("options", "seconds"),
     [
         ([], None),
-        ([AGE], None),  # connections are told to go, and calls on them go on
+        ([AGE], None),  # connections are closed gracefully, and their calls go on
         ([GRACE], None),
         ([AGE, GRACE], 48.0),
         ([AGE, ("grpc.max_connection_age_grace_ms", 2**31 - 1)], None),

@@ -1,4 +1,4 @@
-"""How many copies of a call a channel's options allow, and after how long gRPC ends it, method by method."""
+"""How many copies of a call a channel's options allow, and after what time gRPC ends it, by method."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_version_of_gRPC_that_nobody_has_measured_may_hedge(  # noqa: N802 - i
 
 
 class Counting(grpc.GenericRpcHandler):
-    """Counts the requests for Do, which wait until they are told to go on; Ping answers at once."""
+    """Counts the requests for Do, which wait for ``go``; Ping answers at once."""
 
     def __init__(self) -> None:
         self.arrived = queue.SimpleQueue[float]()
@@ -101,7 +101,7 @@ def test_gRPC_sends_one_copy_though_the_flag_for_hedging_is_set(counting: tuple[
         answer = call.future(b"x")
         handler.arrived.get(timeout=10)
         ping: Any = channel.unary_unary("/t.T/Ping")
-        for _ in range(100):  # whatever was sent with the request has arrived before
+        for _ in range(100):  # every copy sent with the request has arrived by then
             ping(b"x")
         handler.goes_on.set()
         assert answer.result(10) == b"x"

@@ -1,4 +1,4 @@
-"""A stamp from outside is worth nothing: with keys, those alone are believed that bear the fleet's tag for this very call."""
+"""Stamp keys: a stamp is accepted only if it has the fleet's tag for this call, so strangers cannot forge one."""
 
 from __future__ import annotations
 
@@ -86,13 +86,13 @@ def test_a_file_of_keys_is_followed_and_a_bad_one_changes_nothing(tmp_path: Path
     assert keys.tags is not None
     signed = keys.tags.sign(STAMP, "/s/M", reply=False)
     file.write_text(f"{NEW}\n{OLD}\n")
-    keys.follow()
+    keys.reload()
     assert keys.tags.verify(signed, "/s/M", reply=False) == STAMP
     assert keys.tags.sign(STAMP, "/s/M", reply=False) == StampTags([NEW]).sign(STAMP, "/s/M", reply=False)
     for bad in ("short\n", "\n"):
         file.write_text(bad)
-        keys.follow()
-        keys.follow()
+        keys.reload()
+        keys.reload()
     assert keys.tags.verify(signed, "/s/M", reply=False) == STAMP
     assert len(caplog.records) == 2
     assert "short" not in caplog.text
@@ -102,7 +102,7 @@ def test_a_file_that_everybody_may_write_to_holds_no_secret(tmp_path: Path) -> N
     file = tmp_path / "keys"
     file.write_text(f"{OLD}\n")
     file.chmod(0o666)
-    with pytest.raises(StampKeyError, match=r"keys: writable by everybody \(chmod o-w\)"):
+    with pytest.raises(StampKeyError, match=r"keys: writable by all users \(chmod o-w\)"):
         StampKeys(file=str(file))
 
 

@@ -1,4 +1,4 @@
-"""Call objects, channels and multi-callables pass for gRPC's own, whatever an interceptor beneath makes of them."""
+"""Call objects, channels and multi-callables pass for gRPC's own, whatever an inner interceptor returns."""
 
 from __future__ import annotations
 
@@ -82,14 +82,14 @@ def test_what_is_not_metadata_is_refused_as_gRPC_refuses_it(world: World, metada
 
 
 class Generating(grpc.UnaryStreamClientInterceptor):
-    """Makes a generator of a stream, as many interceptors do."""
+    """Turns a stream into a generator, as many interceptors do."""
 
     def intercept_unary_stream(self, continuation: Any, details: Any, request: Any) -> Any:
         yield from continuation(details, request)
 
 
 class Answering(grpc.UnaryUnaryClientInterceptor):
-    """Answers by itself, with an object that has no more than a result."""
+    """Answers by itself, with an object that only has ``result()``."""
 
     def intercept_unary_unary(self, continuation: Any, details: Any, request: Any) -> Any:
         return SimpleNamespace(result=lambda timeout=None: b"cached")

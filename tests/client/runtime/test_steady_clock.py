@@ -1,4 +1,4 @@
-"""A step of the wall clock moves no deadline and ends no wait."""
+"""A step of the wall clock neither moves a deadline nor ends a wait."""
 
 from __future__ import annotations
 

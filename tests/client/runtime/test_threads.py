@@ -1,4 +1,4 @@
-"""What only calls made by threads have: results that are asked for with a timeout, and threads of one name."""
+"""Calls made by threads: results awaited with a timeout, and threads with the same name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent reads of its connections: the two ends of one are known by one name, and doubt is nothing."""
+"""The agent's reading of its connections: both ends give one the same name, and doubtful data is left out."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ READY = "Channel state change to READY"
         (BEGUN, 0, False),
         ([*BEGUN, READY, "Channel state change to IDLE", READY], 0, False),
         ([*BEGUN, READY, "Resolution event: Address list changed"], 0, False),
-        ([*BEGUN[1:], READY], 0, False),  # the beginning has been dropped
-        ([*BEGUN, READY], 9, False),  # some have been dropped
+        ([*BEGUN[1:], READY], 0, False),  # the first events have been dropped
+        ([*BEGUN, READY], 9, False),  # some events have been dropped
         ([], 0, False),
     ],
 )

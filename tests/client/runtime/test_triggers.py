@@ -1,4 +1,4 @@
-"""When a process asks for a snapshot, and which recent ones will do as well."""
+"""When a process requests a snapshot, and which recent ones serve as well."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stilltrue.runtime.membership.triggers import AGAIN_SECONDS_MAX, AGAIN_SECON
 
 
 class Live:
-    """A process with one wait, since a moment, or none."""
+    """A process with one wait that began at a given time, or with none."""
 
     def __init__(self) -> None:
         self.now = 100.0

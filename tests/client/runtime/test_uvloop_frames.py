@@ -1,4 +1,4 @@
-"""The uvloop loop that a thread runs is found however it is run; a thread that merely has it does not count as running it."""
+"""The uvloop loop that a thread runs is found, however it is run; a thread that only refers to a loop does not run it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ of_the_module: Any = None
 
 
 class Runs:
-    """A loop, and how an application may run it."""
+    """A loop, and the ways in which an application may run it."""
 
     def __init__(self) -> None:
         self.loop = uvloop.new_event_loop()
@@ -49,7 +49,7 @@ class Runs:
         async def waits() -> None:
             await asyncio.Event().wait()
 
-        with pytest.raises(RuntimeError):  # it is stopped
+        with pytest.raises(RuntimeError):  # the loop is stopped
             self.loop.run_until_complete(
                 asyncio.wait_for(
                     waits(),
@@ -82,12 +82,12 @@ def runs() -> Iterator[Runs]:
 
 
 def found(loop: asyncio.AbstractEventLoop) -> list[int]:
-    """The threads that run it, as far as their frames tell."""
+    """The threads that run the loop according to their frames."""
     return [ident for ident, frames in frames_of_threads().items() if any(compat.loop_in(frame) is loop for frame in frames)]
 
 
 def while_it_runs(runs: Runs, run: Callable[[], object], look: Callable[[], None]) -> int | None:
-    """Look while a thread runs the loop: its identity."""
+    """Read the frames while a thread runs the loop; return the thread's identity."""
     running = threading.Event()
     runs.loop.call_soon(running.set)
     thread = threading.Thread(target=run)
@@ -124,7 +124,7 @@ def test_who_has_started_the_thread_that_runs_it_does_not_run_it(runs: Runs) -> 
     def starts() -> None:
         loop = runs.loop
         loop.call_later(0.001, loop.stop)
-        loop.run_forever()  # before
+        loop.run_forever()  # an earlier run
         loop.call_soon(running.set)
         thread = threading.Thread(target=loop.run_forever)
         thread.start()

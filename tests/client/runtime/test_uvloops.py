@@ -1,4 +1,4 @@
-"""What is read of uvloop's loops is what a program has put there, each kind as asyncio's own shows it; else nothing is said."""
+"""The content of uvloop's loops is read like that of asyncio's, kind by kind; otherwise nothing is reported."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 def called(handles: Any) -> list[tuple[Any, tuple[Any, ...]]]:
-    return [compat.called_by(one) for one in handles]
+    return [compat.callback_of(one) for one in handles]
 
 
 def test_timers_and_callbacks_are_those_that_were_scheduled(loop: asyncio.AbstractEventLoop) -> None:
@@ -110,7 +110,7 @@ def test_the_tasks_that_timers_are_for_are_known(loop: asyncio.AbstractEventLoop
 def test_what_the_application_reads_and_writes_is_watched(
     loop: asyncio.AbstractEventLoop, ends: tuple[socket.socket, socket.socket]
 ) -> None:
-    async def receives() -> None:  # a wait of the loop's own, which nobody else hears of
+    async def receives() -> None:  # a wait that only the loop knows
         await loop.sock_recv(ends[1], 1)
 
     ends[1].setblocking(False)
@@ -135,7 +135,7 @@ def test_the_descriptors_of_a_loop_are_known(
     async def main(listener: socket.socket) -> None:
         server = await asyncio.start_server(lambda *_: None, sock=listener)
         _, writer = await asyncio.open_connection(sock=ends[0])
-        await asyncio.sleep(0.001)  # a round of the loop
+        await asyncio.sleep(0.001)  # one iteration of the loop
         known = compat.descriptors_of(loop)
         assert {listener.fileno(), ends[0].fileno()} <= set(known)
         assert ends[1].fileno() not in known
@@ -147,7 +147,7 @@ def test_the_descriptors_of_a_loop_are_known(
 
 
 class Told(asyncio.Protocol, asyncio.SubprocessProtocol, asyncio.DatagramProtocol):
-    """The application's."""
+    """The application's protocol."""
 
 
 def test_the_protocols_of_sockets_and_pipes_are_known(
@@ -162,7 +162,7 @@ def test_the_protocols_of_sockets_and_pipes_are_known(
         assert datagrams in found
         transport.close()
         wide.close()
-        await asyncio.sleep(0.001)  # a round of the loop
+        await asyncio.sleep(0.001)  # one iteration of the loop
         assert streams not in compat.protocols_of(loop)
 
     loop.run_until_complete(main())
@@ -182,10 +182,10 @@ def test_the_protocol_of_a_child_process_is_known() -> None:
 
 def test_handlers_of_signals_are_known(loop: asyncio.AbstractEventLoop) -> None:
     loop.add_signal_handler(signal.SIGUSR1, print, "one")
-    assert {number: compat.called_by(one) for number, one in compat.signal_handlers_of(loop).items()} == {
+    assert {number: compat.callback_of(one) for number, one in compat.signal_handlers_of(loop).items()} == {
         signal.SIGUSR1: (print, ("one",))
     }
-    loop.call_soon(loop.remove_signal_handler, signal.SIGUSR1)  # uvloop's does so only while it runs
+    loop.call_soon(loop.remove_signal_handler, signal.SIGUSR1)  # uvloop removes it only while it runs
     loop.run_until_complete(asyncio.sleep(0))
     assert not compat.signal_handlers_of(loop)
 
@@ -199,7 +199,7 @@ def test_stopping_a_loop_is_shown_by_its_name() -> None:
 
 def test_a_loop_with_attributes_of_its_own_is_read_as_well() -> None:
     class Own(uvloop.Loop):
-        """As an application may derive one."""
+        """A class that an application may derive."""
 
     loop = Own()
     setattr(loop, "of_the_application", {1: set()})  # noqa: B010 - a class without fields

@@ -1,4 +1,4 @@
-"""What the tests of seen waits share: a process with a call that is stuck until the test ends, and what its report says."""
+"""Fixtures for the tests of seen waits: a process with a call that is stuck until the test ends, and readers of its report."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE_SECONDS = 20.0
 
 
 class Front:
-    """A process whose threads the test starts; ``get(b"")`` is a call that is stuck until :meth:`let_go`."""
+    """A process whose threads the test starts; the call ``get(b"")`` is stuck until :meth:`let_go`."""
 
     def __init__(self, agent: Agent, get: Any, stuck: Stuck) -> None:
         self.agent = agent
@@ -28,44 +28,44 @@ class Front:
         self._threads: list[threading.Thread] = []
 
     def start(self, name: str, target: Callable[..., object], *arguments: Any) -> threading.Thread:
-        """Start a thread of this name."""
+        """Start a thread with this name."""
         thread = threading.Thread(target=target, args=arguments, name=name, daemon=True)
         self._threads.append(thread)
         thread.start()
         return thread
 
     def wait_for_callers(self, count: int = 1) -> None:
-        """Until so many calls are stuck."""
+        """Wait until this number of calls is stuck."""
         self._stuck.wait_for_callers(count)
 
     def hold(self, target: Callable[..., object], *arguments: Any) -> None:
-        """Start a thread called ``holder``; returns once its call is stuck."""
+        """Start a thread called ``holder``; return once its call is stuck."""
         self.start("holder", target, *arguments)
         self.wait_for_callers()
 
     def waits_for(self, target: Callable[..., object], *arguments: Any) -> list[str]:
-        """Start a thread called ``waiter``: for whom it is seen to wait."""
+        """Start a thread called ``waiter``; return the parties that it is seen to wait for."""
         self.start("waiter", target, *arguments)
         return targets(self.seen("thread:waiter"))
 
     def waits_unseen(self, target: Callable[..., object], *arguments: Any) -> bool:
-        """Start a thread called ``waiter``: whether it stands still, and is not seen to wait for anybody."""
+        """Start a thread called ``waiter``; return whether it is blocked without being seen to wait for a party."""
         self.start("waiter", target, *arguments)
         return is_unseen(self.report_when_still("waiter"), "thread:waiter")
 
     def let_go(self) -> None:
-        """Let the stuck calls go on, and wait for the threads."""
+        """Release the stuck calls, and join the threads."""
         self._stuck.go.set()
         for thread in self._threads:
             thread.join(PATIENCE_SECONDS)
             assert not thread.is_alive()
 
     def seen(self, waiter: str) -> LocalWait:
-        """The wait that is seen of the party whose name ends so, as soon as it is."""
+        """The wait of the party whose name has this ending, once it is seen."""
         return seen_in(report_when(self.agent, lambda report: bool(_of(report, waiter))), waiter)
 
     def report_when_still(self, *names: str) -> Report:
-        """The report once these threads stand where they stay."""
+        """The report once these threads are blocked for good."""
         threads = {thread.name: thread for thread in self._threads}
         while not all(_stands(threads[name]) for name in names):
             pass
@@ -75,7 +75,7 @@ class Front:
 
 
 def _stands(thread: threading.Thread) -> bool:
-    """Whether a thread has not run for some time, and does not merely wait for a processor."""
+    """Whether a thread has not run for some time, and is not merely waiting for a processor."""
     assert thread.ident is not None
     before = compat.processor_time(thread.ident)
     threading.Event().wait(0.05)
@@ -83,7 +83,7 @@ def _stands(thread: threading.Thread) -> bool:
 
 
 def _sleeps(thread: threading.Thread) -> bool:
-    """Whether the system says that it sleeps."""
+    """Whether the system reports that it sleeps."""
     try:
         said = Path(f"/proc/self/task/{thread.native_id}/stat").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -96,18 +96,18 @@ def _of(report: Report, waiter: str) -> list[LocalWait]:
 
 
 def seen_in(report: Report, waiter: str) -> LocalWait:
-    """The one wait for parties of the party whose name ends so."""
+    """The only wait for parties of the party whose name has this ending."""
     (found,) = _of(report, waiter)
     return found
 
 
 def is_unseen(report: Report, waiter: str) -> bool:
-    """Whether the party whose name ends so has no wait for parties."""
+    """Whether the party whose name has this ending does not wait for parties."""
     return not _of(report, waiter)
 
 
 def targets(wait: LocalWait) -> list[str]:
-    """Whom it is for, without the process's name."""
+    """The parties that the wait is for, without the process's name."""
     return [target.party.split("/", 1)[1] for target in wait.among if isinstance(target, PartyTarget)]
 
 

@@ -1,7 +1,7 @@
-"""Programs whose semaphores do not tell how many shares they have, and near misses, in which somebody unknown has one.
+"""Programs with semaphores of unknown size, and near misses in which an unknown party has a share.
 
-``holder`` has a share and waits for what ``waiter`` has, who waits for a share: ``python -m
-tests.client.seen.left.left_programs``.
+``holder`` has a share and waits for what ``waiter`` has, which waits for a share: ``python -m
+tests.client.seen.left_behind.left_programs``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ways to take a lock by ``acquire()`` and to give it back: those by which one surely has it, and those that look alike."""
+"""Ways to acquire and release a lock: those in which a frame surely holds it, and similar ones in which it may not."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ NOT_SURELY_HELD: dict[str, Taking] = {}
 
 
 def held(function: Taking) -> Taking:
-    """A way to hold a lock while something goes on inside."""
+    """A way to hold a lock while other code runs."""
     HELD[function.__name__] = function
     return function
 
 
 def not_surely_held(function: Taking) -> Taking:
-    """A way that looks alike, by whose code one cannot tell."""
+    """A similar way, whose code does not show whether the lock is held."""
     NOT_SURELY_HELD[function.__name__] = function
     return function
 

@@ -1,4 +1,4 @@
-"""What a proof must go through is read whole, or not at all."""
+"""The census that a proof needs is complete or fails."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from stilltrue.runtime.seen.left import census
-from stilltrue.runtime.seen.left.census import root_of, take_census
+from stilltrue.runtime.seen.left_behind import census
+from stilltrue.runtime.seen.left_behind.census import root_of, take_census
 
 
 def generates() -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""What a cut costs a process that has redis-py loaded, and no lock of it taken."""
+"""A cut of a process that has loaded redis-py but holds none of its locks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytest.importorskip("redis.lock")
 
 
 def test_a_cut_gives_no_name_to_threads_that_have_no_lock(alone: Callable[..., Agent]) -> None:
-    """A named thread is a party: looks would take what it may do for a step of a party's, not for a way out that is open."""
+    """A named thread is a party: looks would take its actions for a party's, not for an open way out."""
     go = threading.Event()
     thread = threading.Thread(target=go.wait, name="beside")
     thread.start()

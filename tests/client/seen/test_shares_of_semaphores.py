@@ -1,10 +1,10 @@
-"""Who has the shares of a semaphore that does not say how many there are: only those inside, if that is proved."""
+"""The holders of a semaphore of unknown size: only the parties inside, if that is proved."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.client.seen.left.test_left import run
+from tests.client.seen.left_behind.test_left import run
 from tests.client.seen.shared_programs import NOT_SHARED, SHARED
 
 

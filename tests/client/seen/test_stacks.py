@@ -1,4 +1,4 @@
-"""What a process says of its parties that have not moved for long: what each waits for, or that it is unexplained."""
+"""Reports about parties that have not moved for long: what each waits for, or that its wait is unexplained."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from stilltrue.runtime.look import stacks
 from stilltrue.runtime.look.stacks import Stacks
 from stilltrue.runtime.look.unexplained import Unexplained
 from tests.client.seen.conftest import Front
-from tests.client.seen.left import releasing
-from tests.client.seen.left.releasing import hold
+from tests.client.seen.left_behind import releasing
+from tests.client.seen.left_behind.releasing import hold
 
 
 def of(front: Front, *names: str) -> dict[str, StandingParty]:
-    """What these threads and tasks stand in, by name."""
+    """The waits of these threads and tasks, by name."""
     found = Stacks(front.agent.live, front.agent.parties, 0.05).find(7)
     assert found.number == 7
     known = {one.party.split(":", 1)[-1]: one for one in found.parties}
@@ -56,7 +56,7 @@ def test_who_has_not_moved_since_the_count_before_in_no_known_wait_is_unexplaine
 
 
 def counted(unexplained: Unexplained) -> int:
-    """The next count."""
+    """Return the next number."""
     unexplained._not_before = 0.0
     found = unexplained.count()
     return counted(unexplained) if found is None else found
@@ -115,7 +115,7 @@ def test_a_task_names_those_that_it_awaits(front: Front) -> None:
     seen = of(front, *names)
     (thread,) = seen["works"].held_by
     assert "thread:asyncio_0" in thread
-    assert seen["works"].blocked_in == f"what {thread} runs for it"
+    assert seen["works"].blocked_in == f"an executor item run by {thread}"
     assert (seen["gathers"].held_by, seen["gathers"].blocked_in) == (("front/task:works",), "the end of front/task:works")
     assert (seen["in_time"].held_by, seen["in_time"].unexplained) == ((), True)
     never.set()

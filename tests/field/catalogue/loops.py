@@ -12,19 +12,19 @@ ENTRIES = (
         what="A handler on an event loop blocks until the same loop has run a coroutine.",
         near={
             "time_out": "the blocking call has a timeout",
-            "in_a_thread": "the call blocks a thread of the executor, and the loop runs on",
+            "in_a_thread": "the call blocks a thread of the executor, and the loop keeps running",
         },
     ),
     Entry(
         program="multicall_93",
         source="banteg/multicall.py 93",
         library="asyncio",
-        what="A batch takes a place of a semaphore, and so does each of its calls; there are as many batches as places.",
+        what="A batch acquires a semaphore, and so does each of its calls; there are as many batches as permits.",
         near={
             "time_out": "the batch waits for its calls in `asyncio.wait_for`",
-            "one_more": "the semaphore has one place more",
-            "another": "the calls have a semaphore of their own",
-            "grows": "a task of another module lets the semaphore grow later",
+            "one_more": "the semaphore has one more permit",
+            "another": "the calls have their own semaphore",
+            "grows": "a task of another module releases another permit later",
         },
     ),
 )

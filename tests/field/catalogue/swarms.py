@@ -9,7 +9,7 @@ ENTRIES = (
         program="oh_my_pi_6031",
         source="can1357/oh-my-pi 6031",
         library="asyncio, `agent.answers`",
-        what="An agent waits for its child to end, and the child for an answer of the agent, which reads no mail meanwhile.",
+        what="An agent waits for its child to end, and the child for an answer from the agent, which reads no mail meanwhile.",
         near={
             "time_out": "the child's question has a timeout",
             "reads_its_mail": "another task of the parent answers its mail",
@@ -30,8 +30,8 @@ ENTRIES = (
         program="orleans_6219",
         source="dotnet/orleans 6219",
         library="fcntl.flock, `agent.holding`",
-        what="Five transactions on five processes have locked one account each and wait for the next one's.",
-        near={"time_out": "one of the waits has a timeout", "in_order": "all lock the account of the lower number first"},
+        what="Five transactions on five processes have each locked one account and wait for the next one's.",
+        near={"time_out": "one of the waits has a timeout", "in_order": "all lock the account with the lower number first"},
         processes=("silo-a", "silo-b", "silo-c", "silo-d", "silo-e"),
     ),
     Entry(
@@ -39,6 +39,6 @@ ENTRIES = (
         source="kumahq/kuma 5373",
         library="asyncio streams, `agent.answers`",
         what="Both ends of a multiplexed stream write until its windows are full, and would read only afterwards.",
-        near={"time_out": "the writes have a timeout", "reads_too": "a task of its own reads at one of the ends, later"},
+        near={"time_out": "the writes have a timeout", "reads_too": "a separate task reads at one of the ends, later"},
     ),
 )

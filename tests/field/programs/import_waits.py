@@ -1,4 +1,4 @@
-"""Told everywhere: a module starts a thread while it is imported, and waits for it; the thread imports the module."""
+"""Widely known: during its import, a module starts a thread and waits for it; the thread imports the module."""
 
 import importlib
 import threading

@@ -18,13 +18,13 @@ def verdict(holds: Holds, *core: str, predicate: str = "deadlock", scope: str = 
 async def test_only_another_answer_or_another_core_is_news() -> None:
     current = CurrentVerdicts(watchers_max=1)
     free, stuck, more = verdict(Holds.FALSE), verdict(Holds.TRUE, "a"), verdict(Holds.TRUE, "a", "b")
-    assert [current.given(one) for one in (free, free, stuck, stuck, more, free)] == [True, False, True, False, True, True]
+    assert [current.update(one) for one in (free, free, stuck, stuck, more, free)] == [True, False, True, False, True, True]
     assert current.all() == [free]
 
 
 async def test_a_watch_begins_with_what_stands() -> None:
     current = CurrentVerdicts(watchers_max=1)
-    current.given(verdict(Holds.FALSE))
+    current.update(verdict(Holds.FALSE))
     with current.watching(lambda key: True) as watch:
         assert await watch.news(1) == [verdict(Holds.FALSE)]
         assert await watch.news(0.01) == []

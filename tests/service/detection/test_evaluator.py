@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from detector.predicates.deadlock import Deadlock as DeadlockPredicate
+from detector.service.detection import snapshot_verdicts
 from stilltrue.model import Verdict
 from stilltrue.v1 import snapshot_pb2
 
@@ -77,3 +82,58 @@ async def test_what_nobody_waits_for_any_more_is_not_begun(start_detector: Any, 
             assert "longer than 0.1 s" in (await detector.ask("slow")).witness.text
         await asyncio.sleep(0.8)
         assert slow.asked == 1
+
+
+class Noted:
+    """Writes down when it begins and ends; it ends when it may."""
+
+    treats_missing = True
+
+    def __init__(self, name: str, notes: list[str]) -> None:
+        self.name = name
+        self.may_end = threading.Event()
+        self._notes = notes
+
+    def evaluate(self, snapshot: Any) -> Verdict:
+        self._notes.append(f"{self.name} begins")
+        self.may_end.wait(30)
+        self._notes.append(f"{self.name} ends")
+        return DeadlockPredicate().evaluate(snapshot)
+
+
+async def test_what_is_asked_for_is_evaluated_before_the_rest(
+    start_detector: Any, process: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_verdicts, "HEAD_START_SECONDS", 30.0)
+    notes: list[str] = []
+    other, asked = Noted("a", notes), Noted("z", notes)
+    other.may_end.set()
+    async with start_detector(tmp_path, [other, asked]) as detector:
+        await detector.join(process("a"))
+        answer = asyncio.create_task(detector.ask("z"))
+        await _until(lambda: "z begins" in notes)
+        asked.may_end.set()
+        assert (await answer).holds == FALSE
+        await _until(lambda: len(notes) == 4)
+        assert notes == ["z begins", "z ends", "a begins", "a ends"]
+
+
+async def test_what_is_asked_for_and_does_not_end_holds_the_rest_up_briefly(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    notes: list[str] = []
+    other, asked = Noted("a", notes), Noted("z", notes)
+    other.may_end.set()
+    async with start_detector(tmp_path, [other, asked], evaluation_seconds_max=30) as detector:
+        await detector.join(process("a"))
+        answer = asyncio.create_task(detector.ask("z", seconds_max=60))
+        await _until(lambda: "a ends" in notes)
+        assert "z ends" not in notes
+        asked.may_end.set()
+        assert (await answer).holds == FALSE
+
+
+async def _until(what: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not what():
+            await asyncio.sleep(0.005)

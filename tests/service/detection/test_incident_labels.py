@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from detector.service.detection.incident.incident_labels import BEYOND, SERIES_MAX, IncidentLabels
+from detector.service.detection.incident.incident_labels import OTHERS, SERIES_MAX, IncidentLabels
 from detector.service.detection.incident.incidents import Incident
 from detector.service.metrics import Metrics
 from stilltrue.model import PartyName, ProcessName, SnapshotId
@@ -108,4 +108,4 @@ def test_a_large_core_and_many_incidents_leave_few_short_series(shown: Shown) ->
     for n in range(100):
         shown.labels.changed(incident(f"i{n}", f"p{n}/x", f"p{n + 1}/x"))
     assert len(shown.series()) == SERIES_MAX
-    assert BEYOND in shown.series()[-1]
+    assert OTHERS in shown.series()[-1]

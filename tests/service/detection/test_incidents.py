@@ -14,8 +14,8 @@ from detector.graph.columns import WaitColumns
 from detector.predicates.deadlock import Deadlock
 from detector.predicates.gridlock import Gridlock
 from detector.service.answers import incident_to_wire
+from detector.service.detection.incident.explanation import current_explanation, current_waits
 from detector.service.detection.incident.incidents import Incident, Incidents
-from detector.service.detection.incident.standing_waits import now_told, now_waiting
 from detector.service.web.api.evidence import evidence_of
 from stilltrue.model import (
     CallNumber,
@@ -206,9 +206,9 @@ def test_the_waits_of_each_of_several_open_incidents_grow_older() -> None:
         verdict = story.sees(*CYCLE, *other)
     first, second = sorted(story.open, key=lambda incident: incident.core)
     assert verdict.snapshot.ended == pytest.approx(4.1)
-    assert now_waiting(first, [verdict]) == ("a/1 has waited 3.6 s for b/1", "b/1 has waited 3.3 s for a/1"), "the witness"
+    assert current_waits(first, [verdict]) == ("a/1 has waited 3.6 s for b/1", "b/1 has waited 3.3 s for a/1"), "the witness"
     grown = ("x has waited 4.1 s for y/thread (main)", "y/thread (main) has waited 4.1 s for x")
-    assert now_waiting(second, [verdict]) == grown, "as old as they are now, and not as when they were first told"
+    assert current_waits(second, [verdict]) == grown, "as old as they are now, and not as when they were first told"
     assert evidence_of(second, [verdict])["at"] == "1970-01-01T00:00:04.1Z"
 
 
@@ -245,14 +245,16 @@ def test_an_open_incident_goes_on_saying_whom_to_abort() -> None:
     assert incident.waits[2:] == ("aborting 1 party would free all 2 (the fewest possible): b/1",)
     behind = wait("c", "a/1")
     verdict = story.sees(*CYCLE, behind)
-    told = now_told(story.open[0], [verdict])
-    assert told == (*now_waiting(story.open[0], [verdict]), "aborting 1 party would free all 3 (the fewest possible): b/1")
+    told = current_explanation(story.open[0], [verdict])
+    assert told == (*current_waits(story.open[0], [verdict]), "aborting 1 party would free all 3 (the fewest possible): b/1")
     other = (wait("x", "y"), wait("y", "x"))
     verdict = story.sees(*CYCLE, behind, *other)
     for incident in story.open:
         (victim,) = {*verdict.victims} & {*incident.core}
-        assert now_told(incident, [verdict])[-1] == f"suggested victims: {victim}"
-        assert not any(line.startswith("aborting") for line in now_told(incident, [verdict])), "it would free this one alone"
+        assert current_explanation(incident, [verdict])[-1] == f"suggested victims: {victim}"
+        assert not any(line.startswith("aborting") for line in current_explanation(incident, [verdict])), (
+            "it would free this one alone"
+        )
 
 
 def test_the_id_does_not_depend_on_the_order() -> None:

@@ -31,7 +31,7 @@ def test_who_has_its_share_is_taken_and_all_together_come_back_to_the_bound(step
         assert taken or sum(has.values()) - has.get(name, 0) + amount > 100
     for name in list(has):
         if not shares.keep(name):
-            shares.give_back(name)
+            shares.release(name)
             del has[name]
     assert sum(has.values()) <= 100
 

@@ -47,7 +47,7 @@ def test_a_secret_that_everybody_may_write_to_is_refused(tmp_path: Path, authori
         "roles": lambda: Roles(roles, Log("stilltrue")),
         "token": lambda: Security(token_file=str(token)).channel("127.0.0.1:1"),
     }
-    with pytest.raises((SecurityError, SecurityRefusedError), match="writable by everybody"):
+    with pytest.raises((SecurityError, SecurityRefusedError), match="writable by all users"):
         use[file]()
 
 

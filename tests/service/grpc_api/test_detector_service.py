@@ -84,7 +84,7 @@ async def test_who_contradicts_others_is_set_aside_and_the_others_are_answered_f
         assert (verdict.holds, verdict.core, verdict.missing) == (TRUE, ["a/X#1", "b/Y#1"], ["liar"])
         (spot,) = verdict.coverage.blind
         assert spot.process == "liar"
-        assert "liar had seen call 99 of a, which had sent 2 at its cut" in spot.reasons[0]
+        assert "liar had seen call 99 of a, which had sent only 2 at its cut" in spot.reasons[0]
         assert await detector.metric('stilltrue_reports_refused_total{reason="contradictory"}') == 1
         (summary,) = (await detector.stub.ListSnapshots(detector_pb2.ListSnapshotsRequest())).snapshots
         assert (summary.outcome, summary.missing) == ("incomplete", ["liar"])

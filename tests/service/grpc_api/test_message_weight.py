@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.message import Message
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detector.service.grpc_api import agent_service, report_reader
@@ -90,6 +90,7 @@ def test_the_count_ends_as_soon_as_there_are_too_many() -> None:
     assert weight(b"\x5a\x00" * 100_000, snapshot_pb2.Report, MOST) == MOST + 1
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=200), st.sampled_from([snapshot_pb2.Report, agent_pb2.ConnectRequest]))
 def test_bytes_that_are_no_message_are_counted_up_to_there(data: bytes, message: type[Message]) -> None:
     assert 0 <= weight(data, message, MOST) <= MOST
@@ -153,7 +154,7 @@ async def test_while_a_large_report_is_decoded_probes_and_other_agents_are_answe
         return report_from_wire(message)
 
     monkeypatch.setattr(report_reader, "report_from_wire", slow)
-    monkeypatch.setattr(agent_service, "APART_BYTES_MIN", 1000)
+    monkeypatch.setattr(agent_service, "THREAD_BYTES_MIN", 1000)
     a, large = process("a"), process("large")
     among = (PartyTarget(party=PartyName("a/x")),)
     waits = tuple(

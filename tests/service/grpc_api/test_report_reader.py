@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from google.protobuf.message import DecodeError
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detector.service.grpc_api.report_reader import ReportBytes, ReportReader, split
@@ -60,6 +60,7 @@ def test_the_same_local_state_is_the_same_objects() -> None:
     assert second == report_from_wire(message(9, 1, 11.5))
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(1, 10**6), st.booleans()), max_size=12))
 def test_every_report_is_what_decoding_it_gives(steps: list[tuple[int, int, int, bool]]) -> None:
     reader = ReportReader()

@@ -109,8 +109,8 @@ async def events(cluster: Cluster) -> AsyncIterator[PodEvents]:
 
 async def test_each_pod_is_told_when_it_begins_and_when_it_is_over(cluster: Cluster, events: PodEvents) -> None:
     one = incident("orders-0-17/Place#1", "stock-0/Reserve#2", "orders-0-17/Place#3")
-    events.tell(one)
-    events.tell(replace(one, seen=2e9))  # seen again: nothing new
+    events.changed(one)
+    events.changed(replace(one, seen=2e9))  # seen again: nothing new
     first, second = await cluster.next(), await cluster.next()
     assert (first["in"], first["involvedObject"]["uid"]) == ("shop", "uid-shop-orders-0")
     assert (second["in"], second["involvedObject"]["uid"]) == ("billing", "uid-billing-stock-0")
@@ -118,7 +118,7 @@ async def test_each_pod_is_told_when_it_begins_and_when_it_is_over(cluster: Clus
     assert first["message"].startswith("Deadlock i-4F2c: orders-0-17, stock-0 wait for each other")
     assert first["message"].endswith("https://s.example/incidents/i-4F2c")
     assert first["firstTimestamp"] == "2001-09-09T01:46:40Z"
-    events.tell(replace(one, closed=1e9 + 60, ending="they went on", last_snapshot=SnapshotId(9)))
+    events.changed(replace(one, closed=1e9 + 60, ending="they went on", last_snapshot=SnapshotId(9)))
     over = await cluster.next()
     assert (over["type"], over["reason"], over["involvedObject"]["name"]) == ("Normal", "DeadlockOver", "orders-0")
     assert "is over: they went on" in over["message"]
@@ -126,7 +126,7 @@ async def test_each_pod_is_told_when_it_begins_and_when_it_is_over(cluster: Clus
 
 async def test_who_is_no_pod_or_one_of_two_is_not_told(cluster: Cluster, events: PodEvents) -> None:
     cluster.pods |= {("billing", "orders-0"), ("shop", "web-1")}
-    events.tell(
+    events.changed(
         incident("orders-0-17/X", "db.example/../../secrets/x", "UPPER/X", "nobody/X", "web-1/X", predicate="lost-message")
     )
     told = await cluster.next()
@@ -137,23 +137,23 @@ async def test_who_is_no_pod_or_one_of_two_is_not_told(cluster: Cluster, events:
 
 async def test_what_fails_is_tried_again_what_is_refused_is_not(cluster: Cluster, events: PodEvents) -> None:
     cluster.statuses = [503, 429]
-    events.tell(incident("orders-0-17/X"))
+    events.changed(incident("orders-0-17/X"))
     assert (await cluster.next())["involvedObject"]["name"] == "orders-0"
     cluster.statuses = [403]
-    events.tell(replace(incident("orders-0-17/X"), closed=2e9, ending="it is over"))
-    events.tell(replace(incident("stock-0/X"), id="i-next"))
+    events.changed(replace(incident("orders-0-17/X"), closed=2e9, ending="it is over"))
+    events.changed(replace(incident("stock-0/X"), id="i-next"))
     assert (await cluster.next())["involvedObject"]["name"] == "stock-0", "the refused one is left, the next one comes"
 
 
 async def test_told_twice_it_is_there_once(cluster: Cluster, events: PodEvents) -> None:
     one = incident("orders-0-17/X")
-    events.tell(one)
+    events.changed(one)
     await cluster.next()
     server = ApiServer.of_cluster(os.environ)
     again = PodEvents(server, ["shop"], lambda _: member("x", pod="orders-0"), Log("test"), pause_seconds=0.01)
     task = asyncio.create_task(again.run())
-    again.tell(one)
-    again.tell(replace(one, id="i-other"))
+    again.changed(one)
+    again.changed(replace(one, id="i-other"))
     assert (await cluster.next())["metadata"]["name"].startswith("orders-0.i-other")
     task.cancel()
 
@@ -174,9 +174,9 @@ def test_an_event_fits_and_its_name_is_one_of_kubernetes() -> None:
 def test_it_is_off_by_default_and_works_in_a_cluster_alone() -> None:
     assert Settings().event_namespaces == ()
     assert Settings(kubernetes_events="shop, billing").event_namespaces == ("shop", "billing")
-    with pytest.raises(SettingError, match="'Shop/x' is not the name of a namespace"):
+    with pytest.raises(SettingError, match="'Shop/x' is not a valid namespace name"):
         Settings(kubernetes_events="Shop/x")
-    with pytest.raises(NoClusterError, match=r"^--kubernetes-events works in a Kubernetes pod only$"):
+    with pytest.raises(NoClusterError, match=r"^--kubernetes-events works only in a Kubernetes pod$"):
         ApiServer.of_cluster({}, wanted="--kubernetes-events", instead="")
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,9 @@ import pytest
 
 from detector.ops.logs import LineFormatter
 from stilltrue.model import Activity, CallNumber, PartyName, ProcessName, WaitNumber
+from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.report import Caller, Hold, LocalWait, OutstandingCall, PartyTarget, Pool, Report, Seen, ServedCall
-from stilltrue.v1 import agent_pb2, snapshot_pb2
+from stilltrue.v1 import agent_pb2, detector_pb2, snapshot_pb2
 
 TRUE, FALSE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE, snapshot_pb2.HOLDS_UNDETERMINED
 MEGABYTE = 2**20
@@ -124,3 +127,68 @@ async def test_the_blind_spots_and_looks_of_a_liar_are_bounded(start_detector: A
         assert (await detector.ask()).holds != TRUE
         _, _, body = await detector.fetch("/members")
         assert len(body) < 100_000
+
+
+@pytest.mark.parametrize("moment", [1e12, 1e300, -1.0])
+async def test_a_look_that_tells_a_moment_beyond_the_calendar_is_refused(
+    moment: float, start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No document of its snapshot could be written, so that the deadlock of others was in no list and no archive."""
+    monkeypatch.setattr("stilltrue.protocol.wire.look.deadline_to_wire", lambda deadline: deadline)
+    a, b, liar, other = (process(name) for name in ("a", "b", "liar", "other"))
+    liar.see = lambda look: replace(look, parties=tuple(replace(one, deadline=moment) for one in look.parties))
+    deadlock(liar, other)
+    async with start_detector(tmp_path, look_give_up_seconds=0.5) as detector:
+        await detector.join(a, b, liar, other)
+        stuck = deadlock(a, b)
+        verdict = await detector.ask()
+        assert (verdict.holds, set(stuck.core) <= set(verdict.core)) == (TRUE, True)
+        await liar.ended.wait()
+        assert (liar.status, "1970 and 9999" in liar.details) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+        assert await _is_kept(detector, verdict.snapshot.id)
+
+
+@pytest.mark.parametrize(("cut_at", "deadline"), [(1.0, 253_402_300_799.0), (253_402_300_799.0, 1.0)])
+async def test_moments_at_the_ends_of_the_calendar_spoil_no_document(
+    cut_at: float, deadline: float, start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    """A process whose clock is wrong has its moments shifted, beyond the calendar's end too."""
+    a, b, liar, other = (process(name) for name in ("a", "b", "liar", "other"))
+    liar.change = lambda report: replace(
+        report, cut_at=cut_at, made=tuple(replace(call, deadline=deadline, since=deadline) for call in report.made),
+        waits=tuple(replace(one, deadline=deadline, since=deadline) for one in report.waits),
+    )  # fmt: skip
+    deadlock(liar, other)
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b, liar, other)
+        stuck = deadlock(a, b)
+        for predicate in ("deadlock", "gridlock"):
+            verdict = await detector.ask(predicate)
+            assert verdict.holds == TRUE
+            assert predicate == "gridlock" or list(verdict.core) == stuck.core
+            assert await _is_kept(detector, verdict.snapshot.id)
+
+
+async def _is_kept(detector: Any, number: int) -> bool:
+    """Whether the snapshot is listed, once its other verdicts are there, and its document can be read."""
+    async with asyncio.timeout(30):
+        while number not in await _listed(detector):
+            await asyncio.sleep(0.01)
+    status, _, _ = await detector.fetch(f"/snapshots/{number}.json")
+    return bool(status == 200)
+
+
+async def _listed(detector: Any) -> list[int]:
+    listed = await detector.stub.ListSnapshots(detector_pb2.ListSnapshotsRequest(limit=10), timeout=30)
+    return [one.ref.id for one in listed.snapshots]
+
+
+async def test_a_deadline_that_never_comes_keeps_nobody_out(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    """A time-out of a trillion seconds, as some write for one without end, made every report one that is refused."""
+    a = process("a")
+    for far in (1e12, math.inf):
+        a.recorder.sent("/s/M", channel=ChannelRecord("x:1"), now=1.0, party=PartyName("a/main"), deadline=far, waiting=True)
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a)
+        verdict = await detector.ask()
+        assert (verdict.holds, list(verdict.missing), a.status) == (FALSE, [], None)

@@ -45,13 +45,13 @@ async def test_a_backup_of_a_running_detector_restores_its_incidents_and_snapsho
 
 
 def test_what_is_no_whole_backup_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BackupError, match="no state of a detector"):
+    with pytest.raises(BackupError, match="contains no detector state"):
         back_up(tmp_path / "data", tmp_path / "copy")
     Database(tmp_path / "data", Retention(**BOUNDS)).close()
     back_up(tmp_path / "data", tmp_path / "copy")
     with pytest.raises(BackupError, match="is not empty"):
         back_up(tmp_path / "data", tmp_path / "copy")
-    with pytest.raises(BackupError, match="holds state already"):
+    with pytest.raises(BackupError, match="already holds state"):
         restore(tmp_path / "copy", tmp_path / "data")
     manifest = tmp_path / "copy" / MANIFEST
     manifest.write_text(json.dumps({"schema": 999}))

@@ -6,12 +6,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detector.core.document.reader import write_document
 from detector.core.snapshot import Snapshot
+from detector.core.times import write_time
 from detector.graph.columns import WaitColumns
+from detector.service.storage import packed_documents
 from detector.service.storage.packed_documents import PackedDocuments, unpacked
 from stilltrue.model import Activity, Message, PartyName, ProcessName, ProcessState, SnapshotId, SnapshotRef, Wait, WaitNumber
 
@@ -46,6 +49,7 @@ SNAPSHOTS = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(SNAPSHOTS, min_size=1, max_size=4), st.lists(st.sampled_from(["processes", "waits", "in_transit"])))
 def test_what_comes_out_is_the_document(snapshots: list[Snapshot], again: list[str]) -> None:
     documents = PackedDocuments()
@@ -64,3 +68,19 @@ def test_what_is_the_same_object_is_not_written_again() -> None:
     second = documents.pack(Snapshot(ref=SnapshotRef(id=SnapshotId(2)), waits=many))
     assert documents._parts["waits"] is known["waits"]
     assert unpacked(second) == unpacked(first).replace('"id":1', '"id":2')
+
+
+def test_a_moment_that_was_written_before_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[float] = []
+
+    def noted(seconds: float) -> str:
+        written.append(seconds)
+        return write_time(seconds)
+
+    monkeypatch.setattr(packed_documents, "write_time", noted)
+    documents = PackedDocuments()
+    for since in ([1.0, 2.0, 2.0], [2.0, 3.0], [1.0]):
+        of_one = [Wait(waiter=PartyName(f"a/{at}"), among=(PartyName("b"),), since=one) for at, one in enumerate(since)]
+        snapshot = Snapshot(waits=WaitColumns.of(of_one))
+        assert unpacked(documents.pack(snapshot)) == json.dumps(write_document(snapshot), separators=(",", ":"))
+    assert sorted(written) == [1.0, 1.0, 2.0, 3.0], "1.0 was forgotten with the waits that had it"

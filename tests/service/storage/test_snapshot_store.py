@@ -22,6 +22,7 @@ from detector.ops.logs import Log
 from detector.service.detection.incident.incidents import Incident
 from detector.service.detection.membership.members import MemberRecord
 from detector.service.metrics import Metrics
+from detector.service.storage import snapshot_store as snapshot_store_module
 from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.storage.sqlite import DamagedError, Database, DirectoryInUseError, Retention
 from stilltrue.model import Holds, PartyName, ProcessName, ProcessState, SnapshotId, SnapshotRef, Verdict, Witness
@@ -387,7 +388,7 @@ def test_two_detectors_cannot_share_a_directory(tmp_path: Path) -> None:
 
 def test_a_queue_that_is_full_drops_documents_and_counts_them(tmp_path: Path) -> None:
     one = snapshot_store(tmp_path, queue_max=2)
-    with one._in_hand:
+    with one._database_guard:
         for number in range(1, 10):
             one.finished(*taken(number), pinned=False)
     one.close(5)
@@ -444,8 +445,6 @@ async def test_a_snapshot_is_listed_once_it_would_survive_a_kill(tmp_path: Path,
         add(self, *arguments, **options)
 
     monkeypatch.setattr(Database, "add_snapshot", slow)
-    store.taken(taken(1)[0])
-    assert await store.summaries(10) == []
     store.finished(*taken(1), pinned=False)
     shown = asyncio.create_task(store.summaries(10))
     done, _ = await asyncio.wait([shown], timeout=0.1)
@@ -454,6 +453,30 @@ async def test_a_snapshot_is_listed_once_it_would_survive_a_kill(tmp_path: Path,
     assert [summary.ref.id for summary in await shown] == [1]
     with sqlite3.connect(tmp_path / "stilltrue.sqlite3") as there:
         assert there.execute("SELECT id FROM snapshots").fetchall() == [(1,)]
+    await asyncio.to_thread(store.close, 10)
+
+
+async def test_a_list_has_the_snapshot_that_is_being_judged(tmp_path: Path) -> None:
+    store = snapshot_store(tmp_path)
+    store.taken(taken(1)[0])
+    shown = asyncio.create_task(store.summaries(10))
+    done, _ = await asyncio.wait([shown], timeout=0.1)
+    assert not done
+    store.taken(taken(2)[0])  # it ended after the list was asked for
+    store.finished(*taken(1), pinned=False)
+    assert [summary.ref.id for summary in await shown] == [1]
+    await asyncio.to_thread(store.close, 10)
+
+
+async def test_a_list_does_not_wait_for_ever_for_one_that_is_never_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_store_module, "WRITTEN_SECONDS_MAX", 0.2)
+    store = snapshot_store(tmp_path)
+    store.finished(*taken(1), pinned=False)
+    store.taken(taken(2)[0])
+    async with asyncio.timeout(10):
+        assert [summary.ref.id for summary in await store.summaries(10)] == [1]
     await asyncio.to_thread(store.close, 10)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from detector.ops.address import host_of, is_loopback
-from detector.ops.http import MALFORMED_SECONDS, Answer, HttpServer, _Rarely
+from detector.ops.http import MALFORMED_SECONDS, Answer, HttpServer, _RateLimit
 from detector.ops.logs import LineFormatter, Log
 from detector.service.metrics import Metrics
 from detector.service.web.pages import Pages
@@ -129,7 +129,7 @@ async def test_what_is_not_http_is_said_once_in_a_while_and_never_with_a_traceba
 
 def test_of_many_complaints_one_a_minute_is_let_through_with_the_number_of_the_others() -> None:
     now = [0.0]
-    rarely = _Rarely(lambda: now[0])
+    rarely = _RateLimit(lambda: now[0])
     said: list[str] = []
     for now[0] in (0.0, 1.0, 2.0, MALFORMED_SECONDS + 1):
         record = logging.makeLogRecord(

@@ -23,8 +23,8 @@ from detector.service.detection.incident.incidents import Incident
 from detector.service.detection.membership.members import Member, Roster
 from detector.service.web import pages
 from detector.service.web.api.headline import Headline, Level, headline, level_of
+from detector.service.web.formatting import timed
 from detector.service.web.member_list import member_list
-from detector.service.web.shown import timed
 from stilltrue.model import (
     BlindSpot,
     Coverage,
@@ -111,7 +111,7 @@ async def test_of_a_lost_member_the_overview_does_not_speak_as_if_it_saw_it(
             while not re.search(told, body := (await detector.fetch("/"))[2]):  # on a busy machine a may be late as well, once
                 await detector.ask()
         assert "Deadlocked for <span" in body
-        assert "as it was when it was first seen" in body
+        assert "as first seen" in body
 
 
 def test_nothing_stuck_says_as_of_when_and_for_whom() -> None:
@@ -151,7 +151,7 @@ async def test_the_overview_says_it_first_and_the_incident_shows_ages_that_go_on
             body,
         )
         assert "<title>Deadlocked: 2 services, 2 parties; 2 more wait behind them - Stilltrue</title>" in body
-        assert "predicates need facts that nobody declares</summary>" in body
+        assert "predicates need facts that no process declares</summary>" in body
         (incident,) = await detector.incidents()
         _, _, first = await detector.fetch(f"/incidents/{incident.id}")
         assert f"Aborting <b>{verdict.victims[0]}</b> would free them all." in first
@@ -162,7 +162,7 @@ async def test_the_overview_says_it_first_and_the_incident_shows_ages_that_go_on
                 await detector.ask()
         _, _, ended = await detector.fetch(f"/incidents/{incident.id}")
         assert "ended after" in ended
-        assert "as it was when it was first seen" in ended
+        assert "as first seen" in ended
 
 
 async def versions_of(events: aiohttp.ClientResponse, count: int) -> list[str]:

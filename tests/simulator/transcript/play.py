@@ -1,7 +1,7 @@
-"""Runs a transcript: carries out each command and writes its answer, indented, below it.
+"""Runs a transcript: executes each command and writes its output, indented, below it.
 
 A transcript is a text that documents the algorithm and tests it. Comments begin with ``#``; a command begins at the margin; the
-indented lines below it are what it answered. :func:`replayed` returns the text with the answers as they are now: a test
+indented lines below it are its output. :func:`replayed` returns the text with the present output: a test
 compares the two, and a flag writes the new text over the old.
 """
 
@@ -20,12 +20,12 @@ COMMENT = re.compile(r"(^|\s)#.*")
 
 
 def replayed(text: str) -> str:
-    """The transcript ``text`` with the answers that its commands have now.
+    """The transcript ``text`` with the present output of its commands.
 
     Raises
     ------
     ScenarioError
-        When a command cannot be read or carried out; the message begins with the line's number.
+        When a command cannot be parsed or executed; the message begins with the line number.
     """
     stage = Stage()
     return "\n".join(_lines(text.splitlines(), stage)) + "\n"
@@ -34,7 +34,7 @@ def replayed(text: str) -> str:
 def _lines(lines: Iterable[str], stage: Stage) -> Iterator[str]:
     for number, line in enumerate(lines, start=1):
         if line.startswith(INDENT):
-            continue  # an answer of former times
+            continue  # old output
         yield line
         words = shlex.split(COMMENT.sub("", line))
         if words:

@@ -1,20 +1,20 @@
-"""What a transcript's commands do: real recorders, the real initiator and predicates; the network moves one thing a command.
+"""The commands of transcripts: real recorders, initiator and predicates; the network moves one item per command.
 
 Processes and the detector:
 
 - ``process NAME [reactive]``, ``pool NAME POOL SIZE``, ``idle NAME``, ``active NAME``, ``fact NAME key=value ...``
 - ``lose NAME``: its stream to the detector ends. ``tick SECONDS``: time passes.
-- ``ask``: somebody asks for a snapshot. ``marker NAME``: the next marker reaches it. ``report NAME``: its next report
-  reaches the detector. ``verdict PREDICATE [key=value ...]``: what is said of the newest snapshot.
-- ``suspect``: a verification round about those who seem stuck in it. ``look NAME``: a process looks again.
+- ``ask``: a question requests a snapshot. ``marker NAME``: the next marker reaches it. ``report NAME``: its next report
+  reaches the detector. ``verdict PREDICATE [key=value ...]``: the verdict on the newest snapshot.
+- ``suspect``: a verification round about the parties that seem stuck in it. ``look NAME``: a process looks again.
 
 Calls (CALL is a word of the transcript's own):
 
-- ``call CALL by PARTY METHOD [waiting] [for SECONDS] [moving key=value ...] [then key=value ...]``: what moves travels with it.
+- ``call CALL by PARTY METHOD [waiting] [for SECONDS] [moving key=value ...] [then key=value ...]``: ``moving`` travels with it.
 - ``arrives CALL at NAME [behind POOL] [colourless]``, ``stranger CALL METHOD at NAME [behind POOL]``: one without a stamp.
 - ``starts CALL at NAME``, ``takes CALL at NAME key=value ...``, ``replies CALL at NAME [moving ...] [then ...]``;
   ``hangs-up CALL at NAME``
-- ``returns CALL [from NAME] [then ...]``: the reply reaches the caller. ``fails CALL``: its caller cannot tell how it went.
+- ``returns CALL [from NAME] [then ...]``: the reply reaches the caller. ``fails CALL``: its caller does not know the outcome.
 
 Waits:
 
@@ -49,7 +49,7 @@ GIVE_UP_SECONDS = 2.0
 
 @dataclass(slots=True)
 class _Call:
-    """One call: what its caller keeps, its stamp, and the stamps of the replies to it."""
+    """One call: its caller's record, its stamp, and the stamps of its replies."""
 
     made: ClientCall
     caller: ProcessName
@@ -58,7 +58,7 @@ class _Call:
 
 
 class Stage:
-    """Carries out commands; each returns the lines that it answers."""
+    """Executes commands; each returns its lines of output."""
 
     def __init__(self) -> None:
         self._now = 0.0
@@ -103,7 +103,7 @@ class Stage:
         }
 
     def do(self, words: Sequence[str]) -> list[str]:
-        """Carry out one command; ValueError or LookupError when it cannot be."""
+        """Execute one command; raises ValueError or LookupError if that is impossible."""
         if words[0] not in self._commands:
             raise ValueError(f"unknown command; known: {', '.join(self._commands)}")
         return list(self._commands[words[0]](words[1:]))
@@ -167,7 +167,7 @@ class Stage:
     def _suspect(self, _words: Sequence[str]) -> Iterator[str]:
         if self._newest is None:
             raise ValueError("no snapshot has ended")
-        suspicion = suspicion_of(self._newest.snapshot, leaning=False)
+        suspicion = suspicion_of(self._newest.snapshot, with_idle=False)
         yield from self._verify(self._verifier.suspected(self._newest, suspicion, self._now))
 
     def _look(self, words: Sequence[str]) -> Iterator[str]:
@@ -327,7 +327,7 @@ class Stage:
 
 
 def _step(parts: Mapping[str, Sequence[str]], served: ServerCall | None = None) -> Step:
-    """The step of one message: what it moves, and what is so then."""
+    """The step of one message, with the facts that move and those set afterwards."""
     step = Step(served)
     step.carries(**facts_of(parts.get("moving", ())))
     step.fact(**facts_of(parts.get("then", ())))

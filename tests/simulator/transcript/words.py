@@ -29,7 +29,7 @@ def stamp_in_words(stamp: Stamp | None) -> str:
 
 
 def report_in_words(report: Report) -> Iterator[str]:
-    """The cut of one process, a line for each thing that it recorded."""
+    """The cut of one process, one line per recorded item."""
     serves = f"snapshot {report.snapshot}" if report.snapshot == report.after + 1 else f"({report.after}, {report.snapshot}]"
     lost = f", {report.lost} lost" if report.lost else ""
     yield f"{report.process.instance} cuts for {serves}: {report.activity.value.lower()}, next call {report.next_number}{lost}"
@@ -84,7 +84,7 @@ def _target(target: Target) -> str:
 
 
 def assembled_in_words(assembled: Assembled) -> Iterator[str]:
-    """What the assembler made of the reports."""
+    """The snapshot assembled from the reports."""
     yield f"snapshot {assembled.snapshot.ref.id} is {assembled.outcome.value}"
     if assembled.snapshot.missing:
         yield f"{INDENT}missing: {', '.join(assembled.snapshot.missing)}"
@@ -107,7 +107,7 @@ def _message(message: Message) -> str:
 
 
 def verdict_in_words(verdict: Verdict) -> Iterator[str]:
-    """The answer, its sentence, and who is stuck."""
+    """The verdict, its sentence, and the stuck parties."""
     yield f"{verdict.predicate} {verdict.holds.value}: {verdict.witness.text}"
     if verdict.remainder:
         yield f"{INDENT}core: {', '.join(verdict.core)}; behind: {', '.join(verdict.behind) or 'nobody'}"

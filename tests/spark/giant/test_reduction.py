@@ -130,8 +130,8 @@ def test_shards_find_what_one_kernel_finds(
     [
         ((7, 2, [1, 1]), r"b.parquet, row group 0: row 0: needs is 2, of 1 different parties in among"),
         ((7, 0, [1]), r"row 0: needs is 0, of 1"),
-        ((10, 1, [1]), r"b.parquet, row group 0: waiter: there is no party 10 \(from 0 to 9\)"),
-        ((7, 1, [-1]), r"b.parquet, row group 0: among: there is no party -1 \(from 0 to 9\)"),
+        ((10, 1, [1]), r"b.parquet, row group 0: waiter: party 10 is not between 0 and 9"),
+        ((7, 1, [-1]), r"b.parquet, row group 0: among: party -1 is not between 0 and 9"),
         ((7, 1, [None]), r"b.parquet, row group 0: among is null in some row"),
     ],
 )

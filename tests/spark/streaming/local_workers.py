@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from detector.archive.files import ArchiveFiles
-from detector.spark.source.archive_files import WHOLE_SECONDS, FileLog, Lister
+from detector.spark.source.archive_files import ALL_DAYS_SECONDS, FileLog, Lister
 from detector.spark.streaming.micro_batch import MicroBatches
 from detector.spark.streaming.packing import PACKED, PIECES, Worker
 from detector.spark.streaming.plan import StreamPlan
@@ -32,7 +32,7 @@ class LocalWorkers:
 
 def _told(batches: object) -> Sequence[str]:
     assert hasattr(batches, "__iter__")
-    return [row["told"] for batch in batches for row in batch.to_pylist()]
+    return [row["summary"] for batch in batches for row in batch.to_pylist()]
 
 
 class StreamHere:
@@ -47,7 +47,7 @@ class StreamHere:
 
     def run(self, files_per_batch: int) -> Progress:
         """Read what the archive has that was not read, all days of it."""
-        self._now += WHOLE_SECONDS
+        self._now += ALL_DAYS_SECONDS
         fresh = self._lister.new(self._now)
         for low in range(0, len(fresh), files_per_batch):
             some = fresh[low : low + files_per_batch]

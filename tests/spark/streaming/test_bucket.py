@@ -24,9 +24,9 @@ from detector.archive.rows.schema import conformed
 from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate
 from detector.spark.streaming.bucket import AssembledBucket, Patience, assemble, fragment_schema
-from detector.spark.streaming.interval_set import Finished
+from detector.spark.streaming.interval_set import IntervalSet
 from detector.spark.streaming.metrics import StreamMetrics, served
-from detector.spark.streaming.packing import PIECES, opened, packing
+from detector.spark.streaming.packing import PIECES, packer, unpacked
 from detector.spark.streaming.progress import Epoch, Folder, Newest, Pending, Progress, ProgressError
 from detector.spark.streaming.published import BATCHES_MIN, Published
 from detector.spark.streaming.storage import Storage
@@ -64,14 +64,14 @@ def test_numbers_are_remembered_as_intervals_in_any_order() -> None:
     random = Random(1)
     numbers = [number for number in range(200) if number not in {50, 120, 121}]
     random.shuffle(numbers)
-    finished = Finished()
+    finished = IntervalSet()
     for at in range(0, len(numbers), 7):
-        finished = finished.also(numbers[at : at + 7]).also(numbers[:3])
+        finished = finished.union(numbers[at : at + 7]).union(numbers[:3])
     assert finished.intervals == ((0, 49), (51, 119), (122, 199))
     asked = np.asarray([-1, 0, 49, 50, 51, 119, 120, 121, 122, 199, 200], np.int64)
     assert finished.has(asked).tolist() == [number in set(numbers) for number in asked.tolist()]
     assert finished.count() == len(numbers)
-    assert not Finished().has(asked).any()
+    assert not IntervalSet().has(asked).any()
 
 
 def test_whole_snapshots_are_finished_however_they_come(short: Judged) -> None:
@@ -174,7 +174,7 @@ def _committed(folder: Folder, epoch: Epoch, batch: int) -> Progress:
         pending=pending,
         positions={"reports": -7},
         logs=(f"read-{batch}.json",),
-        finished={"": Finished().also([1, 2, 5])},
+        finished={"": IntervalSet().union([1, 2, 5])},
         newest={"": ((0, 1.0), None)},
         torn=("a.parquet",),
     )
@@ -251,10 +251,10 @@ def test_a_file_that_was_compacted_is_passed_over_and_one_that_was_removed_is_na
     (whole,) = store.scan("snapshots").files
     pieces.append({"table": "snapshots", "path": whole.path, "content": None})
     pieces.append({"table": "snapshots", "path": f"{tmp_path}/snapshots/day={whole.day}/x.parquet", "content": None})
-    work = packing(store.location, WAIT_REPORT_COLUMNS, Progress(buckets=3, finished={"": Finished().also([1, 2])}))
+    work = packer(store.location, WAIT_REPORT_COLUMNS, Progress(buckets=3, finished={"": IntervalSet().union([1, 2])}))
     packed = [row for batch in work([pa.RecordBatch.from_pylist(pieces, schema=PIECES)]) for row in batch.to_pylist()]
     assert [row["reason"] for row in packed if row["path"]] == ["it was removed before it was read"]
-    found = {row["bucket"]: opened(row["content"]).column("snapshot").to_pylist() for row in packed if row["content"]}
+    found = {row["bucket"]: unpacked(row["content"]).column("snapshot").to_pylist() for row in packed if row["content"]}
     assert found == {bucket: [number for number in range(3, 21) if number % 3 == bucket] for bucket in range(3)}
 
 
@@ -262,8 +262,8 @@ def test_reports_of_a_snapshot_given_up_for_good_are_counted(short: Judged, tmp_
     store = ArchiveFiles(str(tmp_path))
     path = store.write("reports", "2026-09-21", short.reports)
     numbers = short.reports.column("snapshot").to_pylist()
-    done, closed = Finished().also([1, 2, 3]), Finished().also([2])
-    work = packing(store.location, WAIT_REPORT_COLUMNS, Progress(buckets=1, finished={"": done}, closed={"": closed}))
+    done, closed = IntervalSet().union([1, 2, 3]), IntervalSet().union([2])
+    work = packer(store.location, WAIT_REPORT_COLUMNS, Progress(buckets=1, finished={"": done}, closed={"": closed}))
     pieces = pa.RecordBatch.from_pylist([{"table": "reports", "path": path}], schema=PIECES)
     packed = [row for batch in work([pieces]) for row in batch.to_pylist()]
     assert [row["late"] for row in packed if row["late"] is not None] == [numbers.count(2)]

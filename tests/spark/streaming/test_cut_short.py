@@ -24,7 +24,7 @@ from tests.synthetic.hostile_archives import NAMES, Key, wanted, written
 from tests.synthetic.object_storage import BUCKET, object_storage
 
 FILES_PER_BATCH = 9
-STEPS = ("write", "remove", "remove_folder", "copied")
+STEPS = ("write", "remove", "remove_folder", "copy")
 """What a stream does to its storage; between any two of these it may be killed."""
 
 

@@ -1,4 +1,4 @@
-"""Call objects for calls made on an event loop: they keep gRPC's full API and are settled however they end."""
+"""Call objects for calls made on an event loop: gRPC's full API, recorded however they end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stilltrue.runtime.calls.stand_in import StandIn
 
 
 class OutgoingRequests:
-    """The items of a request stream, counted as gRPC takes them; an asynchronous iterator whatever the inner one is."""
+    """The items of a request stream, counted as gRPC takes them; always an asynchronous iterable."""
 
     __slots__ = ("_call", "_inner")
 
@@ -38,17 +38,17 @@ class OutgoingRequests:
 
 
 def record_call(inner: Any, call: OutgoingCall, kind: type[_Call]) -> Any:
-    """``inner``, which gRPC or an interceptor returned for ``call``, recorded; unchanged if that fails."""
+    """Wrap ``inner``, which gRPC or an interceptor returned for ``call``, to record it; returned as is on failure."""
     try:
         return kind(inner, call)
     except Exception:  # noqa: BLE001 - fail open
-        call.live.report_failure("a call is wrapped")
+        call.live.report_failure("wrapping a call")
     call.dropped()
     return inner
 
 
-def _now(awaitable: Any) -> Any:
-    """The result of a coroutine that does not suspend."""
+def _run_now(awaitable: Any) -> Any:
+    """Run a coroutine that must not suspend, and return its result. Raises RuntimeError if it does."""
     try:
         awaitable.send(None)
     except StopIteration as stop:
@@ -58,22 +58,22 @@ def _now(awaitable: Any) -> Any:
 
 
 def settle_ended(call: OutgoingCall, inner: Any) -> None:
-    """Settle a call by its ended call object; one that is gone (None) was dropped. May run in a finalizer."""
+    """Settle a call from its ended call object; None means that the application dropped it. May run in a finalizer."""
     if inner is None:
         call.dropped()
         return
     try:
         status = getattr(getattr(inner, "_cython_call", None), "_status", None)
-        trailing = _now(inner.trailing_metadata()) if status is None else status.trailing_metadata()
-        code = grpc.StatusCode.OK if status is not None and status.code() == 0 else _now(inner.code())
-    except Exception:  # noqa: BLE001 - an interceptor's own object, which cannot say
+        trailing = _run_now(inner.trailing_metadata()) if status is None else status.trailing_metadata()
+        code = grpc.StatusCode.OK if status is not None and status.code() == 0 else _run_now(inner.code())
+    except Exception:  # noqa: BLE001 - an interceptor's own object without these methods
         call.dropped()
     else:
         call.ended(trailing, code)
 
 
 def _called_back(call: OutgoingCall, inner: Callable[[], Any], *_: Any) -> None:
-    """Settle a call when gRPC calls back."""
+    """Settle a call in gRPC's callback."""
     ended = inner()
     try:
         status = ended._cython_call._status  # noqa: SLF001 - as in settle_ended
@@ -81,20 +81,20 @@ def _called_back(call: OutgoingCall, inner: Callable[[], Any], *_: Any) -> None:
             call.live.settled(call.made, None, False)
             call.settled = True
             return
-    except Exception:  # noqa: BLE001 - it cannot say, or is gone
+    except Exception:  # noqa: BLE001 - not gRPC's own object, or gone
         pass
     settle_ended(call, ended)
 
 
 class _Call(StandIn):
-    """Common to the four kinds of call. gRPC calls back at the end, before the tasks that wait for it resume."""
+    """Base of the four kinds of call. gRPC calls back at the end, before the tasks that wait for it resume."""
 
     def __init__(self, inner: Any, call: OutgoingCall) -> None:
         """``inner`` is gRPC's own call object."""
         self._inner = inner
         self._call = call
         core = getattr(inner, "_cython_call", None)
-        # the call's own method would bind the callback to the call, and so keep a dropped one alive
+        # not the call's own add_done_callback: it would bind the callback to the call and keep a dropped call alive
         if core is None:
             inner.add_done_callback(functools.partial(_called_back, call, lambda: inner))
         else:
@@ -119,9 +119,9 @@ class _Call(StandIn):
         return bool(self._inner.cancel())
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """As ``grpc.aio.Call.add_done_callback``; ``callback`` gets this very object."""
-        working = self._call.as_work(callback)
-        self._inner.add_done_callback(lambda _: working(self))
+        """As ``grpc.aio.Call.add_done_callback``; ``callback`` is passed this object."""
+        recorded = self._call.as_work(callback)
+        self._inner.add_done_callback(lambda _: recorded(self))
 
     async def initial_metadata(self) -> Any:
         """As ``grpc.aio.Call.initial_metadata``."""
@@ -148,7 +148,7 @@ class _Call(StandIn):
             raise
 
 
-class _OneReply(_Call):
+class _SingleReply(_Call):
     def __await__(self) -> Generator[Any, None, Any]:
         call, inner = self._call, self._inner
         wait = None if call.settled or inner.done() else call.begin_await()
@@ -159,11 +159,11 @@ class _OneReply(_Call):
             _hide_stamp_of(error)
             raise
         finally:
-            if wait is not None or call.made.wait:  # else it was over, or settled before the task was woken
+            if wait is not None or call.made.wait:  # otherwise the call was over, or settled before the task resumed
                 call.end_await(wait)
 
 
-class _ManyReplies(_Call):
+class _ReplyStream(_Call):
     _items: _Items | None = None
 
     def __aiter__(self) -> AsyncIterator[Any]:
@@ -173,14 +173,14 @@ class _ManyReplies(_Call):
 
     async def read(self) -> Any:
         """As ``grpc.aio.UnaryStreamCall.read``."""
-        return await _take(self._inner.read, self._call, waits=not self._inner.done())
+        return await _next_item(self._inner.read, self._call, waits=not self._inner.done())
 
 
 class _Items(StandIn):
     """The items of a reply stream; the party that asks for the next one waits for it."""
 
     def __init__(self, inner: Any, call: OutgoingCall, source: Any, owner: ref[Any]) -> None:
-        """``source`` is the call that they come from, which they keep anyway; ``owner`` the object that the application has."""
+        """``source`` is gRPC's call, which ``inner`` references anyway; ``owner`` is the application's call object."""
         self._inner = inner
         self._call = call
         self.source = source
@@ -190,14 +190,14 @@ class _Items(StandIn):
         return self
 
     async def __anext__(self) -> Any:
-        return await _take(self._inner.__anext__, self._call)
+        return await _next_item(self._inner.__anext__, self._call)
 
 
-async def _take(take: Callable[[], Any], call: OutgoingCall, *, waits: bool = True) -> Any:
-    """The next item of a reply stream, or ``EOF``; the current party waits for it if the call is not over."""
+async def _next_item(read: Callable[[], Any], call: OutgoingCall, *, waits: bool = True) -> Any:
+    """The next item of a reply stream, or ``EOF``; the current party waits for it unless the call is over."""
     wait = call.begin_wait(item=True) if waits else None
     try:
-        item = await take()
+        item = await read()
     except BaseException as error:
         _settle_unsent(call, error)
         _hide_stamp_of(error)
@@ -211,19 +211,19 @@ async def _take(take: Callable[[], Any], call: OutgoingCall, *, waits: bool = Tr
 
 
 def _settle_unsent(call: OutgoingCall, error: BaseException) -> None:
-    """Settle a call that gRPC could not start (it refused the metadata, for example) and will never report on."""
+    """Settle a call that gRPC could not start (invalid metadata, for example) and will never report on."""
     if not isinstance(error, grpc.RpcError | asyncio.CancelledError | StopAsyncIteration | grpc.aio.UsageError):
         call.failed(error)
 
 
 def _hide_stamp_of(error: BaseException) -> None:
-    """What gRPC raises shows the trailing metadata as the call does: without the stamp."""
+    """Hide the stamp in the trailing metadata of the error that gRPC raises, as the call itself does."""
     raised: Any = error if isinstance(error, grpc.aio.AioRpcError) else None
     if raised is not None:
-        raised._trailing_metadata = hide_stamp(raised.trailing_metadata())  # noqa: SLF001 - it has no other way to be told
+        raised._trailing_metadata = hide_stamp(raised.trailing_metadata())  # noqa: SLF001 - there is no public setter
 
 
-class _Writer(_Call):
+class _RequestStream(_Call):
     async def write(self, request: Any) -> None:
         """As ``grpc.aio.StreamUnaryCall.write``."""
         await self._inner.write(request)
@@ -234,17 +234,17 @@ class _Writer(_Call):
         await self._inner.done_writing()
 
 
-class RecordedUnaryUnaryCall(_OneReply, grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]  # generic in the stubs alone
+class RecordedUnaryUnaryCall(_SingleReply, grpc.aio.UnaryUnaryCall):  # type: ignore[type-arg]  # generic in the stubs alone
     """As ``grpc.aio.UnaryUnaryCall``."""
 
 
-class RecordedUnaryStreamCall(_ManyReplies, grpc.aio.UnaryStreamCall):  # type: ignore[type-arg]  # generic in the stubs alone
+class RecordedUnaryStreamCall(_ReplyStream, grpc.aio.UnaryStreamCall):  # type: ignore[type-arg]  # generic in the stubs alone
     """As ``grpc.aio.UnaryStreamCall``."""
 
 
-class RecordedStreamUnaryCall(_Writer, _OneReply, grpc.aio.StreamUnaryCall):  # type: ignore[type-arg]  # as above
+class RecordedStreamUnaryCall(_RequestStream, _SingleReply, grpc.aio.StreamUnaryCall):  # type: ignore[type-arg]  # as above
     """As ``grpc.aio.StreamUnaryCall``."""
 
 
-class RecordedStreamStreamCall(_Writer, _ManyReplies, grpc.aio.StreamStreamCall):  # type: ignore[type-arg]  # as above
+class RecordedStreamStreamCall(_RequestStream, _ReplyStream, grpc.aio.StreamStreamCall):  # type: ignore[type-arg]  # as above
     """As ``grpc.aio.StreamStreamCall``."""

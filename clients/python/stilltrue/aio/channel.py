@@ -71,7 +71,7 @@ class RecordedAioChannel(StandIn, grpc.aio.Channel):
 
 
 class _Callable(StandIn):
-    """Common to the four kinds of multi-callable: the inner one, and how a call on it begins."""
+    """Base of the four kinds of multi-callable: the inner one, and how a call on it begins."""
 
     __slots__ = ("_inner", "_method", "_now", "_reads_pairs")
     kind: type
@@ -79,15 +79,15 @@ class _Callable(StandIn):
     def __init__(self, inner: Any, method: RecordedMethod) -> None:
         self._inner = inner
         self._method = method
-        self._reads_pairs = compat.reads_pairs(inner)
+        self._reads_pairs = compat.only_iterates_metadata(inner)
         self._now = method.session.parties.of_running_task
 
 
 _Pairs: Any = type("_Pairs", (tuple, grpc.aio.Metadata), {"__init__": object.__init__})
-"""Metadata that gRPC only iterates: its own class puts the pairs into a dictionary first, and takes them out again."""
+"""Metadata for gRPC to iterate; ``grpc.aio.Metadata`` itself would first build a dictionary."""
 
 
-class _OneRequest(_Callable):
+class _SingleRequest(_Callable):
     __slots__ = ()
 
     def __call__(self, request: Any, *, timeout: float | None = None, metadata: Any = None, **further: Any) -> Any:
@@ -107,16 +107,16 @@ class _OneRequest(_Callable):
         return record_call(inner, call, self.kind)
 
 
-class _UnaryUnary(_OneRequest, grpc.aio.UnaryUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
+class _UnaryUnary(_SingleRequest, grpc.aio.UnaryUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
     kind = RecordedUnaryUnaryCall
 
 
-class _UnaryStream(_OneRequest, grpc.aio.UnaryStreamMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
+class _UnaryStream(_SingleRequest, grpc.aio.UnaryStreamMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
     kind = RecordedUnaryStreamCall
 
 
-class _Sending(_Callable):
-    """A call with a stream of requests. It is unknown who sends its items, so it has no party."""
+class _RequestStream(_Callable):
+    """A call with a stream of requests. It has no party, since any task may send its items."""
 
     __slots__ = ()
 
@@ -136,14 +136,14 @@ class _Sending(_Callable):
         return inner if call is None else record_call(inner, call, kind)
 
 
-class _StreamUnary(_Sending, grpc.aio.StreamUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
+class _StreamUnary(_RequestStream, grpc.aio.StreamUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
     def __call__(
         self, request_iterator: Any = None, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any
     ) -> Any:
         return self._start_stream(RecordedStreamUnaryCall, request_iterator, timeout, metadata, *rest, **further)
 
 
-class _StreamStream(_Sending, grpc.aio.StreamStreamMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
+class _StreamStream(_RequestStream, grpc.aio.StreamStreamMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
     def __call__(
         self, request_iterator: Any = None, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any
     ) -> Any:

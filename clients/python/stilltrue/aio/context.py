@@ -1,4 +1,4 @@
-"""Wraps the contexts given to behaviours on an event loop, to count items and stamp aborts."""
+"""Wrappers of the contexts passed to behaviours on an event loop; they count items and stamp aborts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stilltrue.runtime.calls.stand_in import StandIn
 
 
 class RecordedContext(StandIn):
-    """Wraps gRPC's context of a call that a task serves."""
+    """Wraps the context of a call served by a task."""
 
     __slots__ = ("_call", "_inner")
 
@@ -54,7 +54,7 @@ class RecordedContext(StandIn):
         self._call.item_sent()
 
     async def abort(self, code: Any, details: str = "", trailing_metadata: Any = ()) -> Any:
-        """As ``grpc.aio.ServicerContext.abort``, which sends the reply: it is stamped here."""
+        """As ``grpc.aio.ServicerContext.abort``. It sends the reply, so the stamp is added here."""
         await self._inner.abort(
             code, details, self._call.end(trailing_metadata or self._inner.trailing_metadata(), failed=True)
         )
@@ -65,10 +65,10 @@ class RecordedContext(StandIn):
 
 
 class RecordedSyncContext(StandIn):
-    """Wraps the context that gRPC gives to a behaviour in its migration pool."""
+    """Wraps the context of a behaviour in gRPC's migration pool."""
 
     def __init__(self, inner: Any, call: IncomingCall) -> None:
-        """``inner`` is gRPC's context; trailing metadata and status set on it cannot be read back, so they are kept here."""
+        """``inner`` is gRPC's context. Its trailing metadata and status cannot be read back, so copies are kept here."""
         self._inner = inner
         self._call = call
         self.recorded_trailing: Any = ()
@@ -83,7 +83,7 @@ class RecordedSyncContext(StandIn):
         self._inner.send_initial_metadata(hide_stamp(initial_metadata))
 
     def add_callback(self, callback: Any) -> None:
-        """As the context's own."""
+        """As the method of the inner context."""
         self._inner.add_callback(self._call.as_work(callback))
 
     def set_code(self, code: Any) -> None:
@@ -97,5 +97,5 @@ class RecordedSyncContext(StandIn):
         self.recorded_trailing = tuple(trailing_metadata)
 
     def abort(self, code: Any, details: str = "", trailing_metadata: Any = ()) -> Any:
-        """As ``grpc.ServicerContext.abort``, which sends the reply: it is stamped here."""
+        """As ``grpc.ServicerContext.abort``. It sends the reply, so the stamp is added here."""
         self._inner.abort(code, details, self._call.end(trailing_metadata or self.recorded_trailing, failed=True))

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable
 from typing import Any
 
-from stilltrue.runtime.declared.blocks import is_entered_by_block
 from stilltrue.runtime.declared.resources import QueueEnd, ResourceRecord
+from stilltrue.runtime.declared.with_blocks import is_entered_by_block
 
 
 class _Lockable:
-    """Common to locks and semaphores."""
+    """Base of locks and semaphores."""
 
     def __init__(self, record: ResourceRecord, inner: asyncio.Lock | asyncio.Semaphore) -> None:
         self._shares = record
@@ -30,11 +30,11 @@ class _Lockable:
         except BaseException:
             self._shares.end_wait(wait)
             raise
-        self._shares.took(wait, bound=bound)
+        self._shares.acquired(wait, bound=bound)
 
     def release(self) -> None:
         """As ``asyncio.Lock.release``."""
-        self._shares.gives_back()
+        self._shares.releases()
         self._inner.release()
 
     def locked(self) -> bool:
@@ -45,20 +45,20 @@ class _Lockable:
         return self._acquire(bound=is_entered_by_block())
 
     async def __aexit__(self, *exception: object) -> None:
-        self._shares.gives_back(bound=True)
+        self._shares.releases(bound=True)
         self._inner.release()
 
 
 class Lock(_Lockable):
-    """As ``asyncio.Lock``. Made by ``agent.aio.Lock``."""
+    """A recorded ``asyncio.Lock``. Made by ``agent.aio.Lock``."""
 
 
 class Semaphore(_Lockable):
-    """As ``asyncio.Semaphore``. Made by ``agent.aio.Semaphore``."""
+    """A recorded ``asyncio.Semaphore``. Made by ``agent.aio.Semaphore``."""
 
 
 class Queue:
-    """As ``asyncio.Queue``. A wait to get is recorded when producers were declared, a wait to put when consumers were."""
+    """A recorded ``asyncio.Queue``. A wait to get is recorded if producers were declared, a wait to put if consumers were."""
 
     def __init__(self, maxsize: int, getters: QueueEnd, putters: QueueEnd) -> None:
         """Made by ``agent.aio.Queue``."""
@@ -76,7 +76,7 @@ class Queue:
             await self._inner.put(item)
         finally:
             self._putters.end_wait(wait)
-        self._getters.stirs()
+        self._getters.end_all_waits()
 
     async def get(self) -> Any:
         """As ``asyncio.Queue.get``."""
@@ -85,16 +85,16 @@ class Queue:
             item = await self._inner.get()
         finally:
             self._getters.end_wait(wait)
-        self._putters.stirs()
+        self._putters.end_all_waits()
         return item
 
     def put_nowait(self, item: Any) -> None:
         """As ``asyncio.Queue.put_nowait``."""
         self._inner.put_nowait(item)
-        self._getters.stirs()
+        self._getters.end_all_waits()
 
     def get_nowait(self) -> Any:
         """As ``asyncio.Queue.get_nowait``."""
         item = self._inner.get_nowait()
-        self._putters.stirs()
+        self._putters.end_all_waits()
         return item

@@ -1,7 +1,7 @@
 """A ``grpc.aio.ServerInterceptor`` that records when calls arrive, start and end, and stamps the replies.
 
-gRPC runs the interceptor and the behaviour in one task, which is the party. The wrapper of a behaviour must be of the same
-kind: a coroutine function, an asynchronous generator function, or neither (then it runs in the migration pool).
+gRPC runs the interceptor and the behaviour in one task, which is the party. The wrapper of a behaviour must be of the
+behaviour's kind: a coroutine function, an asynchronous generator function, or neither (then it runs in the migration pool).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from stilltrue.runtime.calls.incoming_call import CLASSES_MAX, KINDS, IncomingCa
 from stilltrue.runtime.calls.pool import PoolTask, arriving
 from stilltrue.runtime.calls.server_options import call_seconds_max, options_of_task
 from stilltrue.runtime.calls.stand_in import StandIn
-from stilltrue.runtime.compat import aio_server_of, stopping_of
+from stilltrue.runtime.compat import aio_server_of, stop_check_of
 from stilltrue.runtime.parties import Root
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.transport.endpoint import Endpoint
@@ -39,7 +39,7 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
         self.endpoint = Endpoint()
         self._knows_options = False
         self.is_stopping: Callable[[], bool] = bool
-        """Whether the server is being stopped; nobody knows before its first call."""
+        """Whether the server is being stopped; False until its first call."""
         self._methods: dict[int, tuple[Any, type[_Handler | _PoolHandler]]] = {}
 
     async def intercept_service(self, continuation: Callable[[Any], Any], handler_call_details: Any) -> Any:
@@ -53,7 +53,7 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
         served = receive_request(session, handler_call_details.invocation_metadata, method, True, self._seconds_max)
         if served is None:
             return await continuation(handler_call_details)
-        root = enter_task(session, served)  # what later interceptors do is part of the service
+        root = enter_task(session, served)  # the work of later interceptors is part of the service
         handler = None
         try:
             inner = await continuation(handler_call_details)
@@ -71,14 +71,14 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
         try:
             options = options_of_task()
             self._seconds_max = call_seconds_max(options)
-            self.endpoint.given(options)
+            self.endpoint.set_options(options)
             task = asyncio.current_task()
-            self.is_stopping = stopping_of(None if task is None else aio_server_of(task))
+            self.is_stopping = stop_check_of(None if task is None else aio_server_of(task))
         except Exception:  # noqa: BLE001 - fail open
-            self._session.live.report_failure("a server's options are read")
+            self._session.live.report_failure("reading a server's options")
 
     def _make(self, inner: Any) -> type[_Handler | _PoolHandler]:
-        """The class of the handlers of one method, so that what all its calls share is looked up once."""
+        """Make the handler class of one method, so that what all its calls share is looked up once."""
         kind = KINDS[bool(inner.request_streaming), bool(inner.response_streaming)]
         parts = {"request_deserializer": inner.request_deserializer, "response_serializer": inner.response_serializer}
         recorded = _recorded(getattr(inner, kind), bool(inner.response_streaming))
@@ -98,7 +98,7 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
             **({} if in_pool else {kind: recorded}),
         }
         made: type[_Handler | _PoolHandler] = type(f"Recorded_{kind}", (_PoolHandler if in_pool else _Handler,), attributes)
-        if len(self._methods) >= CLASSES_MAX:  # somebody makes a handler for each call
+        if len(self._methods) >= CLASSES_MAX:  # the application makes a new handler for each call
             self._methods.clear()
         self._methods[id(inner)] = (inner, made)
         return made
@@ -119,7 +119,7 @@ class _Handler(IncomingCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  
 
 
 class _PoolHandler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs alone
-    """The handler of a call that gRPC hands to a pool. What runs there has the call, so the handler has both."""
+    """The handler of a call that gRPC hands to a pool. Separate from the call, which the function run there references."""
 
     session: Session
     seconds_max: float | None
@@ -164,9 +164,9 @@ class IncomingRequests(StandIn):
 
 
 def _end(call: IncomingCall, context: Any) -> None:
-    """The behaviour has returned, or raised. What runs in the task from now on is no part of the service."""
+    """The behaviour has returned or raised. Further work in the task is not part of the service."""
     root = call.root
-    if root is not None:  # the task has its context, and the context would have the task: garbage at each call
+    if root is not None:  # break the cycle between the task and its context, which would leave garbage at each call
         variable = call.session.parties.root
         if variable.get() is root:
             variable.set(None)
@@ -178,11 +178,11 @@ def _end(call: IncomingCall, context: Any) -> None:
             if stamped is not trailing:
                 context.set_trailing_metadata(stamped)
         except Exception:  # noqa: BLE001 - fail open
-            call.live.report_failure("a reply is stamped")
+            call.live.report_failure("stamping a reply")
 
 
 def _recorded(behaviour: Any, streams: bool) -> Any:
-    """What serves a call in place of ``behaviour``, and is of its kind: a method of the handler, or (for a pool) its maker."""
+    """The recorded function for the kind of ``behaviour``: the handler's method or, for a pool, what makes one per call."""
     if inspect.iscoroutinefunction(behaviour):
         return _coroutine
     if inspect.isasyncgenfunction(behaviour):
@@ -225,7 +225,7 @@ async def _generator(call: _Handler, request: Any, context: Any) -> AsyncIterato
 
 
 async def _abort_if_cured(call: IncomingCall, context: Any) -> None:
-    """The behaviour has failed: if a cure caused it, the caller gets the cure's status."""
+    """If a cure made the behaviour fail, give the caller the cure's status."""
     if call.aborted and not call.over:
         task = asyncio.current_task()
         if task is not None and hasattr(task, "uncancel"):
@@ -237,7 +237,7 @@ async def _abort_if_cured(call: IncomingCall, context: Any) -> None:
 
 
 class _InPool(PoolTask):
-    """Serves a call with one reply: gRPC hands it to the pool."""
+    """Serves a call with one reply in the pool."""
 
     __slots__ = ("_behaviour", "_streamed", "call")
 
@@ -259,7 +259,7 @@ class _InPool(PoolTask):
             _abort_in_pool_if_cured(call, known)
             raise
         finally:
-            _end_in_thread(call, known)
+            _end_in_pool(call, known)
 
 
 def _sync_generator(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
@@ -285,18 +285,18 @@ def _sync_generator(call: IncomingCall, behaviour: Any, streamed: bool) -> Any:
             raise
         finally:
             with call.acting():
-                replies = None  # what a generator still does then is part of the service
-            _end_in_thread(call, known)
+                replies = None  # a generator's cleanup is part of the service
+            _end_in_pool(call, known)
 
     def recorded(request: Any, context: Any) -> Iterator[Any]:
-        arriving.served = call.served  # gRPC calls this on the loop, and hands the generator to the pool next
+        arriving.served = call.served  # gRPC calls this on the loop, then hands the generator to the pool
         return replies_in_pool(request, context)
 
     return recorded
 
 
 def _leave_to_pool(call: IncomingCall) -> None:
-    """A worker of the pool will be the party. If the task is cancelled the worker continues, and its reply is dropped."""
+    """A worker of the pool will be the party. If the task is cancelled, the worker goes on and its reply is dropped."""
     call.leave_task()
     task = asyncio.current_task()
     if task is not None:
@@ -309,7 +309,8 @@ def _abort_in_pool_if_cured(call: IncomingCall, context: RecordedSyncContext) ->
         context.abort(grpc.StatusCode.ABORTED, call.aborted)
 
 
-def _end_in_thread(call: IncomingCall, context: RecordedSyncContext) -> None:
+def _end_in_pool(call: IncomingCall, context: RecordedSyncContext) -> None:
+    """As :func:`_end`."""
     if not call.over:
         try:
             trailing = context.recorded_trailing
@@ -317,4 +318,4 @@ def _end_in_thread(call: IncomingCall, context: RecordedSyncContext) -> None:
             if stamped is not trailing:
                 context.set_trailing_metadata(stamped)
         except Exception:  # noqa: BLE001 - fail open
-            call.live.report_failure("a reply is stamped")
+            call.live.report_failure("stamping a reply")

@@ -1,6 +1,6 @@
-"""FIFO channels whose in-transit messages are recorded: Chandy and Lamport's markers; runs live over gRPC in ``.process``.
+"""Snapshots of FIFO channels with their messages in transit: Chandy and Lamport's markers. Runs live over gRPC in ``.process``.
 
-Importing this package imports only the standard library; gRPC comes with :mod:`stilltrue.fifo.process`.
+This package imports only the standard library; :mod:`stilltrue.fifo.process` imports gRPC.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The application and the bounds of a live process of FIFO channels, and the errors of its snapshots."""
+"""The interface of an application over FIFO channels, the settings of a live process, and its snapshot error."""
 
 from __future__ import annotations
 
@@ -12,28 +12,32 @@ from stilltrue.model import ProcessName
 
 
 class Application(Protocol):
-    """The application that runs over the channels. None of its methods may block or await: each call is one atomic step."""
+    """An application over FIFO channels. Its methods must not block or await: each call is one atomic step."""
 
     def state(self) -> bytes:
-        """The state now, in the application's own encoding."""
+        """Return the current state in the application's own encoding."""
         ...
 
     def restore(self, state: bytes) -> None:
-        """Become what :meth:`state` once said; called before anything is sent or received."""
+        """Restore a state returned by :meth:`state`; called before anything is sent or received."""
         ...
 
     def received(self, on: Channel, payload: bytes, send: Callable[[ProcessName, bytes], None]) -> None:
-        """A message came; ``send(target, payload)`` may be called right here."""
+        """Handle a message that came on channel ``on``; it may call ``send(target, payload)``."""
         ...
 
 
 class SnapshotFailedError(ChannelError):
-    """A snapshot was aborted; the text says by which process and why."""
+    """A snapshot was abandoned; the message says by which process and why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveSettings:
-    """The bounds of a live process."""
+    """The bounds of a live process.
+
+    ``queue_messages_max``: messages that wait to be sent to one process. ``recorded_messages_max``: messages recorded for one
+    snapshot. ``snapshots_max``: snapshots in progress. ``close_seconds_max``: the time to send the rest when closing.
+    """
 
     queue_messages_max: int = 10_000
     frame_bytes_max: int = 16 * 1024 * 1024

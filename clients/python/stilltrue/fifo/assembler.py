@@ -1,8 +1,7 @@
-"""From local records to the global snapshot: put together and checked, by one collector or by flooding (section 3.3).
+"""Assembles local records into a global snapshot and checks it, at one collector or by flooding (section 3.3).
 
-The check is the paper's own argument made a test: of every channel, what was sent before the source's cut is what was
-received before the target's cut and what was recorded on the channel. A channel that is not FIFO, that loses or that
-doubles shows here.
+The check is the paper's own argument: on every channel, the messages sent before the source's cut are those received before
+the target's cut and those recorded. It detects a channel that is not FIFO, or loses or duplicates messages.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from stilltrue.model import ProcessName, SnapshotId
 
 
 class PendingSnapshot(Generic[S, M]):
-    """One snapshot while its local records come in; :meth:`adds` answers with the completed one at the last."""
+    """A snapshot whose local records are still coming in; :meth:`adds` returns the completed one with the last record."""
 
     def __init__(self, snapshot: SnapshotId, topology: Topology) -> None:
         self._snapshot = snapshot
@@ -27,14 +26,14 @@ class PendingSnapshot(Generic[S, M]):
 
     @property
     def missing(self) -> tuple[ProcessName, ...]:
-        """The processes whose record has not come, sorted."""
+        """The processes whose record is missing, sorted."""
         return tuple(name for name in self._topology.processes if name not in self._records)
 
     def adds(self, record: LocalRecord[S, M]) -> ChannelSnapshot[S, M] | None:
-        """Take one process's record; the snapshot when it is the last.
+        """Add one process's record. Returns the snapshot if it is the last record, else None.
 
-        Raises RecordError for a record of another snapshot, of a process that is no member, or that contradicts the one
-        already held; ConservationError when a channel's two ends contradict each other.
+        Raises RecordError for a record of another snapshot, of a process that is not a member, or that contradicts the one
+        already held; ConservationError if the two ends of a channel contradict each other.
         """
         if record.snapshot != self._snapshot:
             raise RecordError(f"a record of snapshot {record.snapshot} was offered to snapshot {self._snapshot}")
@@ -64,7 +63,7 @@ class PendingSnapshot(Generic[S, M]):
 
 @dataclass(frozen=True, kw_only=True)
 class SendRecord(Generic[S, M]):
-    """Pass a local record on along ``channel``; it is no message of the application and is never recorded."""
+    """Pass a local record on along ``channel``. It is not a message of the application and is never recorded."""
 
     channel: Channel
     record: LocalRecord[S, M]
@@ -72,7 +71,7 @@ class SendRecord(Generic[S, M]):
 
 @dataclass(frozen=True, kw_only=True)
 class Completed(Generic[S, M]):
-    """This process now holds the whole snapshot."""
+    """This process now holds the complete snapshot."""
 
     snapshot: ChannelSnapshot[S, M]
 
@@ -81,10 +80,10 @@ FloodEffect = SendRecord[S, M] | Completed[S, M]
 
 
 class Flood(Generic[S, M]):
-    """Section 3.3: each process sends what it recorded on all its channels, and passes on what is new to it.
+    """Section 3.3: each process sends its record on all its channels, and passes on every record that is new to it.
 
-    So every process comes to hold every snapshot, with no collector. Each record comes exactly once on each incoming
-    channel, which bounds what must be remembered. Needs a strongly connected graph (ValueError otherwise).
+    So every process gets every snapshot, without a collector. Each record comes exactly once on each incoming channel, which
+    bounds the memory needed. Needs a strongly connected graph; raises ValueError otherwise.
     """
 
     def __init__(self, process: ProcessName, topology: Topology) -> None:
@@ -99,26 +98,26 @@ class Flood(Generic[S, M]):
 
     @property
     def pending(self) -> tuple[SnapshotId, ...]:
-        """The snapshots of which something is still to come, sorted."""
+        """The snapshots for which records are still to come, sorted."""
         return tuple(sorted(self._seen))
 
     def finished(self, record: LocalRecord[S, M]) -> tuple[FloodEffect[S, M], ...]:
         """This process has finished its own record."""
-        return self._learns(record)
+        return self._add(record)
 
     def received(self, record: LocalRecord[S, M]) -> tuple[FloodEffect[S, M], ...]:
         """A record came along a channel."""
         self._arrived[record.snapshot] = self._arrived.get(record.snapshot, 0) + 1
-        effects = self._learns(record)
+        effects = self._add(record)
         self._forget_if_over(record.snapshot)
         return effects
 
     def forgets(self, snapshot: SnapshotId) -> None:
-        """Somebody abandoned ``snapshot``: drop what is held of it."""
+        """``snapshot`` was abandoned: drop its records."""
         for held in (self._seen, self._arrived, self._pending):
             held.pop(snapshot, None)
 
-    def _learns(self, record: LocalRecord[S, M]) -> tuple[FloodEffect[S, M], ...]:
+    def _add(self, record: LocalRecord[S, M]) -> tuple[FloodEffect[S, M], ...]:
         seen = self._seen.setdefault(record.snapshot, set())
         if record.process in seen:
             return ()

@@ -1,7 +1,7 @@
-"""The nouns of snapshots in FIFO channels: channel, local record, snapshot, and the effects a recorder asks for.
+"""The types of snapshots of FIFO channels: channel, local record, snapshot, and the effects that a recorder returns.
 
-``S`` is the type of a process's state, ``M`` that of a message: bytes in live processes, facts in the simulator.
-The generic nouns have no slots: Python 3.11 cannot build ``Noun[S](...)`` of a class that is frozen, slotted and generic.
+``S`` is the type of a process's state, ``M`` that of a message: bytes in live processes, facts in the simulator. The generic
+types have no slots: Python 3.11 cannot instantiate ``Type[S](...)`` if the class is frozen, slotted and generic.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def channel(source: str, target: str, name: str = "") -> Channel:
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelRecord(Generic[M]):
-    """What the target recorded of one incoming channel.
+    """The target's record of one incoming channel.
 
-    ``received`` is how many messages had come before the target's cut; ``messages`` are those that came after it and
+    ``received`` is the number of messages received before the target's cut; ``messages`` are those received after it and
     before the marker, in order: the channel's state.
     """
 
@@ -49,10 +49,9 @@ class ChannelRecord(Generic[M]):
 
 @dataclass(frozen=True, kw_only=True)
 class LocalRecord(Generic[S, M]):
-    """All that one process recorded for one snapshot: its state, its incoming channels, its outgoing counts.
+    """One process's record for one snapshot: its state, its incoming channels, its outgoing counts.
 
-    ``incoming`` and ``sent`` are sorted by channel; ``sent`` says how many messages had been sent on a channel
-    before the cut.
+    ``incoming`` and ``sent`` are sorted by channel; ``sent`` has the number of messages sent on each channel before the cut.
     """
 
     snapshot: SnapshotId
@@ -64,7 +63,7 @@ class LocalRecord(Generic[S, M]):
 
 @dataclass(frozen=True, kw_only=True)
 class ChannelSnapshot(Generic[S, M]):
-    """A completed global state: every process's state and every channel's messages in order (also the empty ones)."""
+    """A complete global state: every process's state, and every channel's messages in order (empty channels included)."""
 
     snapshot: SnapshotId
     states: Mapping[ProcessName, S]
@@ -75,14 +74,14 @@ class AbandonReason(Enum):
     """Why a process stopped recording for a snapshot before it was finished."""
 
     CHANNEL_LOST = "an incoming channel was lost before its marker arrived"
-    GIVEN_UP = "the host gave it up"
+    GIVEN_UP = "the host abandoned it"
     TOO_MANY_MESSAGES = "more messages had to be stored than the bound allows"
     OVERTAKEN = "a newer barrier arrived while this one was still being aligned"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cut(Generic[S]):
-    """The process has recorded its state for ``snapshot``, now."""
+    """The process has just recorded its state for ``snapshot``."""
 
     snapshot: SnapshotId
     state: S
@@ -98,14 +97,14 @@ class SendMarker:
 
 @dataclass(frozen=True, kw_only=True)
 class Finished(Generic[S, M]):
-    """The process has recorded all it must for a snapshot."""
+    """The process has finished its record for a snapshot."""
 
     record: LocalRecord[S, M]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abandoned:
-    """The process will not finish ``snapshot``; what it kept for it is dropped."""
+    """The process will not finish ``snapshot`` and has dropped the messages kept for it."""
 
     snapshot: SnapshotId
     reason: AbandonReason
@@ -129,7 +128,7 @@ Effect = Cut[S] | SendMarker | Finished[S, M] | Abandoned | Hold | Release
 
 
 class ChannelRecorder(Protocol[S, M]):
-    """What a host tells the recorder of one process; markers and barriers differ only in what it asks for in return."""
+    """The recorder of one process, as its host calls it; markers and barriers differ only in the effects returned."""
 
     def begins(self, snapshot: SnapshotId, state: Callable[[], S]) -> tuple[Effect[S, M], ...]:
         """The process begins ``snapshot`` by itself."""
@@ -148,9 +147,9 @@ class ChannelRecorder(Protocol[S, M]):
         ...
 
     def ended(self, on: Channel) -> tuple[Effect[S, M], ...]:
-        """An incoming channel has ended in good order."""
+        """An incoming channel has ended cleanly."""
         ...
 
     def gives_up(self, snapshot: SnapshotId) -> tuple[Effect[S, M], ...]:
-        """The host gives a snapshot up."""
+        """The host abandons a snapshot."""
         ...

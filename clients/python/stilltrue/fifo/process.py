@@ -1,8 +1,8 @@
-"""FIFO channels live: processes joined by bidirectional gRPC streams, with snapshots that keep the messages themselves.
+"""Live FIFO channels: processes joined by bidirectional gRPC streams, with snapshots that contain the messages themselves.
 
-Every pair of processes that share a channel has one stream; the one whose name comes first dials. All rules are in
-:mod:`stilltrue.fifo.participant`; this file is the shell: streams, queues, timeouts. One event loop runs it all, and an
-application's ``received`` and ``state`` are plain functions on that loop, so that what happens in one of them is one step.
+Each pair of processes that share a channel has one stream, dialled by the one whose name sorts first. All rules are in
+:mod:`stilltrue.fifo.participant`; this file is the shell: streams, queues, timeouts. Everything runs on one event loop, and
+the application's ``received`` and ``state`` are plain functions on that loop, so that each call of them is one step.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import grpc.aio
 from stilltrue.fifo.application import Application, LiveSettings, SnapshotFailedError
 from stilltrue.fifo.errors import ChannelError
 from stilltrue.fifo.model import Channel
-from stilltrue.fifo.participant import Asked, Deliver, LiveSnapshot, Participant, SendFrame, SnapshotDone, SnapshotFailed
-from stilltrue.fifo.stream import Link, frames_of
+from stilltrue.fifo.participant import Action, Deliver, LiveSnapshot, Participant, SendFrame, SnapshotDone, SnapshotFailed
+from stilltrue.fifo.stream import Stream, frames_of
 from stilltrue.fifo.topology import Topology
 from stilltrue.fifo.wire import Frame, Goodbye, Hello, RecordFrame, digest_of, encode
 from stilltrue.model import ProcessName, SnapshotId
@@ -33,9 +33,9 @@ _SERVICE, _METHOD = "stilltrue.v1.ChannelService", "Attach"
 class FifoProcess:
     """One process of a system of FIFO channels.
 
-    Build it, :meth:`listen`, learn the others' addresses, :meth:`join`. ``restored`` is the snapshot to go on from: the
-    application gets its state, and what was in transit from here is sent again, first. ``on_snapshot`` is called with
-    every completed snapshot, whichever process began it; ``on_lost`` with every process whose stream broke.
+    Create it, :meth:`listen`, exchange addresses with the others, :meth:`join`. ``restored`` is a snapshot to continue from:
+    the application's state is restored, and the messages in transit from here are sent again, first. ``on_snapshot`` is
+    called with every completed snapshot, whichever process began it; ``on_lost`` with each process whose stream broke.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class FifoProcess:
             messages_max=self._settings.recorded_messages_max,
             snapshots_max=self._settings.snapshots_max,
         )
-        self._links = {other: Link(self._settings.queue_messages_max) for other in topology.neighbours(name)}
+        self._streams = {other: Stream(self._settings.queue_messages_max) for other in topology.neighbours(name)}
         self._hello = Hello(process=name, digest=digest_of(topology))
         self._waiting: dict[SnapshotId, asyncio.Future[LiveSnapshot]] = {}
         self._server: grpc.aio.Server | None = None
@@ -80,11 +80,11 @@ class FifoProcess:
 
     @property
     def failure(self) -> BaseException | None:
-        """The exception that the application raised while it received, if it did: this process has then stopped."""
+        """The exception that the application raised while it received a message, after which the process stopped, or None."""
         return self._failure
 
     async def listen(self, address: str = "127.0.0.1:0", credentials: grpc.ServerCredentials | None = None) -> int:
-        """Serve the others; the port. OSError if the address cannot be had."""
+        """Accept streams of other processes; returns the port. Raises OSError if it cannot listen on ``address``."""
         limit = self._settings.frame_bytes_max
         self._server = grpc.aio.server(options=[("grpc.max_receive_message_length", limit), ("grpc.so_reuseport", 0)])
         attach = grpc.stream_stream_rpc_method_handler(
@@ -107,57 +107,57 @@ class FifoProcess:
     async def join(
         self, addresses: Mapping[ProcessName, str], credentials: grpc.ChannelCredentials | None = None, *, seconds: float = 30.0
     ) -> None:
-        """Dial those of the others that this process dials, and wait until all streams are up.
+        """Dial the other processes (each pair has one that dials) and wait until all streams are up.
 
-        TimeoutError after ``seconds``; ChannelError if another refuses, or is lost before all are up.
+        Raises TimeoutError after ``seconds``, and ChannelError if another process refuses or is lost before all are up.
         """
-        for other in self._links:
+        for other in self._streams:
             if self.name < other:
                 self._dials.append(asyncio.create_task(self._dial(other, addresses[other], credentials)))
         await asyncio.wait_for(self._all_up(), seconds)
 
     async def _all_up(self) -> None:
-        for other, link in self._links.items():
-            await link.up.wait()
-            if link.closed:
+        for other, stream in self._streams.items():
+            await stream.up.wait()
+            if stream.closed:
                 raise ChannelError(f"{self.name} could not join {other}: {self._ended.get(other, 'closed')}")
 
     def send(self, target: ProcessName, payload: bytes, *, name: str = "") -> None:
-        """Send ``payload``, in the same step as what the application just did to its state.
+        """Send ``payload``, in the same step as the application's preceding change of its state.
 
-        ChannelError if there is no such channel, it is lost, the payload is too large, or too much waits to be sent
-        (then :meth:`room` tells when there is room again).
+        Raises ChannelError if there is no such channel, it is lost, the payload is too large, or too many messages wait to be
+        sent (:meth:`room` waits until there is room again).
         """
         if len(payload) > self._settings.frame_bytes_max - 1024:
             raise ChannelError(f"a payload of {len(payload)} bytes is too large for one message")
-        link = self._links.get(target)
-        if link is not None and link.full:
-            raise ChannelError(f"{link.messages} messages are already waiting to be sent to {target}")
-        self._do((self._participant.sends(Channel(source=self.name, target=target, name=name), payload),))
+        stream = self._streams.get(target)
+        if stream is not None and stream.full:
+            raise ChannelError(f"{stream.messages} messages are already waiting to be sent to {target}")
+        self._perform((self._participant.sends(Channel(source=self.name, target=target, name=name), payload),))
 
     async def room(self, target: ProcessName) -> None:
         """Wait until another message can be sent to ``target``."""
-        await self._links[target].room()
+        await self._streams[target].room()
 
     async def snapshot(self, *, timeout_seconds: float = 30.0) -> LiveSnapshot:
-        """Begin a snapshot and wait until it is complete; SnapshotFailedError if a process aborts it, or it times out."""
-        snapshot, asked = self._participant.begins()
+        """Take a snapshot. Raises ChannelError if none can begin, SnapshotFailedError if it is abandoned or times out."""
+        snapshot, actions = self._participant.begins()
         waiting: asyncio.Future[LiveSnapshot] = asyncio.get_running_loop().create_future()
         self._waiting[snapshot] = waiting
-        self._do(asked)
+        self._perform(actions)
         done, _ = await asyncio.wait({waiting}, timeout=timeout_seconds)
         if not done:
-            self._do(self._participant.gives_up(snapshot, f"{self.name} waited {timeout_seconds} s for it"))
+            self._perform(self._participant.gives_up(snapshot, f"{self.name} waited {timeout_seconds} s for it"))
         return waiting.result()
 
     async def close(self) -> None:
-        """Say goodbye, send what still waits, and stop."""
+        """Send the queued messages and a goodbye, and stop."""
         self._closing = True
-        joined = [link for link in self._links.values() if link.up.is_set()]
-        for link in joined:
-            link.put(Goodbye())
+        joined = [stream for stream in self._streams.values() if stream.up.is_set()]
+        for stream in joined:
+            stream.put(Goodbye())
         try:
-            await asyncio.wait_for(asyncio.gather(*(link.flushed() for link in joined)), self._settings.close_seconds_max)
+            await asyncio.wait_for(asyncio.gather(*(one.flushed() for one in joined)), self._settings.close_seconds_max)
         except TimeoutError:
             _LOG.warning("closed with messages still unsent process=%s", self.name)
         await self._stop()
@@ -174,7 +174,7 @@ class FifoProcess:
         for one, messages in sorted(snapshot.channels.items()):
             if one.source == self.name:
                 for payload in messages:
-                    self._do((self._participant.sends(one, payload),))
+                    self._perform((self._participant.sends(one, payload),))
 
     async def _dial(self, other: ProcessName, address: str, credentials: grpc.ChannelCredentials | None) -> None:
         options = [("grpc.max_receive_message_length", self._settings.frame_bytes_max)]
@@ -218,11 +218,11 @@ class FifoProcess:
     def _refusal(self, hello: Frame | None) -> tuple[grpc.StatusCode, str] | None:
         if not isinstance(hello, Hello):
             return grpc.StatusCode.INVALID_ARGUMENT, "the stream must begin with a hello"
-        if hello.process not in self._links:
+        if hello.process not in self._streams:
             return grpc.StatusCode.INVALID_ARGUMENT, f"{self.name} has no channel with {hello.process}"
         if hello.digest != self._hello.digest:
             return grpc.StatusCode.FAILED_PRECONDITION, "the two ends disagree about the channels"
-        if self._links[hello.process].up.is_set():
+        if self._streams[hello.process].up.is_set():
             return grpc.StatusCode.ALREADY_EXISTS, f"{hello.process} is already attached"
         return None
 
@@ -234,19 +234,19 @@ class FifoProcess:
         *,
         greeted: bool = False,
     ) -> None:
-        """Read and write until the stream ends; anything but a goodbye loses the other process."""
-        link, writing = self._links[other], None
+        """Read and write until the stream ends; unless it ends with a goodbye, the other process is lost."""
+        stream, writing = self._streams[other], None
         ended = "the stream ended"
         try:
             if not greeted:
                 self._expect_hello(other, await anext(frames))
-            link.up.set()
-            writing = asyncio.create_task(link.write_all(write))
+            stream.up.set()
+            writing = asyncio.create_task(stream.write_all(write))
             async for frame in frames:
                 if isinstance(frame, Goodbye):
                     ended = "goodbye"
                     break
-                self._do(self._participant.receives(other, frame))
+                self._perform(self._participant.receives(other, frame))
         except grpc.aio.AioRpcError as error:
             ended = f"{error.code().name.lower()}: {error.details()}"
         except ChannelError as error:
@@ -265,11 +265,11 @@ class FifoProcess:
 
     def _ends(self, other: ProcessName, ended: str) -> None:
         self._ended[other] = ended
-        self._links[other].close()
+        self._streams[other].close()
         if self._closing:
             return
         _LOG.warning("channels lost process=%s other=%s reason=%s", self.name, other, ended)
-        self._do(self._participant.loses(other))
+        self._perform(self._participant.loses(other))
         if self._on_lost is not None:
             self._on_lost(other)
 
@@ -277,9 +277,9 @@ class FifoProcess:
         if not isinstance(frame, Hello) or frame.process != other or frame.digest != self._hello.digest:
             raise ChannelError(f"{other} did not answer with its own hello for the same channels")
 
-    def _do(self, asked: tuple[Asked, ...]) -> None:
-        for one in asked:
-            match one:
+    def _perform(self, actions: tuple[Action, ...]) -> None:
+        for action in actions:
+            match action:
                 case SendFrame(target=target, frame=frame):
                     self._send_frame(target, frame)
                 case Deliver(channel=on, payload=payload):
@@ -289,14 +289,14 @@ class FifoProcess:
                     if self._on_snapshot is not None:
                         self._on_snapshot(snapshot)
                 case SnapshotFailed(snapshot=id_, reason=reason):
-                    self._answer(id_, SnapshotFailedError(f"snapshot {id_} was given up: {reason}"))
+                    self._answer(id_, SnapshotFailedError(f"snapshot {id_} was abandoned: {reason}"))
 
     def _send_frame(self, target: ProcessName, frame: Frame) -> None:
         if isinstance(frame, RecordFrame) and encode(frame).ByteSize() > self._settings.frame_bytes_max - 1024:
             reason = f"the record of {frame.record.process} is larger than {self._settings.frame_bytes_max} bytes"
-            self._do(self._participant.gives_up(frame.record.snapshot, reason))
+            self._perform(self._participant.gives_up(frame.record.snapshot, reason))
         else:
-            self._links[target].put(frame)
+            self._streams[target].put(frame)
 
     def _answer(self, snapshot: SnapshotId, answer: LiveSnapshot | SnapshotFailedError) -> None:
         waiting = self._waiting.pop(snapshot, None)

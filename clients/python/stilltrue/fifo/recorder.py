@@ -1,22 +1,22 @@
-"""One process's part in Chandy and Lamport's algorithm: markers in FIFO channels, the channels' messages recorded.
+"""One process's part in Chandy and Lamport's algorithm: markers in FIFO channels, with the channels' messages recorded.
 
-The rules (Chandy and Lamport 1985, "Distributed Snapshots", section 3; each is named where it is applied):
+The rules (Chandy and Lamport 1985, "Distributed Snapshots", section 3; the code names them by number):
 
 1. *Sending.* A process that cuts sends one marker on every outgoing channel after its cut and before any further
    message on it.
-2. *Receiving, first.* A process that receives a marker of a snapshot for which it has not cut cuts at once; the
+2. *Receiving, first.* A process that receives the marker of a snapshot for which it has not cut cuts at once; the
    state of the marker's channel is empty.
-3. *Receiving, later.* Otherwise the state of the marker's channel is what was received on it after the cut and
+3. *Receiving, later.* Otherwise the state of the marker's channel is the messages received on it after the cut and
    before the marker.
 4. *Beginning.* Any process may begin, several may begin the same snapshot, and several snapshots may be in progress: each
    follows rules 1 to 3 as if it were alone.
 5. *Ending* (section 3.3). A process has finished when a marker has come on every incoming channel. Every channel
-   carries exactly one marker for a snapshot, so a finished one is forgotten: memory is bounded by what is in progress.
-6. *Abandoning.* A snapshot that a process cannot finish is abandoned, said so, and its later markers are swallowed
-   (so that they do not begin it again).
+   carries exactly one marker per snapshot, so a finished snapshot is forgotten: memory is bounded by those in progress.
+6. *Abandoning.* A snapshot that a process cannot finish is abandoned; the process reports that, and ignores later markers
+   of the snapshot, which must not begin it again.
 
-Pure: no clock, no thread, no randomness, no input or output. A method is one happening; it returns what the host
-must do, in this order, in the same atomic step.
+Pure: no clock, no thread, no randomness, no input or output. Each method is one event; it returns what the host must do, in
+this order, in the same atomic step.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _MESSAGES_MAX = 1_000_000
 
 @dataclass(slots=True)
 class _Recording(Generic[S, M]):
-    """A snapshot for which this process has cut: what it keeps, and the channels whose marker has not come."""
+    """A snapshot for which this process has cut: its record so far, and the channels whose marker has not come."""
 
     state: S
     sent: tuple[tuple[Channel, int], ...]
@@ -60,8 +60,9 @@ class _Recording(Generic[S, M]):
 class MarkerRecorder(Generic[S, M]):
     """Records one process's state and incoming channels for every snapshot in progress.
 
-    ``messages_max`` bounds the messages kept for one snapshot; beyond it the snapshot is abandoned, never the
-    application. ``state`` arguments are called once, in the step in which the process cuts, and not otherwise.
+    ``messages_max`` bounds the messages kept for one snapshot; beyond it the snapshot is abandoned, never the application.
+    ``state`` arguments are called only in the step in which the process cuts, and only once. Methods raise
+    :class:`MarkerError` for an unknown channel or an impossible marker.
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class MarkerRecorder(Generic[S, M]):
         return tuple(sorted(self._under_way))
 
     def begins(self, snapshot: SnapshotId, state: Callable[[], S]) -> tuple[Effect[S, M], ...]:
-        """This process begins ``snapshot`` by itself (rule 4); nothing happens if it has cut for it already."""
+        """This process begins ``snapshot`` by itself (rule 4); does nothing if it has already cut for it."""
         if snapshot in self._under_way:
             return ()
         return self._cut(snapshot, state)
@@ -100,7 +101,7 @@ class MarkerRecorder(Generic[S, M]):
         self._sent[on] += 1
 
     def received(self, on: Channel, message: M) -> tuple[Effect[S, M], ...]:
-        """This process receives ``message``; it is recorded where it was in transit (rule 3)."""
+        """This process receives ``message``; it is recorded for each snapshot for which it was in transit (rule 3)."""
         self._expect_incoming(on)
         effects: tuple[Effect[S, M], ...] = ()
         for snapshot, recording in self._under_way.items():
@@ -126,7 +127,7 @@ class MarkerRecorder(Generic[S, M]):
         return effects + self._close(snapshot, recording, on)
 
     def ended(self, on: Channel) -> tuple[Effect[S, M], ...]:
-        """``on`` has ended in good order: nothing more will come on it, and it needs no marker any more."""
+        """``on`` has ended cleanly: nothing more will come on it, so its marker is no longer needed."""
         self._expect_incoming(on)
         del self._received[on]
         effects: tuple[Effect[S, M], ...] = ()
@@ -136,7 +137,7 @@ class MarkerRecorder(Generic[S, M]):
         return effects
 
     def lost(self, on: Channel) -> tuple[Effect[S, M], ...]:
-        """``on`` broke: no snapshot that still waits for its marker can be finished (rule 6)."""
+        """``on`` broke: snapshots that still wait for its marker cannot be finished (rule 6)."""
         self._sent.pop(on, None)
         effects: tuple[Effect[S, M], ...] = ()
         if self._received.pop(on, None) is None:
@@ -148,7 +149,7 @@ class MarkerRecorder(Generic[S, M]):
         return effects
 
     def gives_up(self, snapshot: SnapshotId) -> tuple[Effect[S, M], ...]:
-        """The host gives ``snapshot`` up (its time is over, say); nothing if it is not in progress (rule 6)."""
+        """The host abandons ``snapshot`` (after a timeout, for example); does nothing if it is not in progress (rule 6)."""
         recording = self._under_way.get(snapshot)
         return () if recording is None else self._abandon(snapshot, recording, AbandonReason.GIVEN_UP)
 

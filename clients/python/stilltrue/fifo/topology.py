@@ -1,7 +1,7 @@
-"""Which processes there are and which channels join them, and whether a snapshot begun somewhere ends everywhere.
+"""The graph of processes and channels, and whether a snapshot begun at one process reaches all others.
 
-Section 3.3 of the paper: every process cuts in finite time when it is reached, over channels, from a process that
-begins; and all are reached from anywhere when the graph is strongly connected.
+Section 3.3 of the paper: a process cuts in finite time if it can be reached, over channels, from a process that begins. In a
+strongly connected graph every process can be reached from any other.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from stilltrue.model import ProcessName
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The processes and channels of a system, sorted; ``Topology.of`` builds and checks one."""
+    """The processes and channels of a system, sorted; created and checked by ``Topology.of``."""
 
     processes: tuple[ProcessName, ...]
     channels: tuple[Channel, ...]
 
     @classmethod
     def of(cls, processes: Iterable[ProcessName], channels: Iterable[Channel]) -> Topology:
-        """Sort and check; ValueError for a name given twice, a channel given twice, or one with an unknown end."""
+        """Sort and check. Raises ValueError for a duplicate name, a duplicate channel, or a channel with an unknown end."""
         names, ways = sorted(processes), sorted(channels)
         known = set(names)
         if len(known) != len(names):
@@ -49,19 +49,19 @@ class Topology:
         return tuple(sorted({end for one in shared for end in (one.source, one.target)} - {process}))
 
     def unreached(self, beginners: Iterable[ProcessName]) -> tuple[ProcessName, ...]:
-        """The processes that no marker begun by ``beginners`` can reach: a snapshot ends only if there are none."""
+        """The processes that no marker from ``beginners`` can reach; a snapshot ends only if there are none."""
         reached = set(beginners)
-        ahead = sorted(reached)
-        following = _following(self.channels)
-        while ahead:
-            for target in following.get(ahead.pop(), ()):
+        stack = sorted(reached)
+        targets = _targets(self.channels)
+        while stack:
+            for target in targets.get(stack.pop(), ()):
                 if target not in reached:
                     reached.add(target)
-                    ahead.append(target)
+                    stack.append(target)
         return tuple(name for name in self.processes if name not in reached)
 
     def strongly_connected(self) -> bool:
-        """Whether anybody's snapshot ends everywhere, and everybody's record comes to everybody."""
+        """Whether every process can be reached from every other, as snapshots and flooding require."""
         if len(self.processes) < 2:
             return True
         one = self.processes[0]
@@ -70,8 +70,8 @@ class Topology:
         return not self.unreached((one,)) and not reversed_.unreached((one,))
 
 
-def _following(channels: Iterable[Channel]) -> dict[ProcessName, list[ProcessName]]:
-    following: dict[ProcessName, list[ProcessName]] = {}
+def _targets(channels: Iterable[Channel]) -> dict[ProcessName, list[ProcessName]]:
+    targets: dict[ProcessName, list[ProcessName]] = {}
     for one in channels:
-        following.setdefault(one.source, []).append(one.target)
-    return following
+        targets.setdefault(one.source, []).append(one.target)
+    return targets

@@ -1,6 +1,6 @@
-"""The frames of FIFO channels to protobuf and back: this package's one door to ``channels.proto``.
+"""Converts the frames of FIFO channels to protobuf and back; no other module of this package uses ``channels.proto``.
 
-Decoding checks everything: a frame that breaks the contract raises FrameError, which is the other end's fault.
+Decoding checks everything: a frame that breaks the contract, by the other end's fault, raises FrameError.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ LiveRecord = LocalRecord[bytes, bytes]
 
 
 class FrameError(ChannelError):
-    """A frame that breaks the contract of ``channels.proto``; the text names the field."""
+    """A frame breaks the contract of ``channels.proto``; the message names the field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """The process at the other end, and the digest of its view of the channels."""
+    """Introduces the sender: its process, and the digest of its topology."""
 
     process: ProcessName
     digest: bytes
@@ -32,7 +32,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
-    """One message of the application on the channel ``name`` of this pair and direction."""
+    """A message of the application on the channel ``name`` from this end to the other."""
 
     name: str
     number: int
@@ -49,14 +49,14 @@ class MarkerFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFrame:
-    """A local record on its way to everybody."""
+    """A local record that is being flooded."""
 
     record: LiveRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenUp:
-    """Somebody cannot finish ``snapshot``."""
+    """A process cannot finish ``snapshot``."""
 
     snapshot: SnapshotId
     reason: str
@@ -64,20 +64,20 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True)
 class Goodbye:
-    """The other end closes in good order."""
+    """The sender closes the stream cleanly."""
 
 
 Frame = Hello | Payload | MarkerFrame | RecordFrame | GivenUp | Goodbye
 
 
 def digest_of(topology: Topology) -> bytes:
-    """A digest that two processes share exactly if they believe in the same processes and channels."""
+    """The digest of a topology, by which two processes check that they have the same one."""
     text = "\n".join([*topology.processes, "", *(f"{one.source}\t{one.target}\t{one.name}" for one in topology.channels)])
     return hashlib.sha256(text.encode()).digest()
 
 
 def encode(frame: Frame) -> pb.ChannelFrame:
-    """The protobuf message of ``frame``."""
+    """Convert ``frame`` to its protobuf message."""
     match frame:
         case Hello():
             return pb.ChannelFrame(hello=pb.ChannelHello(process=frame.process, topology_digest=frame.digest))
@@ -95,7 +95,7 @@ def encode(frame: Frame) -> pb.ChannelFrame:
 
 
 def decode(message: pb.ChannelFrame) -> Frame:
-    """The frame in ``message``; FrameError if it breaks the contract."""
+    """Convert ``message`` to its frame. Raises FrameError if it breaks the contract."""
     match message.WhichOneof("frame"):
         case "hello":
             hello = message.hello
@@ -113,7 +113,7 @@ def decode(message: pb.ChannelFrame) -> Frame:
         case "goodbye":
             return Goodbye()
         case _:
-            raise FrameError("frame: empty, or of a newer kind")
+            raise FrameError("frame: empty, or of an unknown kind")
 
 
 def _record_to(record: LiveRecord) -> pb.ChannelLocalRecord:

@@ -1,1 +1,1 @@
-"""HTTP: requests, httpx and aiohttp as callers, WSGI and ASGI applications as servers. The rules are the recorder's."""
+"""The shell for HTTP: requests, httpx and aiohttp as clients, WSGI, ASGI and aiohttp.web as servers."""

@@ -1,6 +1,6 @@
-"""``aiohttp.web``: records when requests begin and end, and stamps the replies. The task that handles a request is its party.
+"""Records when requests to ``aiohttp.web`` begin and end, and stamps the replies.
 
-The server makes one for each request, which the connection's own task awaits. WebSockets are left alone.
+The server handles each request in a task of its own, which is the party. WebSockets are not recorded.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from stilltrue.runtime.session import Session
 
 _OURS_BYTES = frozenset(name.encode() for name in OURS)
 _serving: ContextVar[tuple[Any, IncomingCall] | None] = ContextVar("stilltrue_aiohttp_serving", default=None)
-"""The request that this task handles, and its call."""
+"""The request that the current task handles, and its call."""
 
 
 class RecordedAiohttpServer:
-    """The replaced functions of ``aiohttp.web``."""
+    """The replacements for methods of ``aiohttp.web``."""
 
     def __init__(self, session: Session, start: Callable[[], object]) -> None:
-        """``start`` has the agent connect; idempotent."""
+        """``start`` makes the agent connect; idempotent."""
         self._session = session
         self._start = start
 
     async def handle(self, original: Callable[..., Any], protocol: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
-        """``aiohttp.web_protocol.RequestHandler._handle_request``: runs the handler, and sends the reply."""
+        """For ``aiohttp.web_protocol.RequestHandler._handle_request``, which runs the handler and sends the reply."""
         self._start()
         call = _receive(self._session, protocol, request)
         if call is None:
@@ -53,7 +53,7 @@ class RecordedAiohttpServer:
                 self._session.parties.root.set(None)
 
     async def write_headers(self, original: Callable[..., Any], response: Any) -> Any:
-        """``aiohttp.web_response.StreamResponse._write_headers``: the reply's stamp goes to the connection alone."""
+        """For ``aiohttp.web_response.StreamResponse._write_headers``: adds the stamp only while the headers are written."""
         request, call = _serving.get() or (None, None)
         if call is None or getattr(response, "_req", None) is not request:
             return await original(response)
@@ -64,7 +64,7 @@ class RecordedAiohttpServer:
             if pair is not None:
                 headers.add(*pair)
         except Exception:  # noqa: BLE001 - fail open
-            call.live.report_failure("a reply is stamped")
+            call.live.report_failure("stamping a reply")
         try:
             return await original(response)
         finally:
@@ -92,27 +92,27 @@ def _receive(session: Session, protocol: Any, request: Any) -> IncomingCall | No
             interruptible=_cancels_handlers(protocol),
         )
     except Exception:  # noqa: BLE001 - fail open
-        session.live.report_failure("a request arrives")
+        session.live.report_failure("receiving a request")
         return None
 
 
 def _cancels_handlers(protocol: Any) -> bool:
-    """Whether the server cancels a handler when its caller goes away (``handler_cancellation``)."""
+    """Whether the server cancels a handler when its caller disconnects (``handler_cancellation``)."""
     manager = getattr(protocol, "_manager", None)
     return manager is None or bool(getattr(manager, "handler_cancellation", True))
 
 
 def _hide(request: Any) -> None:
-    """The application sees the request without our headers."""
-    message = request._message  # noqa: SLF001 - what the application is given, here and below
+    """Hide our headers from the application."""
+    message = request._message  # noqa: SLF001 - the application's view, here and below
     plain = message.headers.copy()
     for name in OURS:
         plain.popall(name, None)
     raw = tuple(pair for pair in message.raw_headers if bytes(pair[0]).lower() not in _OURS_BYTES)
     message = message._replace(headers=type(message.headers)(plain), raw_headers=raw)
     request._message, request._headers = message, message.headers  # noqa: SLF001
-    for kept in ("headers", "raw_headers"):
-        request._cache.pop(kept, None)  # noqa: SLF001 - it keeps what was asked for
+    for cached in ("headers", "raw_headers"):
+        request._cache.pop(cached, None)  # noqa: SLF001
 
 
 def _headers(request: Any) -> tuple[tuple[str, str], ...]:

@@ -1,7 +1,6 @@
-"""ASGI: a middleware that records when requests begin and end, and stamps the replies.
+"""An ASGI middleware that records when requests begin and end, and stamps the replies.
 
-The server runs the application in a task of its own for each request, which is the party. WebSockets and the lifespan are
-left alone.
+The server runs each request in a task of its own, which is the party. WebSockets and the lifespan are not recorded.
 """
 
 from __future__ import annotations
@@ -22,15 +21,15 @@ Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 SERVED = "stilltrue.served"
-"""In the scope of a request that is served here already: an application mounted in another is a part of that."""
-_TELLING = PROXIED_BYTES.union(OURS_BYTES)
+"""Key in the scope of a recorded request, so that a mounted application is not recorded again."""
+_RELEVANT = PROXIED_BYTES.union(OURS_BYTES)
 _STAMP_BYTES, _ADDRESS_BYTES = STAMP.encode(), ADDRESS.encode()
 _CANCELLING = ("daphne", "django.core.handlers.asgi")
-"""What cancels handlers when their callers go away."""
+"""Modules that cancel a handler when its caller disconnects."""
 
 
 class ASGIMiddleware:
-    """An ASGI application that records the requests of another one."""
+    """An ASGI application that records the requests to another one."""
 
     def __init__(self, app: Callable[..., Any], session: Session) -> None:
         """``app`` serves the requests."""
@@ -38,12 +37,12 @@ class ASGIMiddleware:
         self._session = session
 
     @classmethod
-    def before(cls, app: Any, session: Session) -> Any:
-        """``app`` as a server is to call it; itself if this session records it already, without another one's recording."""
+    def wrap(cls, app: Any, session: Session) -> Any:
+        """Wrap ``app`` unless this session records it already; the middleware of an earlier session is removed."""
         while type(app) is cls:
-            if app._session is session:  # noqa: SLF001 - another of this class
+            if app._session is session:  # noqa: SLF001 - the same class
                 return app
-            app = app._app  # noqa: SLF001 - as above
+            app = app._app  # noqa: SLF001
         return cls(app, session)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> Any:
@@ -51,13 +50,13 @@ class ASGIMiddleware:
         return await serve(self._session, self._app, scope, receive, send)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_app":  # a copy that is being made has none yet
+        if name == "_app":  # missing while the object is being copied
             raise AttributeError(name)
         return getattr(self._app, name)
 
 
 async def serve(session: Session, app: Callable[..., Any], scope: Scope, receive: Receive, send: Send) -> Any:
-    """Serve one request, or pass on whatever else comes."""
+    """Serve one request and record it; pass other connections on."""
     if scope.get("type") != "http" or SERVED in scope:
         return await app(scope, receive, send)
     call = _receive(session, scope)
@@ -68,7 +67,7 @@ async def serve(session: Session, app: Callable[..., Any], scope: Scope, receive
     call.begin(context, interruptible=True if limit is not None else None)
     root = call.enter_task()
     try:
-        running = app(scope, _receiving(call, receive), _sending(call, send))
+        running = app(scope, _recorded_receive(call, receive), _recorded_send(call, send))
         if root is not None and inspect.iscoroutine(running):
             root.coroutine = running
         result = await running
@@ -82,8 +81,8 @@ async def serve(session: Session, app: Callable[..., Any], scope: Scope, receive
 def _receive(session: Session, scope: Scope) -> IncomingCall | None:
     try:
         headers = scope["headers"]
-        telling = [pair for pair in headers if pair[0] in _TELLING]
-        ours = [pair for pair in telling if pair[0] in OURS_BYTES]
+        relevant = [pair for pair in headers if pair[0] in _RELEVANT]
+        ours = [pair for pair in relevant if pair[0] in OURS_BYTES]
         if ours:
             scope["headers"] = type(headers)([pair for pair in headers if pair[0] not in OURS_BYTES])
         scope[SERVED] = True
@@ -94,11 +93,11 @@ def _receive(session: Session, scope: Scope) -> IncomingCall | None:
             stamps=[value.decode("latin-1") for name, value in ours if name == _STAMP_BYTES],
             claimed=next((value.decode("latin-1") for name, value in ours if name == _ADDRESS_BYTES), ""),
             peer=address_text(scope.get("client")),
-            proxied=len(telling) > len(ours),
+            proxied=len(relevant) > len(ours),
             interruptible=any(name in sys.modules for name in _CANCELLING),
         )
     except Exception:  # noqa: BLE001 - fail open
-        session.live.report_failure("a request arrives")
+        session.live.report_failure("receiving a request")
         return None
 
 
@@ -107,7 +106,7 @@ def _headers(scope: Scope) -> Iterator[tuple[str, str]]:
 
 
 def _end(call: IncomingCall, root: Root | None, *, failed: bool = False) -> None:
-    """The reply is whole, or will never be; what the task still does is its own business."""
+    """End the call, whether its reply is complete or not; further work in the task is not part of the service."""
     if not call.over:
         call.end((), failed=failed)
     if root is not None and call.session.parties.root.get() is root:
@@ -115,14 +114,14 @@ def _end(call: IncomingCall, root: Root | None, *, failed: bool = False) -> None
 
 
 def _leave_task(call: IncomingCall) -> None:
-    """What the task does from now on (a background task of Starlette's) is its own business: it is a party of its own."""
+    """Make the task a separate party from now on (it may run Starlette's background tasks, for example)."""
     root, variable = call.root, call.session.parties.root
     if root is not None and variable.get() is root and root.task is asyncio.current_task():
         variable.set(None)
 
 
-def _receiving(call: IncomingCall, receive: Receive) -> Receive:
-    """The rest of the request, or the news that the caller has gone: who waits for it waits for the caller."""
+def _recorded_receive(call: IncomingCall, receive: Receive) -> Receive:
+    """``receive``, recorded as a wait for the caller: it returns more of the request, or that the caller is gone."""
 
     async def recorded() -> Any:
         if call.over or call.served.caller is None:
@@ -139,8 +138,8 @@ def _receiving(call: IncomingCall, receive: Receive) -> Receive:
     return recorded
 
 
-def _sending(call: IncomingCall, send: Send) -> Send:
-    """The reply, with the stamp among its headers."""
+def _recorded_send(call: IncomingCall, send: Send) -> Send:
+    """``send``, with the stamp added to the reply's headers; the call ends with the last part of the body."""
 
     async def recorded(message: Any) -> None:
         try:
@@ -151,8 +150,8 @@ def _sending(call: IncomingCall, send: Send) -> Send:
                 if not call.over:
                     call.end(())
                 _leave_task(call)
-        except Exception:  # noqa: BLE001 - fail open: the server refuses what is wrong
-            call.live.report_failure("a reply is stamped")
+        except Exception:  # noqa: BLE001 - fail open: the server rejects an invalid message
+            call.live.report_failure("stamping a reply")
         await send(message)
 
     return recorded

@@ -1,14 +1,14 @@
-"""What is said in HTTP headers: the stamp, and the address of the connection it was sent on.
+"""Our HTTP headers, the stamp and the address of the sending connection, and the names of requests.
 
 Rules:
 
-1. A request and its reply have one stamp each, in the header ``stilltrue-stamp``. Applications never see it: it is taken out
-   of what they receive, and added to what they send when that is written to a connection.
-2. Proxies pass headers on and end requests when they like (most after a minute). So a request also says from which address
-   its connection was made, in ``stilltrue-from``. A server that sees another address at the other end, or signs of a proxy,
-   takes the request for one from outside: nobody is known to wait for it.
+1. A request and its reply have one stamp each, in the header ``stilltrue-stamp``. Applications never see it: it is removed
+   from the messages they receive, and added to those they send as they are written to a connection.
+2. Proxies pass headers on, and end requests by their own rules (most after a minute). So a request also carries the local
+   address of its connection, in ``stilltrue-from``. A server that sees another peer address, or signs of a proxy, treats the
+   request as one from outside: no party is known to wait for it.
 3. A request is named by its verb and path. Parts of the path that look like keys (numbers, long hexadecimal words) become
-   ``{}``: reports carry no data, and names stay few.
+   ``{}``: reports carry no data, and there are few names.
 """
 
 from __future__ import annotations
@@ -38,18 +38,27 @@ PROXIED = frozenset(
         "cf-connecting-ip",
     }
 )
-"""Headers that proxies add; a proxy need not add any."""
+"""Headers that proxies may add."""
 PROXIED_BYTES = frozenset(name.encode() for name in PROXIED)
 PARTS_MAX = 12
 PART_LENGTH_MAX = 40
+VERB_LENGTH_MAX = 20
+CACHED_LENGTH_MAX = 256
+"""Longer paths are not cached: a stranger may send thousands of different paths of 64 KB."""
 _KEY = re.compile(r"\d+|(?=.*\d)[0-9A-Fa-f-]{8,}|(?=.*\d)[\w-]{20,}")
 
 
-@lru_cache(maxsize=4_096)
-def named(verb: str, path: str) -> tuple[str, str]:
-    """What a request is called (``GET /orders/{}``), and how the name of the party that serves it begins (rule 3)."""
+def request_name(verb: str, path: str) -> tuple[str, str]:
+    """The name of a request (``GET /orders/{}``), and the prefix of the name of the party that serves it (rule 3)."""
+    return _cached_name(verb, path) if len(path) <= CACHED_LENGTH_MAX else _name(verb, path)
+
+
+def _name(verb: str, path: str) -> tuple[str, str]:
     parts = [_part(part) for part in path.split("/") if part][:PARTS_MAX]
     return f"{verb} /{'/'.join(parts)}", ":".join((verb, ".".join(parts))).rstrip(":")
+
+
+_cached_name = lru_cache(maxsize=4_096)(_name)
 
 
 def _part(part: str) -> str:
@@ -58,14 +67,20 @@ def _part(part: str) -> str:
     return "".join(letter if letter.isascii() and letter.isprintable() and letter not in " ;#" else "-" for letter in part)
 
 
-@lru_cache(maxsize=4_096)
 def path_of(target: str) -> str:
-    """The path in a request's target, decoded, without its query."""
+    """The decoded path of a request's target, without the query."""
+    return _cached_path(target) if len(target) <= CACHED_LENGTH_MAX else _path(target)
+
+
+def _path(target: str) -> str:
     return unquote(target.partition("?")[0].partition("#")[0]) or "/"
 
 
+_cached_path = lru_cache(maxsize=4_096)(_path)
+
+
 def address_text(address: Any) -> str:
-    """A socket's address as in the header; empty for one that is not of TCP."""
+    """A socket's address as in the header ``stilltrue-from``; empty if it is not a TCP address."""
     if not isinstance(address, tuple | list) or len(address) < 2 or not address[1]:
         return ""
     host = _host(str(address[0]))
@@ -74,7 +89,7 @@ def address_text(address: Any) -> str:
 
 @lru_cache(maxsize=1_024)
 def _host(text: str) -> str:
-    """An address of IP in one form, whichever way it is written; empty for anything else."""
+    """An IP address in its normal form; empty for anything else."""
     try:
         host = ipaddress.ip_address(text.partition("%")[0])
     except ValueError:

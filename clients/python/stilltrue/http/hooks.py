@@ -1,7 +1,7 @@
-"""The functions of HTTP libraries and frameworks that are replaced, in what is imported, and in what will be.
+"""Replaces methods of HTTP libraries and frameworks, both those already imported and those imported later.
 
-Nothing is imported for it. A replaced function calls the original until the process is joined; where ``stilltrue run`` has
-prepared the process, the first request made or served joins it.
+It imports none of them itself. A replaced method calls the original until the process has joined; if ``stilltrue run`` has
+prepared the process, the first request made or served makes it join.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "tornado.httpserver": ("HTTPServer.start_request",),
     "sanic.server.protocols.base_protocol": ("SanicProtocol.__init__",),
 }
-"""What is replaced: by module, the methods of its classes. The servers' are there for applications of no framework."""
+"""The methods to replace, by module. Those of servers are for applications without a framework."""
 JOINING = frozenset(
     {
         "HTTPAdapter.send",
@@ -93,8 +93,9 @@ JOINING = frozenset(
         "SanicProtocol.__init__",
     }
 )
-"""Where a request begins."""
-Make = Callable[..., Any]
+"""The methods where a request begins."""
+Replacement = Callable[..., Any]
+"""Called with the original method and its arguments."""
 _ASGI = ("self", "scope", "receive", "send")
 
 
@@ -102,10 +103,10 @@ class Hook:
     """One replaced method."""
 
     def __init__(self, owner: type, name: str, *, joins: bool) -> None:
-        """``joins``: a request begins here."""
+        """``joins``: a request begins here, so the process joins when the method is called."""
         self.key = f"{owner.__name__}.{name}"
-        self.make: Make | None = None
-        """Called with the original and its arguments, once the process is joined."""
+        self.replacement: Replacement | None = None
+        """None until the process has joined."""
         self._owner = owner
         self._name = name
         self._joins = joins
@@ -114,79 +115,79 @@ class Hook:
         self.wrapper = self._wrap()
 
     def place(self) -> None:
-        """Put the wrapper in the method's place."""
+        """Replace the method by the wrapper."""
         setattr(self._owner, self._name, self.wrapper)
 
     def remove(self) -> None:
-        """Restore the method, unless our wrapper has been wrapped; a wrapped one calls the original."""
-        self.make = None
+        """Restore the method; if the wrapper was wrapped in turn, it stays and calls the original."""
+        self.replacement = None
         if vars(self._owner).get(self._name) is self.wrapper:
             if self._inherited:
                 delattr(self._owner, self._name)
             else:
                 setattr(self._owner, self._name, self.original)
 
-    def made(self) -> Make | None:
-        """What to call instead of the original."""
-        if self.make is None and self._joins:
+    def _current(self) -> Replacement | None:
+        """The replacement, after joining the process if that is due."""
+        if self.replacement is None and self._joins:
             _attach()
-        return self.make
+        return self.replacement
 
     def _wrap(self) -> Any:
         original = self.original
 
         @functools.wraps(original)
         async def asynchronous(*args: Any, **kwargs: Any) -> Any:
-            make = self.made()
-            return await (original(*args, **kwargs) if make is None else make(original, *args, **kwargs))
+            other = self._current()
+            return await (original(*args, **kwargs) if other is None else other(original, *args, **kwargs))
 
         @functools.wraps(original)
         async def asgi(app: Any, scope: Any, receive: Any, send: Any) -> Any:
-            make = self.made()
-            return await (original(app, scope, receive, send) if make is None else make(original, app, scope, receive, send))
+            other = self._current()
+            return await (original(app, scope, receive, send) if other is None else other(original, app, scope, receive, send))
 
         @functools.wraps(original)
         def plain(*args: Any, **kwargs: Any) -> Any:
-            make = self.made()
-            return original(*args, **kwargs) if make is None else make(original, *args, **kwargs)
+            other = self._current()
+            return original(*args, **kwargs) if other is None else other(original, *args, **kwargs)
 
-        if tuple(inspect.signature(original).parameters) == _ASGI:  # uvicorn asks what an application is by a wrong call
+        if tuple(inspect.signature(original).parameters) == _ASGI:  # uvicorn detects ASGI by a call with wrong arguments
             return asgi
         return asynchronous if inspect.iscoroutinefunction(original) else plain
 
 
 class _State:
-    """What this process has replaced."""
+    """The hooks of this process."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.attach: Callable[[], object] | None = None
         self.finder: MetaPathFinder | None = None
         self.hooks: dict[tuple[str, str], Hook] = {}
-        self.makers: Callable[[str], Make | None] | None = None
+        self.replacements: Callable[[str], Replacement | None] | None = None
 
 
 _STATE = _State()
 
 
 def join_when_used(attach: Callable[[], object]) -> None:
-    """Call ``attach`` once, right before the first request is made or served."""
+    """Call ``attach`` once, just before the first request is made or served."""
     with _STATE.lock:
         _STATE.attach = attach
     _place_all()
 
 
-def install(makers: Callable[[str], Make | None]) -> Callable[[], None]:
-    """Replace the methods by what ``makers`` returns for each (``HTTPAdapter.send``); returns a function that undoes it.
+def install(replacements: Callable[[str], Replacement | None]) -> Callable[[], None]:
+    """Replace each method by what ``replacements`` returns for its name (``HTTPAdapter.send``). Returns an undo function.
 
-    It is asked when the module of the method is loaded, and never for one that is not.
+    ``replacements`` is called for a method only once its module is imported.
     """
     with _STATE.lock:
-        _STATE.attach, _STATE.makers = None, makers
+        _STATE.attach, _STATE.replacements = None, replacements
     _place_all()
     with _STATE.lock:
         for hook in _STATE.hooks.values():
-            hook.make = makers(hook.key)
+            hook.replacement = replacements(hook.key)
     return _remove_all
 
 
@@ -201,7 +202,7 @@ def _place_all() -> None:
 
 def _place(module: ModuleType) -> None:
     with _STATE.lock:
-        if _STATE.attach is None and _STATE.makers is None:
+        if _STATE.attach is None and _STATE.replacements is None:
             return
         for place in PLACES[module.__name__]:
             owner_name, _, name = place.partition(".")
@@ -209,14 +210,14 @@ def _place(module: ModuleType) -> None:
             if isinstance(owner, type) and hasattr(owner, name) and (module.__name__, place) not in _STATE.hooks:
                 hook = Hook(owner, name, joins=place in JOINING)
                 _STATE.hooks[module.__name__, place] = hook
-                if _STATE.makers is not None:
-                    hook.make = _STATE.makers(hook.key)
+                if _STATE.replacements is not None:
+                    hook.replacement = _STATE.replacements(hook.key)
                 hook.place()
 
 
 def _remove_all() -> None:
     with _STATE.lock:
-        _STATE.makers = None
+        _STATE.replacements = None
         hooks = list(_STATE.hooks.values())
         _STATE.hooks.clear()
         finder, _STATE.finder = _STATE.finder, None
@@ -229,5 +230,5 @@ def _remove_all() -> None:
 def _attach() -> None:
     with _STATE.lock:
         attach, _STATE.attach = _STATE.attach, None
-    if attach is not None:  # without the lock: other threads' requests go on unrecorded meanwhile
+    if attach is not None:  # not under the lock: meanwhile other threads' requests go on unrecorded
         attach()

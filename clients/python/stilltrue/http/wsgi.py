@@ -1,7 +1,7 @@
-"""WSGI: a middleware that records when requests begin and end, and stamps the replies.
+"""A WSGI middleware that records when requests begin and end, and stamps the replies.
 
-The server runs the application in the thread that has taken the request, which is the party. What the server has not handed
-to the application yet is seen by nobody.
+The server runs the application in the thread that took the request, which is the party. Requests that the server has not yet
+passed to the application are not seen.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ def _key(name: str) -> str:
 _STAMP, _ADDRESS = _key(STAMP), _key(ADDRESS)
 _PROXIED = tuple(_key(name) for name in PROXIED)
 _SOCKETS = ("gunicorn.socket", "werkzeug.socket")
-_BENEATH = ("stream", "raw", "_sock", "_read", "__self__")
+_INNER = ("stream", "raw", "_sock", "_read", "__self__")
+"""The attributes by which servers' streams refer to the stream or socket inside."""
 STREAMS_MAX = 8
 
 
 class WSGIMiddleware:
-    """A WSGI application that records the requests of another one."""
+    """A WSGI application that records the requests to another one."""
 
     def __init__(self, app: Callable[..., Any], session: Session) -> None:
         """``app`` serves the requests."""
@@ -35,12 +36,12 @@ class WSGIMiddleware:
         self._session = session
 
     @classmethod
-    def before(cls, app: Any, session: Session) -> Any:
-        """``app`` as a server is to call it; itself if this session records it already, without another one's recording."""
+    def wrap(cls, app: Any, session: Session) -> Any:
+        """Wrap ``app`` unless this session records it already; the middleware of an earlier session is removed."""
         while type(app) is cls:
-            if app._session is session:  # noqa: SLF001 - another of this class
+            if app._session is session:  # noqa: SLF001 - the same class
                 return app
-            app = app._app  # noqa: SLF001 - as above
+            app = app._app  # noqa: SLF001
         return cls(app, session)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
@@ -48,13 +49,13 @@ class WSGIMiddleware:
         return serve(self._session, self._app, environ, start_response)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_app":  # a copy that is being made has none yet
+        if name == "_app":  # missing while the object is being copied
             raise AttributeError(name)
         return getattr(self._app, name)
 
 
 def serve(session: Session, app: Callable[..., Any], environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
-    """Serve one request; one that is served within another (an application mounted in another) is a part of that."""
+    """Serve one request and record it; a mounted application is part of the outer request, and not recorded again."""
     if session.parties.here.serving is not None:
         return app(environ, start_response)
     call = _receive(session, environ)
@@ -65,11 +66,11 @@ def serve(session: Session, app: Callable[..., Any], environ: dict[str, Any], st
     call.begin(context, interruptible=limit is not None)
     try:
         with call.acting():
-            body = app(environ, _stamping(call, start_response))
+            body = app(environ, _stamped_start_response(call, start_response))
     except BaseException:
         call.end((), failed=True)
         raise
-    if _is_whole(body, environ):
+    if _is_complete(body, environ):
         call.end(())
         return body
     return _Body(body, call, context)
@@ -90,19 +91,20 @@ def _receive(session: Session, environ: dict[str, Any]) -> IncomingCall | None:
             interruptible=False,
         )
     except Exception:  # noqa: BLE001 - fail open
-        session.live.report_failure("a request arrives")
+        session.live.report_failure("receiving a request")
         return None
 
 
 def _peer(environ: dict[str, Any]) -> str:
-    """The address at the other end of the connection; empty if unknown. Django's and Python's own servers tell no port."""
+    """The peer address of the connection; empty if unknown."""
     if environ.get("REMOTE_PORT"):
         return address_text((environ.get("REMOTE_ADDR", ""), environ["REMOTE_PORT"]))
+    # Django's and Python's own servers do not give the port: look for the socket
     one: Any = next((environ[name] for name in _SOCKETS if name in environ), environ.get("wsgi.input"))
     for _ in range(STREAMS_MAX):
         if one is None or hasattr(one, "getpeername"):
             break
-        one = next((beneath for name in _BENEATH if (beneath := getattr(one, name, None)) is not None), None)
+        one = next((inner for name in _INNER if (inner := getattr(one, name, None)) is not None), None)
     return "" if one is None or not hasattr(one, "getpeername") else address_text(one.getpeername())
 
 
@@ -112,8 +114,8 @@ def _headers(environ: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield key[5:].replace("_", "-").lower(), environ[key]
 
 
-def _stamping(call: IncomingCall, start_response: Callable[..., Any]) -> Callable[..., Any]:
-    """``start_response`` with the stamp among the headers, and no other stamp."""
+def _stamped_start_response(call: IncomingCall, start_response: Callable[..., Any]) -> Callable[..., Any]:
+    """``start_response`` with our stamp, and no other, among the headers."""
 
     def stamped(status: str, headers: Any, *exc_info: Any) -> Any:
         try:
@@ -122,15 +124,15 @@ def _stamping(call: IncomingCall, start_response: Callable[..., Any]) -> Callabl
                 plain = [one for one in headers if one[0].lower() != STAMP]
                 headers = plain if pair is None and len(plain) < len(headers) else headers
                 headers = headers if pair is None else [*plain, pair]
-        except Exception:  # noqa: BLE001 - fail open: the server refuses what is wrong
-            call.live.report_failure("a reply is stamped")
+        except Exception:  # noqa: BLE001 - fail open: the server rejects invalid arguments
+            call.live.report_failure("stamping a reply")
         return start_response(status, headers, *exc_info)
 
     return stamped
 
 
-def _is_whole(body: Any, environ: dict[str, Any]) -> bool:
-    """Whether nothing of the application runs any more to make the body. Servers tell some kinds of bodies by their type."""
+def _is_complete(body: Any, environ: dict[str, Any]) -> bool:
+    """Whether no code of the application runs to produce the body. It is then passed on as is: servers check its type."""
     wrapper = environ.get("wsgi.file_wrapper")
     if isinstance(body, list | tuple) or hasattr(body, "__len__"):
         return True
@@ -138,7 +140,7 @@ def _is_whole(body: Any, environ: dict[str, Any]) -> bool:
 
 
 class _Body:
-    """A body that is still being made; the request is served until it ends."""
+    """A body that the application is still producing; the request is being served until it ends."""
 
     def __init__(self, inner: Any, call: IncomingCall, context: HttpContext) -> None:
         self._inner = inner
@@ -164,7 +166,7 @@ class _Body:
             raise
 
     def close(self) -> None:
-        """The server needs no more of it."""
+        """As WSGI's ``close``, which the server calls at the end of the request."""
         call = self.call
         try:
             close = getattr(self._inner, "close", None)
@@ -175,6 +177,6 @@ class _Body:
             call.end(())
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_inner":  # a copy that is being made has none yet
+        if name == "_inner":  # missing while the object is being copied
             raise AttributeError(name)
         return getattr(self._inner, name)

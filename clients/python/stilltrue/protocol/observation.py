@@ -1,4 +1,4 @@
-"""What can only be seen at the instant of the cut, and how it changes the waits that were recorded."""
+"""What only an inspection at the instant of the cut reveals, and how it amends the recorded waits and holds."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from stilltrue.protocol.report import Hold, LocalWait
 class Observation:
     """What was seen at a cut.
 
-    ``waits`` are further waits; ``deadlines``: the parties whose waits end by themselves, and when; ``ways_out``: parties each
-    of whose waits also ends when one of the given parties goes on (a task is cancelled when a sibling in its group fails).
-    ``held``: parties whom no cancellation and no deadline of their call reaches, because their event loop is blocked.
-    ``holds`` are further shares of resources that were found to be held; ``left``: by their recorded holder and resource, the
-    shares that have been left behind, how many, and the party that stands for the holder who has ended.
+    ``waits`` are further waits. ``deadlines``: parties whose waits end by themselves, and when (seconds since the epoch).
+    ``ways_out``: for a party, others whose progress also ends its waits (a task is cancelled when a sibling in its group
+    fails). ``held``: parties that no cancellation or deadline of their call can reach, because their event loop is blocked.
+    ``holds`` are further shares of resources in use. ``left``: for a recorded holder that has ended and a resource, the number
+    of its shares left behind, and the party that stands for the ended holder.
     """
 
     waits: tuple[LocalWait, ...] = ()
@@ -27,8 +27,8 @@ class Observation:
     holds: tuple[Hold, ...] = ()
     left: Mapping[tuple[PartyName, str], tuple[int, PartyName]] = field(default_factory=dict)
 
-    def holds_among(self, recorded: Iterable[Hold]) -> tuple[Hold, ...]:
-        """All shares that are held, recorded and found, those left behind by the parties that stand for their holders."""
+    def merge_holds(self, recorded: Iterable[Hold]) -> tuple[Hold, ...]:
+        """All shares, ``recorded`` and seen; shares left behind are held by the party that stands for the ended holder."""
         counts = {share: count for share, (count, _) in self.left.items()}
         found: list[Hold] = []
         for hold in recorded:
@@ -40,8 +40,11 @@ class Observation:
                 found.append(hold)
         return (*found, *self.holds)
 
-    def added_to(self, waits: Iterable[LocalWait], ends: dict[PartyName, float], now: float) -> tuple[LocalWait, ...]:
-        """All ``waits``, recorded and seen, each with the deadline by which its waiter is freed anyway (``ends`` adds some)."""
+    def merge_waits(self, waits: Iterable[LocalWait], ends: dict[PartyName, float], now: float) -> tuple[LocalWait, ...]:
+        """All waits, recorded (``waits``) and seen, each with the time by which its waiter is freed anyway.
+
+        ``ends`` has the deadlines of interruptible calls by party; the deadlines that were seen are added to it.
+        """
         for party, deadline in self.deadlines.items():
             ends[party] = min(deadline, ends.get(party, deadline))
         return tuple(
@@ -50,6 +53,6 @@ class Observation:
         )
 
 
-def nothing_more(_: float) -> Observation:
-    """Nothing was seen beyond what is recorded."""
+def observe_nothing(_: float) -> Observation:
+    """An observer that sees nothing beyond what is recorded."""
     return Observation()

@@ -1,25 +1,25 @@
-"""The recorder: what one process remembers of its calls and waits, and how it cuts. The same class runs live and simulated.
+"""The recorder: one process's record of its calls and waits, and its cuts. The same class runs live and simulated.
 
 The rules (docs/design.md section 3; the code names them by number):
 
-1. Colour. Every message carries its sender's stamp: source, call number, colour. A reply needs none if it would tell nothing:
-   it is no error, the colour is that of the request, and the request says that its sender knows who answers.
+1. Colour. Every message carries its sender's stamp: source, call number, colour. A reply may go without one if it
+   would tell nothing: it is not an error, its colour is the request's, and the request shows that its sender knows who answers.
 2. Cut once, in time. On a marker for snapshot n, or a message of colour n, a process of a lower colour c cuts first, then
    handles the message; the cut serves every snapshot in (c, n].
 3. The sender remembers. A call is outstanding at its caller until its outcome is known there; the server remembers the numbers
-   it has seen down to the caller's floor.
-4. Channels by difference. The report says what is outstanding, served, queued and answered, and counts stream items; the
+   it has seen, down to the caller's floor.
+4. Channels by difference. The report lists the calls outstanding, served, queued and answered, and counts stream items; the
    detector subtracts.
-5. No orphans, checked. The report says ``next_number``; no server may have seen it or any above it.
-6. An explicit marker wakes the quiet ones.
+5. No orphans, checked. The report gives ``next_number``; no server may have seen that number or any above it.
+6. An explicit marker wakes the quiet processes.
 7. Atomic events. Facts change in the same step as the message they belong to; what ends a wait ends it in its own step.
 8. A failed call is in doubt when its caller cannot tell whether it was received, until a stated bound passes.
-10. Look again before accusing. On request it says of each suspect whether it is still in the very same waits, and how many
-    events were recorded: the same count as at the cut means that nothing has happened since.
+10. Look again before accusing. On request the recorder reports for each suspect whether it is still in the very same waits, and
+    the number of recorded events: if it equals the count at the cut, nothing has happened since.
 
-One method per event; each returns its effects: numbers, stamps, and a :class:`~stilltrue.protocol.report.Report`
-if it made the process cut. Nothing here does I/O, reads a clock, or knows threads: callers bring the time and hold a
-lock around each call. Calls go through the states of :mod:`stilltrue.protocol.books.call_state`; nobody else changes them.
+There is one method per event. It returns its effects: numbers, stamps, and a :class:`~stilltrue.protocol.report.Report` if the
+event made the process cut. Nothing here does I/O, reads a clock, or knows threads: callers pass the time and hold a lock around
+each call. Calls go through the states of :mod:`stilltrue.protocol.books.call_state`, which only the recorder changes.
 """
 
 from __future__ import annotations
@@ -66,42 +66,42 @@ from stilltrue.protocol.books.ledger import (
 )
 from stilltrue.protocol.books.memory import Callers
 from stilltrue.protocol.colour_jumps import ColourJumps
-from stilltrue.protocol.observation import Observation, nothing_more
+from stilltrue.protocol.observation import Observation, observe_nothing
 from stilltrue.protocol.report import Caller, Hold, LocalWait, Pool, Report, ServedCall, Target
 from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect
-from stilltrue.protocol.stamp import Stamp, marked
+from stilltrue.protocol.stamp import Stamp, mark_of
 from stilltrue.protocol.step import Step
-from stilltrue.protocol.story import HappeningLog
+from stilltrue.protocol.story import EventLog
 
 NO_CALL = CallNumber(0)
 METHODS_MAX = 1_024
-"""Methods whose parties' names are begun once."""
-AWAITED = ClientState.AWAITED  # a member of an enum is slow to look up
+"""The maximum number of methods whose party name prefix is cached."""
+AWAITED = ClientState.AWAITED  # looking up an enum member is slow
 NOBODY = PartyName("")
-"""The process as a whole."""
+"""Stands for the process as a whole."""
 _QUEUED = (ServerState.QUEUED, ServerState.ABANDONED)
 PoolSize = int | Callable[[], int | None] | None
-_new = tuple.__new__  # makes a stamp twice as fast as by its name: one is made for each message
+_new = tuple.__new__  # twice as fast as calling Stamp(), and each message needs a stamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How much a recorder may remember, and for how long. What it then forgets is reported, and no verdict relies on it."""
+    """Limits on a recorder's memory. Reports say when something was dropped, and no verdict relies on it."""
 
     callers_max: int = 10_000
     answered_max: int = 4_096
     doubts_max: int = 1_000
     doubt_seconds_max: float = 30.0
     colour_jump_max: int = 10**9
-    """By which messages may raise the colour at once, before the first marker; after it, also how much may be saved up."""
+    """How far messages may raise the colour before the first marker, and the largest jump that can be saved up after it."""
     colours_per_second: int = 1000
-    """How fast they may raise it after the first marker: as fast as no detector counts, however many stamps are forged."""
+    """How fast messages may raise the colour after the first marker, forged stamps or not: faster than any detector counts."""
     story_max: int = 64
-    """Events that the log keeps; 0: there is no log. An entry keeps its call, whose memory is cold when it is used again."""
+    """The number of events that the log keeps (0: no log). Each entry keeps its call in memory, which costs cache misses."""
 
 
 class Recorder:
-    """One process's record. ``reactive``: it acts only on messages (docs/design.md section 4)."""
+    """One process's record. ``reactive``: the process acts only on messages (docs/design.md section 4)."""
 
     def __init__(
         self,
@@ -110,15 +110,15 @@ class Recorder:
         reactive: bool = False,
         labels: Mapping[str, str] | None = None,
         bounds: Bounds | None = None,
-        observe: Callable[[float], Observation] = nothing_more,
+        observe: Callable[[float], Observation] = observe_nothing,
     ) -> None:
         """``observe`` is called at each cut, with its time, for what no event reveals (what a task awaits, for example)."""
         self.process = process
         self.colour = SnapshotId(0)
         self.happenings = 0
-        """How many events were recorded; a cut does not count (rule 10)."""
+        """The number of recorded events; a cut is not counted (rule 10)."""
         self.refused = 0
-        """Stamps whose colour no detector can have given."""
+        """The number of stamps refused because no detector can have issued their colour yet."""
         self._inherited: set[ClientCall | ServerCall] = set()
         """Calls made or served before a renaming that are not over."""
         self._labels = dict(labels or {})
@@ -127,15 +127,15 @@ class Recorder:
         self._observe = observe
         self._held: frozenset[PartyName] = frozenset()
         self._all_holds: tuple[Hold, ...] = ()
-        self._next_call: Any = 1  # a CallNumber, as the next is a WaitNumber: naming the type costs a call at each step
-        self._next_wait: Any = 1
+        self._next_call: Any = 1  # a CallNumber; Any, since CallNumber(...) would cost a function call each time
+        self._next_wait: Any = 1  # a WaitNumber
         self._next_party = 1
         self._source = process.instance
         self._incarnation = process.incarnation
         self._prefix = f"{process.instance}/"
-        self._mark = marked(process.instance, process.incarnation)
-        self._named: dict[str, str] = {}
-        """How the names of the parties that serve a method begin."""
+        self._mark = mark_of(process.instance, process.incarnation)
+        self._party_prefixes: dict[str, str] = {}
+        """By method: the prefix of the names of the parties that serve it."""
         self._made: dict[CallNumber, ClientCall] = {}
         self._lowest: Any = 1
         """No call with a lower number is outstanding."""
@@ -150,24 +150,24 @@ class Recorder:
         self._holds: dict[str, list[Hold]] = {}
         self._facts: dict[str, Fact] = {}
         self._activities = Activities(reactive=reactive)
-        self._log = HappeningLog(bounds.story_max)
-        self._tell = self._log.tell if bounds.story_max else None
+        self._log = EventLog(bounds.story_max)
+        self._log_event = self._log.append if bounds.story_max else None
 
     # -- markers -------------------------------------------------------------------------------------------------------
 
     def marked(self, snapshot: SnapshotId, now: float) -> Report | None:
-        """An explicit marker came (rule 6): the cut it makes, or None when the process has cut for it already."""
+        """An explicit marker came (rule 6). Returns the report of the cut, or None if the process has already cut for it."""
         if snapshot <= self.colour:
             return None
         self._jumps.follows(snapshot - self.colour, now)
         return self._cut(snapshot, now)
 
     def coloured(self, stamp: Stamp | None, now: float) -> Report | None:
-        """A message is about to be handled: the cut that its colour demands first (rule 2), if any."""
+        """A message is about to be handled. Returns the report of the cut that its colour requires first (rule 2), if any."""
         if stamp is None or stamp.colour <= self.colour:
             return None
         if not self._jumps.grants(stamp.colour - self.colour, now):
-            self.refused += 1  # no detector counts so fast: a forged stamp must not burn the numbers to come
+            self.refused += 1  # no detector counts so fast: a forged stamp must not use up the snapshot numbers
             return None
         return self._cut(stamp.colour, now)
 
@@ -183,10 +183,10 @@ class Recorder:
         waiting: bool = False,
         step: Step | None = None,
     ) -> tuple[ClientCall, Stamp]:
-        """A call is made (rules 1, 3): its record and its stamp. ``waiting``: ``party`` is blocked on it from this step on.
+        """A call is made (rules 1, 3). Returns its record and its stamp. ``waiting``: ``party`` is blocked on it at once.
 
-        It is the message of ``step`` (rule 7), if one is open: facts change with it, and travel with it.
-        Raises :class:`~stilltrue.protocol.step.StepError` when that has sent one already.
+        The call is the message of ``step`` (rule 7), if given: the step's facts change and travel with it.
+        Raises :class:`~stilltrue.protocol.step.StepError` if the step has already sent a message.
         """
         facts = NO_FACTS if step is None else self._spend(step)
         number = self._next_call
@@ -202,11 +202,11 @@ class Recorder:
             self._next_wait += 1
         self.happenings += 1
         colour = self.colour
-        if self._tell is not None:
-            self._tell((self.happenings, colour, "sent", made))
+        if self._log_event is not None:
+            self._log_event((self.happenings, colour, "sent", made))
         floor = self._lowest
         if floor not in calls:
-            while floor not in calls:  # not the first key: finding that skips all that were deleted
+            while floor not in calls:  # faster than next(iter(calls)), which skips every deleted entry
                 floor += 1
             self._lowest = floor
         if self._in_doubt:
@@ -216,11 +216,11 @@ class Recorder:
         return made, stamp
 
     def doubts_settled(self, numbers: Iterable[CallNumber]) -> None:
-        """A server's record has settled these calls, which were in doubt (rule 8): a snapshot showed it."""
+        """A snapshot showed that servers have answered these calls, which were in doubt (rule 8)."""
         self._doubts.settle(numbers)
 
     def awaits(self, made: ClientCall, now: float, until: float | None = None) -> None:
-        """The party that made the call is blocked on its outcome from now on, at most until ``until``."""
+        """The party that made the call is blocked on its outcome from ``now`` on, at most until ``until``."""
         made.state = AWAIT[made.state]
         if not made.wait and made.state is AWAITED:
             made.wait = self._next_wait
@@ -228,20 +228,20 @@ class Recorder:
             made.wait_since = now
             made.wait_until = made.deadline if until is None else min(until, made.deadline or until)
             self.happenings += 1
-            if self._tell is not None:
-                self._tell((self.happenings, self.colour, "awaits", made))
+            if self._log_event is not None:
+                self._log_event((self.happenings, self.colour, "awaits", made))
 
     def goes_on(self, made: ClientCall) -> None:
-        """The party that made the call no longer waits for its outcome (the call itself may be outstanding still)."""
+        """The party that made the call no longer waits for its outcome; the call may still be outstanding."""
         if made.wait:
             made.state = GO_ON[made.state]
             made.wait = NO_WAIT
             self._happened("goes on without", made)
 
     def settled(self, made: ClientCall, stamp: Stamp | None, now: float, in_doubt: bool = False) -> Report | None:
-        """The outcome of a call is known (rule 3), or is in doubt (rule 8). Rule 2 comes first. Idempotent.
+        """The outcome of a call is known (rule 3), or is in doubt (rule 8). Rule 2 is applied first. Idempotent.
 
-        While the step whose message it was is open, the outcome counts from the step's end (rule 7).
+        If the call is the message of a step that is still open, the outcome takes effect when the step closes (rule 7).
         """
         report = None
         if stamp is not None and stamp.colour > self.colour:
@@ -260,30 +260,30 @@ class Recorder:
         channel = made.channel
         if stamp is not None:
             channel.answered_by(stamp.source, stamp.incarnation)
-            in_doubt = channel.hedged  # of its other copies nobody can tell
+            in_doubt = channel.hedged  # of the other copies nothing is known
         if in_doubt:
             self._doubts.add(made, now)
         else:
             made.state = SETTLE[made.state]
-            if stamp is None and not channel.known:  # else it may be from a server that is known
+            if stamp is None and not channel.known:  # otherwise it may come from a known server
                 channel.strangers = True
         self.happenings += 1
-        if self._tell is not None:
-            self._tell((self.happenings, self.colour, "in doubt" if in_doubt else "settled", made))
+        if self._log_event is not None:
+            self._log_event((self.happenings, self.colour, "in doubt" if in_doubt else "settled", made))
         return report
 
-    def came_back(self, made: ClientCall) -> None:
-        """A request failed (rule 7): how much of what it carried is here is unknown until told, from its step's end on."""
+    def facts_lost(self, made: ClientCall) -> None:
+        """A request failed (rule 7): the facts that it carried become unknown here until set again, once its step is closed."""
         step = self._in_steps.get(made.number)
         if step is not None and step.message is made:
-            step.came_back = dict.fromkeys(made.facts, UNKNOWN_FACT)
+            step.lost = dict.fromkeys(made.facts, UNKNOWN_FACT)
         elif self._made.get(made.number) is made:
             self._facts.update(dict.fromkeys(made.facts, UNKNOWN_FACT))
 
     # -- steps of the application --------------------------------------------------------------------------------------
 
     def closed(self, step: Step, now: float) -> None:
-        """A step of the application is over (rule 7): its deferred changes take effect now, all at once."""
+        """A step of the application has closed (rule 7): its deferred changes take effect now, all at once."""
         served, message = step.served, step.message
         if message is not None:
             self._in_steps.pop(message.number, None)
@@ -293,12 +293,12 @@ class Recorder:
             served.reply = ({} if step.spent else step.carried, step.changes)
         elif step.changes:
             self.fact(step.changes)
-        if step.came_back:
-            self._facts.update({name: unknown for name, unknown in step.came_back.items() if name not in step.changes})
+        if step.lost:
+            self._facts.update({name: unknown for name, unknown in step.lost.items() if name not in step.changes})
         if message is not None and step.outcome is not None:
             stamp, in_doubt = step.outcome
-            told = stamp and stamp._replace(colour=self.colour)  # it was cut for, or refused, when it came
-            self.settled(message, told, now, in_doubt=in_doubt)
+            handled = stamp and stamp._replace(colour=self.colour)  # its colour was handled when it came
+            self.settled(message, handled, now, in_doubt=in_doubt)
 
     # -- calls served --------------------------------------------------------------------------------------------------
 
@@ -312,11 +312,11 @@ class Recorder:
         deadline: float | None = None,
         label: str = "",
     ) -> tuple[ServerCall, Report | None]:
-        """A request arrived: its record, after the cut it may demand (rule 2). It is queued until :meth:`started`.
+        """A request arrived. Returns its record, and the report of the cut that it requires first (rule 2), if any.
 
-        ``label`` begins the name of the party that serves it; without one, the last part of ``method`` does.
-        ``interruptible``: at its deadline, or when its caller gives up, the handler itself is cancelled, so that all its
-        waits end.
+        The call is queued until :meth:`started`. The name of the party that serves it begins with ``label``, by default the
+        last part of ``method``. ``interruptible``: the handler is cancelled at its deadline or when its caller cancels, so that
+        all its waits end.
         """
         report = None
         caller = None
@@ -332,25 +332,25 @@ class Recorder:
             caller = memory.caller
         serial = self._next_party
         self._next_party = serial + 1
-        begun = self._named.get(method) if not label else None
-        name: Any = f"{self._name(label, method) if begun is None else begun}{serial}"
+        prefix = self._party_prefixes.get(method) if not label else None
+        name: Any = f"{self._party_prefix(label, method) if prefix is None else prefix}{serial}"
         served = ServerCall(serial, name, method, caller, number, pool, now, deadline, interruptible)
         if stamp is not None and known and self._mark in known:
-            served.heard = colour
+            served.unstamped_colour = colour
         self._served[serial] = served
         self.happenings += 1
-        if self._tell is not None:
-            self._tell((self.happenings, self.colour, "arrived", served))
+        if self._log_event is not None:
+            self._log_event((self.happenings, self.colour, "arrived", served))
         return served, report
 
-    def queued(self, served: ServerCall, pool: str, deadline: float | None = None, dated: bool = False) -> None:
-        """Sets the pool behind which an arrived call waits, and its deadline, if that is earlier; ``dated``: it has no other.
+    def queued(self, served: ServerCall, pool: str, deadline: float | None = None, deadline_known: bool = False) -> None:
+        """An arrived call waits behind ``pool``. An earlier ``deadline`` replaces its own; ``deadline_known``: it has no other.
 
-        It needs no lock: the deadline comes first, so a cut in between finds a call that waits for nobody yet.
+        Needs no lock: the deadline is set first, so a cut in between finds a call that waits for no worker yet.
         """
         if deadline is not None and (served.deadline is None or deadline < served.deadline):
             served.deadline = deadline
-        served.dated = dated
+        served.deadline_known = deadline_known
         served.pool = pool
 
     def started(
@@ -360,9 +360,9 @@ class Recorder:
         interruptible: bool | None = None,
         context: ServedContext | None = None,
     ) -> None:
-        """A worker took the call from the queue: it is a party now. Arguments replace what was known at the arrival.
+        """A worker took the call from the queue: it is now a party. Arguments other than None replace those of the arrival.
 
-        ``context`` is asked at each cut whether the caller is gone; without one, :meth:`hung_up` is to be called.
+        ``context`` is asked at each cut whether the caller is gone; without one, the shell must call :meth:`hung_up`.
         """
         served.state = START[served.state]
         served.context = context
@@ -371,30 +371,30 @@ class Recorder:
         if interruptible is not None:
             served.interruptible = interruptible
         self.happenings += 1
-        if self._tell is not None:
-            self._tell((self.happenings, self.colour, "started", served))
+        if self._log_event is not None:
+            self._log_event((self.happenings, self.colour, "started", served))
 
-    def ask_for_callers(self) -> None:
-        """Record which callers are gone, of the calls whose shells are not told of it but know it when they are asked."""
+    def poll_callers(self) -> None:
+        """Record which callers are gone, for calls whose shells can only be asked for that."""
         for served in self._served.values():
             if served.context is not None and served.context.has_ended():
                 served.context = None
                 self.hung_up(served)
 
     def hung_up(self, served: ServerCall) -> None:
-        """The caller is gone (cancelled, timed out, disconnected), though the handler may go on."""
+        """The caller is gone (cancelled, timed out, disconnected); the handler may still run."""
         served.state = HANG_UP[served.state]
         self._happened("its caller hung up on", served)
 
     def reply_begun(self, served: ServerCall) -> Stamp:
-        """The head of a reply is sent, whose body is still being made: its stamp. The call is served on."""
+        """The head of a reply is being sent before its body is complete. Returns its stamp; the call is still being served."""
         return self._stamp(served.number)
 
     def replied(self, served: ServerCall, failed: bool = False, stamped: bool = False) -> Stamp | None:
-        """The service of a call is over: the stamp of its reply, if it needs one or is to be ``stamped`` (rule 1). Idempotent.
+        """A call has been served. Returns the stamp of its reply if it needs one, or if ``stamped`` (rule 1). Idempotent.
 
-        What a step deferred to the reply takes effect now (rule 7). ``failed``: with an error, or without any reply; then that
-        step is not made, and facts of the request that were not taken go back with the error.
+        Changes that a step deferred to the reply take effect now (rule 7). ``failed``: the call ended with an error or without
+        a reply; the step's changes are then dropped, and facts of the request that were not taken go back with the error.
         """
         if self._served.get(served.serial) is served:
             del self._served[served.serial]
@@ -403,37 +403,37 @@ class Recorder:
             facts, changes = NO_REPLY if failed else served.reply
             caller = served.caller
             if caller is not None and (memory := self._memory_of(caller)) is not None:
-                # answered: whatever the handler took of it, the request is in transit no more
+                # a success counts as taken: the request is no longer in transit, whether or not the handler took its facts
                 memory.answered(served.number, served.sent, served.received, facts, served.taken or not failed)
             if changes:
                 self._facts.update(changes)
             self.happenings += 1
-            if self._tell is not None:
-                self._tell((self.happenings, self.colour, "failed" if failed else "replied", served))
+            if self._log_event is not None:
+                self._log_event((self.happenings, self.colour, "failed" if failed else "replied", served))
         else:
             served.context = None
             self._inherited.discard(served)
-        if served.heard == self.colour and not (failed or stamped):
+        if served.unstamped_colour == self.colour and not (failed or stamped):
             return None
         return self._stamp(served.number)
 
     # -- stream items (rule 4) -----------------------------------------------------------------------------------------
 
     def item_sent(self, call: ClientCall | ServerCall) -> None:
-        """One item of the call's stream was sent, or its end if that is known to be awaited."""
+        """An item of the call's stream was sent, or its end if the receiver is known to wait for it."""
         call.sent += 1
         self.happenings += 1
-        if self._tell is not None:
-            self._tell((self.happenings, self.colour, "an item sent of", call))
+        if self._log_event is not None:
+            self._log_event((self.happenings, self.colour, "an item sent of", call))
 
     def item_received(self, call: ClientCall | ServerCall, wait: WaitNumber | None = None) -> None:
-        """One item of the call's stream was received; the wait for it ends in the same step."""
+        """An item of the call's stream was received; the wait for it ends in the same step."""
         call.received += 1
         if wait is not None:
             self._waits.pop(wait, None)
         self.happenings += 1
-        if self._tell is not None:
-            self._tell((self.happenings, self.colour, "an item received of", call))
+        if self._log_event is not None:
+            self._log_event((self.happenings, self.colour, "an item received of", call))
 
     # -- waits, resources, pools, facts --------------------------------------------------------------------------------
 
@@ -448,14 +448,17 @@ class Recorder:
         uncoloured: bool = False,
         what: str = "",
     ) -> WaitNumber:
-        """A party is blocked from now on, at most for ``timeout`` seconds and until ``deadline``; the number ends it."""
+        """A party is blocked from ``now`` on, at most for ``timeout`` seconds and until ``deadline``.
+
+        Returns the number to pass to :meth:`resumes`.
+        """
         if timeout is not None:
             deadline = now + timeout if deadline is None else min(deadline, now + timeout)
         number = self._number_wait()
         self._waits[number] = OpenWait(waiter, number, tuple(among), needs, deadline, now, uncoloured, what)
         self.happenings += 1
-        if self._tell is not None:
-            self._tell((self.happenings, self.colour, "waits", waiter))
+        if self._log_event is not None:
+            self._log_event((self.happenings, self.colour, "waits", waiter))
         return number
 
     def resumes(self, number: WaitNumber) -> None:
@@ -465,14 +468,14 @@ class Recorder:
             self._happened("waits no longer", wait.waiter)
 
     def holds(self, party: PartyName, resource: str, capacity: int = 1, wait: WaitNumber | None = None) -> None:
-        """A party holds one (more) of the ``capacity`` shares of a resource; its wait for it ends in the same step."""
+        """A party takes one of the ``capacity`` shares of a resource; its wait for the share ends in the same step."""
         if wait is not None:
             self._waits.pop(wait, None)
         self._holds.setdefault(resource, []).append(Hold(party=party, resource=resource, capacity=capacity))
         self._happened("takes a share", party)
 
     def releases(self, party: PartyName, resource: str) -> bool:
-        """A party releases one share; False if it held none (then another party's share was meant, unknown whose)."""
+        """A party releases one share. Returns False if it held none: then it meant the share of some other, unknown party."""
         held = self._holds.get(resource, [])
         for index, hold in enumerate(held):
             if hold.party == party:
@@ -484,45 +487,45 @@ class Recorder:
         return False
 
     def pool_opened(self, name: str, size: PoolSize) -> None:
-        """The process has a pool of ``size`` workers (None: unknown), or of as many as ``size`` says at each cut."""
+        """The process has a pool of ``size`` workers (None: unknown); a callable is asked for the size at each cut."""
         self._pools[name] = size
 
     def fact(self, changes: Facts) -> None:
         """Facts of the application change."""
         self._facts.update(changes)
         for step in self._in_steps.values():
-            step.came_back = {name: unknown for name, unknown in step.came_back.items() if name not in changes}
+            step.lost = {name: unknown for name, unknown in step.lost.items() if name not in changes}
         self._happened("facts change")
 
     def idle(self, party: PartyName = NOBODY) -> None:
-        """``party`` no longer acts spontaneously, nor does anything that is not a party: see :class:`Activities`."""
+        """Neither ``party`` nor anything in the process that is not a party acts spontaneously: see :class:`Activities`."""
         self._activities.idle(party)
         self._happened("idle:", party)
 
     def active(self, party: PartyName = NOBODY) -> None:
-        """``party`` may act spontaneously."""
+        """``party`` may act spontaneously from now on."""
         self._activities.active(party)
         self._happened("active:", party)
 
     def busy(self) -> None:
-        """A block of work begins, in which the process may act spontaneously."""
+        """The process enters a block of work in which it may act spontaneously."""
         self._activities.busy()
         self._happened("busy")
 
     def done(self) -> None:
-        """A block of work ends."""
+        """The process leaves a block of work."""
         self._activities.done()
         self._happened("done")
 
     def renamed(self, process: ProcessId) -> None:
-        """The process has another name from now on, since its own was taken. Open calls are not reported under the new one.
+        """The process gets another name, because its own was taken. Open calls are not reported under the new name.
 
-        Facts, pools and the memory of callers stay; until the earlier calls are over, the process counts as active.
+        Facts, pools and the memory of callers are kept. The process counts as active until the earlier calls are over.
         """
         self.process = process
         self._source, self._incarnation, self._prefix = process.instance, process.incarnation, f"{process.instance}/"
-        self._mark = marked(process.instance, process.incarnation)
-        self._named.clear()
+        self._mark = mark_of(process.instance, process.incarnation)
+        self._party_prefixes.clear()
         self._inherited.update(self._made.values(), self._served.values())
         self._made.clear()
         self._served.clear()
@@ -537,7 +540,7 @@ class Recorder:
     # -- questions -----------------------------------------------------------------------------------------------------
 
     def oldest_wait(self, after: WaitNumber) -> tuple[WaitNumber, float] | None:
-        """The first wait numbered above ``after`` that still lasts, and since when; None when there is none."""
+        """The lowest-numbered open wait above ``after``, and when it began; None if there is none."""
         found: tuple[WaitNumber, float] | None = None
         for made in self._made.values():
             if made.wait > after and (found is None or made.wait < found[0]):
@@ -550,8 +553,8 @@ class Recorder:
         return found
 
     def look(self, request: LookRequest, now: float) -> Look:
-        """Look at each suspect now (rule 10): whether all its waits are still in force, and until when at the latest."""
-        self.ask_for_callers()
+        """Look at each suspect now (rule 10): whether all its waits are still in force, and when the first ends by itself."""
+        self.poll_callers()
         waits: dict[PartyName, dict[WaitNumber, LocalWait]] = {}
         for wait in self._all_waits(now):
             waits.setdefault(wait.waiter, {})[wait.number] = wait
@@ -562,18 +565,18 @@ class Recorder:
         )
 
     def story(self, of: CallNumber | PartyName) -> list[str]:
-        """What is remembered of the call with this number, or of a party: see :class:`HappeningLog`."""
+        """The logged events of the call with this number, or of a party: see :class:`EventLog`."""
         return self._log.story(of)
 
     # -- the cut -------------------------------------------------------------------------------------------------------
 
     def _cut(self, snapshot: SnapshotId, now: float) -> Report:
-        """Rule 2: record the local state as it is before the message that made the process cut."""
+        """Rule 2: record the local state as it is before the message that triggered the cut."""
         after, self.colour = self.colour, snapshot
         self._doubts.expire(now)
-        self.ask_for_callers()
-        if self._tell is not None:
-            self._tell((self.happenings, snapshot, "cut", None))
+        self.poll_callers()
+        if self._log_event is not None:
+            self._log_event((self.happenings, snapshot, "cut", None))
         waits = self._all_waits(now)
         served = tuple(self._served.values())
         queued: dict[str, int] = {}
@@ -588,7 +591,7 @@ class Recorder:
             next_number=self._next_call,
             activity=self._activity(waits),
             made=tuple(made.freeze() for made in (*self._made.values(), *self._in_doubt.values())),
-            served=tuple(_out_of_reach(call.freeze(), self._held) for call in served),
+            served=tuple(_served_call(call, self._held) for call in served),
             seen=self._callers.seen(),
             pools=tuple(_pool(name, size, queued.get(name, 0)) for name, size in self._pools.items()),
             waits=waits,
@@ -600,18 +603,18 @@ class Recorder:
         )
 
     def _all_waits(self, now: float) -> tuple[LocalWait, ...]:
-        """Every wait at this instant, with the deadline by which its waiter is freed in any case."""
+        """Every open wait, with the time by which its waiter is freed anyway."""
         waits = [made.local_wait() for made in self._made.values() if made.wait and made.party is not None]
         waits += [wait.freeze() for wait in self._waits.values()]
         seen = self._observe(now)
         self._held = seen.held
-        self._all_holds = seen.holds_among(hold for held in self._holds.values() for hold in held)
+        self._all_holds = seen.merge_holds(hold for held in self._holds.values() for hold in held)
         interruptible = [call for call in self._served.values() if call.interruptible and call.party not in seen.held]
         ends = {call.party: call.deadline for call in interruptible if call.deadline is not None}
-        return seen.added_to(waits, ends, now)
+        return seen.merge_waits(waits, ends, now)
 
     def _activity(self, waits: tuple[LocalWait, ...]) -> Activity:
-        if self._inherited or not self._activities.none:
+        if self._inherited or not self._activities.all_idle:
             return Activity.ACTIVE
         if not (self._made or self._served or waits):
             return Activity.IDLE
@@ -620,35 +623,35 @@ class Recorder:
 
     @property
     def calls(self) -> int:
-        """How many calls were made and served since the process began."""
+        """The number of calls made and served since the process started."""
         return int(self._next_call) + self._next_party - 2
 
     @property
     def lost(self) -> int:
-        """How many entries were dropped to stay within the bounds: while it is not 0, calls may be missing from the reports."""
+        """The number of entries dropped to stay within the bounds; while it is not 0, calls may be missing from reports."""
         return self._callers.lost + self._doubts.dropped
 
     def _happened(self, what: str, subject: object = None) -> None:
         self.happenings += 1
-        if self._tell is not None:
-            self._tell((self.happenings, self.colour, what, subject))
+        if self._log_event is not None:
+            self._log_event((self.happenings, self.colour, what, subject))
 
     def _spend(self, step: Step) -> Facts:
-        """The step's message is sent: apply its changes and return the facts it carries."""
+        """Apply the step's changes as its message is sent, and return the facts that the message carries."""
         carried, changes = step.spend()
         if step.taking and step.served is not None:
             self._take(step.served)
         self._facts.update(changes)
         return carried
 
-    def _name(self, label: str, method: str) -> str:
-        """How the name of the party that serves a call begins; remembered if the method alone says so."""
+    def _party_prefix(self, label: str, method: str) -> str:
+        """The prefix of the name of a party that serves ``method``; cached unless there is a ``label``."""
         if label:
             return f"{self._prefix}{label}#"
-        if len(self._named) >= METHODS_MAX:
-            self._named.clear()
-        begun = self._named[method] = f"{self._prefix}{method.rpartition('/')[2]}#"
-        return begun
+        if len(self._party_prefixes) >= METHODS_MAX:
+            self._party_prefixes.clear()
+        prefix = self._party_prefixes[method] = f"{self._prefix}{method.rpartition('/')[2]}#"
+        return prefix
 
     def _take(self, served: ServerCall) -> None:
         served.state = TAKE[served.state]
@@ -663,7 +666,7 @@ class Recorder:
         floor, made = self._lowest, self._made
         if floor not in made:
             above = self._next_call
-            while floor < above and floor not in made:  # not the first key: finding that skips all that were deleted
+            while floor < above and floor not in made:  # as in sent()
                 floor += 1
             self._lowest = floor
         if self._in_doubt:
@@ -676,13 +679,14 @@ def _pool(name: str, size: PoolSize, queued: int) -> Pool:
     return Pool(name=name, size=size() if callable(size) else size, queued=queued)
 
 
-def _out_of_reach(call: ServedCall, held: Container[PartyName]) -> ServedCall:
-    """The call as reported: one whose event loop is blocked cannot be interrupted."""
-    return replace(call, interruptible=False) if call.interruptible and call.party in held else call
+def _served_call(call: ServerCall, held: Container[PartyName]) -> ServedCall:
+    """The call as reported: not interruptible while its event loop is blocked."""
+    frozen = call.freeze()
+    return replace(frozen, interruptible=False) if call.interruptible and call.party in held else frozen
 
 
 def _look_at(suspect: Suspect, waits: Mapping[WaitNumber, LocalWait]) -> PartyLook:
-    """Compare a suspect with its present waits; a wait may have gained targets (ways out), never lost any."""
+    """Compare a suspect's waits at the cut with its present ones. A wait may have gained targets (ways out), never lost any."""
     if any(number not in waits for number in suspect.waits):
         return PartyLook(party=suspect.party, unchanged=False)
     ends = (waits[number].deadline for number in suspect.waits)

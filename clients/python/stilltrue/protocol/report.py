@@ -1,7 +1,7 @@
 """The types of one process's local state, as recorded at a cut and reported to the detector.
 
-Party names are full (``process/name``); times are seconds since the epoch. Every tuple is in the order of the events (arrival,
-sending), so that equal histories give equal reports.
+Party names are full (``process/name``); times are seconds since the epoch. Tuples are in the order of the events (arrivals,
+sends), so that equal histories give equal reports.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from stilltrue.model import (
 )
 
 OBSERVED_MIN = WaitNumber(2**52)
-"""Waits of tasks and threads that were seen at a cut, and that no event recorded, are numbered from here."""
+"""The first number for waits of tasks and threads that no event recorded, but that were seen at a cut."""
 
 
 class Caller(NamedTuple):
-    """One incarnation of a process that makes calls; call numbers are unique within it. (A tuple: a key for each call.)"""
+    """One incarnation of a process that makes calls; call numbers are unique within it. A tuple, for use as a dict key."""
 
     process: ProcessName
     incarnation: int
@@ -37,7 +37,7 @@ class Caller(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartyTarget:
-    """A wait for a party, anywhere."""
+    """A wait for a party of any process."""
 
     party: PartyName
 
@@ -51,7 +51,7 @@ class CallTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceTarget:
-    """A wait for something that parties of any process may hold (a row lock, a lease), identified by a global name."""
+    """A wait for a resource that parties of any process may hold (a row lock, a lease), identified by a global name."""
 
     resource: str
 
@@ -70,8 +70,9 @@ Target = PartyTarget | CallTarget | ResourceTarget | CallerTarget
 class LocalWait:
     """A wait as its own process knows it: the targets are not yet resolved to parties.
 
-    ``certain`` is set by the detector after the verification round: whether the wait was still in force when its process
-    looked again (False: unknown; None: not looked at).
+    The waiter goes on when ``needs`` of ``among`` have come, or at ``deadline``. ``uncoloured``: no stamp confirms the wait.
+    ``what``: what is waited for, as text. ``certain`` is set by the detector after the verification round: whether the wait was
+    still in force when its process looked again (False: unknown; None: not looked at).
     """
 
     waiter: PartyName
@@ -86,11 +87,11 @@ class LocalWait:
 
     @property
     def in_doubt(self) -> bool:
-        """Whether neither a stamp nor a second look confirms the wait, so that no verdict may rest on it."""
+        """Whether neither a stamp nor a second look confirms the wait; no verdict may rest on it then."""
         return self.uncoloured if self.certain is None else not self.certain
 
-    def known_to_last(self, certain: bool) -> LocalWait:
-        """This wait, ``certain`` or in doubt. Made by hand: ``replace`` takes four times as long, and a round has thousands."""
+    def with_certainty(self, certain: bool) -> LocalWait:
+        """This wait with ``certain`` set. Built by hand: ``replace`` takes four times as long, and a round has thousands."""
         if self.certain is certain:
             return self
         return LocalWait(
@@ -106,13 +107,13 @@ class LocalWait:
         )
 
     def ending(self, deadline: float | None) -> LocalWait:
-        """This wait, with an end by itself at ``deadline`` at the latest."""
+        """This wait, ending by itself at ``deadline`` at the latest."""
         if deadline is None or (self.deadline is not None and self.deadline <= deadline):
             return self
         return replace(self, deadline=deadline)
 
     def or_with(self, others: tuple[PartyName, ...], now: float) -> LocalWait:
-        """This wait, which also ends when one of ``others`` goes on; if that cannot be expressed, it ends by itself ``now``."""
+        """This wait, also ending when one of ``others`` goes on; if that cannot be expressed, it ends by itself at ``now``."""
         if not others:
             return self
         if self.needs > 1:
@@ -125,12 +126,12 @@ class LocalWait:
 class OutstandingCall:
     """A call outstanding at its caller, or one that failed in doubt (rule 8).
 
-    ``target`` is the address dialled; ``servers`` are the processes that have answered on that channel, each with its
-    incarnation at the time, and ``strangers`` says that a process without a stamp has. ``party`` is None if the caller is
-    unknown. ``sent`` and ``received`` count stream items (a client that names the party of a call with a stream of requests
-    counts their end as one more). ``facts`` travel with the request. ``copies_max``: how often the request may be sent in all
-    under this number, once more for each failed attempt; ``hedged``: also while another copy is outstanding.
-    0 copies is set by the detector: two verification rounds have shown that there is one.
+    ``target`` is the address dialled. ``servers`` are the processes that have answered on that channel, with their incarnation
+    at the time; ``strangers``: a process without a stamp has answered, too. ``party`` is None if the calling party is unknown.
+    ``sent`` and ``received`` count stream items (a client that names the party of a call with a stream of requests counts
+    their end as one more). ``facts`` travel with the request. ``copies_max``: how many times the request may be sent in all
+    under this number, one more for each failed attempt; ``hedged``: also while another copy is outstanding. The detector sets
+    ``copies_max`` to 0 when two verification rounds have shown that there is one copy.
     """
 
     number: CallNumber
@@ -153,9 +154,9 @@ class OutstandingCall:
 class ServedCall:
     """A call that has arrived and is not over: queued behind ``pool`` or, once ``serving``, being served by ``party``.
 
-    ``caller`` is None (and ``number`` 0) if the request had no stamp. ``taken`` says that the facts of the request are now
-    the process's own. ``interruptible``: the handler is cancelled when its caller gives up. ``hung_up``: the caller's
-    connection is gone, and the handler goes on all the same; its reply will not be received.
+    ``caller`` is None (and ``number`` 0) if the request had no stamp. ``taken``: the facts of the request are now the process's
+    own. ``interruptible``: the handler is cancelled when the call is. ``hung_up``: the caller is gone but the handler still
+    runs; its reply will not be received.
     """
 
     party: PartyName
@@ -175,7 +176,7 @@ class ServedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answered:
-    """A finished call, remembered until its caller's floor passes it; ``facts`` travel with the reply."""
+    """An answered call, remembered until its caller's floor passes it; ``facts`` travel with the reply."""
 
     number: CallNumber
     sent: int = 0
@@ -186,12 +187,12 @@ class Answered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What a server remembers of one caller: the highest number seen, the calls answered, what had to be forgotten.
+    """A server's memory of one caller: the highest number seen, the calls answered, and up to where some were forgotten.
 
     No call above ``highest`` has been seen (rule 5 checks it). A call up to ``forgotten`` that is not listed may have been
-    answered: its memory was dropped for space. Below ``floor`` all is over, as the caller's stamps said (0: not known);
-    it is checked when the report comes, and not archived. ``plain`` are the numbers, ascending, of answered calls without
-    further details (there may be thousands while one call holds the floor); ``answered`` are the others.
+    answered: its record was dropped for space. All calls below ``floor`` are over according to the caller's stamps (0: not
+    known); it is checked when the report arrives, and not archived. ``plain`` are the numbers, ascending, of answered calls
+    without further details (there may be thousands while one call holds the floor); ``answered`` are the others.
     """
 
     caller: Caller
@@ -202,7 +203,7 @@ class Seen:
     plain: tuple[CallNumber, ...] = ()
 
     def answer(self, number: CallNumber) -> Answered | None:
-        """The record of this call if it was answered here."""
+        """The record of this call if it was answered here, else None."""
         at = bisect_left(self.plain, number)
         if at < len(self.plain) and self.plain[at] == number:
             return Answered(number=number)
@@ -210,7 +211,7 @@ class Seen:
 
     @property
     def numbers(self) -> tuple[CallNumber, ...]:
-        """The numbers of all the calls known to be answered, ascending."""
+        """The numbers of all calls known to be answered, ascending."""
         return tuple(sorted((*self.plain, *(answered.number for answered in self.answered))))
 
 
@@ -225,7 +226,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold:
-    """``party`` holds a share of ``resource``, of which ``capacity`` can be held at once."""
+    """``party`` holds one of the ``capacity`` shares of ``resource``."""
 
     party: PartyName
     resource: str
@@ -234,10 +235,10 @@ class Hold:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """A TCP connection, as gRPC's core or the kernel knows it at one of its ends.
+    """A TCP connection, as gRPC core or the kernel knows it at one of its ends.
 
-    ``name`` is the same at both ends: the network and the two addresses. ``socket`` is the number that this end gives it, never
-    given twice. ``begun`` and ``ended`` count its streams: each call that is handed to gRPC is one, a request of HTTP none.
+    ``name`` is the same at both ends: the network and the two addresses. ``socket`` is this end's number for it, never reused.
+    ``begun`` and ``ended`` count its streams: one for each call handed to gRPC, none for HTTP requests.
     """
 
     name: str
@@ -248,7 +249,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentOver:
-    """A call made here is on one of these connections, or waits in the core until one of them has room for it."""
+    """A call made here is on one of these connections, or waits in gRPC core until one of them has room for it."""
 
     call: CallNumber
     connections: tuple[Connection, ...]
@@ -256,9 +257,9 @@ class SentOver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldUp:
-    """Whatever comes over a connection, and has not arrived yet, is held up until one of ``parties`` goes on.
+    """Calls on a connection that have not arrived yet are held up until one of ``parties`` goes on.
 
-    ``full``: the parties serve as many of its calls as it may carry at once; otherwise they hold what accepts calls.
+    ``full``: the parties serve as many of its calls as it may carry at once; otherwise they occupy whatever accepts calls.
     """
 
     connection: Connection
@@ -272,12 +273,11 @@ class Report:
     """One process's local state for every snapshot in (``after``, ``snapshot``] (rule 2), as sent to the detector.
 
     ``next_number`` is the number that the next call would have had: no server may have seen it or any above. ``lost`` counts
-    what the recorder dropped to stay within its bounds (while it is not 0, calls may be missing: doubt). ``happenings`` counts
-    the events recorded by then (0: the agent does not count); if equal in a later look (rule 10), nothing has happened since.
-    ``doubt`` is set by the detector after the verification round: why the process's activity is uncertain (empty: it is
-    certain, or was not looked at).
-    ``sent_over`` and ``held_up`` are what gRPC's core and the kernel say of calls that have been waited for long, read soon
-    after the cut.
+    the entries dropped to stay within the recorder's bounds (while it is not 0, calls may be missing: doubt). ``happenings``
+    counts the events recorded so far (0: the agent does not count); if a later look (rule 10) has the same count, nothing has
+    happened since. ``doubt`` is set by the detector after the verification round: why the process's activity is uncertain
+    (empty: it is certain, or was not looked at). ``sent_over`` and ``held_up`` are what gRPC core and the kernel report, soon
+    after the cut, about calls that have been awaited for long.
     """
 
     process: ProcessId

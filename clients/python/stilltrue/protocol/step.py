@@ -5,8 +5,8 @@
         step.carries(token=1)
         stub.Pass(request)
 
-A step is a passive value: the application declares what belongs to it, and the recorder applies it. Changes are deferred until
-the one message is sent, and later ones until the step closes, when its reply counts as received.
+A step is a passive value: the application declares what belongs to it, and the recorder applies it. Changes take effect when
+the step's one message is sent; later changes, and the reply, take effect when the step closes.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ INTEGER_MAX = 2**63
 
 
 class StepError(RuntimeError):
-    """Invalid use of a step by the application; the text says how."""
+    """The application misused a step; the message says how."""
 
 
-def checked(facts: dict[str, Any]) -> dict[str, Fact]:
-    """``facts``, if all of them can be reported. Raises ``TypeError`` or ``ValueError`` with the fact's name."""
+def check_facts(facts: dict[str, Any]) -> dict[str, Fact]:
+    """Return ``facts`` if all of them can be reported. Raises ``TypeError`` or ``ValueError`` that names the fact."""
     for name, value in facts.items():
         if not isinstance(value, bool | int | float | str):
             raise TypeError(f"fact {name}: must be a bool, int, float or str, not {type(value).__name__}")
@@ -35,47 +35,59 @@ def checked(facts: dict[str, Any]) -> dict[str, Fact]:
 
 
 class Step:
-    """One step of the application. Open in one task or thread, and not shared."""
+    """One step of the application (``with agent.atomic() as step``). Used by one task or thread; not shared.
 
-    __slots__ = ("came_back", "carried", "changes", "message", "outcome", "replying", "served", "spent", "taking")
+    Fact values are ``bool``, ``int`` (64 bits, signed), ``float`` or ``str``.
+    """
+
+    __slots__ = ("carried", "changes", "lost", "message", "outcome", "replying", "served", "spent", "taking")
 
     def __init__(self, served: ServerCall | None = None) -> None:
-        """``served`` is the call being served where the step is made, if any."""
+        """``served`` is the call being served where the step is opened, if any."""
         self.served = served
         self.changes: dict[str, Fact] = {}
         self.carried: dict[str, Fact] = {}
         self.taking = False
         self.replying = False
         self.spent = False
-        """Its message was sent."""
+        """Whether its message was sent."""
         self.message: ClientCall | None = None
         self.outcome: tuple[Stamp | None, bool] | None = None
-        """How the message ended (its reply's stamp, in doubt), held back until the step closes."""
-        self.came_back: dict[str, Fact] = {}
-        """What the message carried, which has failed, as far as nobody has said since how much of it there is."""
+        """The outcome of the message (its reply's stamp, whether in doubt), held back until the step closes."""
+        self.lost: dict[str, Fact] = {}
+        """The facts carried by the message, if it failed and they were not set since; each is ``UNKNOWN_FACT``."""
 
     def fact(self, **changes: Fact) -> None:
-        """Facts of this process change in this step."""
-        self.changes.update(checked(changes))
+        """Change facts of this process in this step.
+
+        Raises ``TypeError`` for a value of another type, and ``ValueError`` for an integer that does not fit in 64 bits.
+        """
+        self.changes.update(check_facts(changes))
 
     def carries(self, **facts: Fact) -> None:
-        """Facts travel with the message of this step."""
-        self.carried.update(checked(facts))
+        """Let facts travel with the message of this step. Raises as :meth:`fact`."""
+        self.carried.update(check_facts(facts))
 
     def takes(self) -> None:
-        """The facts that came with the request being served are this process's own from this step on."""
+        """Make the facts that came with the request being served this process's own.
+
+        Raises :class:`StepError` if no call is being served where the step was opened.
+        """
         if self.served is None:
             raise StepError("takes(): no call is being served here")
         self.taking = True
 
     def with_reply(self) -> None:
-        """The message of this step is the reply of the call being served: the step is made when the handler returns."""
+        """Make the reply of the call being served the message of this step, which takes effect when the handler returns.
+
+        Raises :class:`StepError` if no call is being served where the step was opened.
+        """
         if self.served is None:
             raise StepError("with_reply(): no call is being served here")
         self.replying = True
 
     def spend(self) -> tuple[Facts, Facts]:
-        """The step's message is sent: the facts it carries, and what changes with it. Once, else :class:`StepError`."""
+        """Take the facts that the message carries and those that change with it. Raises :class:`StepError` the second time."""
         if self.spent:
             raise StepError("atomic(): a second message in one step")
         self.spent = True

@@ -1,6 +1,6 @@
-"""A bounded log of a recorder's events, from which ``story`` reconstructs what happened to one call.
+"""A bounded log of a recorder's events, from which ``story`` reconstructs what happened to one call or party.
 
-When reports contradict each other, the stories of the call at both ends show which event broke which rule.
+When two reports contradict each other, the stories of the call at both ends show which event broke which rule.
 """
 
 from __future__ import annotations
@@ -11,21 +11,20 @@ from stilltrue.model import CallNumber, PartyName, SnapshotId
 from stilltrue.protocol.books.ledger import ClientCall, ServerCall
 
 Entry = tuple[int, SnapshotId, str, object]
-"""The count of events so far, the colour, what happened, and to what."""
+"""The number of events so far, the colour, what happened, and its subject."""
 
 
-class HappeningLog:
+class EventLog:
     """The last ``entries_max`` events."""
 
-    __slots__ = ("entries", "tell")
+    __slots__ = ("append", "entries")
 
     def __init__(self, entries_max: int) -> None:
-        """Room for ``entries_max``."""
         self.entries: deque[Entry] = deque(maxlen=entries_max)
-        self.tell = self.entries.append
+        self.append = self.entries.append
 
     def story(self, of: CallNumber | PartyName) -> list[str]:
-        """What the log still has about the call made with this number, or about this party; and all cuts."""
+        """The remembered events of the call made with this number, or of this party, and all cuts; one line each."""
         return [
             f"#{count} colour {colour}: {what}{_subject(subject)}"
             for count, colour, what, subject in self.entries

@@ -1,1 +1,1 @@
-"""The live half of the agent: the recorder's lock and clock, parties, observation at the cut, and the connection."""
+"""The agent in a live process: the locked recorder, parties, observation at the cut, and the connection to the detector."""

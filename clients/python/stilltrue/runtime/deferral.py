@@ -1,8 +1,8 @@
-"""The agent loaded only when it is needed: at the first channel or server that the program makes.
+"""Defers loading the agent until the program makes its first channel or server.
 
-Until then the functions of gRPC that make them are replaced by small wrappers, which load the agent when one of them is called.
-So a program that imports gRPC and never uses it, a helper process, or a parent that only forks pays nothing and never joins.
-The wrappers stay: others (OpenTelemetry, say) may have put their own around them meanwhile.
+Small wrappers replace gRPC's functions that make them, and load the agent on the first call. So a program that imports gRPC
+but never uses it, a helper process, or a parent that only forks pays nothing and never joins. The wrappers stay in place:
+other libraries (OpenTelemetry, say) may have wrapped them meanwhile.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Make = Callable[..., Any]
 
 
 class Deferred:
-    """One function of gRPC's and the wrapper in its place."""
+    """One of gRPC's functions and the wrapper that replaces it."""
 
     def __init__(self, original: Make) -> None:
-        """``original`` is what gRPC has."""
+        """``original`` is gRPC's function."""
         self.original = original
         self.make: Make | None = None
-        """Called with the original and its arguments, once the agent is loaded."""
+        """Called with the original and its arguments once the agent is loaded."""
 
         @functools.wraps(original)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -47,7 +47,7 @@ class Deferred:
 
 
 class _State:
-    """What this process has deferred."""
+    """The deferred functions of this process."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -60,35 +60,35 @@ _STATE = _State()
 
 
 def attach_when_used(attach: Callable[[], object]) -> None:
-    """Call ``attach`` once, right before the first channel or server is made. Only the first call of this function counts.
+    """Call ``attach`` once, right before the first channel or server is made. Later calls of this function have no effect.
 
-    gRPC may be imported already, later, or never.
+    gRPC may already be imported, or be imported later, or never.
     """
     with _STATE.lock:
         if _STATE.prepared:
             return
         _STATE.prepared, _STATE.attach = True, attach
     if "grpc" in sys.modules:
-        _place()
+        _install()
     else:
-        after_import(("grpc",), lambda _: _place())
+        after_import(("grpc",), lambda _: _install())
 
 
 def deferred(module: str, name: str) -> Deferred | None:
-    """Our replacement of ``module.name``, if there is one. The caller attaches the agent, so nothing else does."""
+    """Our replacement of ``module.name``, or None. The caller attaches the agent itself, so nothing else will."""
     with _STATE.lock:
         _STATE.prepared, _STATE.attach = True, None
         return _STATE.deferred.get((module, name))
 
 
-def _place() -> None:
+def _install() -> None:
     with _STATE.lock:
-        for place in MAKERS if _STATE.attach is not None and not _STATE.deferred else ():
-            module = sys.modules.get(place[0])
-            original = getattr(module, place[1], None)
+        for maker in MAKERS if _STATE.attach is not None and not _STATE.deferred else ():
+            module = sys.modules.get(maker[0])
+            original = getattr(module, maker[1], None)
             if original is not None:
-                _STATE.deferred[place] = known = Deferred(original)
-                setattr(module, place[1], known.wrapper)
+                _STATE.deferred[maker] = replaced = Deferred(original)
+                setattr(module, maker[1], replaced.wrapper)
 
 
 def _attach() -> None:

@@ -1,4 +1,4 @@
-"""Whether greenlets stand in for the threads of the process: gRPC blocks all of them at once, and the agent speaks gRPC."""
+"""Detects greenlets that replace the process's threads: gRPC, which the agent uses, would block all of them at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COOPERATING = "grpc.experimental.gevent"
 
 
 def would_be_held_up() -> bool:
-    """Whether the agent would hold up the whole process; says so once, and what to do."""
+    """Whether the agent would block the whole process; logs a warning with advice, once."""
     library = next((library for library, *patch in _PATCHED if _is_patched(*patch)), "")
     if not library or (library == "gevent" and _COOPERATING in sys.modules):
         return False
@@ -27,10 +27,10 @@ def would_be_held_up() -> bool:
 @functools.cache
 def _warn(library: str) -> None:
     advice = "; call grpc.experimental.gevent.init_gevent() first" if library == "gevent" else ""
-    text = "not joined: %s has replaced the threads, all of which gRPC would hold up; this process is not watched%s"
+    text = "not joined: %s has replaced the threads, and gRPC would block all of them; this process is not watched%s"
     _LOGGER.warning(text, library, advice)
 
 
 def _is_patched(module: str, name: str, part: str) -> bool:
-    ask: Callable[[str], object] | None = getattr(sys.modules.get(module), name, None)
-    return ask is not None and bool(ask(part))
+    is_patched: Callable[[str], object] | None = getattr(sys.modules.get(module), name, None)
+    return is_patched is not None and bool(is_patched(part))

@@ -1,4 +1,4 @@
-"""Calls a function once a module has been imported, by any code at any time; imports nothing itself."""
+"""Calls a function after a module has been imported by any code; imports nothing itself."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ Then = Callable[[ModuleType], object]
 
 
 def after_import(names: Container[str], then: Then) -> MetaPathFinder:
-    """Call ``then`` with each module of these ``names`` that is imported from now on, until the finder is removed again."""
+    """Call ``then`` with each of the named modules that is imported from now on, until the returned finder is removed."""
     finder = _Finder(names, then)
     sys.meta_path.insert(0, finder)
     return finder
 
 
 class _Finder(MetaPathFinder):
-    """Finds the modules as everybody else would."""
+    """Delegates to the other finders and hooks into the loader they return."""
 
     def __init__(self, names: Container[str], then: Then) -> None:
         self._names = names
         self._then = then
-        self._asked = threading.local()
+        self._searching = threading.local()
 
     def find_spec(
         self, fullname: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """As ``MetaPathFinder.find_spec``; None for every other module."""
-        if fullname not in self._names or getattr(self._asked, "now", False):
+        """As ``MetaPathFinder.find_spec``; None for a module that is not one of the names."""
+        if fullname not in self._names or getattr(self._searching, "now", False):
             return None
-        self._asked.now = True
+        self._searching.now = True
         try:
             spec = importlib.util.find_spec(fullname)
             if spec is not None and spec.loader is not None:
                 _call_after(spec.loader, self._then)
         finally:
-            self._asked.now = False
+            self._searching.now = False
         return spec
 
 
 def _call_after(loader: Any, then: Then) -> None:
-    """Have ``loader``, made for this one import, call ``then`` when the module is there."""
+    """Make ``loader``, which serves this one import, call ``then`` once the module is loaded."""
     load = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:

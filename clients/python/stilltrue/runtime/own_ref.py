@@ -1,4 +1,4 @@
-"""The agent's own weak references, distinguishable from others', which their owners may follow."""
+"""The agent's own weak references, distinguishable from the application's."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from weakref import ref
 
 
 class OwnRef(ref[Any]):
-    """A weak reference that no other code shares, as plain ones to the same object are shared."""
+    """A weak reference that no other code gets: Python shares plain ones to the same object."""
 
     __slots__ = ()

@@ -1,11 +1,11 @@
-"""Shares of the agent's locks that only their owner gives back, and which owners have ended.
+"""Shares of the agent's locks that only their owner can release, and the owners that have ended.
 
 Rules:
 
-1. A share is its owner's alone if it is an ``RLock``'s, or was taken without a block from what is declared with
-   ``owner_releases``. What a ``with`` block has taken is given back wherever that block is left: a generator may have it.
-2. The owner is the thread, also where it serves a call; for a lock of tasks it is the task.
-3. An owner that has ended is known as ``ended:...``: to those who wait for its share as well.
+1. Only the owner can release a share of an ``RLock``, or a share taken without a ``with`` block from a resource declared
+   with ``owner_releases``. A share taken by a ``with`` block is released wherever that block exits: it may be in a generator.
+2. The owner is the thread, even if it serves a call; for a lock of tasks it is the task.
+3. An owner that has ended is named ``ended:...``, also in the waits for its share.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from stilltrue.model import ENDED, PartyName, party
 from stilltrue.runtime.parties import Parties
 
 Share = tuple[PartyName, str]
-"""Who took it, and of which resource it is."""
+"""The party that took it, and the resource."""
 
 
 class OwnedShares:
-    """Those of one process. No lock: it is also read at the cut."""
+    """The owned shares of one process. Without a lock, as the cut reads them too."""
 
     def __init__(self, parties: Parties) -> None:
         """``parties`` names the process."""
@@ -32,25 +32,25 @@ class OwnedShares:
         self._now: dict[object, tuple[Share, Callable[[], bool]]] = {}
 
     def begin(self, share: Share, *, by_task: bool) -> object:
-        """The current thread (or task) owns a share from now on; returns what :meth:`end` is given."""
+        """Record that the current thread (or task) owns a share; return the key for :meth:`end`."""
         key = object()
         self._now[key] = (share, _end_of_current(by_task))
         return key
 
     def end(self, key: object) -> None:
-        """It is given back, or not its owner's alone any more. Idempotent."""
+        """The share was released, or parties other than its owner may release it now. Idempotent."""
         self._now.pop(key, None)
 
     def restart(self) -> None:
-        """Start again, as after a fork: the owners were the parent's."""
+        """Start afresh after a fork: the owners belonged to the parent."""
         self._now.clear()
 
     def left(self) -> Mapping[Share, int]:
-        """The shares whose owners have ended, and how many of each."""
+        """The number of shares of each kind whose owners have ended."""
         return Counter(share for share, has_ended in list(self._now.values()) if has_ended())
 
     def name_of(self, share: Share) -> PartyName:
-        """The party that represents an owner that has ended."""
+        """The party that stands for an ended owner."""
         return party(self._parties.process, f"{ENDED}{share[0].partition('/')[2]}")
 
 

@@ -1,9 +1,8 @@
-"""The party that acts now: the call that this thread or task serves, else the task, else the thread itself.
+"""Names the current party: the call that this thread or task serves, else the task, else the thread.
 
-A thread that serves a call is found by thread, a task by task, never by what a context variable alone says: a thread or task
-that a handler starts copies its context, and must not be taken for the handler, whose waits are its own. A handler that runs
-an event loop of its own (``asyncio.run``) is the task that it runs the loop for; that loop's other tasks are parties of their
-own.
+A context variable alone never identifies a handler: the threads and tasks that a handler starts copy its context, but their
+waits are not the handler's. So a thread that serves a call is found by thread, and a task by task. If a handler runs its own
+event loop (``asyncio.run``), the handler is the task that the loop runs for; the loop's other tasks are separate parties.
 
 Nothing is kept of threads, tasks and resources that are gone.
 """
@@ -19,8 +18,8 @@ from weakref import WeakSet, ref
 
 from stilltrue.model import PartyName, ProcessName
 from stilltrue.protocol.books.ledger import ServerCall
-from stilltrue.runtime.changing import items_of
-from stilltrue.runtime.compat import current_task_of, is_run_for
+from stilltrue.runtime.compat import current_task_of, is_uvloop_main_task
+from stilltrue.runtime.concurrent_reads import items_of
 from stilltrue.runtime.own_ref import OwnRef
 
 Task = asyncio.Task[Any]
@@ -34,7 +33,7 @@ class _Here(threading.local):
 
 
 class Root:
-    """The task that serves a call, its party, and the application's coroutine in it (None until it runs)."""
+    """The task that serves a call, its party, and the application's coroutine that it runs (None until it starts)."""
 
     __slots__ = ("coroutine", "served", "task")
 
@@ -51,35 +50,36 @@ class Root:
 
     @property
     def deadline(self) -> float | None:
-        """When (epoch) gRPC cancels the task."""
+        """When gRPC cancels the task (epoch)."""
         return self.served.deadline
 
 
-_every: list[ref[Parties]] = []
-"""Those of all agents of this process."""
+_instances: list[ref[Parties]] = []
+"""One for each agent of this process."""
 
 
 class Parties:
-    """Names for the parties of one process. No lock: names are also given at the cut, and in finalizers.
+    """The names of one process's parties.
 
-    So its dictionaries are read in single steps (:mod:`stilltrue.runtime.changing`).
+    It has no lock, as the cut and finalizers use it too, so its dictionaries are read as
+    :mod:`stilltrue.runtime.concurrent_reads` describes.
     """
 
     def __init__(self, process: ProcessName) -> None:
-        """``process`` begins every name."""
+        """``process`` is the prefix of every name."""
         self.root: ContextVar[Root | None] = ContextVar("stilltrue_root", default=None)
         self.restart(process)
-        _every.append(ref(self, _every.remove))
+        _instances.append(ref(self, _instances.remove))
 
     def restart(self, process: ProcessName) -> None:
-        """Start again, as after a fork."""
+        """Start afresh after a fork."""
         self._process = process
         self.here = _Here()
         """``here.serving`` is the call that this thread serves, or None."""
         self.roots: dict[PartyName, Root] = {}
-        """The calls that are served by tasks, by party."""
+        """The calls that tasks serve, by party."""
         self._names: dict[ref[Task], tuple[PartyName, PartyName | None, bool]] = {}
-        """Of each task its name, the call that it is a part of, and whether it has acted: a look names tasks that have not."""
+        """Each task's name, the call it is part of, and whether it has acted: a look also names tasks that have not."""
         self._acted: WeakSet[threading.Thread] = WeakSet()
         self._taken: dict[PartyName, ref[Task]] = {}
         self._threads: dict[PartyName, ref[threading.Thread]] = {}
@@ -91,7 +91,7 @@ class Parties:
         """The prefix of every name."""
         return self._process
 
-    def now(self) -> PartyName:
+    def current(self) -> PartyName:
         """The current party."""
         if asyncio._get_running_loop() is not None:  # noqa: SLF001 - the documented way that does not raise
             task = asyncio.current_task()
@@ -108,7 +108,7 @@ class Parties:
         return own
 
     def of_running_task(self) -> PartyName | None:
-        """The party of the task that runs this line; None: no task does. As :meth:`of_current`, in one step."""
+        """The party of the running task, or None outside a task. A faster :meth:`of_current`."""
         loop = asyncio._get_running_loop()  # noqa: SLF001 - the documented way that does not raise
         task = None if loop is None else current_task_of(loop)
         if task is None:
@@ -129,7 +129,7 @@ class Parties:
         return served
 
     def of_current(self, task: Task) -> PartyName:
-        """The party of ``task``, which is the current one."""
+        """The party of ``task``, which must be the current task."""
         root = self.root.get()
         if root is not None and root.task is task:
             return root.party
@@ -148,15 +148,15 @@ class Parties:
         self.roots[served.party] = root
         return served.party
 
-    def of(self, task: Task, root: Root | None) -> PartyName:
-        """The party of any task; one that never called or waited is named now, as a part of ``root``."""
+    def of_task(self, task: Task, root: Root | None) -> PartyName:
+        """The party of any task. A task that has never called or waited is named now, as part of ``root``."""
         if root is not None and root.task is task:
             return root.party
         known = self._names.get(ref(task))
         return known[0] if known is not None else self._name_task(task, root)
 
     def root_of(self, task: Task, party: PartyName) -> Root | None:
-        """The call being served that ``task`` (which is ``party``) serves, or was started by."""
+        """The served call that ``task`` (whose party is ``party``) serves or was started by."""
         own = self.roots.get(party)
         if own is not None and own.task is task:
             return own
@@ -164,7 +164,7 @@ class Parties:
         return None if known is None or known[1] is None else self.roots.get(known[1])
 
     def tasks(self) -> list[tuple[Task, PartyName]]:
-        """Every live task that is known by name. Safe while other threads go on."""
+        """Every live task that has a name. Safe while other threads run."""
         found = [(root.task, root.party) for root in list(self.roots.values()) if not root.task.done()]
         for weak, (name, _, _) in items_of(self._names):
             task = weak()
@@ -173,23 +173,23 @@ class Parties:
         return found
 
     def knows(self, who: threading.Thread | Task) -> bool:
-        """Whether this thread or task has called, waited or served. A name that a look gave is not enough."""
+        """Whether this thread or task has called, waited or served. A name given by a look does not count."""
         if isinstance(who, threading.Thread):
             return who in self._acted
         known = self._names.get(ref(who))
         return (known is not None and known[2]) or any(root.task is who for root in list(self.roots.values()))
 
-    def is_anothers(self, who: threading.Thread | Task) -> bool:
-        """Whether only another agent of this process knows this thread or task: it is a party there."""
-        others = [other for weak in list(_every) if (other := weak()) is not None and other is not self]
+    def belongs_to_other_agent(self, who: threading.Thread | Task) -> bool:
+        """Whether only another agent of this process knows this thread or task, so that it is a party there."""
+        others = [other for weak in list(_instances) if (other := weak()) is not None and other is not self]
         return bool(others) and not self.knows(who) and any(other.knows(who) for other in others)
 
     def threads(self) -> list[tuple[PartyName, threading.Thread]]:
-        """Every thread that is known by name and not gone. Safe while other threads go on."""
+        """Every live thread that has a name. Safe while other threads run."""
         return [(name, thread) for name, weak in items_of(self._threads) if (thread := weak()) is not None]
 
     def name_resource(self, kind: str, name: str, owner: object) -> str:
-        """A globally unique name for a lock of this process, as long as ``owner`` lives."""
+        """A globally unique name for a resource of this process, reserved for as long as ``owner`` lives."""
         plain = f"{self._process}/{kind}:{name or next(self._numbers)}"
         return _claim(self._resources, plain, owner, "~")
 
@@ -204,38 +204,40 @@ class Parties:
         return self._names.setdefault(weak, (name, None if root is None else root.party, acts))[0]
 
     def _forget(self, weak: ref[Task]) -> None:
-        """A task is gone. Runs in a finalizer: single steps of a dictionary only."""
+        """Forget a task that is gone. Runs in a finalizer: single dictionary operations only."""
         known = self._names.pop(weak, None)
         if known is not None and self._taken.get(known[0]) is weak:
             self._taken.pop(known[0], None)
 
     def of_thread(self, thread: threading.Thread) -> PartyName:
-        """The party of ``thread`` when it serves no call; one that never called or waited is named now."""
+        """The party of ``thread`` while it serves no call. A thread that has never called or waited is named now."""
         for name, weak in items_of(self._threads):
             if weak() is thread:
                 return name
         return PartyName(_claim(self._threads, f"{self._process}/thread:{thread.name}", thread, "-"))
 
 
-def _claim(names: dict[Any, ref[Any]], plain: str, owner: Any, joint: str) -> str:
-    """``plain``, with a number appended if a live party already has that name; free again when ``owner`` is gone."""
+def _claim(names: dict[Any, ref[Any]], plain: str, owner: Any, separator: str) -> str:
+    """Reserve ``plain``, with a number appended if a live party has that name, until ``owner`` is gone."""
 
-    def forget(weak: ref[Any]) -> None:  # runs in a finalizer: single steps of a dictionary only
+    def forget(weak: ref[Any]) -> None:  # runs in a finalizer: single dictionary operations only
         if names.get(name) is weak:
             names.pop(name, None)
 
     weak, name, count = ref(owner, forget), plain, 1
     while (other := names.setdefault(name, weak)) is not weak:
-        if other() is None:  # gone, and not forgotten yet
+        if other() is None:  # gone, but not forgotten yet
             if names.get(name) is other:
                 names.pop(name, None)
             continue
         count += 1
-        name = f"{plain}{joint}{count}"
+        name = f"{plain}{separator}{count}"
     return name
 
 
 def _runs_loop(task: Task) -> bool:
-    """Whether a thread is blocked in ``run_until_complete`` for this very task; False if unknown."""
+    """Whether a thread is blocked in ``run_until_complete`` for this task; False if unknown."""
     callbacks = getattr(task, "_callbacks", None) or ()
-    return is_run_for(task) or any(getattr(entry[0], "__name__", "") == "_run_until_complete_cb" for entry in callbacks)
+    return is_uvloop_main_task(task) or any(
+        getattr(entry[0], "__name__", "") == "_run_until_complete_cb" for entry in callbacks
+    )

@@ -1,7 +1,7 @@
-"""Replaces functions wherever modules hold them by name, as after ``from grpc import insecure_channel``.
+"""Replaces functions in every module that refers to them, as after ``from grpc import insecure_channel``.
 
-It searches every loaded module: its attributes, the values of its dictionaries, the attributes of its classes, the defaults
-of its functions, and ``functools.partial`` in any of these places.
+The search covers each loaded module's attributes, the values of its dictionaries, the attributes of its classes, the defaults
+of its functions, and any ``functools.partial`` in these places.
 """
 
 from __future__ import annotations
@@ -13,30 +13,30 @@ from collections.abc import Callable, Mapping
 from types import FunctionType, ModuleType
 from typing import Any
 
-from stilltrue.runtime.changing import items_of
+from stilltrue.runtime.concurrent_reads import items_of
 
 DICTIONARY_SIZE_MAX = 1_000
-"""Larger dictionaries of a module are data, and not looked into."""
+"""Larger dictionaries of a module are taken for data and skipped."""
 LEFT_OUT = ("grpc", "stilltrue")
 
 Undo = Callable[[], object]
 
 
 def rebind(replacements: Mapping[Any, Any]) -> list[Undo]:
-    """Replace each original; returns a function that undoes it. A place that cannot be replaced is left unchanged."""
+    """Replace each original; return functions that undo it. A place that cannot be changed is skipped."""
     by_id = {id(original): replacement for original, replacement in replacements.items()}
     undo: list[Undo] = []
     for name, module in items_of(sys.modules):
         if issubclass(type(module), ModuleType) and name.partition(".")[0] not in LEFT_OUT:
-            with contextlib.suppress(Exception):  # fail open: a module may be as strange as it likes
-                # past a lazy module's own way of loading itself when it is touched
+            with contextlib.suppress(Exception):  # fail open: a module may do anything on access
+                # bypasses a lazy module's own __getattribute__, which would load it
                 names: dict[str, Any] = object.__getattribute__(module, "__dict__")
                 _Places(by_id, name, undo).in_dictionary(names, deep=True)
     return undo
 
 
 class _Places:
-    """The places in one module."""
+    """The places of one module that may refer to an original."""
 
     def __init__(self, by_id: Mapping[int, Any], module: str, undo: list[Undo]) -> None:
         self._by_id = by_id
@@ -89,7 +89,7 @@ class _Places:
 
 
 def _point(value: functools.partial[Any], func: Any) -> None:
-    """Let a partial call another function, with the same arguments."""
+    """Make a partial call another function with the same arguments."""
     value.__setstate__((func, value.args, value.keywords, value.__dict__ or None))  # type: ignore[attr-defined]  # not in the stubs
 
 

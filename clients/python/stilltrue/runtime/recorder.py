@@ -1,9 +1,8 @@
-"""The recorder in a live process: the lock around it, the clock beside it, and the outbox for the reports of its cuts.
+"""The recorder in a live process: adds a lock, a clock, and an outbox for the reports of its cuts.
 
-One method per event, as in :mod:`stilltrue.protocol.recorder`; each holds the lock for one step, never while blocking,
-and calls no code of the application. Python may run a finalizer or a signal handler in the middle of a step, in the same
-thread: a step that finds its own thread inside already is refused (:class:`ReenteredError`) or, when it ends something, put
-off to the next step.
+One method per event, as in :mod:`stilltrue.protocol.recorder`. Each holds the lock for one step, never blocks while holding
+it, and never calls the application's code. Python may run a finalizer or a signal handler in the middle of a step, in the same
+thread: a step that reenters the lock is refused (:class:`ReenteredError`) or, if it ends something, deferred to the next step.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from stilltrue.protocol.report import Report, Target
 from stilltrue.protocol.requests.look import Look, LookRequest
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp, decode, encode
 from stilltrue.protocol.step import Step, StepError
-from stilltrue.runtime.declared.word import Word, word_of_first_call, word_of_idle
-from stilltrue.runtime.lines import LINES
+from stilltrue.runtime.declared.idle_declaration import IdleDeclaration, declaration_at_first_call, declaration_at_idle
+from stilltrue.runtime.log_queue import LOG
 from stilltrue.runtime.membership.stamp_keys import StampKeys
 from stilltrue.runtime.steady_clock import SteadyClock
 
@@ -44,11 +43,11 @@ def here() -> int:
 
 
 class ReenteredError(RuntimeError):
-    """The same thread asked for a step in the middle of another; the call goes unrecorded."""
+    """A thread began a step in the middle of its own previous one; the call goes unrecorded."""
 
 
 class LockedRecorder:
-    """One recorder, used by every thread of the process."""
+    """A recorder that every thread of the process may use."""
 
     __slots__ = (
         "__weakref__",
@@ -80,7 +79,7 @@ class LockedRecorder:
         clock: Callable[[], float] | None = None,
         keys: StampKeys | None = None,
     ) -> None:
-        """``begin`` makes the recorder (again after a fork); at most ``reports_max`` reports wait to be sent.
+        """``begin`` makes the recorder, and a new one after a fork; at most ``reports_max`` reports wait to be sent.
 
         ``keys`` sign stamps; only stamps signed with them are accepted.
         """
@@ -90,16 +89,16 @@ class LockedRecorder:
         steady = SteadyClock()
         self.clock = clock or steady.__call__  # a bound method is called twice as fast as an object
         self._offset = steady.offset if clock is None else None
-        """With it, the path of a call reads the steady clock without a function of ours; None: it is to ask the clock."""
+        """Added to the monotonic clock on the path of a call, which saves a function call; None: use ``clock``."""
         self.reports_max = reports_max
         self.wake: Callable[[], None] = lambda: None
         self.pools: dict[str, PoolSize] = {}
-        """The worker pools opened so far, also before a fork: name and size."""
+        """The worker pools opened so far, including those opened before a fork: name and size."""
         self.restart()
 
     @property
     def clock(self) -> Callable[[], float]:
-        """Returns the time, in seconds since the epoch."""
+        """Returns the time in seconds since the epoch."""
         return self._clock
 
     @clock.setter
@@ -107,7 +106,7 @@ class LockedRecorder:
         self._clock, self._offset = clock, None
 
     def restart(self) -> None:
-        """Start again, as after a fork: nothing that the parent's threads held or recorded belongs to this process."""
+        """Start afresh after a fork: nothing that the parent's threads held or recorded belongs to this process."""
         self.lock: Any = threading.RLock()
         self.recorder = self._begin()
         for name, size in self.pools.items():
@@ -118,16 +117,16 @@ class LockedRecorder:
         """The application's open steps, by the task or thread that runs them."""
         self.called = False
         """Whether any call was made here or has arrived."""
-        self.covered: Word | None = None
-        """What the application's declaration covers, as of its first call or its last ``idle``."""
+        self.covered: IdleDeclaration | None = None
+        """What the application's idle declaration covers, as of its first call or its last ``idle``."""
         self.dropped = 0
         self.faults = 0
         self.stamps_refused = 0
 
-    # -- marks ---------------------------------------------------------------------------------------------------------
+    # -- markers -------------------------------------------------------------------------------------------------------
 
     def marked(self, snapshot: SnapshotId, settled: Iterable[CallNumber] = ()) -> Report | None:
-        """A marker arrived: the report of the cut it causes (not put into the outbox), or None.
+        """A marker arrived: return the report of the cut that it causes, or None. The outbox does not get the report.
 
         ``settled``: calls in doubt that the detector knows to have been answered.
         """
@@ -142,7 +141,7 @@ class LockedRecorder:
             self._put(report)
 
     def catch_up(self) -> None:
-        """Do what finalizers deferred."""
+        """Run the steps that finalizers deferred."""
         if self.deferred:
             with self.lock:
                 self._catch_up()
@@ -153,7 +152,7 @@ class LockedRecorder:
             return self.recorder.oldest_wait(after)
 
     def look(self, request: LookRequest) -> Look:
-        """As :meth:`Recorder.look`: what the record alone shows."""
+        """As :meth:`Recorder.look`: answers from the record alone."""
         with self.lock:
             self._catch_up()
             return self.recorder.look(request, self.clock())
@@ -163,7 +162,7 @@ class LockedRecorder:
     def sent(
         self, method: str, channel: ChannelRecord, party: PartyName | None, timeout: float | None, waiting: bool
     ) -> tuple[ClientCall, Pair]:
-        """A call is made: returns its record, and the stamp to add to its metadata. ``timeout`` in seconds."""
+        """A call is made: return its record and the stamp to add to its metadata. ``timeout`` in seconds."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001 - what threading.Condition asks of every lock
             raise ReenteredError
@@ -171,7 +170,7 @@ class LockedRecorder:
         deadline = None if timeout is None else now + timeout
         with lock:
             if not self.called:
-                self.called, self.covered = True, word_of_first_call(now)
+                self.called, self.covered = True, declaration_at_first_call(now)
             if self.deferred:
                 self._catch_up()
             step = self.steps.get(here()) if self.steps else None
@@ -184,7 +183,7 @@ class LockedRecorder:
         return made, (METADATA_KEY, encode(stamp))
 
     def awaits(self, made: ClientCall, timeout: float | None = None) -> None:
-        """The maker of a call is blocked on it from now on, for at most ``timeout`` seconds."""
+        """The party that made the call begins to wait for it, for at most ``timeout`` seconds."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
             raise ReenteredError
@@ -193,13 +192,13 @@ class LockedRecorder:
             self.recorder.awaits(made, now, None if timeout is None else now + timeout)
 
     def goes_on(self, made: ClientCall) -> None:
-        """The maker of a call no longer waits for it."""
+        """The party that made the call no longer waits for it."""
         if made.wait:
             with self._step():
                 self.recorder.goes_on(made)
 
     def coloured(self, stamp: Stamp) -> None:
-        """A part of a message with this stamp was received, which settles no call and begins none (rule 2)."""
+        """Part of a message with this stamp was received that neither begins nor settles a call (rule 2)."""
         with self._step():
             report = self.recorder.coloured(stamp, self.clock())
             if report is not None:
@@ -212,18 +211,18 @@ class LockedRecorder:
             self.deferred.append(lambda: self._settle(made, stamp, in_doubt))
             return
         with lock:
-            if stamp is None and not in_doubt:  # no cut and no doubt: nobody asks for the time
+            if stamp is None and not in_doubt:  # no cut and no doubt: the time is not needed
                 self.recorder.settled(made, None, 0.0)
             else:
                 self._settle(made, stamp, in_doubt)
 
-    def came_back(self, made: ClientCall) -> None:
-        """A request failed that carried facts. May run in a finalizer."""
+    def facts_lost(self, made: ClientCall) -> None:
+        """A request that carried facts failed. May run in a finalizer."""
         if self.lock._is_owned():  # noqa: SLF001
-            self.deferred.append(lambda: self.recorder.came_back(made))
+            self.deferred.append(lambda: self.recorder.facts_lost(made))
             return
         with self.lock:
-            self.recorder.came_back(made)
+            self.recorder.facts_lost(made)
 
     def _settle(self, made: ClientCall, stamp: Stamp | None, in_doubt: bool) -> None:
         report = self.recorder.settled(made, stamp, self.clock(), in_doubt)
@@ -233,18 +232,18 @@ class LockedRecorder:
     # -- steps of the application --------------------------------------------------------------------------------------
 
     def open(self, step: Step) -> int:
-        """Open a step for the current party; returns the key to :meth:`close` it. Raises :class:`StepError`."""
+        """Open a step for the current party; return the key for :meth:`close`. Raises :class:`StepError`."""
         key = here()
         with self._step():
             if key in self.steps:
-                raise StepError("atomic(): a step is open here already")
+                raise StepError("atomic(): a step is already open here")
             self.steps[key] = step
         return key
 
     def close(self, key: int, step: Step) -> None:
-        """The step is over: apply it."""
+        """Apply a step that has ended."""
         with self._step():
-            if self.steps.pop(key, None) is step:  # not after a fork inside it: it was the parent's
+            if self.steps.pop(key, None) is step:  # a step during which the process forked is the parent's
                 self.recorder.closed(step, self.clock())
 
     # -- calls served --------------------------------------------------------------------------------------------------
@@ -257,7 +256,7 @@ class LockedRecorder:
         now = self._clock() if self._offset is None else monotonic() + self._offset
         with lock:
             if not self.called:
-                self.called, self.covered = True, word_of_first_call(now)
+                self.called, self.covered = True, declaration_at_first_call(now)
             served, report = self.recorder.arrived(stamp, method, now, interruptible, label=label)
             if report is not None:
                 self._put(report)
@@ -270,21 +269,21 @@ class LockedRecorder:
         interruptible: bool | None = None,
         context: ServedContext | None = None,
     ) -> None:
-        """A worker took the call; ``deadline`` (epoch) is the call's own. Further arguments as :meth:`Recorder.started`."""
+        """A worker took the call; ``deadline`` (epoch) is the call's own. Other arguments as for :meth:`Recorder.started`."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
             raise ReenteredError
         with lock:
             self.recorder.started(served, deadline, interruptible, context)
 
-    def queued(self, served: ServerCall, pool: str, timeout: float | None = None, dated: bool = False) -> None:
-        """The call waits behind a pool; ``timeout`` (seconds): what is left of it at most; ``dated``: nothing else ends it."""
+    def queued(self, served: ServerCall, pool: str, timeout: float | None = None, deadline_known: bool = False) -> None:
+        """The call waits behind a pool, for ``timeout`` more seconds at most; ``deadline_known``: no other deadline ends it."""
         deadline = None if timeout is None or timeout == inf else self.clock() + timeout
-        self.recorder.queued(served, pool, deadline, dated)
+        self.recorder.queued(served, pool, deadline, deadline_known)
 
     def hung_up(self, served: ServerCall) -> None:
         """The caller is gone. May run in a finalizer."""
-        if served.state is ServerState.OVER:  # as after every call: gRPC reports the end either way
+        if served.state is ServerState.OVER:  # gRPC reports the end of every call, also of answered ones
             return
         if self.lock._is_owned():  # noqa: SLF001
             self.deferred.append(lambda: self.recorder.hung_up(served))
@@ -293,15 +292,15 @@ class LockedRecorder:
             self.recorder.hung_up(served)
 
     def reply_begun(self, served: ServerCall) -> Pair:
-        """The head of a reply is sent; returns its stamp. The call is served on."""
+        """The initial metadata of a reply is sent: return its stamp. The call is still served."""
         with self._step():
             stamp = self.recorder.reply_begun(served)
         return self._pair(stamp, served.method, reply=True)
 
     def replied(self, served: ServerCall, failed: bool = False, stamped: bool = False) -> Pair | None:
-        """The call is answered; returns the stamp for the reply's trailing metadata, None if it needs none.
+        """The call is answered: return the stamp for the reply's trailing metadata, or None if it needs none.
 
-        ``failed``: with an error; ``stamped``: in any case.
+        ``failed``: answered with an error; ``stamped``: return a stamp in any case.
         """
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
@@ -315,7 +314,7 @@ class LockedRecorder:
         return self._pair(stamp, served.method, reply=True)
 
     def withdrawn(self, served: ServerCall) -> None:
-        """The call will not be served, or not completely. May run in a finalizer, so it is deferred to the next step."""
+        """The call will not be served to its end. May run in a finalizer, so it is deferred to the next step."""
         self.deferred.append(lambda: self.recorder.replied(served, failed=True))
 
     # -- waits and stream items ----------------------------------------------------------------------------------------
@@ -330,7 +329,7 @@ class LockedRecorder:
         uncoloured: bool = False,
         what: str = "",
     ) -> WaitNumber:
-        """A party is blocked from now on, at most for ``timeout`` seconds and until ``deadline`` (epoch)."""
+        """A party begins to wait, for at most ``timeout`` seconds and until ``deadline`` (epoch) at the latest."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
             raise ReenteredError
@@ -362,7 +361,7 @@ class LockedRecorder:
             self.recorder.item_sent(call)
 
     def item_received(self, call: ClientCall | ServerCall, wait: WaitNumber | None = None) -> None:
-        """One item of a stream arrived, which ends the wait for it in the same step."""
+        """One item of a stream arrived; the wait for it ends in the same step."""
         lock = self.lock
         if lock._is_owned():  # noqa: SLF001
             raise ReenteredError
@@ -375,7 +374,7 @@ class LockedRecorder:
             self.recorder.holds(party, resource, capacity, wait)
 
     def releases(self, party: PartyName, resource: str) -> bool:
-        """A party gives back one share; False when it held none."""
+        """A party releases one share; False if it held none."""
         with self._step():
             return self.recorder.releases(party, resource)
 
@@ -383,7 +382,7 @@ class LockedRecorder:
         """A party no longer acts spontaneously."""
         with self._step():
             self.recorder.idle(party)
-            self.covered = word_of_idle(self.clock())
+            self.covered = declaration_at_idle(self.clock())
 
     def active(self, party: PartyName) -> None:
         """A party may act spontaneously."""
@@ -396,7 +395,7 @@ class LockedRecorder:
             self.recorder.busy()
 
     def done(self) -> None:
-        """A block of work ends. May run in a finalizer (a generator that is dropped inside it)."""
+        """A block of work ends. May run in a finalizer (of a generator dropped inside the block)."""
         if self.lock._is_owned():  # noqa: SLF001
             self.deferred.append(self.recorder.done)
             return
@@ -409,29 +408,29 @@ class LockedRecorder:
             self.recorder.fact(changes)
 
     def renamed(self, process: ProcessId) -> None:
-        """The process has another name from now on; reports under the old one are dropped."""
+        """The process gets another name; reports under the old one are dropped."""
         with self._step():
             self.recorder.renamed(process)
             self.reports.clear()
 
-    # -- what fails ----------------------------------------------------------------------------------------------------
+    # -- failures ------------------------------------------------------------------------------------------------------
 
-    def report_failure(self, where: str) -> None:
-        """An internal failure at the boundary to the application: counted, logged once a minute, never raised."""
+    def report_failure(self, action: str) -> None:
+        """Count an internal failure of ``action`` (a gerund); logged at most once a minute, never raised."""
         self.faults += 1
         now = monotonic()
         if now - self._logged_at >= FAULT_LOG_SECONDS or not self._logged_at:
             self._logged_at = now
-            LINES.exception("stilltrue failed open: where=%s faults=%d", where, self.faults)
+            LOG.exception("stilltrue failed open: while=%s faults=%d", action, self.faults)
 
     def several_stamps(self) -> None:
-        """A message had several stamps, so its sender is unknown. Counted, with one warning."""
+        """Count a message with several stamps, whose sender is therefore unknown; warn once."""
         self.stamps_refused += 1
         if self.stamps_refused == 1:
-            LINES.warning("several stamps in one message: a program without an agent forwards them; caller unknown")
+            LOG.warning("several stamps in one message, so its caller is unknown: a program without an agent forwards stamps")
 
     def stamp_of(self, text: str | bytes, method: str | bytes, *, reply: bool) -> Stamp | None:
-        """The stamp of a call of ``method``, or of its reply; None for one that cannot be read or lacks the fleet's tag."""
+        """The stamp of a call of ``method``, or of its reply; None if it is malformed or lacks the fleet's tag."""
         tags = self.keys.tags
         if tags is None:
             return decode(text)
@@ -439,7 +438,7 @@ class LockedRecorder:
         if known is None:
             self.stamps_refused += 1
             if self.stamps_refused == 1:
-                LINES.warning("a stamp not signed with our keys is ignored (STILLTRUE_STAMP_KEY)")
+                LOG.warning("ignored a stamp that is not signed with our keys (STILLTRUE_STAMP_KEY)")
             return None
         return decode(known)
 
@@ -447,10 +446,10 @@ class LockedRecorder:
         tags = self.keys.tags
         if tags is None:
             return METADATA_KEY, encode(stamp)
-        # signed, each reply proves whose it is; an agent without keys reads what precedes one tag, and no more
+        # the tag proves the sender of each reply; an agent without keys can read what precedes one tag, but not more
         return METADATA_KEY, tags.sign(encode(stamp._replace(known="")), _text(method), reply=reply)
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- internals -----------------------------------------------------------------------------------------------------
 
     def _step(self) -> Any:
         if self.lock._is_owned():  # noqa: SLF001
@@ -465,11 +464,11 @@ class LockedRecorder:
         self.wake()
 
     def _catch_up(self) -> None:
-        """Do what finalizers deferred. No logging here: a log handler may make calls, and the lock is held."""
+        """Run the deferred steps. Never logs: the lock is held, and a log handler may make calls."""
         while self.deferred:
             try:
                 self.deferred.popleft()()
-            except Exception:  # noqa: BLE001 - one that fails must not stop the others, nor the step that came by
+            except Exception:  # noqa: BLE001 - a failure must not stop the other steps, nor the current one
                 self.faults += 1
 
 

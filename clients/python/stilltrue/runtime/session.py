@@ -1,4 +1,4 @@
-"""The part of an agent that its interceptors, channels and locks use: the recorder, the parties, the excluded methods."""
+"""The part of an agent that its interceptors, channels and locks share: recorder, parties and excluded methods."""
 
 from __future__ import annotations
 
@@ -14,16 +14,18 @@ from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
 
 LEFT_OUT = ("/grpc.health.", "/grpc.reflection.", "/grpc.channelz.", "/stilltrue.")
-"""Prefixes of the methods that are never recorded: health, reflection, and Stilltrue's own traffic."""
+"""Prefixes of methods that are never recorded: health, reflection, channelz, and Stilltrue's own traffic."""
 METHODS_MAX = 10_000
+METHOD_LENGTH_MAX = 256
+"""Longer names are not cached: a stranger could send thousands of different ones."""
 
 
 class OverTcp(Protocol):
-    """A request that was written to a TCP connection."""
+    """A request sent over a TCP connection."""
 
     @property
     def ends(self) -> tuple[str, str] | None:
-        """The addresses of its two ends, ours first; None: they are not known."""
+        """The connection's local and remote address, or None if unknown."""
         ...
 
 
@@ -40,10 +42,9 @@ class Session:
         excluded: Iterable[str] = (),
         owned: OwnedShares | None = None,
     ) -> None:
-        """``live`` records; ``parties`` names the acting party; nothing is recorded unless ``enabled``.
+        """``live`` records; ``parties`` names the current party; nothing is recorded unless ``enabled``.
 
-        ``excluded``: patterns of methods (``/pkg.Service/*``) that are not recorded. ``owned``: shares that only their owners
-        give back.
+        ``excluded``: patterns of methods not to record (``/pkg.Service/*``). ``owned``: shares that only their owners release.
         """
         self.owned = owned or OwnedShares(parties)
         self.live = live
@@ -51,21 +52,23 @@ class Session:
         self._enabled = enabled
         self._excluded = tuple(f"/{pattern.lstrip('/')}" for pattern in excluded)
         self.left_out: dict[str | bytes, bool] = {}
-        """The answers of :meth:`leaves_out`, by method."""
+        """Cached answers of :meth:`leaves_out`, by method."""
         self.over_tcp: WeakValueDictionary[CallNumber, OverTcp] = WeakValueDictionary()
-        """The requests of HTTP that are not over."""
+        """Outstanding HTTP requests."""
 
     @property
     def excludes_methods(self) -> bool:
-        """Whether calls may be made and served that are not recorded."""
+        """Whether the application excludes methods, so that some calls go unrecorded."""
         return bool(self._excluded)
 
     def leaves_out(self, method: str | bytes) -> bool:
-        """Whether calls of this method are not recorded."""
+        """Whether calls of this method go unrecorded."""
         known = self.left_out.get(method)
         if known is not None:
             return known
         text = method.decode("utf-8", "replace") if isinstance(method, bytes) else method
+        if len(text) > METHOD_LENGTH_MAX:
+            return self._excludes(text)
         if len(self.left_out) >= METHODS_MAX:
             self.left_out.clear()
         self.left_out[method] = out = self._excludes(text)
@@ -77,20 +80,20 @@ class Session:
         return any(fnmatchcase(method, pattern) for pattern in self._excluded)
 
     def begin_wait(self, made: ClientCall, timeout: float | None = None, *, item: bool = False) -> WaitNumber | None:
-        """The current party is blocked on the call from now on (``item``: on its next item). None if that failed."""
+        """The current party begins to wait for the call (``item``: for its next item); None if recording failed."""
         live = self.live
         try:
-            party = self.parties.now()
+            party = self.parties.current()
             what = f"an item of {made.method}" if item else f"the reply to {made.method}"
             return live.waits(party, made.among, 1, timeout, made.deadline, item, what)
         except Exception:  # noqa: BLE001 - fail open
-            live.report_failure("a wait begins")
+            live.report_failure("starting a wait")
             return None
 
     def end_wait(self, wait: WaitNumber | None) -> None:
-        """The wait is over."""
+        """End a wait, if there is one."""
         if wait is not None:
             try:
                 self.live.resumes(wait)
             except Exception:  # noqa: BLE001 - fail open
-                self.live.report_failure("a wait ends")
+                self.live.report_failure("ending a wait")

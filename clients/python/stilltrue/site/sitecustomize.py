@@ -1,6 +1,6 @@
-"""Imported by every Python that `stilltrue run` starts: prepares the agent, then hands over to the next sitecustomize.
+"""Imported by every Python process that `stilltrue run` starts: prepares the agent, then runs the next sitecustomize.
 
-It can be read by any Python 3 and never ends one: what fails here is left out, and the program goes on.
+It runs on any Python 3. If the agent cannot be prepared, the program goes on without it.
 """
 
 import importlib.machinery
@@ -12,7 +12,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def _load_agent():
-    """Prepare the agent, also in an interpreter in which it is not installed: the package is beside this file."""
+    """Prepare the agent, even where it is not installed: the package is the parent directory of this file's."""
     if importlib.util.find_spec("stilltrue") is None:
         package = os.path.dirname(_HERE)
         init = os.path.join(package, "__init__.py")
@@ -23,7 +23,7 @@ def _load_agent():
 
 
 def _hand_over():
-    """Run the sitecustomize that would have been found without this one, under its own name."""
+    """Run, under its own name, the sitecustomize that this one hides."""
     others = [path for path in sys.path if os.path.abspath(path or os.curdir) != _HERE]
     spec = importlib.machinery.PathFinder.find_spec("sitecustomize", others)
     if spec is not None and spec.loader is not None:

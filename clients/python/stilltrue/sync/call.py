@@ -1,4 +1,4 @@
-"""Call objects for calls made from threads: futures and streams that keep gRPC's full API and are settled however they end."""
+"""Call objects for calls made from threads: futures and streams with gRPC's full API, recorded however they end."""
 
 from __future__ import annotations
 
@@ -33,54 +33,54 @@ class OutgoingRequests:
 
 
 def record_call(inner: Any, call: OutgoingCall) -> Any:
-    """``inner``, which gRPC or an interceptor returned for ``call``, recorded; unchanged if that fails."""
+    """Wrap ``inner``, which gRPC or an interceptor returned for ``call``, to record it; returned as is on failure."""
     try:
         if hasattr(inner, "add_callback") or hasattr(inner, "add_done_callback"):
             return RecordedCall(inner, call)
         if hasattr(inner, "__next__"):
             return RecordedItems(inner, call)
     except Exception:  # noqa: BLE001 - fail open
-        call.live.report_failure("a call is wrapped")
+        call.live.report_failure("wrapping a call")
     call.dropped()
     return inner
 
 
 def settle_ended(call: OutgoingCall, inner: Any) -> None:
-    """Settle a call by its ended call object; one that is gone (None) was dropped."""
+    """Settle a call from its ended call object; None means that the application dropped it."""
     if inner is None:
         call.dropped()
         return
     try:
         trailing, code = inner.trailing_metadata(), inner.code()
-    except Exception:  # noqa: BLE001 - an interceptor's own object, which cannot say
+    except Exception:  # noqa: BLE001 - an interceptor's own object without these methods
         call.dropped()
     else:
         call.ended(trailing, code)
 
 
 def take_trailing(ended: Any) -> Any:
-    """The trailing metadata of an ended call as received; the application sees it without the stamp."""
-    state = getattr(ended, "_state", None)  # asking the call itself takes its lock, and a walk through a queue
-    if state is None:  # an interceptor is beneath: gRPC has wrapped the call in an object
+    """Return the trailing metadata of an ended call as received, and hide the stamp in it from the application."""
+    state = getattr(ended, "_state", None)  # the call's own method takes its lock and searches a queue
+    if state is None:  # an interceptor below ours: gRPC has wrapped the call
         state = getattr(getattr(ended, "_call", None), "_state", None)
     try:
         trailing = ended.trailing_metadata() if state is None else state.trailing_metadata
         if state is not None:
             state.trailing_metadata = hide_stamp(trailing)
-    except Exception:  # noqa: BLE001 - an interceptor's own object, which has none
+    except Exception:  # noqa: BLE001 - an interceptor's own object without trailing metadata
         return None
     return trailing
 
 
 class RecordedCall(StandIn, grpc.RpcError, grpc.Call, grpc.Future):  # type: ignore[type-arg]  # generic in the stubs alone
-    """A call in progress, as ``future()`` and the streaming methods return it. Where gRPC raises the call itself, so does this.
+    """A call in progress, as returned by ``future()`` and the streaming methods. Raises itself where gRPC raises the call.
 
-    gRPC calls back when a call is over, but may wake a thread that waits for the result first. So each method that can
-    reveal the end to the application settles the call before it returns.
+    gRPC may wake a thread that waits for the result before it calls back. So each method that can reveal the end of the call to
+    the application settles the call before it returns.
     """
 
     def __init__(self, inner: Any, call: OutgoingCall) -> None:
-        """``inner`` is gRPC's own call object; it alone must keep itself alive, for it cancels the call when dropped."""
+        """``inner`` is gRPC's own call object. Its callback must not keep it alive: dropping it cancels the call."""
         self._inner = inner
         self._call = call
         weak = call.made.handle = ref(inner)
@@ -119,7 +119,7 @@ class RecordedCall(StandIn, grpc.RpcError, grpc.Call, grpc.Future):  # type: ign
         """The next item, as ``__next__``."""
         return self.__next__()
 
-    # -- what blocks ---------------------------------------------------------------------------------------------------
+    # -- methods that may block ----------------------------------------------------------------------------------------
 
     def result(self, timeout: float | None = None) -> Any:
         """As ``grpc.Future.result``."""
@@ -135,7 +135,7 @@ class RecordedCall(StandIn, grpc.RpcError, grpc.Call, grpc.Future):  # type: ign
         return self._blocking(self._inner.traceback, timeout)
 
     def initial_metadata(self) -> Any:
-        """As ``grpc.Call.initial_metadata``; the call itself may go on."""
+        """As ``grpc.Call.initial_metadata``; it does not wait for the call's end, so no wait is recorded."""
         return self._inner.initial_metadata()
 
     def trailing_metadata(self) -> Any:
@@ -151,18 +151,19 @@ class RecordedCall(StandIn, grpc.RpcError, grpc.Call, grpc.Future):  # type: ign
         return self._blocking(self._inner.details)
 
     def _blocking(self, method: Callable[..., Any], *timeout: float | None) -> Any:
-        """Run a method that may block until the call ends, as a wait for it; settle the call before returning."""
+        """Run a method that may block until the call ends; record that as a wait, and settle the call before returning."""
         if self._call.settled or self._inner.done():
             self._settle()
-            return self._as_itself(method, *timeout)
+            return self._raising_itself(method, *timeout)
         wait = self._call.begin_wait(*timeout)
         try:
-            return self._as_itself(method, *timeout)
+            return self._raising_itself(method, *timeout)
         finally:
             self._settle_if_done()
             self._call.end_wait(wait)
 
-    def _as_itself(self, method: Callable[..., Any], *timeout: float | None) -> Any:
+    def _raising_itself(self, method: Callable[..., Any], *timeout: float | None) -> Any:
+        """Run a method; if gRPC raises the inner call, raise this object instead."""
         try:
             return method(*timeout)
         except grpc.RpcError as error:
@@ -172,7 +173,7 @@ class RecordedCall(StandIn, grpc.RpcError, grpc.Call, grpc.Future):  # type: ign
             take_trailing(error)
             raise
 
-    # -- what does not -------------------------------------------------------------------------------------------------
+    # -- methods that do not block -------------------------------------------------------------------------------------
 
     def is_active(self) -> bool:
         """As ``grpc.RpcContext.is_active``."""
@@ -199,13 +200,13 @@ class RecordedCall(StandIn, grpc.RpcError, grpc.Call, grpc.Future):  # type: ign
         return bool(self._inner.cancel())
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
-        """As ``grpc.RpcContext.add_callback``; ours was added first, so the call is settled by then."""
+        """As ``grpc.RpcContext.add_callback``; our own callback comes first, so the call is settled by then."""
         return bool(self._inner.add_callback(self._call.as_work(callback)))
 
     def add_done_callback(self, fn: Callable[[Any], None]) -> None:
-        """As ``grpc.Future.add_done_callback``; ``fn`` gets this very object."""
-        working = self._call.as_work(fn)
-        self._inner.add_done_callback(lambda _: working(self))
+        """As ``grpc.Future.add_done_callback``; ``fn`` is passed this object."""
+        recorded = self._call.as_work(fn)
+        self._inner.add_done_callback(lambda _: recorded(self))
 
     # -- the end -------------------------------------------------------------------------------------------------------
 
@@ -223,10 +224,10 @@ class RecordedCall(StandIn, grpc.RpcError, grpc.Call, grpc.Future):  # type: ign
 
 
 class RecordedItems(StandIn):
-    """A stream of replies that is not gRPC's own object but an interceptor's, a generator for example."""
+    """A stream of replies that an interceptor has replaced by its own iterator, such as a generator."""
 
     def __init__(self, inner: Any, call: OutgoingCall) -> None:
-        """``inner`` is an iterator; the call ends with it."""
+        """``inner`` is the iterator; the call ends when it does."""
         self._inner = inner
         self._call = call
         finalize(inner, self._dropped, call)

@@ -65,7 +65,7 @@ class RecordedChannel(StandIn, grpc.Channel):
 
 
 class _Callable(StandIn):
-    """Common to the four kinds of multi-callable: the inner one, and how a call on it begins and ends."""
+    """Base of the four kinds of multi-callable: the inner one, and how a call on it begins and ends."""
 
     __slots__ = ("_begin", "_blocking", "_inner", "_live", "_method", "_now", "_parties", "_session", "_with_call")
 
@@ -76,12 +76,12 @@ class _Callable(StandIn):
         self._live = method.session.live
         self._begin = method.begin
         self._parties = method.session.parties
-        self._now = method.session.parties.now
-        self._with_call: Any = getattr(inner, "with_call", None)  # streams of replies have none
-        self._blocking = compat.blocking_of(inner)
+        self._now = method.session.parties.current
+        self._with_call: Any = getattr(inner, "with_call", None)  # None for reply streams
+        self._blocking = compat.blocking_call_of(inner)
 
     def _run(self, call: OutgoingCall | None, make: Callable[..., Any], *arguments: Any, **further: Any) -> Any:
-        """Start the call; returns what gRPC returns, recorded."""
+        """Start the call; returns gRPC's call object, wrapped so that it is recorded."""
         try:
             inner = make(*arguments, **further)
         except BaseException as error:
@@ -91,7 +91,7 @@ class _Callable(StandIn):
         return inner if call is None else record_call(inner, call)
 
     def _run_blocking(self, call: OutgoingCall, *arguments: Any, **further: Any) -> Any:
-        """Make the call and wait for its end; returns its reply and its ended call object."""
+        """Make the call and wait for its end; returns the reply and the ended call object."""
         try:
             result = self._with_call(*arguments, **further)
         except BaseException as error:
@@ -119,7 +119,7 @@ class _UnaryUnary(_Callable, grpc.UnaryUnaryMultiCallable):  # type: ignore[type
         except StepError:
             raise
         except Exception:  # noqa: BLE001 - fail open: the call goes on unrecorded
-            self._live.report_failure("a call begins")
+            self._live.report_failure("starting a call")
         try:
             state, core = blocking(request, timeout, metadata, *rest, **further)
             reply = reply_of(state, core, False, None)
@@ -135,7 +135,7 @@ class _UnaryUnary(_Callable, grpc.UnaryUnaryMultiCallable):  # type: ignore[type
                 try:
                     self._live.settled(made, None, False)
                 except Exception:  # noqa: BLE001 - fail open
-                    self._live.report_failure("a call ends")
+                    self._live.report_failure("ending a call")
         return reply
 
     def with_call(self, request: Any, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any) -> Any:
@@ -155,8 +155,8 @@ class _UnaryStream(_Callable, grpc.UnaryStreamMultiCallable):  # type: ignore[ty
         return self._run(call, self._inner, request, timeout, metadata, *rest, **further)
 
 
-class _Sending(_Callable):
-    """A call with a stream of requests. It is unknown who sends its items, so it has no party; its reader waits explicitly."""
+class _RequestStream(_Callable):
+    """A call with a stream of requests. It has no party, since any thread may send its items; its reader waits explicitly."""
 
     __slots__ = ()
 
@@ -165,7 +165,7 @@ class _Sending(_Callable):
         return call, requests if call is None else OutgoingRequests(requests, call), metadata
 
 
-class _StreamUnary(_Sending, grpc.StreamUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
+class _StreamUnary(_RequestStream, grpc.StreamUnaryMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
     def __call__(
         self, request_iterator: Any, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any
     ) -> Any:
@@ -190,7 +190,7 @@ class _StreamUnary(_Sending, grpc.StreamUnaryMultiCallable):  # type: ignore[typ
         return self._run(call, self._inner.future, requests, timeout, metadata, *rest, **further)
 
 
-class _StreamStream(_Sending, grpc.StreamStreamMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
+class _StreamStream(_RequestStream, grpc.StreamStreamMultiCallable):  # type: ignore[type-arg]  # generic in the stubs alone
     def __call__(
         self, request_iterator: Any, timeout: float | None = None, metadata: Any = None, *rest: Any, **further: Any
     ) -> Any:

@@ -1,6 +1,6 @@
-"""The context that a behaviour on a thread is given: gRPC's own, under a class of ours, so that it stays the same object.
+"""The context passed to a behaviour on a thread: gRPC's own object with its class replaced by ours.
 
-Where an interceptor before ours has put its own context there, gRPC's is found behind it; if not, all stays as it is.
+If an earlier interceptor has wrapped the context, gRPC's object is looked for inside; if it is not found, nothing changes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from grpc import _server
 from stilltrue.runtime.calls.incoming_call import IncomingCall
 from stilltrue.runtime.calls.stamps import hide_stamp
 
-PLAIN: Any = _server._Context  # noqa: SLF001 - the class whose objects gRPC gives to handlers
+PLAIN: Any = _server._Context  # noqa: SLF001 - the class of the contexts that gRPC passes to handlers
 _WRAPPERS_MAX = 3
 
 
@@ -24,7 +24,7 @@ class RecordedContext(PLAIN):  # type: ignore[misc]  # gRPC has no types for it
     recorded_call: IncomingCall
 
     def has_ended(self) -> bool:
-        """Whether gRPC has run the callbacks that wait for the end of the call."""
+        """Whether gRPC has run the callbacks for the end of the call."""
         return self._state.callbacks is None
 
     def invocation_metadata(self) -> Any:
@@ -41,19 +41,19 @@ class RecordedContext(PLAIN):  # type: ignore[misc]  # gRPC has no types for it
 
 
 def record_context(context: Any, call: IncomingCall) -> None:
-    """Make gRPC's context, which is ``context`` or stands behind it, a :class:`RecordedContext`."""
-    plain = _plain_behind(context, _WRAPPERS_MAX)
+    """Turn gRPC's context, which is ``context`` or wrapped in it, into a :class:`RecordedContext`."""
+    plain = _unwrap(context, _WRAPPERS_MAX)
     if plain is not None:
         plain.__class__ = RecordedContext
         plain.recorded_call = call
 
 
-def _plain_behind(context: Any, wrappers: int) -> Any:
-    """gRPC's own context, which an interceptor may have wrapped in ``wrappers`` objects at most; None if it is not found."""
+def _unwrap(context: Any, wrappers: int) -> Any:
+    """Find gRPC's own context inside at most ``wrappers`` objects of interceptors; None if it is not there."""
     if type(context) is PLAIN:
         return context
     if wrappers and isinstance(context, grpc.ServicerContext):
         for inner in getattr(context, "__dict__", {}).values():
-            if (found := _plain_behind(inner, wrappers - 1)) is not None:
+            if (found := _unwrap(inner, wrappers - 1)) is not None:
                 return found
     return None

@@ -1,4 +1,4 @@
-"""Locks, semaphores and queues for threads whose waits the agent can see; each works as its namesake in Python."""
+"""Locks, semaphores and queues for threads whose waits are recorded; each works like its standard library counterpart."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import queue
 import threading
 from typing import Any
 
-from stilltrue.runtime.declared.blocks import is_entered_by_block
 from stilltrue.runtime.declared.resources import QueueEnd, ResourceRecord
+from stilltrue.runtime.declared.with_blocks import is_entered_by_block
 
 
 class Lock:
-    """As ``threading.Lock``."""
+    """A recorded ``threading.Lock``."""
 
     def __init__(self, record: ResourceRecord) -> None:
         """Made by :meth:`stilltrue.Agent.Lock`."""
@@ -37,11 +37,11 @@ class Lock:
         self._release(bound=True)
 
     def _release(self, *, bound: bool) -> bool:
-        own = self._shares.gives_back(bound=bound) if self._inner.locked() else False
+        own = self._shares.releases(bound=bound) if self._inner.locked() else False
         self._inner.release()
         return own
 
-    # what threading.Condition asks of its lock
+    # used by threading.Condition
 
     def _release_save(self) -> bool:
         return self._release(bound=True)
@@ -83,7 +83,7 @@ class RLock:
             self._free()
 
     def locked(self) -> bool:
-        """As ``threading.RLock.locked`` of Python 3.14, whose conditions ask for it."""
+        """As ``threading.RLock.locked`` of Python 3.14, which its ``threading.Condition`` needs."""
         return self._inner.locked()
 
     def __enter__(self) -> bool:
@@ -94,10 +94,10 @@ class RLock:
 
     def _free(self) -> None:
         self._owner = None
-        self._shares.gives_back(bound=True)
+        self._shares.releases(bound=True)
         self._inner.release()
 
-    # what threading.Condition asks of its lock
+    # used by threading.Condition
 
     def _release_save(self) -> int:
         depth, self._depth = self._depth, 0
@@ -113,7 +113,7 @@ class RLock:
 
 
 class Semaphore:
-    """As ``threading.Semaphore``. Released by a thread that holds no share, it is a signal: its waits count for nothing."""
+    """A recorded ``threading.Semaphore``. Once a thread without a share releases it, it is a signal: its waits do not count."""
 
     def __init__(self, record: ResourceRecord, value: int) -> None:
         """Made by :meth:`stilltrue.Agent.Semaphore`."""
@@ -127,19 +127,19 @@ class Semaphore:
     def release(self, n: int = 1) -> None:
         """As ``threading.Semaphore.release``."""
         for _ in range(n):
-            self._shares.gives_back()
+            self._shares.releases()
         self._inner.release(n)
 
     def __enter__(self) -> bool:
         return _acquire(self._inner, self._shares, bound=is_entered_by_block())
 
     def __exit__(self, *exception: object) -> None:
-        self._shares.gives_back(bound=True)
+        self._shares.releases(bound=True)
         self._inner.release()
 
 
 class Queue:
-    """As ``queue.Queue``. A wait to get is recorded when producers were declared, a wait to put when consumers were."""
+    """A recorded ``queue.Queue``. A wait to get is recorded if producers were declared, a wait to put if consumers were."""
 
     def __init__(self, maxsize: int, getters: QueueEnd, putters: QueueEnd) -> None:
         """Made by :meth:`stilltrue.Agent.Queue`."""
@@ -162,7 +162,7 @@ class Queue:
                 self._inner.put(item, True, timeout)
             finally:
                 self._putters.end_wait(wait)
-        self._getters.stirs()
+        self._getters.end_all_waits()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Any:
         """As ``queue.Queue.get``; ``timeout`` in seconds."""
@@ -176,7 +176,7 @@ class Queue:
                 item = self._inner.get(True, timeout)
             finally:
                 self._getters.end_wait(wait)
-        self._putters.stirs()
+        self._putters.end_all_waits()
         return item
 
     def put_nowait(self, item: Any) -> None:
@@ -191,11 +191,11 @@ class Queue:
 def _acquire(
     inner: Any, record: ResourceRecord, blocking: bool = True, timeout: float | None = None, *, bound: bool = False
 ) -> bool:
-    """Take a share of ``inner``; ``bound``: who takes it will give it back."""
+    """Take a share of ``inner``; ``bound``: the thread that takes it will give it back."""
     if not blocking and timeout not in (None, -1):
         raise ValueError("can't specify a timeout for a non-blocking call")
     if inner.acquire(blocking=False):
-        record.took(bound=bound)
+        record.acquired(bound=bound)
         return True
     if not blocking:
         return False
@@ -207,7 +207,7 @@ def _acquire(
         record.end_wait(wait)
         raise
     if taken:
-        record.took(wait, bound=bound)
+        record.acquired(wait, bound=bound)
     else:
         record.end_wait(wait)
     return taken

@@ -1,8 +1,7 @@
-"""Calls served by threads: a ``grpc.ServerInterceptor`` that records arrival, start and end, and stamps the reply.
+"""A ``grpc.ServerInterceptor`` for threads that records when calls arrive, start and end, and stamps the replies.
 
-gRPC runs the interceptor when a request arrives, on its own thread, and the behaviour later, on a worker of the pool. The
-handler that the interceptor returns is made for this one call: dropped unserved (cancelled while queued, refused), it takes
-the call with it, which is withdrawn then.
+gRPC runs the interceptor on its own thread when a request arrives, and the behaviour later on a worker of the pool. Each call
+gets its own handler: if that is dropped unserved (cancelled while queued, refused), the call is withdrawn.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from stilltrue.runtime.calls.incoming_call import CLASSES_MAX, KINDS, IncomingCa
 from stilltrue.runtime.calls.pool import arriving
 from stilltrue.runtime.calls.server_options import call_seconds_max, options_of_thread, server_of_thread
 from stilltrue.runtime.calls.stand_in import StandIn
-from stilltrue.runtime.compat import stopping_of
+from stilltrue.runtime.compat import stop_check_of
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.transport.endpoint import Endpoint
 from stilltrue.sync.context import PLAIN, RecordedContext, record_context
 
 
 class RecordedServer(grpc.ServerInterceptor):
-    """Records the calls that one server serves. Give it first: what later interceptors do is then part of the service."""
+    """Records the calls of one server. Put it first: the work of later interceptors then counts as part of the service."""
 
     def __init__(self, session: Session) -> None:
         """``session`` is the agent."""
@@ -35,7 +34,7 @@ class RecordedServer(grpc.ServerInterceptor):
         self.endpoint = Endpoint()
         self._knows_options = False
         self.is_stopping: Callable[[], bool] = bool
-        """Whether the server is being stopped; nobody knows before its first call."""
+        """Whether the server is being stopped; False until its first call."""
         self._classes: dict[int, tuple[Any, type[_Handler]]] = {}
 
     def intercept_service(self, continuation: Callable[[Any], Any], handler_call_details: Any) -> Any:
@@ -53,7 +52,7 @@ class RecordedServer(grpc.ServerInterceptor):
             arriving.served = None
             return continuation(handler_call_details)
         here = session.parties.here
-        here.serving = served  # what later interceptors do is part of the service
+        here.serving = served  # the work of later interceptors is part of the service
         handler = None
         try:
             inner = continuation(handler_call_details)
@@ -75,14 +74,14 @@ class RecordedServer(grpc.ServerInterceptor):
             options = options_of_thread()
             self._seconds_max = call_seconds_max(options)
             self._classes.clear()
-            self.is_stopping = stopping_of(server_of_thread())
-            self.endpoint.given(options)
-            self.endpoint.runs_here()
+            self.is_stopping = stop_check_of(server_of_thread())
+            self.endpoint.set_options(options)
+            self.endpoint.learn_from_thread()
         except Exception:  # noqa: BLE001 - fail open
-            self._session.live.report_failure("a server's options are read")
+            self._session.live.report_failure("reading a server's options")
 
     def _make(self, inner: Any) -> type[_Handler]:
-        """The class of the handlers of one method: what is the same for each call is looked up once."""
+        """Make the handler class of one method, so that what all its calls share is looked up once."""
         kind = KINDS[bool(inner.request_streaming), bool(inner.response_streaming)]
         behaviour = getattr(inner, kind)
         parts = {
@@ -100,22 +99,22 @@ class RecordedServer(grpc.ServerInterceptor):
                 "experimental_thread_pool": getattr(behaviour, "experimental_thread_pool", None),
                 "experimental_non_blocking": getattr(behaviour, "experimental_non_blocking", None),
                 **{name: staticmethod(part) if part is not None else None for name, part in parts.items()},
-                **({} if _asks_for_more(behaviour) else {kind: _HANDLERS[kind].__call__}),
+                **({} if _has_experimental(behaviour) else {kind: _HANDLERS[kind].__call__}),
             },
         )
-        if len(self._classes) >= CLASSES_MAX:  # somebody makes a handler for each call
+        if len(self._classes) >= CLASSES_MAX:  # the application makes a new handler for each call
             self._classes.clear()
         self._classes[id(inner)] = (inner, made)
         return made
 
 
-def _asks_for_more(behaviour: Any) -> bool:
-    """Whether gRPC's experimental attributes are on a behaviour: it looks for them on what serves the call."""
+def _has_experimental(behaviour: Any) -> bool:
+    """Whether a behaviour has one of gRPC's experimental attributes; gRPC then looks for them on the object that it calls."""
     return hasattr(behaviour, "experimental_thread_pool") or hasattr(behaviour, "experimental_non_blocking")
 
 
 class _Handler(IncomingCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs alone
-    """One call, the handler that gRPC has of it, and the behaviour in that. Each method gets its own class."""
+    """One call, its handler and its behaviour in a single object. Each method gets its own class."""
 
     behaviour: Callable[..., Any]
     experimental_thread_pool: Any
@@ -131,7 +130,7 @@ class _Handler(IncomingCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  
         self.served = served
 
     def _replace(self, **changes: Any) -> Any:
-        """As the named tuple that gRPC's own handlers are; other interceptors use it."""
+        """As of the named tuples that gRPC uses for handlers; other interceptors call it."""
         fields = {name: getattr(self, name) for name in _FIELDS}
         fields.update(changes)
         kind = KINDS[bool(fields["request_streaming"]), bool(fields["response_streaming"])]
@@ -139,32 +138,33 @@ class _Handler(IncomingCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  
         return make(fields[kind], fields["request_deserializer"], fields["response_serializer"])
 
     def begin(self, context: Any, interruptible: bool | None = None) -> None:
-        """As :meth:`IncomingCall.begin`, on a worker; that its caller is gone is asked of the context."""
-        if type(context) is not PLAIN:  # somebody has wrapped it
-            self._begin_within(context, interruptible)
+        """As :meth:`IncomingCall.begin`, on a worker. The context is polled for whether the caller is gone."""
+        if type(context) is not PLAIN:
+            self._begin_wrapped(context, interruptible)
             return
         try:
             context.__class__ = RecordedContext
             context.recorded_call = self
             served = self.served
-            self.live.started(served, None if served.dated else self.deadline_in(context), interruptible, context)
+            self.live.started(served, None if served.deadline_known else self.deadline_in(context), interruptible, context)
         except Exception:  # noqa: BLE001 - fail open
-            self.live.report_failure("a call is taken")
+            self.live.report_failure("starting to serve a call")
 
-    def _begin_within(self, context: Any, interruptible: bool | None) -> None:
+    def _begin_wrapped(self, context: Any, interruptible: bool | None) -> None:
+        """As :meth:`begin`, for a context that an interceptor has wrapped; it is given a callback instead."""
         super().begin(context, interruptible)
         try:
             if not context.add_callback(self.hang_up):
                 self.hang_up()
             record_context(context, self)
         except Exception:  # noqa: BLE001 - fail open
-            self.live.report_failure("a call is taken")
+            self.live.report_failure("starting to serve a call")
 
     def finish(self, context: Any) -> None:
-        """The behaviour is over, in whatever way: the reply is stamped, beside what the application put there."""
+        """The behaviour has returned or raised: stamp the reply, next to the application's own trailing metadata."""
         try:
             if type(context) is RecordedContext:
-                state = context._state  # noqa: SLF001 - asking the context takes its lock, three times
+                state = context._state  # noqa: SLF001 - the context's own methods take its lock, three times
                 trailing, code = state.trailing_metadata, state.code
                 stamped = self.end(trailing, (code is not None or exception() is not None) and has_failed(code))
                 if stamped is not trailing:
@@ -176,19 +176,19 @@ class _Handler(IncomingCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  
                     context.set_trailing_metadata(stamped)
         except Exception:  # noqa: BLE001 - fail open
             self.withdraw()
-            self.live.report_failure("a call is replied to")
+            self.live.report_failure("replying to a call")
 
 
 class _UnaryUnary(_Handler):
     def __call__(self, request: Any, context: Any) -> Any:
         served, live = self.served, self.live
-        if served.dated and type(context) is PLAIN:  # as :meth:`begin`, which is another function: cold code costs the most
+        if served.deadline_known and type(context) is PLAIN:  # :meth:`begin` inlined: a call to cold code is slow
             try:
                 context.__class__ = RecordedContext
                 context.recorded_call = self
                 live.started(served, None, None, context)
             except Exception:  # noqa: BLE001 - fail open
-                live.report_failure("a call is taken")
+                live.report_failure("starting to serve a call")
         else:
             self.begin(context)
         here = self.session.parties.here
@@ -201,7 +201,7 @@ class _UnaryUnary(_Handler):
             self.finish(context)
             raise
         here.serving = before
-        if self.callbacks is None and not self.over and type(context) is RecordedContext:  # as :meth:`finish`, likewise
+        if self.callbacks is None and not self.over and type(context) is RecordedContext:  # :meth:`finish` inlined
             state = context._state  # noqa: SLF001
             if state.code is None and not state.trailing_metadata:
                 self.over = True
@@ -213,7 +213,7 @@ class _UnaryUnary(_Handler):
                         state.trailing_metadata = (pair,)
                 except Exception:  # noqa: BLE001 - fail open
                     self.withdraw()
-                    live.report_failure("a call is replied to")
+                    live.report_failure("replying to a call")
                 return reply
         self.finish(context)
         return reply
@@ -250,7 +250,7 @@ class _UnaryStream(_Handler):
             raise
         finally:
             here.serving = before
-        if send:  # non-blocking: the application sends from its threads, and the context reports the end
+        if send:  # non-blocking: the application sends from its own threads, and the context reports the end
             context.add_callback(self.withdraw)
             return replies
         return _Replies(iter(replies), self, context)
@@ -282,7 +282,7 @@ _FIELDS = ("request_streaming", "response_streaming", "request_deserializer", "r
 
 
 class _Replies:
-    """The replies of a streaming behaviour; each is taken as the party that serves the call."""
+    """The replies of a streaming behaviour. Producing each of them is work of the party that serves the call."""
 
     __slots__ = ("_context", "_ended", "_handler", "_inner")
 
@@ -316,12 +316,12 @@ class _Replies:
     def __del__(self) -> None:
         if not self._ended:  # gRPC dropped it: the call was cancelled
             with self._handler.acting():
-                self._inner = None  # what a generator still does then is part of the service
+                self._inner = None  # a generator's cleanup is part of the service
             self._handler.withdraw()
 
 
 class IncomingRequests(StandIn):
-    """The requests of a streaming call; the party that takes the next one waits for the caller."""
+    """The requests of a streaming call; the party that asks for the next one waits for the caller."""
 
     __slots__ = ("_call", "_inner")
 

@@ -27,8 +27,8 @@ class AgentServiceServicer(object):
     """
 
     def Connect(self, request_iterator, context):
-        """One stream for as long as the process lives. The agent speaks first, with its hello; the detector answers with its
-        welcome, or ends the stream with a status that says why not (INVALID_ARGUMENT, ALREADY_EXISTS, RESOURCE_EXHAUSTED).
+        """One stream for the lifetime of the process. The agent begins with its hello; the detector answers with its welcome, or
+        ends the stream with a status that says why it refuses (INVALID_ARGUMENT, ALREADY_EXISTS, RESOURCE_EXHAUSTED).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -6,7 +6,7 @@ from stilltrue.v1 import channels_pb2 as stilltrue_dot_v1_dot_channels__pb2
 
 
 class ChannelServiceStub(object):
-    """Processes with FIFO channels between them attach to each other; of two, the one whose name comes first dials.
+    """Processes with FIFO channels between them attach to each other; of each pair, the one whose name sorts first dials.
     """
 
     def __init__(self, channel):
@@ -23,12 +23,12 @@ class ChannelServiceStub(object):
 
 
 class ChannelServiceServicer(object):
-    """Processes with FIFO channels between them attach to each other; of two, the one whose name comes first dials.
+    """Processes with FIFO channels between them attach to each other; of each pair, the one whose name sorts first dials.
     """
 
     def Attach(self, request_iterator, context):
-        """One stream carries both directions of a pair. Each end speaks first with its hello; then frames in order, for ever.
-        The stream ends with INVALID_ARGUMENT, FAILED_PRECONDITION or ALREADY_EXISTS when the hello cannot be accepted.
+        """One stream carries both directions of a pair. Each end begins with its hello; then come frames, in order.
+        The stream ends with INVALID_ARGUMENT, FAILED_PRECONDITION or ALREADY_EXISTS if the hello is refused.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -50,7 +50,7 @@ def add_ChannelServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ChannelService(object):
-    """Processes with FIFO channels between them attach to each other; of two, the one whose name comes first dials.
+    """Processes with FIFO channels between them attach to each other; of each pair, the one whose name sorts first dials.
     """
 
     @staticmethod

@@ -6,7 +6,7 @@ from stilltrue.v1 import collector_pb2 as stilltrue_dot_v1_dot_collector__pb2
 
 
 class CollectorServiceStub(object):
-    """Collectors connect here; the coordinator (`stilltrue serve --kafka`) has it.
+    """Collectors connect here, to the coordinator (`stilltrue serve --kafka`).
     """
 
     def __init__(self, channel):
@@ -23,7 +23,7 @@ class CollectorServiceStub(object):
 
 
 class CollectorServiceServicer(object):
-    """Collectors connect here; the coordinator (`stilltrue serve --kafka`) has it.
+    """Collectors connect here, to the coordinator (`stilltrue serve --kafka`).
     """
 
     def Relay(self, request_iterator, context):
@@ -48,7 +48,7 @@ def add_CollectorServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CollectorService(object):
-    """Collectors connect here; the coordinator (`stilltrue serve --kafka`) has it.
+    """Collectors connect here, to the coordinator (`stilltrue serve --kafka`).
     """
 
     @staticmethod

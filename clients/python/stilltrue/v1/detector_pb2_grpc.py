@@ -6,7 +6,7 @@ from stilltrue.v1 import detector_pb2 as stilltrue_dot_v1_dot_detector__pb2
 
 
 class DetectorServiceStub(object):
-    """Questions to the detector; none of them changes anything but `Ask`, which takes a snapshot, and `Cure`, which aborts calls.
+    """Only `Ask`, which takes a snapshot, and `Cure`, which aborts calls, change anything.
     """
 
     def __init__(self, channel):
@@ -68,75 +68,75 @@ class DetectorServiceStub(object):
 
 
 class DetectorServiceServicer(object):
-    """Questions to the detector; none of them changes anything but `Ask`, which takes a snapshot, and `Cure`, which aborts calls.
+    """Only `Ask`, which takes a snapshot, and `Cure`, which aborts calls, change anything.
     """
 
     def Ask(self, request, context):
-        """Takes a snapshot now and answers with the verdict on it.
+        """Takes a snapshot now and returns the verdict on it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """The verdict as it stands, then each that differs from the one before.
+        """Returns the current verdict, then each that differs from the previous one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListAgents(self, request, context):
-        """The members: the processes that are connected, and those that are lost and not forgotten.
+        """Lists the members: processes that are connected, and those that are lost and not forgotten.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListSnapshots(self, request, context):
-        """The newest snapshots first.
+        """Lists snapshots, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListIncidents(self, request, context):
-        """The newest incidents first.
+        """Lists incidents, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetSnapshot(self, request, context):
-        """One snapshot as a document, with the verdicts on it. NOT_FOUND when it is not kept.
+        """Returns a snapshot as a document, with the verdicts on it. NOT_FOUND if it is not kept.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Cure(self, request, context):
-        """Ends an incident: the agents of the suggested victims abort their calls. With `preview`, only says what that would do.
-        FAILED_PRECONDITION when the detector does not allow it, or the incident has ended; NOT_FOUND when there is none of that id.
+        """Ends an incident: the agents of the suggested victims abort their calls. With `preview`, only reports what that would do.
+        FAILED_PRECONDITION if the detector does not allow it or the incident has ended; NOT_FOUND for an unknown id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListStacks(self, request, context):
-        """What the parties of processes stand in that have not moved for long, each with its stack. NOT_FOUND when there is no such member.
+        """Lists the parties that have not moved for long, each with its stack. NOT_FOUND for an unknown process.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DescribeArchive(self, request, context):
-        """How far the archive's tables go. FAILED_PRECONDITION when none is kept.
+        """Returns the ranges of the archive's tables. FAILED_PRECONDITION if no archive is kept.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReadArchive(self, request, context):
-        """Rows of one of the archive's tables between two positions, as Arrow batches.
+        """Returns the rows of an archive table between two positions, as Arrow batches.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -203,7 +203,7 @@ def add_DetectorServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class DetectorService(object):
-    """Questions to the detector; none of them changes anything but `Ask`, which takes a snapshot, and `Cure`, which aborts calls.
+    """Only `Ask`, which takes a snapshot, and `Cure`, which aborts calls, change anything.
     """
 
     @staticmethod

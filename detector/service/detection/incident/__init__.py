@@ -1,1 +1,1 @@
-"""One deadlock seen in many snapshots: incidents, their cores, labels and waits."""
+"""Incidents: one deadlock seen in many snapshots, with its cores, labels and waits."""

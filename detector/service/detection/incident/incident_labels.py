@@ -1,14 +1,14 @@
-"""Names the core of each open incident, for the person paged: by its services, in a metric with few series.
+"""Labels the core of each open incident with its services, in a metric with few series, for the person on call.
 
-A label must not hold ids: parties, processes (pods) and incidents differ every time, and each would leave a series behind
-forever. Operators named the services, so there are few, and the architecture decides which of them can deadlock together.
-So the label is the set of services in the core, and the series exists only while an incident is open.
+A label must not hold ids: parties, processes (pods) and incidents are always new, and each would leave a series behind
+forever. Services are few, and the architecture limits which of them can deadlock together. So the label is the set of
+services in the core, and its series exists only while an incident is open.
 
 Rules:
 
-1. The label names services only: a process of unknown service is not named.
-2. At most ``NAMED_MAX`` services are named, and at most ``SERIES_MAX`` sets at a time; the rest is given as a number.
-3. Two incidents between the same services are one series.
+1. The label names only services; processes of unknown service are left out.
+2. At most ``NAMED_MAX`` services are named and the rest counted, in at most ``SERIES_MAX`` series at a time.
+3. Incidents between the same services share one series.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ from stilltrue.model import ProcessName, process_of
 
 NAMED_MAX = 6
 SERIES_MAX = 20
-BEYOND = "more than can be named"
+OTHERS = "more than can be named"
 
 ServiceOf = Callable[[ProcessName], str | None]
 
 
 class IncidentLabels:
-    """The services in the core of each open incident."""
+    """Maintains the labels of the open incidents' cores."""
 
     def __init__(self, metrics: Metrics, service_of: ServiceOf) -> None:
-        """``service_of``: a process's service; None if it is not (or no longer) a member."""
+        """``service_of``: returns a process's service; None if it is not a member (any more)."""
         self._metrics = metrics
         self._service_of = service_of
         self._services: dict[tuple[str, str], frozenset[str]] = {}
         self._sets: dict[str, Counter[frozenset[str]]] = {}
-        """By predicate, how many open incidents each set of services has."""
+        """By predicate, the number of open incidents with each set of services."""
         self._shown: dict[str, tuple[str, ...]] = {}
 
     def changed(self, incident: Incident) -> None:
-        """An incident began, was seen again, or ended."""
+        """Take an incident that began, was seen again, or ended."""
         at = incident.predicate, incident.id
         before, after = self._services.get(at), None
         if incident.open:
@@ -59,14 +59,14 @@ class IncidentLabels:
 
     def _show(self, predicate: str) -> None:
         labels = sorted({_label(services) for services in self._sets[predicate]})
-        shown = tuple(labels if len(labels) <= SERIES_MAX else [*labels[: SERIES_MAX - 1], BEYOND])
+        shown = tuple(labels if len(labels) <= SERIES_MAX else [*labels[: SERIES_MAX - 1], OTHERS])
         if shown != self._shown.get(predicate, ()):
             self._shown[predicate] = shown
             self._metrics.cores(predicate, shown)
 
 
 def _label(services: frozenset[str]) -> str:
-    """Rule 2: ``billing, orders, stock``."""
+    """Format a label (rule 2), such as ``billing, orders, stock``."""
     named = sorted(services)[:NAMED_MAX]
     more = len(services) - len(named)
     return (", ".join(named) or "unknown services") + (f" and {more} more" if more else "")

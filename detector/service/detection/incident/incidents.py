@@ -2,16 +2,16 @@
 
 Rules:
 
-1. Two cores are the same incident if they share a party in the very same wait (same incarnation, same wait number): a stuck
+1. Two cores are the same incident if they share a party in the same wait (same incarnation, same wait number). A stuck
    party stays stuck, so a core that grows, or shrinks while it is being resolved, is still the same incident. The same
    names in new waits are a new incident.
-2. Each strongly connected part of a verdict's core is a core by itself, and the id comes from it
+2. Each strongly connected component of a verdict's core is a separate core, and determines the id
    (:mod:`detector.core.incident_identity`).
-3. An incident ends on proof alone: a definite verdict, on a snapshot that began after the incident was last seen, no longer
-   shows it, and of every process of its core there is word, by a report of the same incarnation or by its end (a goodbye,
-   a later incarnation, or forgotten). UNDETERMINED neither opens nor ends one; silence ends none.
-4. Seen again after it ended, it is open again under its own id.
-5. A deadlock is a gridlock too, one that no deadline ends; it is one incident all the same, the deadlock's.
+3. An incident ends only on proof: a definite verdict, on a snapshot that began after the incident was last seen, no longer
+   shows it, and every process of its core is accounted for, by a report of the same incarnation or by its end (a goodbye, a
+   later incarnation, or forgotten). UNDETERMINED neither opens nor ends an incident, and silence does not end one.
+4. An incident that is seen again after its end is reopened under its id.
+5. A deadlock is also a gridlock that no deadline ends; it is still one incident, of the predicate deadlock.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from detector.service.detection.incident.seen_cores import SeenCores, seen_cores
 from stilltrue.model import Holds, PartyName, ProcessId, ProcessName, SnapshotId, Verdict, process_of
 
 CURES_MAX = 20
-"""How many notes about cures one incident keeps."""
+"""Maximum number of notes about cures kept with an incident."""
 
 
 class CureNote(NamedTuple):
-    """What was done to end an incident, or came of it: when (seconds since the epoch), by whom, and what."""
+    """A cure's action or result: when (seconds since the epoch), by whom, and what."""
 
     at: float
     who: str
@@ -40,12 +40,12 @@ class CureNote(NamedTuple):
 
 
 SEEN_PER_SECOND_MAX = 200
-"""How many incidents a second are told to be still there: each once a second, or less often where there are more."""
+"""Maximum rate of reporting open incidents as seen again; each is reported at most once per second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incident:
-    """One deadlock. Times in seconds since the epoch; ``keys`` are the waits that it is known by."""
+    """One deadlock. Times in seconds since the epoch; ``keys``: the waits that identify it."""
 
     id: str
     predicate: str
@@ -74,12 +74,12 @@ class Incident:
         return detection_seconds(self.formed, self.opened)
 
     def runs(self) -> frozenset[tuple[ProcessName, int]]:
-        """The processes of its core, each with its incarnation."""
+        """The processes of its core with their incarnations."""
         return frozenset((process_of(PartyName(name)), incarnation) for name, incarnation, _ in self.keys)
 
 
 class Incidents:
-    """All open incidents, and what changes them. ``changed`` is called with each new state of an incident."""
+    """The open incidents. ``changed`` is called with each new state of an incident."""
 
     def __init__(
         self,
@@ -89,17 +89,17 @@ class Incidents:
         opened: Callable[[Incident], None],
         find: Callable[[str], Incident | None],
     ) -> None:
-        """``open_ones``: open before a restart; ``opened``: called with each new one; ``find``: a closed one by id."""
+        """``open_ones``: open before a restart; ``opened``: called with each new one; ``find``: finds a closed one by id."""
         self.notes = 0
-        """How many notes about cures were made, so that pages notice."""
+        """The number of notes about cures so far, from which the web UI notices new ones."""
         self._open: dict[str, Incident] = {}
         self._by_wait: dict[tuple[str, WaitKey], set[str]] = {}
         self._by_process: dict[tuple[ProcessName, int], set[str]] = {}
         self._count: Counter[str] = Counter()
         self._shown: Counter[ProcessName] = Counter()
-        """How many parties of each process are in open incidents, or behind them."""
-        self._told: dict[str, float] = {}
-        """By incident, when ``changed`` was last called."""
+        """The number of each process's parties in open incidents or behind them."""
+        self._reported_at: dict[str, float] = {}
+        """When ``changed`` was last called, by incident."""
         self._ended: set[tuple[ProcessName, int]] = set()
         self._changed = changed
         self._opened = opened
@@ -108,30 +108,30 @@ class Incidents:
             self._put(incident)
 
     def open_ones(self) -> list[Incident]:
-        """Those that have not ended, the newest first."""
+        """The open incidents, the newest first."""
         return sorted(self._open.values(), key=lambda incident: (-incident.opened, incident.id))
 
     def shows(self, process: ProcessName) -> bool:
-        """Whether a party of the process is in an open incident, or behind it."""
+        """Whether a party of the process is in an open incident or behind one."""
         return self._shown[process] > 0
 
     def count(self, predicate: str) -> int:
-        """How many of a predicate are open."""
+        """The number of open incidents of a predicate."""
         return self._count[predicate]
 
     def concerns(self, verdict: Verdict) -> bool:
-        """Whether a verdict can begin, confirm or end an incident."""
+        """Whether a verdict can open, confirm or end an incident."""
         return bool(verdict.core) or self._count[verdict.predicate] > 0
 
     def cores_in(self, verdict: Verdict, assembled: Assembled) -> SeenCores | None:
         """The cores of a verdict, for :meth:`saw`; None if it can neither open nor end an incident. Thread-safe."""
         if verdict.snapshot.scope != "all" or verdict.holds is Holds.UNDETERMINED:
-            return None  # rule 3; and every core of a scope is one of all
+            return None  # rule 3; and the cores of a scope are also cores of "all"
         known = frozenset(key for predicate, key in list(self._by_wait) if predicate == verdict.predicate)
         return seen_cores(verdict, assembled, known)
 
     def saw(self, seen: SeenCores, now: float, *, opens: bool = True) -> bool:
-        """A verdict was given: whether an incident began or ended by it. ``opens``: whether it may open new ones."""
+        """Apply a verdict; return whether an incident began or ended. ``opens``: whether new ones may be opened."""
         verdict = seen.verdict
         again: dict[str, list[Core]] = {}
         new: list[Core] = []
@@ -149,7 +149,7 @@ class Incidents:
         return bool(opens and new) or ended
 
     def over(self, process: ProcessId, why: str, now: float) -> None:
-        """Rule 3: an incarnation of a process is over. An incident ends with the last process of its core."""
+        """Record the end of a process's incarnation; an incident ends with the last process of its core (rule 3)."""
         run = process.instance, process.incarnation
         affected = [self._open[name] for name in sorted(self._by_process.get(run, ()))]
         if affected:
@@ -159,7 +159,7 @@ class Incidents:
                 self._close(incident, f"{process.instance} is no longer a member: {why}", now)
 
     def note(self, id: str, note: CureNote) -> None:
-        """Something was done to end an incident; it may have ended by now."""
+        """Add a note about a cure to an incident, open or closed."""
         incident = self._open.get(id) or self._find(id)
         if incident is None:
             return
@@ -170,12 +170,12 @@ class Incidents:
         self._changed(fresh)
 
     def _known(self, predicate: str, core: Core) -> Incident | None:
-        """Rule 1: the oldest open incident that shares a wait with ``core``."""
+        """The oldest open incident that shares a wait with ``core`` (rule 1)."""
         ids = set().union(*(self._by_wait.get((predicate, key), ()) for key in core.keys))
         return min((self._open[each] for each in ids), key=lambda incident: (incident.opened, incident.id), default=None)
 
     def _see(self, incident: Incident, parts: list[Core], verdict: Verdict, now: float) -> None:
-        """An incident is seen again: update its core."""
+        """Update the core of an incident that is seen again."""
         parties = tuple(sorted(party for part in parts for party in part.parties))
         alone = len(parties) == len(verdict.core)
         fresh = replace(
@@ -188,9 +188,9 @@ class Incidents:
         )
         self._put(fresh)
         again_seconds = max(1.0, len(self._open) / SEEN_PER_SECOND_MAX)
-        due = now - self._told.get(incident.id, incident.seen) >= again_seconds
+        due = now - self._reported_at.get(incident.id, incident.seen) >= again_seconds
         if fresh.core != incident.core or due or fresh.behind != incident.behind:
-            self._told[incident.id] = now
+            self._reported_at[incident.id] = now
             self._changed(fresh)
 
     def _begin(self, core: Core, seen: SeenCores, now: float) -> None:
@@ -220,11 +220,11 @@ class Incidents:
         self._put(incident)
         if before is None:
             self._opened(incident)
-        self._told[incident.id] = now
+        self._reported_at[incident.id] = now
         self._changed(incident)
 
     def _end_unseen(self, seen: SeenCores, again: Collection[str], now: float) -> bool:
-        """Rule 3: end the incidents that the verdict proves to be over."""
+        """End the incidents that the verdict proves to have ended (rule 3)."""
         verdict, begun = seen.verdict, seen.verdict.snapshot.begun
         unseen = [
             incident
@@ -236,12 +236,12 @@ class Incidents:
             and self._proven(incident, seen)
         ]
         for incident in unseen:
-            self._close(incident, _how(incident, seen), now)
+            self._close(incident, _ending(incident, seen), now)
         return bool(unseen)
 
     def _proven(self, incident: Incident, seen: SeenCores) -> bool:
-        """Whether every process of the core is accounted for, and the answer is not only about others."""
-        if any(name not in seen.words and (name, run) not in self._ended for name, run in incident.runs()):
+        """Whether every process of the core is accounted for, and not all of the incident's waits are still in force."""
+        if any(name not in seen.incarnations and (name, run) not in self._ended for name, run in incident.runs()):
             return False
         return seen.verdict.holds is Holds.FALSE or not seen.in_force.issuperset(incident.keys)
 
@@ -271,13 +271,13 @@ class Incidents:
 
     def _close(self, incident: Incident, ending: str, now: float) -> None:
         self._remove(incident.id)
-        self._told.pop(incident.id, None)
+        self._reported_at.pop(incident.id, None)
         self._ended &= self._by_process.keys()
         self._changed(replace(incident, closed=now, ending=ending))
 
 
-def _how(incident: Incident, seen: SeenCores) -> str:
-    """How an incident ended: which parties' waits are over."""
+def _ending(incident: Incident, seen: SeenCores) -> str:
+    """Describe an incident's end: the parties whose waits have ended."""
     freed = list(dict.fromkeys(key[0] for key in incident.keys if key not in seen.in_force))
     who = f"{', '.join(freed[:3])}{' and others' if len(freed) > 3 else ''} went on" if freed else "all could go on again"
     return f"{who} before snapshot {seen.verdict.snapshot.id}"

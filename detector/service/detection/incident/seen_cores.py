@@ -1,4 +1,4 @@
-"""The separate cores of one verdict, and the processes it accounts for. Pure and thread-safe."""
+"""Splits a verdict's core into separate cores, and lists the processes that it accounts for. Pure and thread-safe."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ GRIDLOCK = "gridlock"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenCores:
-    """The cores of one verdict, every wait in force, and the incarnation of each process that reported.
+    """The cores of one verdict, all waits in force, and the incarnations of the processes that reported.
 
-    ``components`` describes the cores that are new, by their waits.
+    ``components`` describes the new cores, by their waits.
     """
 
     verdict: Verdict
     cores: tuple[Core, ...]
     components: Mapping[tuple[WaitKey, ...], CoreComponent]
     in_force: frozenset[WaitKey]
-    words: Mapping[ProcessName, int]
+    incarnations: Mapping[ProcessName, int]
 
 
 def seen_cores(verdict: Verdict, assembled: Assembled, known: Container[WaitKey] = ()) -> SeenCores:
-    """The cores of ``verdict``. ``known``: waits of incidents that are described already.
+    """Split the core of ``verdict``. ``known``: waits of incidents that have a description already.
 
-    Of a gridlock, only the cores that a deadline may end: the others are deadlocks, and reported as such.
+    Of a gridlock only the cores that a deadline may end are returned: the others are reported as deadlocks.
     """
     waits = assembled.snapshot.waits
-    words = {name: report.process.incarnation for name, report in assembled.reports.items()}
-    runs = [words.get(process_of(name), 0) for name in waits.names]
+    incarnations = {name: report.process.incarnation for name, report in assembled.reports.items()}
+    runs = [incarnations.get(process_of(name), 0) for name in waits.names]
     cores = cores_of(verdict.core, waits, lambda wait: runs[waits.waiter[wait]]) if verdict.holds is Holds.TRUE else []
     if verdict.predicate == GRIDLOCK:
         cores = [core for core in cores if not core.lasting]
@@ -47,5 +47,5 @@ def seen_cores(verdict: Verdict, assembled: Assembled, known: Container[WaitKey]
             (waits.names[waiter], runs[waiter], max(0, number))
             for waiter, number in zip(waits.waiter.tolist(), waits.number.tolist(), strict=True)
         ),
-        words=words,
+        incarnations=incarnations,
     )

@@ -1,1 +1,1 @@
-"""Who takes part: members, the expected ones, and what an answer covers."""
+"""Members, expected members, and the coverage of answers."""

@@ -1,32 +1,32 @@
-"""How far agents may push the snapshot number on: by a rate, so that no forged colour uses the numbers up."""
+"""Limits how fast agents may advance the snapshot number, so that forged colours cannot use the numbers up."""
 
 from __future__ import annotations
 
 AHEAD_MAX = 10**10
-"""All that agents may be ahead at once: what a detector that has lost its state has to catch up with.
+"""How far agents may be ahead at once, as after the detector has lost its state.
 
-It is more than forged stamps can push an agent to (:mod:`stilltrue.protocol.colour_jumps`): what an outsider says to an honest
-process does not get that process refused.
+This is more than forged stamps can advance an agent (:mod:`stilltrue.protocol.colour_jumps`), so an outsider cannot get an
+honest process refused.
 """
 
 PER_SECOND = 2000.0
-"""How fast that is granted anew. 2**53 numbers last for 140,000 years of it."""
+"""The refill rate, at which 2**53 numbers last 140,000 years."""
 
 
 class ColourRefusedError(Exception):
-    """A process claims a colour that no detector can have given it."""
+    """A process claims a colour that no detector can have assigned."""
 
 
 class ColourBudget:
-    """Grants steps ahead, as a bucket that holds ``AHEAD_MAX`` and fills by ``PER_SECOND``."""
+    """A token bucket for steps ahead: it holds ``AHEAD_MAX``, and refills at ``PER_SECOND``."""
 
     def __init__(self, now: float) -> None:
-        """``now``: seconds, of a clock that never runs backwards."""
+        """``now``: seconds of a monotonic clock."""
         self._left = float(AHEAD_MAX)
         self._at = now
 
     def spend(self, colour: int, newest: int, now: float) -> None:
-        """A process has cut for ``colour``; ``newest`` is the last that was given. Raises :class:`ColourRefusedError`."""
+        """Accept ``colour`` from a process; ``newest``: the last assigned one. Raises :class:`ColourRefusedError`."""
         ahead = colour - newest
         if ahead <= 0:
             return
@@ -34,6 +34,6 @@ class ColourBudget:
         self._at = now
         if ahead > self._left:
             raise ColourRefusedError(
-                f"snapshot number {colour} is too far ahead of the newest ({newest}): a stamp was forged, restart the process"
+                f"snapshot number {colour} is too far ahead of the newest ({newest}): a stamp was forged; restart the process"
             )
         self._left -= ahead

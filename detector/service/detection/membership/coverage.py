@@ -1,16 +1,16 @@
-"""Which members an answer speaks for, and what it may say when they are not all there.
+"""Computes which members an answer speaks for, and qualifies answers while members are missing.
 
 Rules:
 
-1. A member is *blind* when an answer cannot speak for it: it did not report, or parts of it are out of its agent's sight. It
-   is *partly* covered when something about it is unknown that may matter.
-2. An answer *speaks for all* when a member that was not seen could make it wrong: a FALSE of ``deadlock``, a TRUE of
-   ``termination``. The other answers rest on what was seen, and stand.
-3. While members of before a restart are not back, an answer that speaks for all is UNDETERMINED: gathering.
-4. Until the members that a scope expects have joined, so is one about everybody's state (termination, quiescence, tokens).
-5. So is one about deadlocks while an incident is open whose processes did not report.
-6. A TRUE that speaks for all, of members of which one has joined less than a lease ago, says so; it opens no incident and is no
-   alert. Where one joins after such a TRUE, the next answers say so.
+1. A member is *blind* if an answer cannot speak for it: it did not report, or its agent cannot see parts of it. It is
+   *partly* covered if something unknown about it may matter.
+2. An answer *speaks for all* if a member that was not seen could make it wrong: a FALSE of ``deadlock``, a TRUE of
+   ``termination``. Other answers depend only on what was seen, and stand.
+3. Until the members from before a restart are back, answers that speak for all are UNDETERMINED ("gathering").
+4. Until a scope's expected members have joined, so are answers about all members' states (termination, quiescence, tokens).
+5. While an incident is open whose processes did not report, so are answers about deadlocks.
+6. A TRUE that speaks for all says so if a member joined less than a lease ago; it neither opens an incident nor raises an
+   alert. If a member joins after such a TRUE, the next answers say so.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from detector.core.counting import counted
-from detector.core.membership_doubt import About, MembershipDoubt, speaks_for_all, with_words, withheld
-from detector.core.scope import bears
+from detector.core.membership_doubt import About, MembershipDoubt, speaks_for_all, with_remark, withheld
+from detector.core.scope import has_labels
 from detector.core.snapshot import Snapshot
 from detector.core.times import clock, duration
 from detector.predicates.evidence.explain import shortened
@@ -36,20 +36,20 @@ SPOTS_MAX = 50
 
 
 class Qualified(NamedTuple):
-    """A verdict as it may be said; ``firm``: it may open incidents and raise alerts (rule 6)."""
+    """A qualified verdict; ``firm``: it may open incidents and raise alerts (rule 6)."""
 
     verdict: Verdict
     firm: bool
 
 
-class _Said(NamedTuple):
+class _EarlierTrue(NamedTuple):
     members: frozenset[ProcessName]
     at: float
     snapshot: int | None
 
 
 class Membership:
-    """Qualifies verdicts by who was there. ``incidents`` are those open."""
+    """Qualifies verdicts by the membership."""
 
     def __init__(self, roster: Roster, settings: Settings) -> None:
         self.expected = Expected(settings.expected)
@@ -58,41 +58,41 @@ class Membership:
         self._labels: dict[str, Mapping[str, str]] = {"all": {}} | {scope.name: scope.labels for scope in settings.scopes}
         self._before: frozenset[ProcessName] = frozenset()
         self._joined: dict[ProcessName, ProcessState] = {}
-        self._true: dict[tuple[str, str], _Said] = {}
+        self._earlier_true: dict[tuple[str, str], _EarlierTrue] = {}
         self._covered: dict[str, tuple[Snapshot, Mapping[ProcessName, Report], Coverage]] = {}
-        """By scope, what answers on the newest view cover: the same for every predicate."""
+        """By scope, the coverage of the newest view, which is the same for every predicate."""
 
     def restored(self) -> None:
-        """The members of before a restart are in the roster."""
+        """Take the members from before a restart, which are now in the roster."""
         self._before = frozenset(member.name for member in self._roster.all())
         for member in self._roster.all():
             self.joined(member)
 
     def joined(self, member: Member) -> None:
-        """A process joined. Those that left in good order count as joined until the last member has left."""
+        """Record a process that joined. It counts as joined after a goodbye, too, until the last member has left."""
         self._joined[member.name] = ProcessState(service=member.process.service, labels=member.labels)
 
     def left(self) -> None:
-        """A member left."""
+        """Record that a member left."""
         if not len(self._roster):
             self._joined.clear()
 
     def doubts(self, view: Snapshot, incidents: Sequence[Incident]) -> tuple[MembershipDoubt, ...]:
-        """Rules 3 to 5: what answers on ``view`` may not say yet; ``incidents`` are those open."""
+        """The doubts about answers on ``view`` (rules 3 to 5); ``incidents``: the open ones."""
         return (*self._gathering(view), *self._unjoined(view), *_unconfirmed(view, incidents))
 
     def qualified(
         self, verdict: Verdict, view: Snapshot, reports: Mapping[ProcessName, Report], doubts: Sequence[MembershipDoubt]
     ) -> Qualified:
-        """``verdict``, given on ``view``, with its coverage, and not more certain than the membership allows."""
+        """Add the coverage to a verdict on ``view``, and make it no more certain than the membership allows."""
         coverage = self._coverage(view, reports)
         verdict = withheld(replace(verdict, coverage=coverage), doubts)
         if verdict.holds is Holds.FALSE and coverage.members < coverage.expected:
-            verdict = with_words(verdict, _covers(coverage))
-        return self._remembered(verdict, view)
+            verdict = with_remark(verdict, _covers(coverage))
+        return self._qualified_by_age(verdict, view)
 
     def _gathering(self, view: Snapshot) -> Iterator[MembershipDoubt]:
-        """Rule 3."""
+        """Doubts about members that are not back since a restart (rule 3)."""
         found = ((name, self._roster.get(name)) for name in view.missing)
         out = [name for name, member in found if member is not None and member.restored]
         if out:
@@ -101,7 +101,7 @@ class Membership:
             yield MembershipDoubt(about=About.ALL, text=text, decisive=tuple(out))
 
     def _unjoined(self, view: Snapshot) -> Iterator[MembershipDoubt]:
-        """Rule 4."""
+        """Doubts about expected members that have not joined (rule 4)."""
         scope = view.ref.scope
         if scope not in self.expected:
             return
@@ -111,13 +111,13 @@ class Membership:
 
     def _joined_in(self, scope: str) -> dict[ProcessName, ProcessState]:
         labels = self._labels[scope]
-        return {name: state for name, state in self._joined.items() if bears(state, labels)}
+        return {name: state for name, state in self._joined.items() if has_labels(state, labels)}
 
-    def _remembered(self, verdict: Verdict, view: Snapshot) -> Qualified:
-        """Rule 6."""
+    def _qualified_by_age(self, verdict: Verdict, view: Snapshot) -> Qualified:
+        """Qualify a TRUE on a young membership, and answers after it (rule 6)."""
         at = verdict.predicate, verdict.snapshot.scope
         begun = verdict.snapshot.begun or 0.0
-        before = self._true.get(at)
+        before = self._earlier_true.get(at)
         firm = verdict.holds is not Holds.TRUE or not speaks_for_all(verdict)
         if firm and before is None:
             return Qualified(verdict, firm=True)
@@ -125,21 +125,21 @@ class Membership:
         if firm:
             new = [] if before is None else [m for m in members if m.name not in before.members and m.joined_at > before.at]
             if before is not None and new and verdict.holds is not Holds.TRUE:
-                verdict = with_words(
+                verdict = with_remark(
                     verdict, f"it held for {counted(len(before.members), 'member')} (snapshot {before.snapshot}) before "
                     f"{_few([m.name for m in new])} joined",
                 )  # fmt: skip
             return Qualified(verdict, firm=True)
-        self._true[at] = _Said(frozenset(view.processes), begun, verdict.snapshot.id)
+        self._earlier_true[at] = _EarlierTrue(frozenset(view.processes), begun, verdict.snapshot.id)
         newest = max(members, key=lambda member: member.joined_at, default=None)
         if newest is None or at[1] in self.expected or begun - newest.joined_at >= self._lease_seconds:
             return Qualified(verdict, firm=True)
         age = duration(max(0.0, begun - newest.joined_at))
         words = f"but the membership is young: {newest.name} joined {age} earlier, and more may join (serve --expect)"
-        return Qualified(with_words(verdict, words), firm=False)
+        return Qualified(with_remark(verdict, words), firm=False)
 
     def _coverage(self, view: Snapshot, reports: Mapping[ProcessName, Report]) -> Coverage:
-        """Rule 1."""
+        """The cached coverage of a view (rule 1)."""
         known = self._covered.get(view.ref.scope)
         if known is None or known[0] is not view or known[1] is not reports:
             known = self._covered[view.ref.scope] = view, reports, self._counted(view, reports)
@@ -176,7 +176,7 @@ class Membership:
 
 
 def _unconfirmed(view: Snapshot, incidents: Iterable[Incident]) -> Iterator[MembershipDoubt]:
-    """Rule 5."""
+    """Doubts about open incidents whose processes are missing (rule 5)."""
     missing = frozenset(view.missing)
     done: set[str] = set()
     for incident in incidents if missing else ():

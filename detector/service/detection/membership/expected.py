@@ -9,19 +9,19 @@ from detector.service.settings import Expectation
 from stilltrue.model import ProcessName, ProcessState
 
 POD_LABEL = "pod"
-"""The agent sets it to ``POD_NAME``."""
+"""The label that the agent sets to ``POD_NAME``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pods:
-    """The pods of a Kubernetes Service by name; ``unknown`` says why they are not known, and is empty when they are."""
+    """The names of a Kubernetes Service's pods; ``unknown``: why they are unknown, else empty."""
 
     names: frozenset[str] = frozenset()
     unknown: str = ""
 
 
 class Expected:
-    """The expected members of all scopes, given what is known about their Services' pods."""
+    """The expected members of all scopes, including the pods of Services."""
 
     def __init__(self, expectations: Mapping[str, Expectation]) -> None:
         self._expectations = expectations
@@ -33,7 +33,7 @@ class Expected:
         return sorted(self._pods)
 
     def found(self, service: str, pods: Pods) -> None:
-        """Set what is known about a Service's pods."""
+        """Set the pods of a Service."""
         self._pods[service] = pods
 
     def __contains__(self, scope: str) -> bool:
@@ -41,11 +41,11 @@ class Expected:
         return scope in self._expectations
 
     def lacking(self, scope: str, joined: Mapping[ProcessName, ProcessState]) -> int:
-        """How many of those that are known to be expected are not among ``joined``."""
+        """The number of expected members, as far as known, that are not in ``joined``."""
         return 0 if scope not in self else self._counted(self._expectations[scope], joined)[0]
 
     def doubt(self, scope: str, joined: Mapping[ProcessName, ProcessState]) -> str:
-        """Why not all expected members are known to have joined, as text; empty if they have, or none are expected."""
+        """The reason for doubting that all expected members have joined; empty if they have, or none are expected."""
         if scope not in self:
             return ""
         expectation = self._expectations[scope]
@@ -53,11 +53,11 @@ class Expected:
         doubts = [f"{total - lacking} of {total} expected have joined"] if lacking else []
         for service in sorted(expectation.services):
             unknown = self._pods[service].unknown
-            doubts += [f"the pods of Service {service} are not known: {unknown}"] if unknown else []
+            doubts += [f"the pods of Service {service} are unknown: {unknown}"] if unknown else []
         return "; ".join(doubts)
 
     def _counted(self, expectation: Expectation, joined: Mapping[ProcessName, ProcessState]) -> tuple[int, int]:
-        """How many are lacking, and how many are expected."""
+        """The numbers of missing and of expected members."""
         if expectation.count:
             return max(0, expectation.count - len(joined)), expectation.count
         pods = frozenset[str]().union(*(self._pods[service].names for service in expectation.services))
@@ -70,7 +70,7 @@ def _names_of(joined: Mapping[ProcessName, ProcessState]) -> frozenset[str]:
 
 
 def _pods_of(joined: Mapping[ProcessName, ProcessState]) -> frozenset[str]:
-    """A process belongs to the pod that its label names, or else to the pod with its name."""
+    """The names of the processes' pods: of the label, or else of the process."""
     return frozenset(joined) | frozenset(_labelled(joined.values()))
 
 

@@ -1,18 +1,18 @@
-"""The members: agents that are connected, and those that ended without a goodbye and are not forgotten.
+"""The members: connected agents, and those that ended without a goodbye and are not forgotten yet.
 
 Rules:
 
 1. A hello makes a process a member; a goodbye ends its membership. A member whose lease has expired is *lost*: it stays a
    member, missing from every snapshot, until it is back, another incarnation replaces it, or ``forget_seconds`` pass.
 2. A new incarnation replaces the old one once the old one's stream has broken or been silent for a lease. Until then the new
-   one is refused: two programs use one name, and the first keeps it.
-3. The same incarnation on a new stream is the same member; the old stream is over.
+   one is refused: two programs use the same name, and the first one keeps it.
+3. The same incarnation on a new stream is the same member; the old stream is ended.
 4. A lost member that sends a message is no longer lost. After a restart, the members from before are lost until they are back.
-5. A name is bound to the first certificate that used it: while it is a member, an agent whose certificate has none of
-   those names is refused, whatever its incarnation. Without certificates nothing is bound.
-6. Beyond ``members_max`` the member that was lost first is forgotten; while none is lost, no new process is admitted.
-7. The newest reports of all members are bounded together. Beyond it those of lost members are dropped; then who says more than
-   an equal share is refused.
+5. A name is bound to the first certificate that used it: as long as it is a member, an agent whose certificate has none of
+   that certificate's names is refused, whatever its incarnation. Without certificates nothing is bound.
+6. Beyond ``members_max`` the member that was lost first is forgotten; if none is lost, new processes are refused.
+7. The total size of all members' newest reports is bounded. Beyond the bound, reports of lost members are dropped; then
+   reports larger than an equal share are refused.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ class Stream(Protocol):
         """Ask the agent to look again (rule 10)."""
 
     def send_stacks_request(self, number: int) -> None:
-        """Ask what its parties stand in."""
+        """Ask for the stacks of its parties."""
         ...
 
     def send_cure(self, request: CureRequest) -> None:
         """Ask the agent to abort calls."""
 
     def replaced(self, text: str) -> None:
-        """End the stream: another one has taken its place."""
+        """End the stream, because another has replaced it."""
 
 
 class MemberState(Enum):
-    """The state of a member: it reports; it does not; its lease has expired."""
+    """The state of a member: it reports, it does not, or its lease has expired."""
 
     LIVE = "live"
     MISSING = "missing"
@@ -67,15 +67,15 @@ class MemberState(Enum):
 
 
 class NameTakenError(Exception):
-    """Rule 2: the name belongs to a process that is connected."""
+    """The name belongs to a connected process (rule 2)."""
 
 
 class NameBoundError(Exception):
-    """Rule 5: the name belongs to another certificate."""
+    """The name is bound to another certificate (rule 5)."""
 
 
 class TooManyMembersError(Exception):
-    """The bound on members is reached."""
+    """There are too many members (rule 6)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ class MemberRecord:
     names: Sequence[str] = ()
 
     def restored(self, now: float) -> Member:
-        """The member that it was: lost since ``now``, when the detector began."""
+        """Restore the member, as lost since ``now``, when the detector started."""
         return Member(
             process=ProcessId(service=self.service, instance=ProcessName(self.instance), incarnation=self.incarnation),
             labels=self.labels,
@@ -111,9 +111,9 @@ class MemberRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
-    """What an agent can record of its process: counts, and in words what it cannot see.
+    """What an agent records of its process: counts, and descriptions of what it cannot see.
 
-    ``unexplained``: the parties that have not moved for long, in no wait that is known; None if it does not say.
+    ``unexplained``: the number of parties that have not moved for long and are in no known wait; None if unknown.
     """
 
     servers: int = 0
@@ -127,11 +127,11 @@ class Sight:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Member:
-    """One agent's connection and what was last received on it. ``stream`` is None once it has broken. Times in seconds.
+    """One agent's connection and its latest data. ``stream``: None once it has broken. Times in seconds.
 
-    ``joined_at``: when this incarnation first came; ``sight``: what its agent sees; ``report``: the last report.
+    ``joined_at``: when this incarnation first joined; ``sight``: what its agent records; ``report``: the last report.
     ``lost_at``: since when it is lost (rule 1); ``restored``: known from before a restart, and not back yet.
-    ``looks``: it answers the verification round (one that cannot leaves its parties in doubt). ``names``: of its certificate.
+    ``looks``: can answer verification rounds (else its parties stay in doubt). ``names``: of its certificate.
     """
 
     process: ProcessId
@@ -161,11 +161,11 @@ class Member:
 
     @property
     def unexplained(self) -> int | None:
-        """How many of its parties have not moved for long, in no wait that is known; None if its agent does not say."""
+        """The number of its unexplained parties; None if unknown."""
         return None if self.sight is None else self.sight.unexplained
 
     def unseen(self) -> tuple[str, ...]:
-        """What its agent cannot see, as text; empty if the agent sees everything, or does not say."""
+        """What its agent cannot see, as text; empty if it sees everything or this is unknown."""
         sight = self.sight
         if sight is None:
             return ()
@@ -176,16 +176,16 @@ class Member:
         return (*made_before, *nothing, *sight.blind)
 
     def blind_spots(self) -> tuple[str, ...]:
-        """Why answers cannot speak for it, or not wholly, in words."""
+        """The reasons why answers do not, or not fully, speak for it."""
         return (*self.unseen(), *(() if self.report is None else unknowns(self.report)))
 
     def busy(self) -> int:
-        """How many parties its last report names."""
+        """The number of parties in its last report."""
         report = self.report
         return 0 if report is None else len({*(s.party for s in report.served), *(w.waiter for w in report.waits)})
 
     def record(self) -> MemberRecord:
-        """The record to keep of it."""
+        """The record to keep across a restart."""
         return MemberRecord(
             instance=self.process.instance,
             incarnation=self.process.incarnation,
@@ -205,7 +205,7 @@ class Member:
 
 
 class Roster:
-    """The members by name."""
+    """The members, by name."""
 
     def __init__(
         self,
@@ -228,15 +228,15 @@ class Roster:
         return len(self._members)
 
     def get(self, name: ProcessName) -> Member | None:
-        """The member of that name."""
+        """Find a member by name."""
         return self._members.get(name)
 
     def all(self) -> list[Member]:
-        """Every member, by name."""
+        """All members, sorted by name."""
         return [self._members[name] for name in sorted(self._members)]
 
     def send_look(self, ask: AskLook) -> str:
-        """Ask a process to look again; why that cannot be done, or nothing."""
+        """Ask a process to look again; return why that is impossible, or an empty string."""
         name = ask.process.instance
         member = self._members.get(name)
         if member is None or member.process != ask.process or member.stream is None:
@@ -246,68 +246,71 @@ class Roster:
         member.stream.send_look(ask.request)
         return ""
 
-    def in_excess(self) -> Member | None:
-        """Rule 6: the member to forget before another process can be admitted."""
+    def to_evict(self) -> Member | None:
+        """The member to forget before another process can be admitted (rule 6)."""
         if len(self._members) < self._members_max:
             return None
         return min(self._lost(), key=lambda member: (member.lost_at, member.name), default=None)
 
     def admit(self, member: Member) -> Member | None:
-        """Rules 1 to 5: make ``member`` a member; returns the one that it replaced, if any."""
+        """Admit ``member`` (rules 1 to 6); returns the one that it replaced, if any.
+
+        Raises :class:`NameBoundError`, :class:`NameTakenError` or :class:`TooManyMembersError`.
+        """
         before = self._members.get(member.name)
         if before is not None and before.names and not before.names & member.names:
             bound = min(before.names)
             raise NameBoundError(f"{member.name} is bound to the certificate of {bound} until it leaves or is forgotten")
         if before is None and len(self._members) >= self._members_max:
             raise TooManyMembersError(f"there are already {self._members_max} members (--members-max)")
-        if before is not None and before.process != member.process and self._is_there(before, member.connected_at):
+        if before is not None and before.process != member.process and self._is_connected(before, member.connected_at):
             raise NameTakenError(f"{member.name} is already connected; give each process its own instance name")
         same = before is not None and before.process == member.process
         member.joined_at = before.joined_at if before is not None and same else member.connected_at
         self._members[member.name] = member
         return before
 
-    def _is_there(self, member: Member, now: float) -> bool:
+    def _is_connected(self, member: Member, now: float) -> bool:
         return member.live and now - member.heard_at <= self._lease_seconds
 
     def is_member(self, member: Member) -> bool:
-        """Whether this very connection is the member's current one."""
+        """Whether ``member`` is the current connection of its name."""
         return self._members.get(member.name) is member
 
     def remove(self, member: Member) -> bool:
-        """End a membership; False when another connection has taken its place, or it had ended."""
+        """End a membership; returns False if another connection has replaced it or it had already ended."""
         if not self.is_member(member):
             return False
         del self._members[member.name]
-        self._give_back(member.name)
+        self._release(member.name)
         return True
 
     def accepts_bytes(self, name: ProcessName, amount: int) -> bool:
-        """Rule 7: whether a member's next report may have so many bytes; then they are its share."""
-        return self._takes(self._report_bytes, name, amount)
+        """Whether a member's next report may have this many bytes; if so, they become its share (rule 7)."""
+        return self._accepts(self._report_bytes, name, amount)
 
     def accepts_entries(self, name: ProcessName, amount: int) -> bool:
-        """The same for its waits, calls and all else that it lists."""
-        return self._takes(self._report_entries, name, amount)
+        """The same for the entries of its report: waits, calls and so on."""
+        return self._accepts(self._report_entries, name, amount)
 
-    def accepts_again(self, name: ProcessName) -> bool:
-        """The same for a report that says what the last one said."""
+    def accepts_unchanged(self, name: ProcessName) -> bool:
+        """The same for a report with unchanged content."""
         return self._report_bytes.keep(name) and self._report_entries.keep(name)
 
-    def _takes(self, shares: Shares, name: ProcessName, amount: int) -> bool:
+    def _accepts(self, shares: Shares, name: ProcessName, amount: int) -> bool:
         if shares.take(name, amount):
             return True
         for member in self._lost():
             member.report = None
-            self._give_back(member.name)
+            self._release(member.name)
         return shares.take(name, amount)
 
-    def _give_back(self, name: ProcessName) -> None:
-        self._report_bytes.give_back(name)
-        self._report_entries.give_back(name)
+    def _release(self, name: ProcessName) -> None:
+        self._report_bytes.release(name)
+        self._report_entries.release(name)
 
     def lapsed(self, now: float) -> list[Member]:
-        """The members whose lease has expired and that are not lost yet, by name."""
+        """The members whose lease has expired and that are not lost yet, sorted by name."""
         oldest = now - self._lease_seconds
         return [member for member in self.all() if member.lost_at is None and member.heard_at < oldest]
 
@@ -317,7 +320,7 @@ class Roster:
         return [member for member in self._lost() if member.lost_at is not None and member.lost_at <= since]
 
     def shift(self, seconds: float) -> None:
-        """The clock jumped forward by ``seconds`` in which nothing was received."""
+        """Extend all leases by ``seconds`` in which nothing could be received."""
         for member in self._members.values():
             member.heard_at += seconds
             if member.lost_at is not None:
@@ -328,7 +331,7 @@ class Roster:
 
 
 def unknowns(report: Report) -> Iterable[str]:
-    """What a report leaves open about its process, as text."""
+    """What a report does not say about its process, as text."""
     for pool in report.pools:
         if pool.size is None:
             yield f"the size of pool {pool.name} is unknown"

@@ -1,1 +1,1 @@
-"""What the detector knows, as JSON: ``/api/v1``. The pages are made from it, and from nothing else."""
+"""The JSON API, ``/api/v1``; the only data source of the web UI."""

@@ -1,7 +1,7 @@
-"""``/api/v1``: all that the pages show, as JSON; described by ``/api/v1/openapi.json``.
+"""``/api/v1``: the detector's state as JSON; described by ``/api/v1/openapi.json``.
 
-The documents are those of the command's ``--json``. Lists are cut with ``limit`` and ``offset``; ``total`` counts them all.
-The pages are made from these documents and know no other source, so whatever they show a program can read too.
+The documents are those of the command's ``--json``. Lists are paged by ``limit`` and ``offset``; ``total`` is their length.
+The web UI has no other source than these documents, so programs can read everything that it shows.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ LIMIT_DEFAULT = 100
 LIMIT_MAX = 10_000
 _BEFORE_MAX = 10**16 - 1
 EARLIER_MAX = 5
-"""Incidents of the same kind that an incident's document lists with their times."""
+"""Maximum number of earlier incidents listed with an incident."""
 PROCESSES_MAX = 50
-"""Members of its core that an incident's document describes."""
-JUDGED_STEPS_MAX = 60
-JUDGED_STEP_SECONDS = 0.05
-"""How often, and how many times, it is asked whether the newest snapshot has its verdicts."""
+"""Maximum number of processes described with an incident."""
+VERDICT_POLLS_MAX = 60
+VERDICT_POLL_SECONDS = 0.05
+"""How often, and at what interval, to check for the newest snapshot's verdicts."""
 _KNOWN_MAX = 100_000
 _JSON = "application/json"
 Query = Mapping[str, str]
 NO_QUERY: Query = MappingProxyType({})
 FindSnapshot = Callable[[int], Awaitable[pb.GetSnapshotResponse | None]]
-"""Finds a whole snapshot by its number, in the store or in the archive."""
+"""Finds a full snapshot by number, in the store or the archive."""
 
 
 class BadRequestError(ValueError):
-    """A parameter that is not valid; one line."""
+    """A parameter is invalid; the message is one line."""
 
 
 class Api:
-    """Answers the requests under ``/api/v1``."""
+    """Answers requests below ``/api/v1``."""
 
     def __init__(self, *, driver: Driver, snapshot_store: SnapshotStore, find: FindSnapshot) -> None:
-        """The sources of what is told."""
+        """``find``: finds a full snapshot."""
         self._driver = driver
         self._find = find
         self._snapshot_store = snapshot_store
@@ -87,7 +87,7 @@ class Api:
         }
 
     async def answer(self, path: str, query: Query) -> Answer:
-        """The answer to ``path`` below ``/api/v1``."""
+        """Answer a request for ``path`` below ``/api/v1``."""
         try:
             found = await self.document(path, query)
         except BadRequestError as error:
@@ -97,7 +97,7 @@ class Api:
         return found if isinstance(found, Answer) else _json(found)
 
     async def document(self, path: str, query: Query = NO_QUERY) -> Any:
-        """What is answered to ``path``, before it is written as JSON; None: there is none. Raises :class:`BadRequestError`."""
+        """The document at ``path``, before it is serialized; None if there is none. Raises :class:`BadRequestError`."""
         match path.strip("/").split("/"):
             case ["openapi.json"]:
                 return Answer(body=_openapi(), content_type=_JSON)
@@ -156,14 +156,14 @@ class Api:
         }
 
     def _processes_of(self, incident: Incident) -> list[dict[str, Any]]:
-        """Those members that the core is in, the youngest first: of which deployment they are, and since when they run."""
+        """The members with parties in the core, youngest first, with their labels and start times."""
         core = {process_of(party) for party in incident.core}
         known = [(each, self._driver.state_of(each)) for each in self._driver.roster.all() if each.name in core]
         known.sort(key=lambda one: ORDERS["newest first"](*one))
         return [written_agent(agent_to_wire(*one)) for one in known[:PROCESSES_MAX]]
 
     async def _incident_snapshots(self, id: str, _query: Query) -> Any:
-        """The ids of its snapshots that are kept whole, oldest first."""
+        """The ids of its snapshots that are kept in full, oldest first."""
         incident = await self._known_incident(id)
         if incident is None:
             return None
@@ -196,7 +196,7 @@ class Api:
         return {**written_summary(answer.summary), "verdicts": verdicts, "document": f"/snapshots/{answer.summary.ref.id}.json"}
 
     async def _document(self, id: str, _query: Query) -> Answer | None:
-        """As :mod:`detector.core.document` reads it."""
+        """The snapshot document (:mod:`detector.core.document`)."""
         answer = await self._kept(id)
         return None if answer is None else Answer(body=answer.document_json + "\n", content_type=_JSON)
 
@@ -210,7 +210,7 @@ class Api:
         return None if answer is None else await self._pictures.graph(answer, _predicate(query), query.get("shape", ""))
 
     async def _changes(self, id: str, query: Query) -> Any:
-        """Since the snapshot that ``since`` names, or the newest that is kept before it."""
+        """The changes since the snapshot ``since``, or since the newest one kept before it."""
         answer = await self._kept(id)
         if answer is None:
             return None
@@ -218,7 +218,7 @@ class Api:
         return None if before is None else (await asyncio.to_thread(changes_between, before, answer)).written()
 
     async def _kept_before(self, number: int) -> int:
-        """0: there is none."""
+        """The newest snapshot kept before ``number``; 0 if there is none."""
         summaries = await self._snapshot_store.summaries(LIMIT_MAX)
         return max((one.ref.id for one in summaries if one.kept and one.ref.id < number), default=0)
 
@@ -230,12 +230,12 @@ class Api:
         return await self._find(int(id)) if int(id) else None
 
     async def _latest(self) -> pb.GetSnapshotResponse | None:
-        """The newest, with its verdicts: right after its end they are still to come, and without them it shows no deadlock."""
-        for _ in range(JUDGED_STEPS_MAX):
+        """The newest snapshot; waits for its verdicts, without which it shows no deadlock."""
+        for _ in range(VERDICT_POLLS_MAX):
             answer = await self._snapshot_store.snapshot(0)
             if answer is None or answer.verdicts or answer.summary.outcome == Outcome.REJECTED.value:
                 break
-            await asyncio.sleep(JUDGED_STEP_SECONDS)
+            await asyncio.sleep(VERDICT_POLL_SECONDS)
         return answer
 
     async def _known_incident(self, id: str) -> Incident | None:
@@ -252,7 +252,7 @@ class Api:
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
-    """With its severity: ``trouble``, ``doubt``, ``fine``, or null for one that is neither good nor bad."""
+    """A verdict as JSON with its severity: ``trouble``, ``doubt``, ``fine``, or null if neither good nor bad."""
     level = level_of(verdict)
     return {**write_verdict(verdict), "level": None if level is None else level.value}
 
@@ -270,7 +270,7 @@ def _number(query: Query, name: str, default: int, most: int) -> int:
 
 
 def _predicate(query: Query) -> str:
-    """What a picture highlights; a name too long for a predicate is none."""
+    """The predicate that a picture highlights; names are cut to a sane length."""
     return query.get("predicate", "")[:200]
 
 

@@ -1,4 +1,4 @@
-"""What changed between two kept snapshots: answers, who is deadlocked, and which processes take part."""
+"""The changes between two snapshots: answers, deadlocked parties and processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stilltrue.v1 import detector_pb2 as pb
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """One answer that is another than before."""
+    """One answer that has changed."""
 
     predicate: str
     before: str
@@ -22,7 +22,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """From ``since`` to ``snapshot``; names are sorted."""
+    """The changes from ``since`` to ``snapshot``; names are sorted."""
 
     since: int
     snapshot: int
@@ -39,12 +39,12 @@ class Changes:
         return bool(self.answers or any(names))
 
     def written(self) -> dict[str, Any]:
-        """As JSON."""
+        """The changes as JSON."""
         return asdict(self)
 
 
 def changes_between(before: pb.GetSnapshotResponse, after: pb.GetSnapshotResponse) -> Changes:
-    """Slow for large snapshots: do not call it on the event loop."""
+    """Compare two snapshots. Slow for large ones: do not call it on the event loop."""
     old, new = _answers(before), _answers(after)
     stuck_before, stuck_now = _deadlocked(old), _deadlocked(new)
     there_before, there_now = _processes(before), _processes(after)
@@ -75,6 +75,6 @@ def _deadlocked(answers: dict[str, Verdict]) -> set[str]:
 
 
 def _processes(answer: pb.GetSnapshotResponse) -> set[str]:
-    """Read without the waits, which are most of a document."""
+    """The processes of a snapshot, read without parsing its waits, which are most of the document."""
     document = json.loads(answer.document_json)
     return {*document.get("processes", ()), *document.get("missing", ())}

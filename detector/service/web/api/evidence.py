@@ -1,4 +1,4 @@
-"""Who waits in an incident, for what, where in the code, and whom to abort: as of the newest snapshot while it is open."""
+"""The evidence of an incident: waits, lines of code and suggested victims; as of the newest snapshot while it is open."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Collection
 from typing import Any
 
 from detector.core.times import write_time
+from detector.service.detection.incident.explanation import current_verdict_of, current_waits, first_explanation
 from detector.service.detection.incident.incidents import Incident
-from detector.service.detection.incident.standing_waits import first_told, newest_of, now_waiting
 from stilltrue.model import Verdict
 
 
 def evidence_of(incident: Incident, verdicts: Collection[Verdict]) -> dict[str, Any]:
-    """Of an open incident by the newest verdict, whose waits go on; else (``current`` false) as they were first seen."""
-    verdict = newest_of(incident, verdicts)
+    """The evidence from the current verdict, if it shows the incident; else (``current`` false) as first seen."""
+    verdict = current_verdict_of(incident, verdicts)
     if verdict is None:
-        told, places = _apart(incident)
-        return {"current": False, "at": None, "waits": told, "victims": [], "places": places, "assumptions": []}
+        waits, places = _first_seen(incident)
+        return {"current": False, "at": None, "waits": waits, "victims": [], "places": places, "assumptions": []}
     stuck = {*incident.core, *incident.behind}
     ended = verdict.snapshot.ended
-    waits = now_waiting(incident, (verdict,))
+    current = current_waits(incident, (verdict,))
     return {
         "current": True,
-        "at": None if ended is None or not waits else write_time(ended),
-        "waits": list(waits or incident.waits),
+        "at": None if ended is None or not current else write_time(ended),
+        "waits": list(current or incident.waits),
         "victims": [victim for victim in verdict.victims if victim in stuck],
         "places": [
             {"party": one.party, "stack": list(one.stack), "trace": one.trace}
@@ -34,13 +34,13 @@ def evidence_of(incident: Incident, verdicts: Collection[Verdict]) -> dict[str, 
     }
 
 
-def _apart(incident: Incident) -> tuple[list[str], list[dict[str, Any]]]:
-    """What is told of an incident, and apart from it where its parties stood in the code."""
-    told, places = [], []
-    for sentence in first_told(incident):
+def _first_seen(incident: Incident) -> tuple[list[str], list[dict[str, Any]]]:
+    """The sentences from when an incident was first seen, and separately its parties' lines of code."""
+    waits, places = [], []
+    for sentence in first_explanation(incident):
         party, found, place = sentence.partition(" is at ")
         if found and party in incident.core:
             places.append({"party": party, "stack": [place], "trace": ""})
         else:
-            told.append(sentence)
-    return told, places
+            waits.append(sentence)
+    return waits, places

@@ -1,6 +1,6 @@
-"""The wait-for graph of a stored snapshot as JSON, for the page's interactive drawing.
+"""The wait-for graph of a stored snapshot as JSON, for the interactive drawing.
 
-Parties of one process with equal waits are one node, so that a thousand callers behind one pool are one thing to look at.
+Parties of one process with equal waits share one node, so that a thousand callers behind a pool become one.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from detector.core.document.reader import parse_document
 from detector.core.snapshot import Snapshot
 from detector.core.times import write_time
 from detector.drawing.scene import Box, scene_of
-from detector.service.web.api.picture import shown
+from detector.service.web.api.picture import verdict_to_show
 from stilltrue.model import Evidence, PartyName, process_of
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
 
 NODES_MAX = 2_000
-"""Nodes in one graph; of a larger one, those nearest to the core, and ``left_out`` counts the others."""
+"""Maximum number of nodes; larger graphs are cut to the nodes nearest to the core, and ``left_out`` counts the others."""
 PARTIES_LISTED_MAX = 50
-"""Names listed with a node that stands for many."""
+"""Maximum number of names listed with a node for many parties."""
 
 
 def graph_of(answer: pb.GetSnapshotResponse, predicate: str = "") -> dict[str, Any]:
-    """The nodes of the snapshot ``answer`` and the waits between them, marked by ``predicate``'s verdict (empty: any).
+    """The graph of the snapshot ``answer``, marked by the verdict of ``predicate`` (empty: any).
 
     Slow for a large snapshot: do not call it on the event loop.
     """
     _, snapshot = parse_document(answer.document_json, file=f"snapshot {answer.summary.ref.id}")
-    verdict = shown([verdict_from_wire(each) for each in answer.verdicts], predicate)
+    verdict = verdict_to_show([verdict_from_wire(each) for each in answer.verdicts], predicate)
     if verdict is None:
         return {"snapshot": answer.summary.ref.id, "predicate": predicate, "nodes": [], "edges": [], "left_out": ""}
     scene = scene_of(snapshot, verdict, NODES_MAX)
@@ -70,7 +70,7 @@ def _node(box: Box, snapshot: Snapshot, seen: dict[PartyName, Evidence], since: 
 
 
 def _since(snapshot: Snapshot) -> dict[PartyName, float]:
-    """Since when each party has waited, where it is known."""
+    """When each party began to wait, if known."""
     waits, found = snapshot.waits, dict[PartyName, float]()
     for waiter, since in zip(waits.named(waits.waiter), waits.since.tolist(), strict=True):
         if not math.isnan(since):

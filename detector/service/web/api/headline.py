@@ -1,4 +1,4 @@
-"""The answer first: what an operator has to know, in one sentence."""
+"""The headline: what an operator has to know, in one sentence."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from enum import Enum
 
 from detector.core.counting import counted
 from detector.predicates.evidence.explain import shortened
+from detector.service.detection.incident.explanation import current_verdict_of
 from detector.service.detection.incident.incidents import Incident
-from detector.service.detection.incident.standing_waits import newest_of
 from stilltrue.model import Coverage, Holds, PartyName, ProcessName, Verdict, process_of
 
 _TROUBLE = frozenset({"deadlock", "gridlock", "token-lost", "token-duplicated", "lost-message", "orphaned-resource"})
-"""Predicates that are trouble when they hold; ``termination`` and the like are facts."""
+"""Predicates that mean trouble when they hold; others, such as ``termination``, are neutral."""
 
 
 class Level(Enum):
@@ -26,10 +26,10 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Headline:
-    """One sentence, what follows it in small print, since when the trouble has lasted, or as of when the answer was true.
+    """One sentence, with details for small print, and the time since when the trouble lasts or as of which the answer holds.
 
-    ``extent``: who is concerned; it follows the age. ``at`` beside ``since``: when the trouble was last confirmed, if the
-    newest snapshot does not confirm it.
+    ``extent``: the services and parties affected, shown after the age. If both ``since`` and ``at`` are set, the newest
+    snapshot does not confirm the trouble, and ``at`` is its last confirmation.
     """
 
     level: Level
@@ -50,7 +50,7 @@ def level_of(verdict: Verdict) -> Level | None:
 def headline(
     verdicts: Collection[Verdict], incidents: Sequence[Incident], members: int, service_of: Callable[[ProcessName], str]
 ) -> Headline:
-    """``incidents``: those open; ``verdicts``: the newest of each predicate and scope."""
+    """Summarize the open ``incidents`` and the current ``verdicts``."""
     if incidents:
         return _stuck(incidents, verdicts, service_of)
     if not members:
@@ -69,7 +69,7 @@ def headline(
 
 
 def _stuck(incidents: Sequence[Incident], verdicts: Collection[Verdict], service_of: Callable[[ProcessName], str]) -> Headline:
-    """Deadlocks before gridlocks, the oldest first."""
+    """The headline for open incidents: deadlocks before gridlocks, the oldest first."""
     ordered = sorted(incidents, key=lambda one: (one.predicate != "deadlock", one.formed or one.opened))
     first = ordered[0]
     kind = "Deadlocked" if first.predicate == "deadlock" else "Gridlocked" if first.predicate == "gridlock" else first.predicate
@@ -79,7 +79,7 @@ def _stuck(incidents: Sequence[Incident], verdicts: Collection[Verdict], service
     extent += f"; {behind} more wait behind them" if behind else ""
     details = [f"{len(incidents)} incidents are open; this is the age of the oldest"] if len(incidents) > 1 else []
     predicates = {one.predicate: one for one in verdicts if one.snapshot.scope == "all"}
-    unconfirmed = [one for one in ordered if one.predicate in predicates and newest_of(one, verdicts) is None]
+    unconfirmed = [one for one in ordered if one.predicate in predicates and current_verdict_of(one, verdicts) is None]
     if silent := sorted({name for one in unconfirmed for name in predicates[one.predicate].missing}):
         details.append(f"{', '.join(shortened(silent))} did not report since")
     return Headline(
@@ -98,7 +98,7 @@ def _free(verdict: Verdict) -> Headline:
         case Holds.FALSE:
             detail = "" if coverage is None else _covers(coverage)
             return Headline(level=Level.FINE, text="Nothing is stuck", detail=detail, at=begun)
-        case Holds.TRUE:  # of a membership too young to open an incident
+        case Holds.TRUE:  # the membership is too young to open an incident
             return Headline(level=Level.TROUBLE, text="Deadlocked", detail=verdict.witness.text, since=begun)
         case _:
             text = "It is not known whether anything is stuck"

@@ -1,4 +1,4 @@
-"""Whether an incident has been seen before: the same methods and locks, in other calls of whichever instances."""
+"""Finds earlier incidents of the same kind: the same methods and locks, regardless of instances and call numbers."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _NUMBER = re.compile(r"#?\d+$")
 
 
 def kind_of(incident: Incident) -> tuple[str, ...]:
-    """What its core consists of, without instances and numbers: ``("Place", "Reserve")``. Pods have other names each time."""
+    """The core's parties without instances and numbers, such as ``("Place", "Reserve")``, since pod names change."""
     return _kind(incident.core)
 
 
 @lru_cache(maxsize=256)
 def _kind(core: tuple[PartyName, ...]) -> tuple[str, ...]:
-    """Asked for again with each update of a page; of thousands of parties it takes milliseconds."""
+    """Cached, since each page update needs it, and thousands of parties take milliseconds."""
     return tuple(sorted({_NUMBER.sub("", party[len(process_of(party)) + 1 :]) for party in core}))
 
 
 def seen_before(incident: Incident, known: Iterable[Incident]) -> list[Incident]:
-    """Incidents of the same kind in the week before it, the newest first."""
+    """Incidents of the same kind in the week before, the newest first."""
     kind, begun = kind_of(incident), _begun(incident)
     alike = (
         each
@@ -39,12 +39,12 @@ def seen_before(incident: Incident, known: Iterable[Incident]) -> list[Incident]
 
 
 def week_before(incident: Incident) -> float:
-    """No incident that counts as seen before it was opened earlier than this."""
+    """The earliest time of incidents that count as seen before."""
     return _begun(incident) - WEEK_SECONDS
 
 
 def recurrence(before: list[Incident]) -> str:
-    """``"third time within a week"``; empty for the first."""
+    """Words such as ``"third time within a week"``; empty for the first time."""
     if not before:
         return ""
     times = len(before) + 1

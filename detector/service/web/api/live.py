@@ -1,9 +1,9 @@
-"""Tells open pages that something has changed, by server-sent events: one look at the state for all who watch.
+"""Notifies open pages of changes by server-sent events; the state is polled once for all watchers.
 
 Rules:
 
-1. While anybody watches, the version is looked at every ``STEP_SECONDS``, by one task; each change is an event with it.
-2. A watcher without news gets a comment now and then: both ends notice when the other is gone.
+1. While there are watchers, one task polls the version every ``STEP_SECONDS``; each new version is an event.
+2. Without news, a watcher periodically gets a comment, so that both ends notice when the other is gone.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ RETRY_MILLISECONDS = 2000
 
 
 class LiveVersions:
-    """The version of what the pages show, for any number of watchers."""
+    """Streams the version of the state to any number of watchers."""
 
     def __init__(self, version: Callable[[], str]) -> None:
-        """``version`` looks at the state; it differs whenever a page would."""
+        """``version``: computes the version, which changes whenever a page would."""
         self._version = version
         self._news = asyncio.Event()
         self._watchers = 0
-        self._looking: asyncio.Task[None] | None = None
+        self._poller: asyncio.Task[None] | None = None
 
     def answer(self, seen: str) -> Answer:
-        """Server-sent events: each version that there is from now on; ``seen``: the one that the client has."""
-        unbuffered = {"X-Accel-Buffering": "no"}  # as nginx and its Ingress read it
+        """A stream of server-sent events with new versions; ``seen``: the client's version."""
+        unbuffered = {"X-Accel-Buffering": "no"}  # for nginx and its Ingress
         return Answer(body="", content_type="text/event-stream", headers=unbuffered, stream=self.events(seen))
 
     async def events(self, seen: str) -> AsyncIterator[bytes]:
-        """An event for each version that is not the one before, beginning with ``seen``; never ends by itself."""
+        """Yield an event for each new version after ``seen``; never ends."""
         self._watchers += 1
-        if self._looking is None:
-            self._looking = asyncio.get_running_loop().create_task(self._look())
+        if self._poller is None:
+            self._poller = asyncio.get_running_loop().create_task(self._poll())
         try:
             yield f"retry: {RETRY_MILLISECONDS}\n\n".encode()
             while True:
@@ -53,12 +53,12 @@ class LiveVersions:
                 yield b": nothing new\n\n"
         finally:
             self._watchers -= 1
-            if not self._watchers and self._looking is not None:
-                self._looking.cancel()
-                self._looking = None
+            if not self._watchers and self._poller is not None:
+                self._poller.cancel()
+                self._poller = None
 
-    async def _look(self) -> None:
-        """Rule 1."""
+    async def _poll(self) -> None:
+        """Poll the version (rule 1)."""
         known = self._version()
         while True:
             await asyncio.sleep(STEP_SECONDS)

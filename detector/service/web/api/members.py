@@ -1,4 +1,4 @@
-"""The members that a question selects, in the order that it asks for."""
+"""Sort orders and search text for lists of members."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ ORDERS: Mapping[str, Callable[[Member, MemberState], Any]] = {
     "most unexplained first": lambda member, _: (-(member.unexplained or 0), member.name),
     "most blind spots first": lambda member, _: (-len(member.blind_spots()), member.name),
 }
-"""How members can be sorted, by what the address says after ``sort=``."""
+"""Sort keys, by the value of the query parameter ``sort``."""
 
 
 def searched(member: Member) -> str:
-    """The text in which a search looks: name, service and labels."""
+    """The text to search in: name, service and labels."""
     labels = " ".join(f"{name}={value}" for name, value in member.labels.items())
     return f"{member.name} {member.process.service} {labels}".lower()

@@ -1,4 +1,4 @@
-"""The drawing of a stored snapshot, with one of its verdicts highlighted."""
+"""Draws a stored snapshot and highlights one of its verdicts."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _FIRST = ("deadlock", "gridlock")
 
 
 def picture_of(answer: pb.GetSnapshotResponse, form: Format, predicate: str = "") -> str:
-    """The wait-for graph, with the core of ``predicate``'s verdict (empty: of the most telling one) highlighted.
+    """Draw the wait-for graph, highlighting the core of the verdict of ``predicate`` (empty: of the most relevant one).
 
     Slow for a large snapshot: do not call it on the event loop.
     """
     _, snapshot = parse_document(answer.document_json, file=f"snapshot {answer.summary.ref.id}")
-    verdict = shown([verdict_from_wire(verdict) for verdict in answer.verdicts], predicate)
+    verdict = verdict_to_show([verdict_from_wire(verdict) for verdict in answer.verdicts], predicate)
     return draw(snapshot, verdict or undetermined("deadlock", snapshot.ref, "rejected", "the snapshot was rejected"), form)
 
 
-def shown(verdicts: Sequence[Verdict], predicate: str = "") -> Verdict | None:
-    """The verdict to show: ``predicate``'s first, then one that holds, then deadlock's and gridlock's."""
+def verdict_to_show(verdicts: Sequence[Verdict], predicate: str = "") -> Verdict | None:
+    """Choose the verdict to show: that of ``predicate``, else one that holds, else that of deadlock or gridlock."""
 
     def rank(verdict: Verdict) -> tuple[bool, bool, int, str]:
         place = _FIRST.index(verdict.predicate) if verdict.predicate in _FIRST else len(_FIRST)

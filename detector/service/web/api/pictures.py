@@ -1,6 +1,6 @@
-"""Pictures and graphs of stored snapshots: each is drawn once for all who look at it, and one at a time.
+"""Pictures and graphs of stored snapshots, each drawn once for all viewers, and one at a time.
 
-A large snapshot's graph takes half a second of processor time, which the detector needs for its snapshots as well.
+A large graph takes half a second of processor time, which the detector also needs for its snapshots.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stilltrue.v1 import detector_pb2 as pb
 
 KEPT_MAX = 32
 KEPT_CHARACTERS_MAX = 2**24
-"""Of all that are kept; the newest is kept whatever its size."""
+"""Total size of the cache; the newest entry is kept regardless of its size."""
 FORMS = {"svg": Format.SVG, "space-time": Format.SPACE_TIME}
 _JSON = "application/json"
 _SVG = "image/svg+xml"
@@ -33,7 +33,7 @@ _Key = tuple[int, int, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Drawn:
-    """A picture or a graph; ``brief`` is for those who have drawn a graph of the same ``shape``."""
+    """A picture or a graph; ``brief``: for clients that have already drawn a graph of the same ``shape``."""
 
     whole: Answer
     shape: str = ""
@@ -41,25 +41,24 @@ class _Drawn:
 
 
 class Pictures:
-    """The newest pictures and graphs that were asked for."""
+    """A cache of the most recently requested pictures and graphs."""
 
     def __init__(self) -> None:
-        """None yet."""
         self._drawn: OrderedDict[_Key, _Drawn] = OrderedDict()
         self._drawing: dict[_Key, asyncio.Task[_Drawn]] = {}
         self._turn = asyncio.Lock()
 
     async def picture(self, answer: pb.GetSnapshotResponse, form: str, predicate: str = "") -> Answer:
-        """A drawing of a stored snapshot in one of ``FORMS``, with its verdicts at present."""
+        """Draw a stored snapshot in one of ``FORMS``, with its current verdicts."""
         return (await self._once(_key(answer, form, predicate), partial(_svg, answer, FORMS[form], predicate))).whole
 
     async def graph(self, answer: pb.GetSnapshotResponse, predicate: str = "", shape: str = "") -> Answer:
-        """Its wait-for graph as JSON; without nodes and edges if its shape is ``shape``, which the client has drawn."""
+        """The wait-for graph as JSON; without nodes and edges if it has the client's ``shape``."""
         drawn = await self._once(_key(answer, "graph", predicate), partial(_graph, answer, predicate))
         return drawn.brief if drawn.brief is not None and shape == drawn.shape else drawn.whole
 
     async def _once(self, key: _Key, draw: Callable[[], _Drawn]) -> _Drawn:
-        """What ``draw`` returns; it goes on when a client leaves, so that the next one finds it."""
+        """Call ``draw`` once per key; it continues if the client leaves, so that the next one finds the result."""
         if key in self._drawn:
             self._drawn.move_to_end(key)
             return self._drawn[key]
@@ -98,7 +97,7 @@ def _graph(answer: pb.GetSnapshotResponse, predicate: str) -> _Drawn:
 
 
 def _shape(graph: dict[str, Any]) -> str:
-    """A digest of what is drawn of a graph, which the ages of its waits do not change."""
+    """A digest of a graph's drawing, which does not depend on the ages of waits."""
     nodes = [[node[name] for name in ("id", "service", "role", "victim", "since", "parties")] for node in graph["nodes"]]
     edges = [[edge[name] for name in ("source", "target", "core")] for edge in graph["edges"]]
     return hashlib.sha256(json.dumps([nodes, edges]).encode()).hexdigest()[:16]

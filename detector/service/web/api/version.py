@@ -1,4 +1,4 @@
-"""The version of the state: another one whenever an answer, an incident or a member has changed."""
+"""The version of the state, which changes with every answer, incident and member."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from detector.service.web.api.live import STEP_SECONDS
 
 
 class StateVersion:
-    """Made at most once in a step, for all who ask."""
+    """Computes the version at most once per ``STEP_SECONDS``, for all callers."""
 
     def __init__(self, driver: Driver) -> None:
-        """Of what ``driver`` knows."""
         self._driver = driver
         self._version, self._made = "", float("-inf")
 
     def __call__(self) -> str:
-        """The version as of now."""
+        """The current version."""
         now = time.monotonic()
         if now - self._made >= STEP_SECONDS:
             driver = self._driver

@@ -1,5 +1,5 @@
-// The wait-for graph that one can walk through: services first, parties when a service is opened; a click says what a party
-// waits for, since when, where it stands in the code, and who waits for it. Drawn by cytoscape.js from /api/v1.
+// The interactive wait-for graph: services first, and their parties when opened; a click on a party shows what it waits for,
+// since when, where it is in the code, and who waits for it. Drawn by cytoscape.js from /api/v1.
 "use strict";
 
 (() => {
@@ -8,19 +8,19 @@
   const library = document.currentScript.dataset.library;
   const { base, trace } = document.body.dataset;
   const ROLES = ["core", "behind", "missing", "waiting", "free"];
-  const SAID = { core: "deadlocked", behind: "waits behind the deadlock", missing: "did not report", waiting: "waits", free: "can go on" };
-  const COUNTED = { core: "deadlocked", behind: "behind the deadlock", missing: "not reported", waiting: "waiting", free: "able to go on" };
+  const DESCRIPTION = { core: "deadlocked", behind: "waits behind the deadlock", missing: "did not report", waiting: "waits", free: "can go on" };
+  const COUNT_LABEL = { core: "deadlocked", behind: "behind the deadlock", missing: "not reported", waiting: "waiting", free: "able to go on" };
   const OPENED_AT_ONCE_MAX = 60;
-  const LEGIBLE_WIDTH_MIN = 600; // in a narrower window, parties that are opened at once cannot be read
+  const LEGIBLE_WIDTH_MIN = 600; // in narrower windows, parties of services that are opened by default would be illegible
   const opened = new Set();
-  let begun = false; // what people have closed stays closed when the next snapshot comes
+  let begun = false; // services that the user has closed stay closed in the next snapshot
   let graph = null;
   let view = null;
   let wanted = 0;
   let chosen = "";
-  let moved = false; // somebody has zoomed or panned, which the next snapshot leaves alone
+  let moved = false; // the user has zoomed or panned, which the next snapshot keeps
   let later = 0;
-  let rested = 0; // when the next snapshot may be loaded: a large graph costs the detector more than a small one
+  let rested = 0; // when the next snapshot may be loaded: large graphs, which cost the detector more, are loaded less often
 
   const make = (tag, text, attributes = {}) => {
     const element = document.createElement(tag);
@@ -43,8 +43,8 @@
 
   const bar = make("div", "", { class: "tools" });
   const search = make("input", "", { type: "search", placeholder: "find a service or party", "aria-label": "find a service or party" });
-  const said = make("span", "", { class: "quiet", role: "status" });
-  const canvas = make("div", "", { class: "canvas", role: "img", "aria-label": "wait-for graph; the list below it says the same" });
+  const status = make("span", "", { class: "quiet", role: "status" });
+  const canvas = make("div", "", { class: "canvas", role: "img", "aria-label": "wait-for graph; the list below it has the same content" });
   const panel = make("div", "", { class: "panel", "aria-live": "polite" });
   const slider = make("input", "", { type: "range", min: "0", max: "0", value: "0", "aria-label": "snapshot" });
   const moment = make("span", "", { class: "quiet" });
@@ -57,7 +57,7 @@
     button("close all", () => { moved = false; chosen = ""; opened.clear(); draw(); }),
     button("fit", () => { moved = false; if (view) view.fit(undefined, 20); }),
     button("PNG", savePicture, { title: "save the picture as PNG" }),
-    said,
+    status,
   );
 
   // -- data ----------------------------------------------------------------------------------------------------------
@@ -86,12 +86,12 @@
       found = await json(`snapshots/${snapshot}/graph?predicate=${encodeURIComponent(section.dataset.predicate || "")}${drawn}`);
       if (mine !== wanted) return;
     } catch (error) {
-      said.textContent = `snapshot ${snapshot}: ${error.message}`;
-      if (!canvas.isConnected) { section.append(said); drawPicture(section.querySelector(".picture")).catch(() => {}); }
+      status.textContent = `snapshot ${snapshot}: ${error.message}`;
+      if (!canvas.isConnected) { section.append(status); drawPicture(section.querySelector(".picture")).catch(() => {}); }
       return;
     }
     rested = performance.now() + 10 * (performance.now() - asked);
-    const same = !found.nodes; // as it is drawn
+    const same = !found.nodes; // as already drawn
     graph = same ? { ...graph, ...found } : found;
     if (!canvas.isConnected) {
       section.querySelector(".picture")?.remove();
@@ -99,7 +99,7 @@
     }
     const at = graph.ended ? `, at ${new Date(graph.ended).toLocaleTimeString()}` : "";
     moment.textContent = ` ${graph.snapshot}${at}`;
-    said.textContent = graph.left_out;
+    status.textContent = graph.left_out;
     if (!begun && graph.nodes.length <= OPENED_AT_ONCE_MAX / 2 && canvas.clientWidth >= LEGIBLE_WIDTH_MIN) for (const name of services().keys()) opened.add(name);
     begun ||= graph.nodes.length > 0;
     if (!same) draw();
@@ -127,7 +127,7 @@
   // -- drawing -------------------------------------------------------------------------------------------------------
 
   function elements() {
-    const shown = new Map(); // the id of a party's node -> what stands for it
+    const shown = new Map(); // id of a party's node -> id of the node that represents it
     const nodes = [];
     for (const [name, members] of services()) {
       const role = worst(members);
@@ -186,8 +186,8 @@
     ];
   }
 
-  /* Services that are deadlocked stand in a circle, in the order in which they wait; the others stand in rows beside them, or above them where
-     the window is narrow. The same graph is drawn the same way each time, and no service covers another. */
+  /* Deadlocked services are placed on a circle, in the order of their waits; the others in rows beside it, or above it in a narrow window.
+     The layout is deterministic, and no service covers another. */
   function placed() {
     const GAP = 28;
     const blocks = new Map(view.nodes(".service").map((service) => [service.data("service"), block(service, GAP)]));
@@ -197,7 +197,7 @@
     const radius = radiusOf(circle, GAP);
     const flat = canvas.clientHeight / Math.max(canvas.clientWidth, 1);
     const wide = flat < 0.75;
-    const turned = (wide ? 0 : Math.PI / 2) + (circle.length % 2 ? 0 : Math.PI / circle.length); // none behind another, as the others see them
+    const turned = (wide ? 0 : Math.PI / 2) + (circle.length % 2 ? 0 : Math.PI / circle.length); // so that no service hides another
     circle.forEach((one, at) => {
       const angle = (2 * Math.PI * at) / circle.length + turned;
       one.x = radius * Math.cos(angle);
@@ -218,7 +218,7 @@
     return positions;
   }
 
-  /* A service: its size, and where its parties stand from its middle. */
+  /* A service's size, and its parties' positions relative to its centre. */
   function block(service, gap) {
     const parties = service.children();
     if (!parties.length) return { width: service.outerWidth(), height: service.outerHeight(), inside: [{ id: service.id(), x: 0, y: 0 }] };
@@ -271,7 +271,7 @@
     }
   }
 
-  /* Cytoscape would add a style element, which the page's policy forbids; what it says is in style.css. */
+  /* Cytoscape would add a style element, which the page's policy forbids; its rules are in style.css. */
   function ownStyleSheet() {
     const id = "__________cytoscape_stylesheet";
     if (document.getElementById(id)) return;
@@ -286,7 +286,7 @@
     if (view) view.destroy();
     ownStyleSheet();
     view = window.cytoscape({ container: canvas, elements: all, style: style(), wheelSensitivity: 0.3, minZoom: 0.05, maxZoom: 4,
-      layout: { name: "circle" } }); // all in one place, they would get no edges
+      layout: { name: "circle" } }); // nodes in one place would get no edges
     const positions = placed();
     view.layout({ name: "preset", positions: (node) => positions.get(node.id()), fit: true, padding: 20 }).run();
     if (kept) view.viewport(kept);
@@ -310,7 +310,7 @@
     for (const id of ids) view.getElementById(id).addClass("chosen");
   }
 
-  // -- what stands below it ------------------------------------------------------------------------------------------
+  // -- the panel below it --------------------------------------------------------------------------------------------
 
   function summary() {
     chosen = "";
@@ -320,8 +320,8 @@
     for (const [name, members] of ordered) {
       const row = make("li", "");
       row.append(button(name, () => toggle(name), { "aria-expanded": String(opened.has(name)) }));
-      const told = ROLES.filter((role) => parties(members, role)).map((role) => `${parties(members, role)} ${COUNTED[role]}`);
-      row.append(` ${told.join(", ")}`);
+      const counts = ROLES.filter((role) => parties(members, role)).map((role) => `${parties(members, role)} ${COUNT_LABEL[role]}`);
+      row.append(` ${counts.join(", ")}`);
       list.append(row);
     }
     panel.append(list);
@@ -333,14 +333,14 @@
     chosen = id;
     if (!opened.has(node.service)) { opened.add(node.service); draw(); return; }
     mark([id]);
-    panel.replaceChildren(make("h3", node.id), make("p", `${SAID[node.role]}${node.victim ? "; aborting it would free the others" : ""}`));
+    panel.replaceChildren(make("h3", node.id), make("p", `${DESCRIPTION[node.role]}${node.victim ? "; aborting it would free the others" : ""}`));
     if (node.since) {
       const since = make("p", "has waited for ");
       since.append(make("span", "", { "data-since": String(Date.parse(node.since) / 1000) }), ` (since ${new Date(node.since).toLocaleTimeString()})`);
       panel.append(since);
     }
     lines("waits", node.waits);
-    if (node.stack.length) { panel.append(make("h4", "stands at")); for (const line of node.stack) panel.append(make("code", line), make("br", "")); }
+    if (node.stack.length) { panel.append(make("h4", "is at")); for (const line of node.stack) panel.append(make("code", line), make("br", "")); }
     if (node.trace) {
       const row = make("p", "trace ");
       row.append(trace ? make("a", node.trace, { href: trace.replace("{trace}", encodeURIComponent(node.trace)), rel: "noreferrer", target: "_blank" }) : node.trace);
@@ -370,14 +370,14 @@
   function find() {
     const text = search.value.trim().toLowerCase();
     view.elements().removeClass("dim");
-    if (!text) { mark([]); said.textContent = graph.left_out; return; }
+    if (!text) { mark([]); status.textContent = graph.left_out; return; }
     const found = graph.nodes.filter((node) => [node.id, node.service, ...node.parties].some((name) => name.toLowerCase().includes(text)));
     const closed = new Set(found.slice(0, OPENED_AT_ONCE_MAX).map((node) => node.service).filter((name) => !opened.has(name)));
     if (closed.size) { for (const name of closed) opened.add(name); draw(); }
     const ids = new Set(found.map((node) => node.id));
     view.nodes(".party").forEach((node) => { if (!ids.has(node.id())) node.addClass("dim"); });
     mark(ids);
-    said.textContent = `${count(found.length, "match", "matches")}`;
+    status.textContent = `${count(found.length, "match", "matches")}`;
   }
 
   function savePicture() {
@@ -396,7 +396,7 @@
   document.addEventListener("stilltrue:fresh", () => { findSnapshots().catch(() => {}); });
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { if (view) view.style(style()); });
 
-  // The page is painted first: reading the library takes the browser longer than all else. A tab in the background paints nothing.
+  // Loading the library takes the browser longest, so the page is painted first. A background tab is never painted, hence the timeout.
   const painted = () => new Promise((done) => { requestAnimationFrame(() => setTimeout(done)); setTimeout(done, 300); });
   const loaded = (source) => new Promise((done) => {
     const script = make("script", "", { src: source });

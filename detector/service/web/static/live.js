@@ -1,8 +1,8 @@
-// Keeps a page as it stands without reloading it: hears whether anything changed, takes the new content, lets ages count.
+// Keeps a page current without reloading it: listens for changes, replaces the content, and counts ages up.
 "use strict";
 
 const main = document.querySelector("main");
-let offset = Number(document.body.dataset.now) - Date.now() / 1000; // the detector's clock less ours
+let offset = Number(document.body.dataset.now) - Date.now() / 1000; // the detector's clock minus ours
 let filter = "";
 
 function words(seconds) {
@@ -44,7 +44,7 @@ function applyFilter() {
   box.oninput = () => { filter = box.value; applyFilter(); box.focus(); };
 }
 
-// Pictures come after the page, which says the same in words; the graph draws itself, and asks for its picture where it cannot.
+// Pictures are loaded after the page, whose text has the same content; the graph loads its picture only if it cannot draw itself.
 async function drawPicture(place) {
   const answer = await fetch(place.dataset.picture);
   if (!answer.ok) return;
@@ -54,7 +54,7 @@ async function drawPicture(place) {
 
 function dress() { localTimes(); tick(); applyFilter(); }
 
-// The graph looks for newer snapshots by itself; it is not taken out of the page, or it would be painted anew.
+// The graph loads newer snapshots itself; it stays in the page, since it would otherwise be repainted.
 function replaceAround(drawn, found) {
   const place = drawn && found.querySelector("#graph");
   if (!place || drawn.parentNode !== main || place.parentNode !== found) { main.replaceChildren(...found.childNodes); return; }
@@ -71,7 +71,7 @@ async function fresh() {
   if (!answer.ok) throw new Error(answer.statusText);
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const opened = new Set([...main.querySelectorAll("details[open]")].map((each) => each.id));
-  const held = document.activeElement?.id ? document.activeElement : null; // what somebody types stays
+  const held = document.activeElement?.id ? document.activeElement : null; // keep what the user is typing
   offset = Number(page.body.dataset.now) - Date.now() / 1000;
   document.title = page.title;
   document.querySelector("link[rel=icon]").href = page.querySelector("link[rel=icon]").href;
@@ -86,26 +86,26 @@ async function fresh() {
   document.dispatchEvent(new Event("stilltrue:fresh"));
 }
 
-// One update at a time; what happens meanwhile is one more. Many watchers do not all ask at the same instant.
+// One update at a time; changes meanwhile cause one more. A random delay spreads the requests of many watchers.
 let updating = false;
-let again = false;
+let pending = false;
 async function update() {
-  again = updating;
+  pending = updating;
   if (updating) return;
   updating = true;
   const late = document.querySelector("#late");
   do {
-    again = false;
+    pending = false;
     try {
       await new Promise((done) => setTimeout(done, Math.random() * 200));
       await fresh();
       late.hidden = true;
     } catch {
-      late.hidden = false; // what is shown may be old
-      again = true;
+      late.hidden = false; // the page may be out of date
+      pending = true;
       await new Promise((done) => setTimeout(done, 2000));
     }
-  } while (again);
+  } while (pending);
   updating = false;
 }
 
@@ -116,14 +116,14 @@ function follow() {
     const events = new EventSource(`${document.body.dataset.base}/api/v1/events?seen=${encodeURIComponent(version)}`);
     events.onopen = () => { late.hidden = true; };
     events.onmessage = (event) => { version = event.data; update(); };
-    events.onerror = () => { // it would ask again with the version that it began with
+    events.onerror = () => { // its own reconnect would send the initial version again
       late.hidden = false;
       events.close();
       setTimeout(listen, 1500 + Math.random() * 1500);
     };
   };
   listen();
-  setInterval(() => { if (document.visibilityState === "visible") update(); }, 10000); // when each was last seen is no event
+  setInterval(() => { if (document.visibilityState === "visible") update(); }, 10000); // changes of "last seen" are not events
 }
 
 dress();

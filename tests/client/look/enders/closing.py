@@ -1,4 +1,4 @@
-"""Runs a holder of a channel or a server beside a party that is stuck, and tells whether it counts as a way out."""
+"""Runs a holder of a channel or server beside a stuck party, and returns whether it counts as a way out."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ Holder = Callable[[Any, threading.Event], object]
 
 
 class Ended(BaseException):
-    """What interrupts a holder at the end of its test, as a signal would."""
+    """Interrupts a holder at the end of its test, as a signal would."""
 
 
 def interrupted(go: threading.Event) -> None:
-    """A sleep, and an interruption at the end of the test."""
+    """A sleep that is interrupted at the end of the test."""
     if go.wait(FAR_SECONDS):
         raise Ended
 
 
 class Other:
-    """Something else that can be closed."""
+    """Another object that can be closed."""
 
     def __enter__(self) -> Other:
         return self
@@ -39,7 +39,7 @@ class Other:
         self.close()
 
     def close(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 def sleeps_then_calls(go: threading.Event, what: Callable[[], object]) -> None:
@@ -49,13 +49,13 @@ def sleeps_then_calls(go: threading.Event, what: Callable[[], object]) -> None:
 
 
 def sets_after(go: threading.Event, event: threading.Event) -> None:
-    """Set an event at the end of the test only."""
+    """Set an event only at the end of the test."""
     go.wait()
     event.set()
 
 
 def may_close_the_channel(alone: Callable[..., Agent], stuck: Stuck, holder: Holder) -> bool:
-    """Whether a thread that waits for a call may be freed by who runs ``holder``, which owns the channel."""
+    """Whether a thread that waits for a call may be freed by ``holder``, which owns the channel."""
     front, back = alone("front"), alone("back")
     with serving(back, Get=stuck) as address:
         channel = front.channel(grpc.insecure_channel(address))
@@ -65,7 +65,7 @@ def may_close_the_channel(alone: Callable[..., Agent], stuck: Stuck, holder: Hol
 def seen_beside(
     front: Agent, stuck: Stuck, call: Any, owned: Any, holder: Holder, party: str = "front/thread:caller"
 ) -> list[str]:
-    """The ways out of the stuck ``party`` while a thread runs ``holder``, told by whether they are open."""
+    """The ways out of the stuck ``party`` while a thread runs ``holder``, by whether they are open."""
 
     def calls() -> None:
         with contextlib.suppress(grpc.RpcError):
@@ -92,6 +92,6 @@ def seen_beside(
 
 
 def _is_at_rest(thread: threading.Thread) -> bool:
-    """Whether a thread has come to where it waits."""
+    """Whether a thread has reached its wait."""
     codes = [frame.f_code for frame in frames_of_threads().get(thread.ident or 0, [])]
     return threading.Thread.start.__code__ not in codes and codes[0].co_filename in (threading.__file__, sched.__file__)

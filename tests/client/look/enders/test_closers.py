@@ -1,4 +1,4 @@
-"""Who may close the channel or stop the server that a wait depends on, each with a near miss that never gets there."""
+"""Code that may close the channel or stop the server a wait depends on, each with a near miss that never gets there."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from tests.client.look.worlds import Stuck, serving
 
 
 class Service:
-    """Owns a channel or a server under some name."""
+    """Owns a channel or server under some name."""
 
     def __init__(self, owned: Any) -> None:
         self.owned = owned
 
     def finish(self) -> None:
-        """End what it owns."""
+        """Close or stop it."""
         self.owned.close()
 
     def tell(self) -> bool:
-        """Say whether there is anything."""
+        """Return whether it owns anything."""
         return self.owned is not None
 
 
@@ -312,7 +312,7 @@ def test_who_may_close_the_channel(alone: Callable[..., Agent], stuck: Stuck, ho
 
 
 class Stopped:
-    """A server, and what tests call closing it."""
+    """A server whose ``stop`` the tests name ``close``."""
 
     def __init__(self, server: grpc.Server) -> None:
         self._server = server

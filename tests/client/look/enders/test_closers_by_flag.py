@@ -1,4 +1,4 @@
-"""Who may close the channel once a flag that it polls has changed, each with a near miss whose flag nobody changes."""
+"""Code that may close the channel after a polled flag changes, each with a near miss whose flag never changes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from stilltrue import Agent
+from tests.client.look.enders import polled_module
 from tests.client.look.enders.closing import (
     FAR_SECONDS,
     Ended,
@@ -22,7 +23,7 @@ from tests.client.look.worlds import Stuck
 
 
 class Looping:
-    """Something that runs until it is told to stop, as servers and workers are written."""
+    """Runs until it is told to stop, as servers and workers do."""
 
     def __init__(self, owned: Any, go: threading.Event) -> None:
         self.owned, self.go, self.running, self.state = owned, go, True, "up"
@@ -30,7 +31,7 @@ class Looping:
 
     @property
     def stopped(self) -> bool:
-        """Whether it was told to."""
+        """Whether it was told to stop."""
         return self._stopped.is_set()
 
     def is_stopped(self) -> bool:
@@ -38,12 +39,12 @@ class Looping:
         return self._stopped.is_set()
 
     def tick(self) -> None:
-        """One round; at the end of the test whatever it polls has changed."""
+        """Run one round; at the end of the test the polled value changes."""
         if self.go.wait(0.05):
             raise Ended
 
     def tick_and_stop(self) -> None:
-        """One round, perhaps the last."""
+        """Run one round, perhaps the last."""
         self.running = not self.go.wait(0.05)
 
     def by_attribute(self) -> None:
@@ -53,7 +54,7 @@ class Looping:
         self.owned.close()
 
     def by_state(self) -> None:
-        """Compare one."""
+        """Compare an attribute."""
         while self.state == "up":
             self.tick()
         self.owned.close()
@@ -73,13 +74,13 @@ class Looping:
         self.owned.close()
 
     def by_own_method(self) -> None:
-        """Poll what its own rounds set."""
+        """Poll an attribute that its own rounds set."""
         while self.running:
             self.tick_and_stop()
         self.owned.close()
 
     def polls_slowly(self) -> None:
-        """Look at the flag after the first round only."""
+        """Poll the flag only after the first round."""
         while True:
             if self.go.wait(FAR_SECONDS):
                 raise Ended
@@ -174,7 +175,7 @@ def returns_from_a_poll(owned: Any, go: threading.Event) -> None:
 
 
 def interrupted_soon(go: threading.Event) -> None:
-    """One round of a loop, and an interruption at the end of the test."""
+    """One round of a loop that is interrupted at the end of the test."""
     if go.wait(0.05):
         raise Ended
 
@@ -252,14 +253,184 @@ def polls_a_clock(owned: Any, go: threading.Event) -> None:
     owned.close()
 
 
+class Settings:
+    """What a program is told to do; it gets others when they are loaded anew."""
+
+    def __init__(self, *, stop: bool) -> None:
+        self.stop = stop
+
+
+class Configured:
+    """Has settings."""
+
+    def __init__(self) -> None:
+        self.settings = Settings(stop=False)
+
+    def reload(self) -> None:
+        """Take others."""
+        self.settings = Settings(stop=True)
+
+    def store(self) -> None:
+        """Far from where it is called."""
+        self.reload()
+
+    def apply(self) -> None:
+        """Farther."""
+        self.store()
+
+    def begin(self) -> None:
+        """Farthest."""
+        self.apply()
+
+
+class Stops(Configured):
+    """Sets an event far from where it is called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.over = threading.Event()
+
+    def reload(self) -> None:
+        """Set it."""
+        self.over.set()
+
+
+def waits_for_an_event_that_is_set_far_away(owned: Any, go: threading.Event) -> None:
+    stops = Stops()
+    threading.Thread(target=sleeps_then_calls, args=(go, stops.begin)).start()
+    stops.over.wait()
+    if go.is_set():
+        raise Ended
+    owned.close()
+
+
+def polls_settings(owned: Any, go: threading.Event) -> None:
+    configured = Configured()
+    while not configured.settings.stop:
+        interrupted_soon(go)
+    owned.close()
+
+
+def polls_settings_that_are_replaced(owned: Any, go: threading.Event) -> None:
+    configured = Configured()
+    threading.Thread(target=sleeps_then_calls, args=(go, configured.reload)).start()
+    while not configured.settings.stop:
+        interrupted_soon(go)
+    owned.close()
+
+
+def polls_settings_that_are_replaced_far_away(owned: Any, go: threading.Event) -> None:
+    configured = Configured()
+    threading.Thread(target=sleeps_then_calls, args=(go, configured.begin)).start()
+    while not configured.settings.stop:
+        interrupted_soon(go)
+    owned.close()
+
+
+def polls_a_module(owned: Any, go: threading.Event) -> None:
+    polled_module.runs(owned, lambda: interrupted_soon(go))
+
+
+def sets_a_module(go: threading.Event) -> None:
+    go.wait(FAR_SECONDS)
+    polled_module.RUNNING = False
+
+
+def polls_a_module_that_another_sets(owned: Any, go: threading.Event) -> None:
+    threading.Thread(target=sets_a_module, args=(go,)).start()
+    try:
+        polls_a_module(owned, go)
+    finally:
+        polled_module.RUNNING = True
+
+
+def sets_what_a_module_has(go: threading.Event) -> None:
+    go.wait(FAR_SECONDS)
+    polled_module.SETTINGS.stop = True
+
+
+def polls_what_a_module_has(owned: Any, go: threading.Event) -> None:
+    polled_module.runs_by_settings(owned, lambda: interrupted_soon(go))
+
+
+def polls_what_a_module_has_that_another_sets(owned: Any, go: threading.Event) -> None:
+    threading.Thread(target=sets_what_a_module_has, args=(go,)).start()
+    try:
+        polls_what_a_module_has(owned, go)
+    finally:
+        polled_module.SETTINGS.stop = False
+
+
+class Signal(threading.Event):
+    """An event of the application's own class."""
+
+
+def polls_an_event_of_its_own_class(owned: Any, go: threading.Event) -> None:
+    over = Signal()
+    while not over.is_set():
+        interrupted_soon(go)
+    owned.close()
+
+
+def polls_an_event_of_its_own_class_that_is_set_later(owned: Any, go: threading.Event) -> None:
+    over = Signal()
+    threading.Thread(target=sleeps_then_calls, args=(go, over.set)).start()
+    while not over.is_set():
+        interrupted_soon(go)
+    owned.close()
+
+
+def polls_an_attribute_that_a_timer_sets_by_name(owned: Any, go: threading.Event) -> None:
+    looping = Looping(owned, go)
+    timer = threading.Timer(FAR_SECONDS, setattr, (looping, "running", False))
+    timer.start()
+    try:
+        looping.by_attribute()
+    finally:
+        timer.cancel()
+
+
+def polls_an_item_that_a_timer_updates(owned: Any, go: threading.Event) -> None:
+    flags = {"stop": False}
+    timer = threading.Timer(FAR_SECONDS, flags.update, ({"stop": True},))
+    timer.start()
+    try:
+        while not flags["stop"]:
+            interrupted_soon(go)
+        owned.close()
+    finally:
+        timer.cancel()
+
+
+def closes_by_a_global(owned: Any, go: threading.Event) -> None:
+    polled_module.CHANNEL = owned
+    try:
+        polled_module.closes_when(go, FAR_SECONDS, Ended)
+    finally:
+        polled_module.CHANNEL = None
+
+
+def counts_by_a_global(owned: Any, go: threading.Event) -> None:
+    polled_module.CHANNEL = owned
+    try:
+        polled_module.counts_when(go, FAR_SECONDS, Ended)
+    finally:
+        polled_module.CHANNEL = None
+
+
 GET_THERE: list[Holder] = [
     polls_an_event_that_is_set_later, polls_an_attribute_that_is_set_later, polls_a_property_that_a_timer_changes,
     polls_what_its_rounds_set, polls_a_variable_that_a_timer_sets, polls_an_item_that_is_set_later, polls_who_sleeps,
     polls_a_clock, polls_what_is_set_already, polls_a_state_that_is_reached,
+    waits_for_an_event_that_is_set_far_away, polls_settings_that_are_replaced,
+    polls_settings_that_are_replaced_far_away, polls_a_module_that_another_sets,
+    polls_what_a_module_has_that_another_sets, polls_an_event_of_its_own_class_that_is_set_later,
+    polls_an_attribute_that_a_timer_sets_by_name, polls_an_item_that_a_timer_updates, closes_by_a_global,
 ]  # fmt: skip
 DO_NOT: list[Holder] = [
     polls_an_event, polls_an_attribute, polls_a_state, polls_a_property, polls_a_method, polls_an_item, polls_a_variable,
-    polls_who_never_ends, returns_from_a_poll,
+    polls_who_never_ends, returns_from_a_poll, polls_settings, polls_a_module, polls_what_a_module_has,
+    polls_an_event_of_its_own_class, counts_by_a_global,
 ]  # fmt: skip
 
 

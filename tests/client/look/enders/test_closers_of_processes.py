@@ -1,4 +1,4 @@
-"""Who may end the process ends every wait in it: a watchdog that sees no progress, an alarm that nobody handles."""
+"""Code that may end the process ends all its waits: a watchdog that sees no progress, an alarm without a handler."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from tests.client.look.worlds import Stuck
 
 
 class Watchdog:
-    """Ends the process when nothing goes on, so that something else starts it again."""
+    """Ends the process when nothing progresses, so that it is restarted."""
 
     def __init__(self, go: threading.Event) -> None:
         self.go = go
         self.beats = 0
 
     def watch(self) -> None:
-        """Look now and then."""
+        """Check now and then."""
         while not self.go.wait(FAR_SECONDS):
             if not self.beats:
                 self.bark()
 
     def bark(self) -> None:
-        """End it."""
+        """End the process."""
         os._exit(1)
 
 
@@ -74,7 +74,7 @@ def kills_its_number(_: Any, go: threading.Event) -> None:
 
 
 class Supervisor:
-    """Has asked for the number of its process when it was made, or has another."""
+    """Stores the id of its own process, or of another one."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -317,13 +317,13 @@ import faulthandler
 from faulthandler import dump_traceback_later
 
 import stilltrue
-from stilltrue.runtime.look.enders.kinds.closers import of_alarms
+from stilltrue.runtime.look.enders.kinds.closers import alarm_closers
 
 stilltrue.instrument("a", detector="127.0.0.1:9")
 
 
 def seen():
-    return [one.process for one in of_alarms(())]
+    return [one.process for one in alarm_closers(())]
 
 
 found = [seen()]

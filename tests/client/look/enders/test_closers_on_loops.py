@@ -1,4 +1,4 @@
-"""Who may close or stop what a task depends on, or cancel it, from the same event loop."""
+"""Code on the same event loop that may close or stop what a task depends on, or cancel the task."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_who_may_close_or_stop_or_cancel_on_an_event_loop(
 
     task = asyncio.create_task(beside(world))
     await asyncio.sleep(0)
-    del task  # who has it may cancel it, and it would close what it is to close
+    del task  # a holder could cancel the task, which would close its channel
     (seen,) = (await world.look(body)).parties
     assert bool(seen.ways_out) is expected, seen.ways_out
 
@@ -116,7 +116,7 @@ def test_the_end_of_what_asyncio_runs_cancels_the_other_tasks(alone: Callable[..
         await world.held.acquire()
         looked = asyncio.Event()
         loop = asyncio.get_running_loop()
-        loop.call_soon(threading.Thread(target=look, args=(loop, looked)).start)  # once this very task waits
+        loop.call_soon(threading.Thread(target=look, args=(loop, looked)).start)  # once this task waits
         if ends:
             await asyncio.wait_for(looked.wait(), FAR_SECONDS)
         else:
@@ -166,7 +166,7 @@ def test_who_stops_a_loop_lets_its_runner_cancel_what_runs_there(alone: Callable
     for thread in threads:
         thread.start()
     seen = None
-    while seen is None or not seen.unchanged:  # at first the call may still be on its way
+    while seen is None or not seen.unchanged:  # at first the call may still be in transit
         report = report_when(front, lambda report: bool(report.waits))
         seen = of(look_at(front, report), "front/Do#")
     over.set()

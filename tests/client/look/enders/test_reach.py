@@ -1,4 +1,4 @@
-"""What the walk along references costs."""
+"""The cost of the walk along references."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.client.look.worlds import Stuck, look_at_caller
 
 
 class CountedBudget(Budget):
-    """A budget whose steps are counted."""
+    """A budget that counts its steps."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -27,7 +27,7 @@ class CountedBudget(Budget):
 
 
 def test_what_many_actors_name_is_walked_once() -> None:
-    """Before, each of hundreds of finalizers that run the same code cost a walk: a look took seconds in a large process."""
+    """Once, each of hundreds of finalizers with the same code cost a walk: a look took seconds in a large process."""
     event, others = threading.Event(), [[f"{number}"] for number in range(100)]
     budget = CountedBudget()
     reach = Reach((event,), budget)

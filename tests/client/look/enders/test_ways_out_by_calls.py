@@ -1,4 +1,4 @@
-"""Who ends a task without naming it, or far down: a handler, the exit of a block, a finalizer, a function behind others."""
+"""Code that ends a task without naming it, or deep in its calls: a handler, a block's exit, a finalizer, a decorator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FAR_SECONDS = 60.0
 
 
 class Bus:
-    """Calls whoever has asked for it."""
+    """Calls its subscribers."""
 
     def __init__(self) -> None:
         self.handlers: dict[str, list[Callable[[], object]]] = {}
@@ -31,13 +31,13 @@ class Bus:
 
 
 class Jobs:
-    """Tasks, and several ways to give them up."""
+    """Tasks, and several ways to cancel them."""
 
     def __init__(self, tasks: list[Any]) -> None:
         self.tasks = tasks
 
     def tick(self) -> None:
-        """The first of some functions that call one another."""
+        """The first in a chain of functions."""
         self._check()
 
     def _check(self) -> None:
@@ -56,7 +56,7 @@ class Jobs:
 
 
 class Background(Jobs):
-    """Gives its tasks up when its block is left."""
+    """Cancels its tasks when its block is left."""
 
     async def __aenter__(self) -> Background:
         return self
@@ -67,7 +67,7 @@ class Background(Jobs):
 
 
 class Session(Jobs):
-    """Gives its tasks up when nobody has it any more."""
+    """Cancels its tasks when it is dropped."""
 
     def __del__(self) -> None:
         for task in self.tasks:
@@ -75,11 +75,11 @@ class Session(Jobs):
 
 
 class Plain:
-    """Something with a finalizer of its own."""
+    """An object with a finalizer of its own."""
 
 
 def traced(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Do as many decorators do."""
+    """As many decorators do."""
 
     @functools.wraps(function)
     def inner(*arguments: Any) -> Any:
@@ -90,7 +90,7 @@ def traced(function: Callable[..., Any]) -> Callable[..., Any]:
 
 @traced
 def give_up(jobs: Jobs) -> None:
-    """Give them up."""
+    """Cancel them."""
     jobs._drop()
 
 
@@ -159,7 +159,7 @@ async def _hears_of_an_operator(go: asyncio.Event, tasks: list[Any]) -> None:
 
 
 class Open:
-    """Tasks that a class has."""
+    """Tasks kept by a class."""
 
     tasks: ClassVar[list[Any]] = []
 
@@ -190,7 +190,7 @@ async def _counts_all_of_a_class(go: asyncio.Event, tasks: list[Any]) -> None:
 
 
 class Scope:
-    """A timeout that has no end yet, as asyncio's and anyio's: it has the task that it may cancel."""
+    """A timeout without an end yet, as asyncio's and anyio's: it has the task that it may cancel."""
 
     def __init__(self, task: Any) -> None:
         self._task = task
@@ -243,7 +243,7 @@ async def _counts(go: asyncio.Event, tasks: list[Any]) -> None:
 
 
 def task_of(look: Look) -> PartyLook:
-    """What was seen of the task that makes the call."""
+    """The look at the task that makes the call."""
     return max(look.parties, key=lambda one: len(one.party))
 
 

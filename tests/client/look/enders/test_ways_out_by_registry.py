@@ -1,4 +1,4 @@
-"""Who sweeps a registry of calls in flight may cancel them; who only counts them may not."""
+"""Code that sweeps a registry of calls in flight may cancel them; code that only counts them may not."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Entry:
         self.call = call
 
     def look_at(self) -> None:
-        """Give it up; a global function has the same name."""
+        """Cancel it; a global function has the same name."""
         self.call.cancel()
 
     def tell(self) -> bool:
-        """Tell of it."""
+        """Report it."""
         return bool(self.call.done())
 
 
@@ -52,12 +52,12 @@ class InFlight:
         self.weak[1] = call
 
     def sweep(self) -> None:
-        """Give up what took too long."""
+        """Cancel what took too long."""
         for entry in self.entries:
             entry.look_at()
 
     def count(self) -> int:
-        """Say how many there are."""
+        """Return their number."""
         return sum(entry.tell() for entry in self.entries)
 
 

@@ -1,4 +1,4 @@
-"""What ends a call from within: its client interceptors on an event loop, and whoever has the call object of a stream."""
+"""Ends of a call from within: its client interceptors on an event loop, and holders of a stream's call object."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ FAR_SECONDS = 60.0
 
 
 class OfOne(grpc.aio.UnaryUnaryClientInterceptor):
-    """Does what the test has it do with each call."""
+    """Runs the test's function on each call."""
 
     def __init__(self, behaviour: Any) -> None:
         self.behaviour = behaviour
 
     async def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
-        """As gRPC asks for it."""
+        """gRPC's interface."""
         return await self.behaviour(await continuation(client_call_details, request))
 
 
 class OfMany(grpc.aio.UnaryStreamClientInterceptor):
-    """The same with each stream."""
+    """The same for each stream."""
 
     def __init__(self, behaviour: Any) -> None:
         self.behaviour = behaviour
 
     async def intercept_unary_stream(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
-        """As gRPC asks for it."""
+        """gRPC's interface."""
         return await self.behaviour(await continuation(client_call_details, request))
 
 
 def intercepted(world: LoopWorld, behaviour: Any) -> Any:
-    """The channel of the front with such interceptors."""
+    """The front's channel with such interceptors."""
     interceptors: Any = [OfOne(behaviour), OfMany(behaviour)]
     return world.front.channel(grpc.aio.insecure_channel(world.address, interceptors=interceptors))
 
 
 async def look_through(world: LoopWorld, behaviour: Any) -> Look:
-    """What is seen of a handler whose call has an interceptor."""
+    """The look at a handler whose call has an interceptor."""
 
     async def body(world: LoopWorld) -> None:
         async with intercepted(world, behaviour) as channel:

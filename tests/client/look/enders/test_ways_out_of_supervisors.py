@@ -1,4 +1,4 @@
-"""Who has another's thread, or a copy of its context, and cancels the call that is found there is a way out."""
+"""A holder of another's thread, or of a copy of its context, that cancels the call found there is a way out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CURRENT: contextvars.ContextVar[Any] = contextvars.ContextVar("CURRENT")
 
 
 class Worker(threading.Thread):
-    """A worker of a pool of one's own, which shows its call."""
+    """A worker of the application's own pool that exposes its call."""
 
     def __init__(self, get: Any) -> None:
         super().__init__(name="worker", daemon=True)
@@ -35,13 +35,13 @@ class Worker(threading.Thread):
 
 
 class Supervisor:
-    """Has the workers, and looks after them."""
+    """Supervises the workers."""
 
     def __init__(self, workers: list[Worker]) -> None:
         self.workers = workers
 
     def restart(self) -> None:
-        """Give up the calls of all workers."""
+        """Cancel the calls of all workers."""
         for worker in self.workers:
             worker.call.cancel()
 
@@ -94,7 +94,7 @@ def test_who_runs_something_in_a_copy_of_the_context_has_what_the_context_has(
 
 
 class Registry:
-    """Calls under way."""
+    """Calls in progress."""
 
     def __init__(self, call: Any) -> None:
         self.calls = [call]
@@ -110,7 +110,7 @@ def survey(registry: Registry) -> int:
 
 
 class Job:
-    """What is to be done later."""
+    """A deferred action."""
 
     __slots__ = ("args", "fn")
 
@@ -184,14 +184,14 @@ def test_who_has_taken_a_job_ends_what_it_will_be_given(
 
 
 class Inflight:
-    """Calls under way, and what is told of a dependency."""
+    """Calls in progress, notified about a dependency."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
         self.changes = 0
 
     def fail(self, state: grpc.ChannelConnectivity) -> None:
-        """Give all up."""
+        """Cancel them all."""
         if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
             for call in self.calls:
                 call.cancel()

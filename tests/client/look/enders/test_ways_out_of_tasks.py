@@ -33,7 +33,7 @@ async def test_who_sleeps_beside_a_task_may_cancel_it(world: LoopWorld) -> None:
         await task
 
     look = await world.look(body)
-    (task,) = look.parties  # the handler itself is at work
+    (task,) = look.parties  # the handler itself is running
     assert [holder.split("#")[0] for holder in holders(task)] == ["Do"]
 
 
@@ -192,7 +192,7 @@ async def is_left_alone(parks: asyncio.Event, parked: Any) -> None:
 
 
 BESIDE: list[Any] = []
-"""What lives beside a task that parks."""
+"""The code that runs beside a parked task."""
 
 
 @pytest.mark.parametrize(
@@ -252,11 +252,11 @@ async def test_who_has_a_task_in_a_context_variable_may_cancel_it(world: LoopWor
 def test_more_ways_out_than_are_told_are_doubt() -> None:
     found = Found(Place(party=PartyName("p/task"), frames=()), [])
     for number in range(WAYS_OUT_MAX):
-        found.add("a task", PartyName(f"p/{number}"))
+        found.add_way_out("a task", PartyName(f"p/{number}"))
     assert not found.doubt
-    found.add("a task", PartyName("p/0"))
+    found.add_way_out("a task", PartyName("p/0"))
     assert not found.doubt
-    found.add("a task", PartyName("p/one more"))
+    found.add_way_out("a task", PartyName("p/one more"))
     assert found.doubt
     assert len(found.ways_out) == WAYS_OUT_MAX
 
@@ -323,7 +323,7 @@ async def test_who_waits_for_the_same_lock_is_no_way_out(world: LoopWorld) -> No
     waiting = [one for one in look.parties if one is not handler_of(look)]
     (holder,) = {name for one in waiting for name in holders(one)}
     assert len(waiting) == 2
-    assert handler_of(look).party.endswith(holder)  # it has the tasks in its hands, and is stuck itself
+    assert handler_of(look).party.endswith(holder)  # it holds the tasks, and is stuck itself
 
 
 async def test_what_is_called_at_the_end_of_a_task_is_a_way_out_by_it(world: LoopWorld) -> None:

@@ -73,7 +73,7 @@ def test_a_thread_that_holds_the_call_is_a_way_out(alone: Callable[..., Agent], 
 
 
 class Janitor(threading.Thread):
-    """A thread of the application's own class, which has calls in an object."""
+    """A thread of an application class that has calls in an object."""
 
     def __init__(self, go: threading.Event, calls: Any) -> None:
         super().__init__(daemon=True)
@@ -84,7 +84,7 @@ class Janitor(threading.Thread):
             self.sweep()
 
     def sweep(self) -> None:
-        """Give them up."""
+        """Cancel them."""
         for call in self.open.calls:
             call.cancel()
 
@@ -228,7 +228,7 @@ def test_a_caller_without_an_agent_may_hang_up_where_the_context_passes_that_on(
 
 
 def give_up(go: threading.Event, contexts: list[Any]) -> None:
-    """Cancel the calls that are served, later."""
+    """Cancel the served calls, later."""
     go.wait(FAR_SECONDS)
     for context in contexts:
         context.cancel()
@@ -262,7 +262,7 @@ def test_who_cancels_the_call_that_a_thread_serves_is_a_way_out(
             seen = of(look_at(front, report_when(front, lambda report: bool(report.waits))), "front/Place#")
             stuck.go.set()
             reaper.join()
-            assert outer.code() is not None  # it has ended, one way or the other
+            assert outer.code() is not None  # it has ended, one way or another
     assert holders(seen) == expected
 
 
@@ -293,7 +293,7 @@ def test_a_server_of_threads_that_is_being_stopped(alone: Callable[..., Agent], 
             stopped.wait()
         assert (before.ways_out, len(after.ways_out)) == ((), 1)
         ends = [wait.deadline is not None for one in (report, report_after) for wait in one.waits]
-        assert ends == [False, True]  # known at the cut, for who has been looked at before is not looked at again soon
+        assert ends == [False, True]  # known at the cut, since a party that was looked at is not looked at again soon
 
 
 @pytest.mark.parametrize("ended", [False, True])

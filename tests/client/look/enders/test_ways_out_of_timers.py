@@ -1,9 +1,10 @@
-"""Timers that end a task's wait are its deadline, however they know the call; each with a near miss that ends nothing."""
+"""Timers that end a task's wait are its deadline, however they refer to the call; each with a near miss that ends nothing."""
 
 from __future__ import annotations
 
 import asyncio
 import functools
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -48,7 +49,7 @@ async def test_a_timer_that_cancels_the_call_is_a_deadline(world: LoopWorld) -> 
     assert 50 < seconds_to(handler_of(await world.look(body))) <= FAR_SECONDS
 
 
-@pytest.mark.parametrize("how", ["lambda", "partial", "default", "list", "object"])
+@pytest.mark.parametrize("how", ["lambda", "partial", "default", "list", "object", "bus", "bus of calls"])
 async def test_a_timer_may_know_the_call_in_many_ways(world: LoopWorld, how: str) -> None:
     class Watch:
         __slots__ = ("call",)
@@ -58,6 +59,16 @@ async def test_a_timer_may_know_the_call_in_many_ways(world: LoopWorld, how: str
 
         def fire(self) -> None:
             self.call.cancel()
+
+    class Bus:
+        """Calls whoever has subscribed."""
+
+        def __init__(self, *subscribers: Callable[[], object]) -> None:
+            self.handlers = defaultdict(list, late=list(subscribers))
+
+        def emit(self, topic: str) -> None:
+            for handler in list(self.handlers[topic]):
+                handler()
 
     async def body(world: LoopWorld) -> None:
         call = world.stuck(b"")
@@ -71,6 +82,8 @@ async def test_a_timer_may_know_the_call_in_many_ways(world: LoopWorld, how: str
             "default": with_default,
             "list": functools.partial(lambda held: [one.cancel() for one in held], [call]),
             "object": Watch(call).fire,
+            "bus": functools.partial(Bus(Watch(call).fire).emit, "late"),
+            "bus of calls": functools.partial(Bus(call.cancel).emit, "late"),
         }
         timer = asyncio.get_running_loop().call_later(FAR_SECONDS, callbacks[how])
         await call
@@ -83,7 +96,7 @@ async def test_the_search_runs_nobodys_code(world: LoopWorld) -> None:
     asked: list[str] = []
 
     class Touchy:
-        """Notes whatever it is asked."""
+        """Notes every attribute it is asked for."""
 
         __slots__ = ("held",)
         __module__ = property(lambda self: "no text")
@@ -93,7 +106,7 @@ async def test_the_search_runs_nobodys_code(world: LoopWorld) -> None:
             raise RuntimeError(name)
 
         def __call__(self) -> None:
-            """Be a callback that speaks of ``cancel``."""
+            """A callback that mentions ``cancel``."""
             self.held.cancel()
 
         def __bool__(self) -> bool:
@@ -105,7 +118,7 @@ async def test_the_search_runs_nobodys_code(world: LoopWorld) -> None:
         __hash__ = None  # type: ignore[assignment]
 
     class Items(dict[str, Any]):
-        """A dictionary that will not be iterated."""
+        """A dictionary that refuses to be iterated."""
 
         def __iter__(self) -> Iterator[str]:
             raise RuntimeError

@@ -1,4 +1,4 @@
-"""Locks that are taken by ``acquire()`` and given back in ``finally``: who surely has one, and of whom nobody can say so."""
+"""Locks acquired by ``acquire()`` and released in ``finally``: which frames surely hold one, and which may not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stilltrue.protocol.report import PartyTarget
-from stilltrue.runtime.seen.holders.brackets import gives_back_only_its_own
+from stilltrue.runtime.seen.holders.brackets import releases_only_bracketed
 from tests.client.look.worlds import look_at, of, report_of, report_when
 from tests.client.seen.conftest import PATIENCE_SECONDS, Front, is_unseen, targets
 from tests.client.seen.taking import HELD, NOT_SURELY_HELD, by_finally
@@ -39,12 +39,12 @@ def test_of_any_other_way_nobody_says_who_has_it(front: Front, how: str) -> None
 
 
 def test_what_gives_back_its_own_locks_alone_is_known_by_its_code() -> None:
-    assert all(gives_back_only_its_own(function.__code__) for function in HELD.values())
-    assert not any(gives_back_only_its_own(function.__code__) for function in NOT_SURELY_HELD.values())
+    assert all(releases_only_bracketed(function.__code__) for function in HELD.values())
+    assert not any(releases_only_bracketed(function.__code__) for function in NOT_SURELY_HELD.values())
 
 
 def test_one_name_and_two_locks(front: Front) -> None:
-    """The attribute names another lock by now, which somebody has of whom nothing is known."""
+    """The attribute refers to another lock by now, which an unknown party holds."""
     second, owner = threading.Lock(), SimpleNamespace(lock=threading.Lock())
 
     def holds() -> None:
@@ -100,7 +100,7 @@ def test_two_locks_in_two_orders(front: Front) -> None:
     for one in look_at(front.agent, report).parties:
         assert (one.unchanged, one.doubt) == (True, "")
         assert {way.party for way in one.ways_out} <= {"front/thread:left", "front/thread:right"}
-    second.release()  # as nobody else would
+    second.release()  # which no other test releases
     front.let_go()
 
 
@@ -139,7 +139,7 @@ def of_a_generator(lock: Any) -> Iterator[None]:
 
 
 def test_who_is_within_the_block_of_a_generator_that_gives_it_back_may_do_so_to_what_another_has(front: Front) -> None:
-    """The lock was another's meanwhile: ``finally`` may release what the holder has by now."""
+    """Another party had the lock meanwhile: ``finally`` may release what the holder has by now."""
     lock, reached, idle = threading.Lock(), threading.Event(), threading.Event()
 
     def stays() -> None:
@@ -153,7 +153,7 @@ def test_who_is_within_the_block_of_a_generator_that_gives_it_back_may_do_so_to_
     front.hold(by_finally, lock, lambda: front.get(b""))
     front.start("waiter", Account(lock).by_attribute, lambda: None)
     report = front.report_when_still("waiter", "holder")
-    if not is_unseen(report, "thread:waiter"):  # where it is read in whose block a thread stands, two of them seem to have it
+    if not is_unseen(report, "thread:waiter"):  # if value stacks can be read, two threads seem to hold it
         ways_out = of(look_at(front.agent, report), "front/thread:waiter").ways_out
         assert any("thread user" in one.text for one in ways_out), ways_out
     idle.set()

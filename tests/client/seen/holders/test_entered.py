@@ -1,4 +1,4 @@
-"""What somebody has who stands in the block of an object of a class of the application's own: by the code of that class."""
+"""The lock that a party holds in the block of an object of an application's class, according to the code of that class."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Calling(Mutex):
         return self
 
     def then(self) -> None:
-        """What it may do is not read."""
+        """The effect of this method is unknown."""
 
 
 class Renewed(Mutex):
@@ -111,7 +111,7 @@ class UnlockingByProperty(Mutex):
 
 class Keeping(Mutex):
     def __exit__(self, *_: object) -> None:
-        """It keeps the lock."""
+        """Keep the lock."""
 
 
 class NotAwaiting(Mutex):
@@ -186,7 +186,7 @@ def test_two_threads_in_the_blocks_of_objects_wait_for_each_other(front: Front) 
                 pass
 
     def until_forced(*mutexes: Mutex) -> None:
-        with suppress(RuntimeError):  # its own lock is released by force
+        with suppress(RuntimeError):  # its lock is released from outside
             both(*mutexes)
 
     front.start("ada", until_forced, first, second)

@@ -1,4 +1,4 @@
-"""Locks of one's own, of a condition and a counter, flag or owner: who waits for one waits for those who have raised it."""
+"""Gates, made of a condition and a counter, flag or owner: a party waits for those that have raised the gate."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FAR_SECONDS = 60.0
 
 
 class ReadWriteLock:
-    """Many readers or one writer, as people write it; each way of writing has a subclass."""
+    """Many readers or one writer, as commonly written; each variant has a subclass."""
 
     def __init__(self) -> None:
         self.condition = threading.Condition()
@@ -67,7 +67,7 @@ class WithTimeout(ReadWriteLock):
 
 
 class Impatient(ReadWriteLock):
-    """The test has another end than that of the readers."""
+    """The test ends elsewhere than that of the readers."""
 
     closed = False
 
@@ -79,14 +79,14 @@ class Impatient(ReadWriteLock):
 
 
 class Resetting(ReadWriteLock):
-    """Others are meant to let the writer in."""
+    """Other parties are meant to let the writer in."""
 
     def reset(self) -> None:
         self.readers = 0
 
 
 class Guessing(ReadWriteLock):
-    """Whether it raises the count depends on something else."""
+    """It raises the count only under some condition."""
 
     def acquire_read(self) -> None:
         with self.condition:
@@ -225,7 +225,7 @@ def test_who_reads_and_wants_to_write_waits_for_itself(front: Front) -> None:
 
 
 class OwnedLock:
-    """A lock that knows who has it."""
+    """A lock that knows its owner."""
 
     def __init__(self) -> None:
         self.condition = threading.Condition()
@@ -244,7 +244,7 @@ class OwnedLock:
 
 
 class NamedLock(OwnedLock):
-    """The same, tested in another way."""
+    """As above, tested in another way."""
 
     def acquire(self, who: object) -> None:
         with self.condition:
@@ -254,7 +254,7 @@ class NamedLock(OwnedLock):
 
 
 class ThreadLock(OwnedLock):
-    """The same, of threads."""
+    """As above, for threads."""
 
     def acquire(self, who: object) -> None:
         del who
@@ -264,7 +264,7 @@ class ThreadLock(OwnedLock):
 
 
 class EnteredLock(OwnedLock):
-    """The same, for blocks."""
+    """As above, for ``with`` blocks."""
 
     def __enter__(self) -> None:
         with self.condition:
@@ -279,14 +279,14 @@ class EnteredLock(OwnedLock):
 
 
 class LeftOpen(EnteredLock):
-    """Its block is left without giving anything back."""
+    """Its block exits without releasing anything."""
 
     def __exit__(self, *_: object) -> None:
         print(self.owner)
 
 
 class LeasedLock(OwnedLock):
-    """Its owner may be another at any moment."""
+    """Its owner may change at any moment."""
 
     def hand_over(self, who: object) -> None:
         self.owner = who
@@ -326,7 +326,7 @@ class CountingLock:
 
 
 class ChangingLock(OwnedLock):
-    """Who waits becomes another meanwhile."""
+    """The variable of the waiter changes meanwhile."""
 
     def acquire(self, who: object) -> None:
         with self.condition:
@@ -337,7 +337,7 @@ class ChangingLock(OwnedLock):
 
 
 class OddName(str):
-    """It is equal to others at times."""
+    """An owner that may equal another."""
 
     __slots__ = ()
 
@@ -349,7 +349,7 @@ class OddName(str):
 
 
 class VacantLock(OwnedLock):
-    """It is set to nobody where some condition says so."""
+    """The owner is removed only under some condition."""
 
     def acquire(self, who: object) -> None:
         with self.condition:
@@ -417,7 +417,7 @@ def test_who_has_entered_twice_is_waited_for_once(front: Front) -> None:
 
 def test_who_is_not_surely_true_is_not_what_a_test_waits_for(front: Front) -> None:
     class Owner:
-        """It is true for some time."""
+        """True for some time."""
 
         def __bool__(self) -> bool:
             return True
@@ -455,7 +455,7 @@ def test_who_takes_the_owner_away_when_its_lease_is_over_is_a_way_out(front: Fro
 
 
 class Turnstile:
-    """Whoever comes waits until somebody lets him through."""
+    """Every party waits until another one lets it through."""
 
     def __init__(self) -> None:
         self.condition = threading.Condition()
@@ -547,7 +547,7 @@ async def test_tasks_wait_for_each_others_locks(front: Front) -> None:
 
 
 class _Tests:
-    """What somebody waits for; ``count`` is one or more, and ``flag`` is True."""
+    """The gate that is tested; ``count`` is at least one, and ``flag`` is True."""
 
     condition: Any
     count = flag = other = 0

@@ -1,4 +1,4 @@
-"""Who has a lock by where he stands: blocks whatever makes their object, functions under contextmanager, and bare acquire()."""
+"""Holders of locks by position: blocks of any object, functions under ``contextmanager``, and ``acquire()`` without a block."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from stilltrue.runtime.compat import kept_values
+from stilltrue.runtime.compat import value_stack
 from stilltrue.runtime.seen.holders.blocks import exits_of
 from tests.client.look.worlds import look_at, of
 from tests.client.seen.conftest import PATIENCE_SECONDS, Front
@@ -22,7 +22,7 @@ KEPT: list[ExitStack] = []
 HELD: dict[str, Callable[[Any, Inside], None]] = {}
 NOT_HELD: dict[str, Callable[[Any, Inside], None]] = {}
 reads_stacks = pytest.mark.skipif(
-    not kept_values._can_read(),
+    not value_stack._can_read(),
     reason="what a running frame keeps cannot be read here",
 )
 
@@ -253,7 +253,7 @@ def by_a_generator_that_others_have(lock: Any, inside: Inside) -> None:
 def bare_and_left(lock: Any, inside: Inside) -> None:
     lock.acquire()
     if inside() is not None:
-        return  # and so does get(b"")
+        return  # as does get(b"")
     lock.release()
 
 
@@ -286,7 +286,7 @@ def test_of_who_stands_elsewhere_nobody_says_it(front: Front, how: str) -> None:
 
 @reads_stacks
 def test_who_else_releases_what_a_thread_has_taken_bare_is_a_way_out(front: Front) -> None:
-    """A lock as a signal: its function takes it twice, and another thread gives it back in between."""
+    """A lock as a signal: its function acquires it twice, and another thread releases it in between."""
     lock, over = threading.Lock(), threading.Event()
 
     def awaits() -> None:
@@ -384,7 +384,7 @@ def test_an_asynchronous_exit_stack(front: Front) -> None:
 @reads_stacks
 @pytest.mark.parametrize("how", ["thread", "timer", "module", "nobody"])
 def test_who_else_has_the_exit_stack_is_a_way_out(front: Front, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may leave the stack early, by whatever name."""
+    """The function may close the stack early, whatever its code mentions."""
     lock, over = threading.Lock(), threading.Event()
 
     def leaves(stack: ExitStack) -> None:

@@ -1,4 +1,4 @@
-"""What an executor has yet to begin waits for its threads; who asks for it waits with it."""
+"""A queued item of an executor waits for its threads, and so does a party that waits for the item."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_an_item_that_waits_for_an_item_of_its_own_executor_waits_for_itself(fro
 
     whole = executor.submit(outer)
     assert targets(front.seen("thread:worker_0")) == ["thread:worker_0"]
-    executor.shutdown(wait=False, cancel_futures=True)  # as nobody else would
+    executor.shutdown(wait=False, cancel_futures=True)  # which no other test does
     inner[0].set_running_or_notify_cancel()
     wait([whole])
 

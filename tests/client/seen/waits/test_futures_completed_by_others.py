@@ -1,4 +1,4 @@
-"""Who completes or cancels a future for which somebody waits is a way out, however it comes by it; who only has it is none."""
+"""A party that completes or cancels an awaited future is a way out, however it reaches it; one that only has it is not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import pytest
 
 from stilltrue.runtime.look.code.ahead import ahead_of
-from stilltrue.runtime.look.code.called import names_within
+from stilltrue.runtime.look.code.call_graph import names_within
 from stilltrue.runtime.look.code.names import still_named
 from tests.client.look.worlds import look_at, of
 from tests.client.seen.conftest import Front
@@ -20,7 +20,7 @@ from tests.client.seen.conftest import Front
 FAR_SECONDS = 600.0
 MANY = 400
 _NEVER = object()
-"""So that the threads do not act in the end."""
+"""Keeps the threads from acting at the end."""
 Beside = Callable[[Any, threading.Event], object]
 
 
@@ -124,7 +124,7 @@ def test_who_may_complete_a_future_is_a_way_out(front: Front, beside: Beside, ex
 
 
 def _names_at(text: str, called: str) -> frozenset[str] | None:
-    """What the code of ``text`` may still name where it calls ``called()``."""
+    """The names that the code of ``text`` may still use after it calls ``called()``."""
     found: list[frozenset[str] | None] = []
 
     def here() -> None:

@@ -1,4 +1,4 @@
-"""Who imports a module that another thread imports waits for that thread."""
+"""A thread that imports a module waits for the thread that is already importing it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _GO, _INSIDE = threading.Event(), threading.Event()
 
 
 def wait_inside() -> None:
-    """What the module does while it is imported."""
+    """The module's code during the import."""
     _INSIDE.set()
     assert _GO.wait(PATIENCE_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Locks and bounded semaphores that the application has made itself: who waits for one waits for those who have it."""
+"""Locks and bounded semaphores that the application has made itself: a party waits for the holders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.client.seen.conftest import PATIENCE_SECONDS, Front, is_unseen, targe
 
 
 class Account:
-    """An object with a lock, as people write them."""
+    """An object with a lock, as commonly written."""
 
     def __init__(self, lock: Any) -> None:
         self._lock = lock
@@ -65,7 +65,7 @@ def test_a_lock_that_somebody_has_taken_bare_is_held_by_nobody_known(front: Fron
     lock = threading.Lock()
 
     def holds() -> None:
-        lock.acquire()  # and gives it to another thread
+        lock.acquire()  # and hands it to another thread
         front.get(b"")
 
     front.hold(holds)
@@ -134,7 +134,7 @@ def test_two_locks_in_two_orders(front: Front) -> None:
     assert targets(front.seen("thread:right")) == ["thread:left"]
     report = front.report_when_still("left", "right")
     assert all(one.unchanged and not one.ways_out and not one.doubt for one in look_at(front.agent, report).parties)
-    second.release()  # as nobody else would
+    second.release()  # which no other test releases
     front.let_go()
 
 
@@ -147,7 +147,7 @@ def test_who_takes_a_lock_twice_waits_for_himself(front: Front) -> None:
 
     front.start("twice", twice)
     assert targets(front.seen("thread:twice")) == ["thread:twice"]
-    lock.release()  # as nobody else would
+    lock.release()  # which no other test releases
     front.let_go()
 
 
@@ -218,7 +218,7 @@ def test_a_share_that_somebody_has_taken_bare_may_come_back(front: Front, kind: 
         with shares:
             inside()
 
-    shares.acquire()  # its holder gives it back in a callback, say
+    shares.acquire()  # its holder may release it in a callback
     front.start("one", has, lambda: front.get(b""))
     front.wait_for_callers()
     assert front.waits_unseen(has, lambda: None)

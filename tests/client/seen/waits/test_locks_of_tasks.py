@@ -1,4 +1,4 @@
-"""The same on an event loop: asyncio's locks and bounded semaphores, and a thread's lock that a task keeps over an await."""
+"""Locks on an event loop: asyncio's locks and bounded semaphores, and a thread's lock that a task keeps over an await."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Body = Callable[["Loop"], Awaitable[object]]
 
 
 class Loop:
-    """A loop in a thread of the front, whose tasks a test names; ``go`` ends what the test wants to be ended."""
+    """A loop in a thread of the front, with the test's named tasks; ``go`` lets those end that should."""
 
     def __init__(self, front: Front) -> None:
         self.front = front
@@ -28,7 +28,7 @@ class Loop:
         self.tasks: list[asyncio.Task[Any]] = []
 
     def run(self, *bodies: Body) -> None:
-        """Run these, as the tasks ``t0``, ``t1`` and so on, one step after the other."""
+        """Start these as the tasks ``t0``, ``t1`` and so on, one after the other."""
         begun = threading.Event()
 
         async def main() -> None:
@@ -51,20 +51,20 @@ class Loop:
         return report_when(self.front.agent, lambda report: all(waits_of(report, waiter) for waiter in waiters))
 
     def stop(self) -> None:
-        """End it."""
+        """End the tasks and the loop."""
         assert self.loop is not None
         self.loop.call_soon_threadsafe(self.go.set)
         self.front.let_go()
 
 
 def waits_of(report: Report, task: str) -> list[list[str]]:
-    """Whom a task waits for, wait by wait."""
+    """The parties that a task waits for, by wait."""
     waits = [wait for wait in report.waits if wait.waiter.endswith(f"task:{task}")]
     return [targets(wait) for wait in waits if isinstance(wait.among[0], PartyTarget)]
 
 
 def taking(*locks: Any, first: Callable[[], Awaitable[object]] | None = None) -> Body:
-    """Take these one inside the other, and keep them for good."""
+    """Acquire these one inside the other, and keep them forever."""
 
     async def body(loop: Loop) -> None:
         async with locks[0]:
@@ -153,7 +153,7 @@ def test_a_task_that_blocks_its_loop_with_a_lock_that_another_keeps_is_in_a_circ
     begun.start()
     report = loop.report("t0", "t1")
     assert (waits_of(report, "t0"), waits_of(report, "t1")) == ([["task:t1"]], [["task:t0"]])
-    lock.release()  # as nobody else would
+    lock.release()  # which no other test releases
     begun.join(PATIENCE_SECONDS)
     loop.stop()
 

@@ -1,4 +1,4 @@
-"""``multiprocessing.pool.ThreadPool``: a result waits for the threads that run its items, what is queued for a busy one."""
+"""``multiprocessing.pool.ThreadPool``: a result waits for the threads that run its items, a queued item for a busy one."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The HTTP libraries that make requests."""
+"""The shells for HTTP client libraries."""

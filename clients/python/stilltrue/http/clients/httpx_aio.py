@@ -1,4 +1,4 @@
-"""``httpx.AsyncClient``: each request that an ``AsyncHTTPTransport`` handles is a call of the task that makes it."""
+"""Records ``httpx.AsyncClient``: each request that an ``AsyncHTTPTransport`` handles is a call of the task that makes it."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import AsyncIterator, Callable
 from functools import cached_property
 from typing import Any
 
-from stilltrue.http.clients.httpx_messages import add, begin, headed
-from stilltrue.http.clients.outgoing import HttpCall, Requests, writing
-from stilltrue.http.tasks import current_party
+from stilltrue.http.clients.httpx_messages import add_headers, begin, receive_head
+from stilltrue.http.clients.outgoing import HttpCall, Requests, current_party, writing
 
 
 class RecordedAsyncHttpx:
-    """The replaced functions of ``httpx`` and of ``httpcore``, on which it stands."""
+    """The replacements for methods of ``httpx`` and of ``httpcore`` below it."""
 
     def __init__(self, requests: Requests) -> None:
         """``requests`` begins calls."""
@@ -20,13 +19,13 @@ class RecordedAsyncHttpx:
 
     @cached_property
     def _stream(self) -> Callable[[Any, HttpCall], Any]:
-        """The class of recorded bodies, which ``httpx`` wants to be one of its own."""
-        import httpx  # noqa: PLC0415 - imported by the application already
+        """The class of recorded bodies; ``httpx`` requires a subclass of its own."""
+        import httpx  # noqa: PLC0415 - already imported by the application
 
         class RecordedStream(httpx.AsyncByteStream):
             """The body of a reply; the call ends when it is closed."""
 
-            __module__ = httpx.AsyncByteStream.__module__  # walks leave out what is ours; this has a connection
+            __module__ = httpx.AsyncByteStream.__module__  # walks skip the agent's own objects; this one has a connection
 
             def __init__(self, inner: Any, call: HttpCall) -> None:
                 self._inner = inner
@@ -45,7 +44,7 @@ class RecordedAsyncHttpx:
         return RecordedStream
 
     async def handle_request(self, original: Callable[..., Any], transport: Any, request: Any) -> Any:
-        """``httpx.AsyncHTTPTransport.handle_async_request``."""
+        """For ``httpx.AsyncHTTPTransport.handle_async_request``."""
         call = begin(self._requests, transport, request, current_party(self._requests.session.parties))
         if call is None:
             return await original(transport, request)
@@ -57,10 +56,10 @@ class RecordedAsyncHttpx:
             raise
         finally:
             writing.reset(before)
-        headed(call, response, self._stream)
+        receive_head(call, response, self._stream)
         return response
 
     async def send_headers(self, original: Callable[..., Any], connection: Any, *args: Any, **kwargs: Any) -> Any:
-        """``httpcore``: the head of a request is about to be written to a known connection."""
-        add(connection, args, kwargs)
+        """For ``_send_request_headers`` of ``httpcore``'s connections; the connection is known here."""
+        add_headers(connection, args, kwargs)
         return await original(connection, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""``httpx.Client``: each request that an ``HTTPTransport`` handles is a call of the thread that makes it."""
+"""Records ``httpx.Client``: each request that an ``HTTPTransport`` handles is a call of the thread that makes it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
-from stilltrue.http.clients.httpx_messages import add, begin, headed
+from stilltrue.http.clients.httpx_messages import add_headers, begin, receive_head
 from stilltrue.http.clients.outgoing import HttpCall, Requests, writing
 
 
 class RecordedHttpx:
-    """The replaced functions of ``httpx`` and of ``httpcore``, on which it stands."""
+    """The replacements for methods of ``httpx`` and of ``httpcore`` below it."""
 
     def __init__(self, requests: Requests) -> None:
         """``requests`` begins calls."""
@@ -19,13 +19,13 @@ class RecordedHttpx:
 
     @cached_property
     def _stream(self) -> Callable[[Any, HttpCall], Any]:
-        """The class of recorded bodies, which ``httpx`` wants to be one of its own."""
-        import httpx  # noqa: PLC0415 - imported by the application already
+        """The class of recorded bodies; ``httpx`` requires a subclass of its own."""
+        import httpx  # noqa: PLC0415 - already imported by the application
 
         class RecordedStream(httpx.SyncByteStream):
             """The body of a reply; the call ends when it is closed."""
 
-            __module__ = httpx.SyncByteStream.__module__  # walks leave out what is ours; this has a connection
+            __module__ = httpx.SyncByteStream.__module__  # walks skip the agent's own objects; this one has a connection
 
             def __init__(self, inner: Any, call: HttpCall) -> None:
                 self._inner = inner
@@ -43,8 +43,8 @@ class RecordedHttpx:
         return RecordedStream
 
     def handle_request(self, original: Callable[..., Any], transport: Any, request: Any) -> Any:
-        """``httpx.HTTPTransport.handle_request``."""
-        call = begin(self._requests, transport, request, self._requests.session.parties.now)
+        """For ``httpx.HTTPTransport.handle_request``."""
+        call = begin(self._requests, transport, request, self._requests.session.parties.current)
         if call is None:
             return original(transport, request)
         before = writing.set(call)
@@ -55,10 +55,10 @@ class RecordedHttpx:
             raise
         finally:
             writing.reset(before)
-        headed(call, response, self._stream)
+        receive_head(call, response, self._stream)
         return response
 
     def send_headers(self, original: Callable[..., Any], connection: Any, *args: Any, **kwargs: Any) -> Any:
-        """``httpcore``: the head of a request is about to be written to a known connection."""
-        add(connection, args, kwargs)
+        """For ``_send_request_headers`` of ``httpcore``'s connections; the connection is known here."""
+        add_headers(connection, args, kwargs)
         return original(connection, *args, **kwargs)

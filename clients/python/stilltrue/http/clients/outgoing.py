@@ -1,31 +1,32 @@
-"""One request made here, from the step that sends it to the end of its reply: what the shells of all HTTP clients share.
+"""An outgoing HTTP request, from its sending to the end of its reply; shared by the shells for all HTTP clients.
 
 Rules:
 
-1. A hop is a call: each redirect and each attempt that the client library makes itself is another request on a connection.
-   Attempts of one hop (urllib3's ``Retry``) bear one number: the call can be at two servers.
-2. Its party waits until the head of the reply has come, unless code of the application still makes the request's body. The
-   call is outstanding until the reply's body has ended, was closed or dropped; a party that reads a body counts as one that
-   goes on.
+1. Each hop is a call: redirects and the client library's own attempts are further requests on a connection. Attempts of one
+   hop (urllib3's ``Retry``) share one number: the call can be at two servers.
+2. The party waits until the head of the reply has come, unless code of the application still produces the request's body. The
+   call is outstanding until the reply's body has ended, or is closed or dropped; a party that reads a body is not waiting.
 3. A request that was written to a connection and got no reply is in doubt (rule 8 of docs/design.md section 3). So is one
-   whose reply has no stamp and a status that a proxy may have given.
+   whose reply has no stamp and a status that a proxy may have set.
 
 Each method fails open: errors are counted, and the application's request goes on.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 
-from stilltrue.http.headers import ADDRESS, address_text, named, path_of
+from stilltrue.http.headers import ADDRESS, address_text, path_of, request_name
 from stilltrue.model import PartyName
 from stilltrue.protocol.books.ledger import ChannelRecord, ClientCall
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import StepError
 from stilltrue.runtime.calls.outgoing_call import OutgoingCall
+from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.transport.tcp import ends_of
 
@@ -37,7 +38,7 @@ Pair = tuple[str, str]
 
 
 class HttpCall(OutgoingCall):
-    """A request that is not over."""
+    """An HTTP request made here."""
 
     __slots__ = ("_addresses", "_outcome", "_pair", "_written")
 
@@ -56,18 +57,18 @@ class HttpCall(OutgoingCall):
 
     @property
     def ends(self) -> tuple[str, str] | None:
-        """The addresses of the connection that it was written to, ours first; None: they are not known."""
+        """The addresses of the connection that the request was written to, ours first; None if unknown."""
         return None if self._addresses is None else ends_of(*self._addresses)
 
     def headers(self, address: object, peer: object) -> tuple[Pair, ...]:
-        """The headers to write to a connection that was made from ``address`` to ``peer`` (as sockets tell them)."""
+        """The headers to write to a connection from ``address`` to ``peer`` (as returned by sockets)."""
         self._written = True
         self._addresses = address, peer
         text = address_text(address)
         return (self._pair, (ADDRESS, text)) if text else (self._pair,)
 
-    def headed(self, status: int, stamp: str | None) -> None:
-        """The head of the reply has come, with this header: the party goes on."""
+    def head_received(self, status: int, stamp: str | None) -> None:
+        """The head of the reply has come, with this stamp header: the party goes on."""
         live = self.live
         try:
             known = None if stamp is None else live.stamp_of(stamp, self.made.method, reply=True)
@@ -76,28 +77,28 @@ class HttpCall(OutgoingCall):
             self._outcome = known, known is None and (status >= STATUS_FAILED_MIN or status == STATUS_TIMEOUT)
             live.goes_on(self.made)
         except Exception:  # noqa: BLE001 - fail open
-            live.report_failure("a reply begins")
+            live.report_failure("receiving a reply")
 
     def end(self) -> None:
-        """The body has ended, or nobody reads it any more; or the request has failed. May run in a finalizer."""
+        """The body has ended, or is no longer read, or the request has failed. May run in a finalizer."""
         if self.settled:
             return
         try:
             stamp, in_doubt = self._outcome or (None, self._written)
             self._settle(stamp, in_doubt=in_doubt)
         except Exception:  # noqa: BLE001 - fail open
-            self.live.report_failure("a request ends")
+            self.live.report_failure("ending a request")
 
 
 writing: ContextVar[HttpCall | None] = ContextVar("stilltrue_http_writing", default=None)
-"""The request that this thread or task is about to write to a connection."""
+"""The request that the current thread or task is about to write to a connection."""
 
 
 class Requests:
-    """Begins the requests of one agent's process."""
+    """Starts recording the requests of one agent's process."""
 
     def __init__(self, session: Session, start: Callable[[], object]) -> None:
-        """``start`` has the agent connect; idempotent."""
+        """``start`` makes the agent connect; idempotent."""
         self.session = session
         self._start = start
         self._channels: WeakKeyDictionary[Any, dict[tuple[str, int], ChannelRecord]] = WeakKeyDictionary()
@@ -115,15 +116,15 @@ class Requests:
         closes: bool = False,
         waiting: bool = True,
     ) -> HttpCall | None:
-        """Begin a request for ``target`` (a path and query) at ``host`` (``HOST:PORT``); None: it is not recorded.
+        """Begin a request for ``target`` (a path and query) at ``host`` (``HOST:PORT``); None if it is not recorded.
 
-        ``owner`` has the connections; ``closes``: when it is closed, open requests end. ``timeout`` in seconds; ``now`` returns
-        the party that makes the request. ``waiting``: it does nothing else, as the body of the request is at hand.
-        Raises :class:`~stilltrue.protocol.step.StepError`: an error of the application.
+        ``owner`` has the connections; ``closes``: closing it ends open requests. ``timeout`` in seconds. ``now`` returns the
+        party that makes the request; ``waiting``: that party is blocked, since the request's body is complete.
+        Raises :class:`~stilltrue.protocol.step.StepError` if the application misuses a step.
         """
         session = self.session
         try:
-            method, _ = named(verb.upper(), path_of(target))
+            method, _ = request_name(verb.upper(), path_of(target))
             if session.leaves_out(method[len(verb) + 1 :]):
                 return None
             self._start()
@@ -133,7 +134,7 @@ class Requests:
         except StepError:
             raise
         except Exception:  # noqa: BLE001 - fail open: the request goes on unrecorded
-            session.live.report_failure("a request begins")
+            session.live.report_failure("starting a request")
             return None
         return HttpCall(session, made, pair)
 
@@ -148,8 +149,18 @@ class Requests:
         return known
 
 
+def current_party(parties: Parties) -> Callable[[], PartyName | None]:
+    """A function that returns the party of the current task; None outside asyncio tasks."""
+
+    def now() -> PartyName | None:
+        task = asyncio.current_task() if asyncio._get_running_loop() is not None else None  # noqa: SLF001 - documented
+        return None if task is None else parties.of_current(task)
+
+    return now
+
+
 def total_of(*timeouts: Any) -> float | None:
-    """The sum of timeouts in seconds; None when the last one, which bounds the reply, is none."""
+    """The sum of timeouts in seconds; None if the last one, which bounds the reply, is None."""
     if not timeouts or not isinstance(timeouts[-1], int | float):
         return None
     return float(sum(one for one in timeouts if isinstance(one, int | float)))

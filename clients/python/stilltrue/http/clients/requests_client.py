@@ -1,4 +1,4 @@
-"""``requests``: each request that an ``HTTPAdapter`` sends is a call of the thread that makes it."""
+"""Records ``requests``: each request that an ``HTTPAdapter`` sends is a call of the thread that makes it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class RecordedRequests:
-    """The replaced functions of ``requests`` and of ``urllib3``, on which it stands."""
+    """The replacements for methods of ``requests`` and of ``urllib3`` below it."""
 
     def __init__(self, requests: Requests) -> None:
         """``requests`` begins calls."""
         self._requests = requests
         self._open: WeakKeyDictionary[Any, HttpCall] = WeakKeyDictionary()
-        """By the response, calls whose body has not been read."""
+        """Calls whose reply has not been read to its end, by response."""
 
     def send(self, original: Callable[..., Any], adapter: Any, request: Any, *args: Any, **kwargs: Any) -> Any:
-        """``requests.adapters.HTTPAdapter.send``."""
+        """For ``requests.adapters.HTTPAdapter.send``."""
         call = self._begin(adapter, request, args, kwargs)
         if call is None:
             return original(adapter, request, *args, **kwargs)
@@ -35,7 +35,7 @@ class RecordedRequests:
             raise
         finally:
             writing.reset(before)
-        self._headed(call, response)
+        self._receive_head(call, response)
         return response
 
     def _begin(self, adapter: Any, request: Any, args: Any, kwargs: Any) -> HttpCall | None:
@@ -48,59 +48,59 @@ class RecordedRequests:
             copies_max = _copies(getattr(adapter, "max_retries", None))
             waiting = request.body is None or isinstance(request.body, bytes | str)
         except Exception:  # noqa: BLE001 - fail open
-            requests.session.live.report_failure("a request is read")
+            requests.session.live.report_failure("reading a request")
             return None
-        now = requests.session.parties.now
+        now = requests.session.parties.current
         return requests.begin(
             verb, target, host, owner=adapter, timeout=seconds, now=now, copies_max=copies_max, waiting=waiting
         )
 
-    def _headed(self, call: HttpCall, response: Any) -> None:
-        """Take the stamp out of the reply. A reply that is not the library's own, of a cache say, ends the call."""
+    def _receive_head(self, call: HttpCall, response: Any) -> None:
+        """Handle the head of a reply and hide the stamp. A reply from elsewhere (a cache, for example) ends the call."""
         try:
             stamp = response.headers.pop(STAMP, None)
             getattr(response.raw, "headers", {}).pop(STAMP, None)
-            call.headed(int(response.status_code), stamp)
+            call.head_received(int(response.status_code), stamp)
             self._open[response] = call
         except Exception:  # noqa: BLE001 - fail open
-            call.live.report_failure("a reply is read")
+            call.live.report_failure("reading a reply")
             call.end()
 
     def iter_content(self, original: Callable[..., Any], response: Any, *args: Any, **kwargs: Any) -> Any:
-        """``requests.Response.iter_content``: whatever reads the body, except from ``raw``."""
+        """For ``requests.Response.iter_content``, through which every read of the body goes except from ``raw``."""
         parts = original(response, *args, **kwargs)
         call = self._open.get(response)
         return parts if call is None or call.settled else _read(parts, call)
 
     def close(self, original: Callable[..., Any], response: Any) -> Any:
-        """``requests.Response.close``."""
+        """For ``requests.Response.close``."""
         call = self._open.pop(response, None)
         if call is not None:
             call.end()
         return original(response)
 
     def endheaders(self, original: Callable[..., Any], connection: Any, *args: Any, **kwargs: Any) -> Any:
-        """``urllib3.connection.HTTPConnection.endheaders``: the last moment to add headers, on a known connection."""
+        """For ``urllib3.connection.HTTPConnection.endheaders``, the last moment to add headers; the connection is known."""
         call = writing.get()
         if call is not None and connection.sock is None and connection.auto_open:
-            connection.connect()  # as the original does next, before it writes anything
+            connection.connect()  # as the original does before it writes anything
         if call is not None:
             try:
-                _add(connection, call)
+                _add_headers(connection, call)
             except Exception:  # noqa: BLE001 - fail open
-                call.live.report_failure("a request is stamped")
+                call.live.report_failure("stamping a request")
         return original(connection, *args, **kwargs)
 
 
-def _add(connection: Any, call: HttpCall) -> None:
-    lines = connection._buffer  # noqa: SLF001 - the lines of the head
+def _add_headers(connection: Any, call: HttpCall) -> None:
+    lines = connection._buffer  # noqa: SLF001 - the header lines
     lines[:] = [line for line in lines if not line[:20].lower().startswith(OURS_BYTES)]
     for name, value in call.headers(connection.sock.getsockname(), connection.sock.getpeername()):
         connection.putheader(name, value)
 
 
 def _read(parts: Any, call: HttpCall) -> Iterator[Any]:
-    """The same parts; when there are no more, the call is over."""
+    """Yield the parts of a body; the call ends with the last one."""
     try:
         yield from parts
     finally:
@@ -108,7 +108,7 @@ def _read(parts: Any, call: HttpCall) -> Iterator[Any]:
 
 
 def _seconds(timeout: Any) -> float | None:
-    """The time until a request that gets no answer fails. A tuple is (connect, read)."""
+    """The time in seconds after which a request without a reply fails. A tuple is (connect, read)."""
     if isinstance(timeout, tuple):
         return total_of(*timeout)
     if timeout is None or isinstance(timeout, int | float):
@@ -117,7 +117,7 @@ def _seconds(timeout: Any) -> float | None:
 
 
 def _copies(retries: Any) -> int:
-    """How often a request may be written, at most, by ``urllib3.Retry``."""
+    """The maximum number of times that ``urllib3.Retry`` may write a request."""
     total = getattr(retries, "total", None)
     counts = [one for one in (total,) if isinstance(one, int) and not isinstance(one, bool)]
     return 1 + max(0, *counts) if counts else 1

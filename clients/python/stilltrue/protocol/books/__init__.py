@@ -1,1 +1,1 @@
-"""The recorder's books: calls made and served, and what is remembered or doubted of calls that are over."""
+"""The recorder's books: calls made and served, answered calls that are still remembered, and calls in doubt."""

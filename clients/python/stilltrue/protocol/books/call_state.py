@@ -1,12 +1,12 @@
-"""The states of a call at either end, and the table of what leads from one to the next.
+"""The states of a call at its caller and at its server, and the table of transitions between them.
 
-An entry of the table is what may happen; anything else is our own bug (:class:`IllegalTransitionError`), which the shells
-turn into an unrecorded call, never into a failed one.
+A transition that is not in the table is a bug of ours (:class:`IllegalTransitionError`); the shells then leave the call
+unrecorded, and never fail it.
 
-At the caller: ``SENT`` (outstanding), ``AWAITED`` (its party is blocked on it as well), ``HELD_BACK`` (the outcome is known and
-counts from the end of an open step, rule 7), ``IN_DOUBT`` (rule 8), ``OVER``.
-At the server: ``QUEUED``, ``ABANDONED`` (queued, its caller gone), ``SERVED``, ``UNHEARD`` (served on, though nobody will
-hear the reply), ``OVER``.
+At the caller: ``SENT`` (outstanding), ``AWAITED`` (outstanding, and its party is blocked on it), ``HELD_BACK`` (the outcome is
+known, but counts only from the end of an open step, rule 7), ``IN_DOUBT`` (rule 8), ``OVER``.
+At the server: ``QUEUED``, ``ABANDONED`` (queued, and the caller is gone), ``SERVED``, ``UNHEARD`` (still being served, but the
+caller is gone and will not receive the reply), ``OVER``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TypeVar
 
 
 class IllegalTransitionError(AssertionError):
-    """An event was recorded for a call that cannot happen in its state: a bug of ours."""
+    """An event was recorded that is impossible in the call's state: a bug of ours."""
 
 
 class ClientState(IntEnum):
@@ -43,10 +43,10 @@ _State = TypeVar("_State", bound=IntEnum)
 
 
 class Transitions(dict[_State, _State]):
-    """The transitions of one event: from each state in which it may happen to the next."""
+    """The transitions of one event: maps each state in which it may happen to the next state."""
 
     def __init__(self, event: str, steps: dict[_State, _State]) -> None:
-        """``event`` names it in the error."""
+        """``event`` is its name in error messages."""
         super().__init__(steps)
         self._event = event
 

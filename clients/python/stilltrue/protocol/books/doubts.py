@@ -1,7 +1,7 @@
 """One process's calls in doubt (rule 8): they failed, and it is unknown whether they were received.
 
-A doubt ends when a server's record settles it, or after a stated time. When there are too many the oldest is dropped, and until
-its time would have passed the reports say so (``dropped``): no verdict rests on what is not remembered.
+A doubt ends when a server's record settles it, or after a fixed time. When there are too many, the oldest is dropped; reports
+count it (``dropped``) until its time would have passed, so that no verdict rests on a forgotten call.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from stilltrue.protocol.books.ledger import ClientCall
 
 
 class Doubts:
-    """The doubts, bounded in number and time, in the order in which they began."""
+    """The calls in doubt, bounded in number and time."""
 
     def __init__(self, *, doubts_max: int, seconds_max: float) -> None:
-        """At most ``doubts_max`` calls, each for ``seconds_max``."""
+        """Keeps at most ``doubts_max`` calls, each for ``seconds_max``."""
         self._doubts_max = doubts_max
         self._seconds_max = seconds_max
         self.calls: dict[CallNumber, ClientCall] = {}
-        """By number, in the order in which they began."""
+        """By number, oldest doubt first."""
         self._lowest: list[CallNumber] = []  # a heap; settled entries are popped lazily
-        self._dropped: list[float] = []  # when those that were dropped for space would have ended, ascending
+        self._dropped: list[float] = []  # when the dropped doubts would have expired, ascending
 
     def add(self, call: ClientCall, now: float) -> None:
-        """``call`` is in doubt from ``now`` on."""
+        """Put ``call`` in doubt from ``now`` on."""
         call.state = DOUBT[call.state]
         call.since = now
         self.calls[call.number] = call
@@ -35,14 +35,14 @@ class Doubts:
         self.expire(now)
 
     def settle(self, numbers: Iterable[CallNumber]) -> None:
-        """Servers have answered these calls. Numbers that are not in doubt are ignored."""
+        """Forget these calls, which servers have answered. Numbers that are not in doubt are ignored."""
         for number in numbers:
             call = self.calls.pop(number, None)
             if call is not None:
                 call.state = FORGET[call.state]
 
     def expire(self, now: float) -> None:
-        """Forget those whose time has passed, and the oldest of too many."""
+        """Forget doubts whose time has passed, and the oldest ones beyond the bound."""
         while self.calls:
             oldest = next(iter(self.calls.values()))
             ends = oldest.since + self._seconds_max
@@ -56,7 +56,7 @@ class Doubts:
 
     @property
     def dropped(self) -> int:
-        """How many were dropped for space; 0 again once the time of the last one has passed."""
+        """The number of doubts dropped for space; 0 again once the last of them would have expired."""
         return len(self._dropped)
 
     def floor(self, floor: CallNumber) -> CallNumber:

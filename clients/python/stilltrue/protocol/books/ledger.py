@@ -1,7 +1,6 @@
-"""The recorder's mutable entries: a call made, a call served, a channel. Each freezes into a value for the report.
+"""The recorder's mutable entries: a call made, a call served, a wait, a channel. Each freezes into a value for the report.
 
-These are the only mutable records; the shells hold them as handles and hand them back to the recorder, which alone changes
-them.
+The shells hold entries as handles and pass them back to the recorder; only the recorder changes them.
 """
 
 from __future__ import annotations
@@ -13,28 +12,28 @@ from typing import Protocol
 from stilltrue.model import NO_FACTS, CallNumber, Facts, PartyName, ProcessName, SnapshotId, WaitNumber
 from stilltrue.protocol.books.call_state import ClientState, ServerState
 from stilltrue.protocol.report import Caller, CallerTarget, CallTarget, LocalWait, OutstandingCall, ServedCall, Target
-from stilltrue.protocol.stamp import all_marked
+from stilltrue.protocol.stamp import marks_of
 
 SERVERS_PER_CHANNEL_MAX = 64
 SERVERS_NAMED_MAX = 4
-"""Servers of a channel that a stamp names: the others stamp each reply."""
-NEVER_TOLD = SnapshotId(-1)
+"""The number of a channel's servers that a stamp names; the others stamp each reply."""
+NO_COLOUR = SnapshotId(-1)
 NO_WAIT = WaitNumber(0)
 NO_REPLY: tuple[Facts, Facts] = (NO_FACTS, NO_FACTS)
-_SENT, _QUEUED = ClientState.SENT, ServerState.QUEUED  # members of an enum are slow to look up
+_SENT, _QUEUED = ClientState.SENT, ServerState.QUEUED  # looking up an enum member is slow
 _SERVING = (ServerState.SERVED, ServerState.UNHEARD)
 _HUNG_UP = (ServerState.ABANDONED, ServerState.UNHEARD)
 
 
 class ChannelRecord:
-    """A ``grpc.Channel``: its address, and which processes have answered on it."""
+    """A ``grpc.Channel``: its address, and the processes that have answered on it."""
 
     __slots__ = ("copies_max", "core_target", "dialled", "hedged", "known", "servers", "strangers", "target")
 
     def __init__(self, target: str, *, copies_max: int = 1, hedged: bool = False, core_target: str | None = None) -> None:
-        """``target``: the address as dialled; ``core_target``: as gRPC's core has it, if all calls on the channel go there.
+        """``target``: the address as dialled; ``core_target``: as gRPC core has it, if all calls on the channel go there.
 
-        The others as :class:`~stilltrue.protocol.report.OutstandingCall`.
+        The others are as in :class:`~stilltrue.protocol.report.OutstandingCall`.
         """
         self.target = target
         self.core_target = core_target
@@ -43,26 +42,26 @@ class ChannelRecord:
         self.servers: dict[ProcessName, int] = {}
         self.strangers = False
         self.known = ""
-        """The marks of servers that have answered, as stamps have them."""
+        """The marks of servers that have answered, in the form that stamps carry."""
         self.dialled: Callable[[], object] | None = None
-        """What gives gRPC's own channel, while there is one; opaque here."""
+        """Returns gRPC's own channel while there is one; opaque here."""
 
     def answered_by(self, server: ProcessName, incarnation: int) -> None:
-        """A reply with this server's stamp came over the channel. Beyond the bound the oldest server becomes a stranger."""
+        """Record a reply stamped by this server. Beyond the bound the oldest server becomes a stranger."""
         if self.servers.get(server) == incarnation:
             return
         if server not in self.servers and len(self.servers) >= SERVERS_PER_CHANNEL_MAX:
             del self.servers[next(iter(self.servers))]
             self.strangers = True
         self.servers[server] = incarnation
-        if not self.hedged:  # what is left of its calls when one copy is answered depends on the reply's stamp
-            self.known = all_marked(islice(self.servers.items(), SERVERS_NAMED_MAX))
+        if not self.hedged:  # the first answer to a hedged call must be stamped: it leaves the other copies in doubt
+            self.known = marks_of(islice(self.servers.items(), SERVERS_NAMED_MAX))
 
 
 class ClientCall:
-    """A call made here. ``wait`` is the number of its party's wait for it while it is awaited; 0 is none.
+    """A call made here. ``wait`` is the number of its party's wait for it; 0 while it is not awaited.
 
-    What few calls ever need has its default in the class: one is made for each call.
+    One is created per call, so rarely used attributes have class-level defaults.
     """
 
     state = _SENT
@@ -85,7 +84,7 @@ class ClientCall:
         deadline: float | None,
         facts: Facts,
     ) -> None:
-        """As :class:`~stilltrue.protocol.report.OutstandingCall`."""
+        """Arguments are as in :class:`~stilltrue.protocol.report.OutstandingCall`."""
         self.number = number
         self.method = method
         self.channel = channel
@@ -96,13 +95,13 @@ class ClientCall:
 
     @property
     def among(self) -> tuple[CallTarget]:
-        """What a wait for its outcome, or for an item of it, waits for."""
+        """The target of a wait for the call's outcome or for an item of its stream."""
         if self._among is None:
             self._among = (CallTarget(number=self.number),)
         return self._among
 
     def freeze(self) -> OutstandingCall:
-        """As it goes into a report."""
+        """The call as reported."""
         return OutstandingCall(
             number=self.number,
             method=self.method,
@@ -121,9 +120,9 @@ class ClientCall:
         )
 
     def local_wait(self) -> LocalWait:
-        """The wait of the call's party for its outcome; only while ``wait`` is not 0 and the party is known."""
+        """The party's wait for the call's outcome. Call it only while ``wait`` is not 0 and the party is known."""
         if self.party is None:
-            raise AssertionError("a wait needs a waiter")
+            raise AssertionError("a wait without a waiter")
         return LocalWait(
             waiter=self.party,
             number=self.wait,
@@ -135,7 +134,7 @@ class ClientCall:
 
 
 class OpenWait:
-    """A wait that lasts. Most of them, for the items of streams, end before anybody asks what they were for."""
+    """A wait that has not ended. Cheaper than a :class:`LocalWait`: most end before any report needs them."""
 
     __slots__ = ("among", "deadline", "needs", "number", "since", "uncoloured", "waiter", "what")
 
@@ -150,7 +149,7 @@ class OpenWait:
         uncoloured: bool,
         what: str,
     ) -> None:
-        """As :class:`~stilltrue.protocol.report.LocalWait`."""
+        """Arguments are as in :class:`~stilltrue.protocol.report.LocalWait`."""
         self.waiter = waiter
         self.number = number
         self.among = among
@@ -161,7 +160,7 @@ class OpenWait:
         self.what = what
 
     def freeze(self) -> LocalWait:
-        """As it goes into a report."""
+        """The wait as reported."""
         return LocalWait(
             waiter=self.waiter,
             number=self.number,
@@ -175,28 +174,28 @@ class OpenWait:
 
 
 class ServedContext(Protocol):
-    """What the shell knows of a call that is being served; runs none of the application's code, and takes no lock."""
+    """The shell's view of a call being served. It must not run the application's code or take a lock."""
 
     def has_ended(self) -> bool:
-        """Whether the call is over for its caller, though it is still being served."""
+        """Whether the call is over for its caller, even though it is still being served."""
 
 
 class ServerCall:
-    """A call that arrived here: queued, or being served by ``party``. Defaults as in :class:`ClientCall`."""
+    """A call that arrived here: queued, or being served by ``party``. Class-level defaults as in :class:`ClientCall`."""
 
     state = _QUEUED
     sent = 0
     received = 0
-    dated = False
-    """Whether its own deadline is known, or that it has none."""
-    heard = NEVER_TOLD
-    """The colour of the request, if its sender knows who answers: a reply of the same colour needs no stamp (rule 1)."""
+    deadline_known = False
+    """Whether it is known when the call times out, or that it never does."""
+    unstamped_colour = NO_COLOUR
+    """The request's colour, if its sender knows who answers: a reply of this colour needs no stamp (rule 1)."""
     taken = False
-    """The facts that came with the request are the process's own."""
+    """Whether the facts that came with the request are now the process's own."""
     reply: tuple[Facts, Facts] = NO_REPLY
-    """What travels with the reply, and what changes with it (rule 7)."""
+    """The facts that travel with the reply, and those that change with it (rule 7)."""
     context: ServedContext | None = None
-    """Knows whether the caller is gone, if it is to be asked for that; until the call is over."""
+    """Polled for whether the caller is gone, until it is or the call is over; None: not polled."""
     _among: tuple[CallerTarget] | None = None
 
     def __init__(
@@ -211,7 +210,7 @@ class ServerCall:
         deadline: float | None,
         interruptible: bool,
     ) -> None:
-        """As :class:`~stilltrue.protocol.report.ServedCall`; ``serial`` numbers the calls that arrived here."""
+        """Arguments are as in :class:`~stilltrue.protocol.report.ServedCall`; ``serial`` numbers the calls received here."""
         self.serial = serial
         self.party = party
         self.method = method
@@ -224,23 +223,23 @@ class ServerCall:
 
     @property
     def among(self) -> tuple[CallerTarget]:
-        """What a wait for its caller's next item waits for."""
+        """The target of a wait for the caller's next item."""
         if self._among is None:
             self._among = (CallerTarget(served=self.party),)
         return self._among
 
     @property
     def serving(self) -> bool:
-        """Whether the call is being served."""
+        """Whether the call has left the queue and is not over."""
         return self.state in _SERVING
 
     @property
     def hung_up(self) -> bool:
-        """Whether the caller is gone (cancelled, timed out, disconnected), though the handler may go on."""
+        """Whether the caller is gone (cancelled, timed out, disconnected); the handler may still run."""
         return self.state in _HUNG_UP
 
     def freeze(self) -> ServedCall:
-        """As it goes into a report."""
+        """The call as reported."""
         return ServedCall(
             party=self.party,
             method=self.method,
@@ -259,9 +258,9 @@ class ServerCall:
 
 
 def is_blocked(made: Iterable[ClientCall], served: Iterable[ServerCall], waiters: set[PartyName]) -> bool:
-    """Whether no party here can act: every call's maker is known and waits, and so does every party that serves one.
+    """Whether no party here can act: each call was made by a known party that waits, and each party that serves one waits.
 
-    A call that is neither served nor behind a pool is in an interceptor, or behind an unknown pool: it may act.
+    A call that is neither served nor queued behind a pool is in an interceptor, or behind an unknown pool: it may act.
     """
     return all(call.party in waiters for call in made) and all(
         call.party in waiters or (call.pool and not call.serving) for call in served

@@ -1,37 +1,34 @@
-"""What a server remembers of the calls of one caller (rule 3): bounded by what is outstanding there, and by a count.
-
-Pure: standard library only, no clock, no thread.
-"""
+"""A server's memory of the calls of each caller (rule 3), bounded by what is outstanding there and by a fixed count."""
 
 from __future__ import annotations
 
 from stilltrue.model import NO_FACTS, CallNumber, Facts
 from stilltrue.protocol.report import Answered, Caller, Seen
 
-PRUNED_TO_MAX = 32
-"""The number of answered calls kept before checking which are below the floor."""
+UNPRUNED_MAX = 32
+"""The number of answered calls kept before calls below the floor are looked for."""
 
 
 class CallerMemory:
-    """The calls of one caller that were seen here and are over, as long as the caller may hold them outstanding."""
+    """The calls of one caller that were answered here, for as long as they may be outstanding at the caller."""
 
     __slots__ = ("_answered", "_floor", "_forgotten", "answered_max", "caller", "highest")
 
     def __init__(self, caller: Caller, *, answered_max: int) -> None:
-        """``answered_max``: how many answered calls are remembered at the most; beyond it the oldest are forgotten."""
+        """``answered_max``: the maximum number of answered calls to remember; beyond it the oldest are forgotten."""
         self.caller = caller
         self.answered_max = answered_max
         self.highest = CallNumber(0)
         self._floor = CallNumber(0)
         self._forgotten = CallNumber(0)
-        self._answered: dict[CallNumber, Answered | None] = {}  # None: there is no more to say of it
+        self._answered: dict[CallNumber, Answered | None] = {}  # None: only its number matters
 
     def saw(self, number: CallNumber, floor: CallNumber) -> None:
-        """A request with this number arrived, with the caller's floor: calls below the floor are forgotten."""
+        """Record the arrival of a request with this number and the caller's floor; calls below the floor are forgotten."""
         self.highest = max(self.highest, number)
         if floor > self._floor:
             self._floor = floor
-            if len(self._answered) > PRUNED_TO_MAX:
+            if len(self._answered) > UNPRUNED_MAX:
                 self._prune()
 
     def _prune(self) -> None:
@@ -43,7 +40,7 @@ class CallerMemory:
     def answered(
         self, number: CallNumber, sent: int = 0, received: int = 0, facts: Facts = NO_FACTS, taken: bool = True
     ) -> None:
-        """The service of this call is over; its reply may be in transit until the floor passes it."""
+        """Record that this call was answered; its reply may be in transit until the floor passes the number."""
         if number < self._floor:
             return
         if sent or received or facts or not taken:
@@ -62,7 +59,7 @@ class CallerMemory:
             self._forgotten = max(self._forgotten, oldest)
 
     def seen(self) -> Seen:
-        """The memory as it goes into a report."""
+        """The memory as reported."""
         self._prune()
         return Seen(
             caller=self.caller,
@@ -75,21 +72,21 @@ class CallerMemory:
 
 
 class Callers:
-    """The memories of every caller; beyond a bound the oldest caller is forgotten, and counted as ``lost``."""
+    """The memories of all callers. Beyond a bound the oldest caller is forgotten and counted as ``lost``."""
 
     __slots__ = ("_answered_max", "_callers_max", "_memories", "get", "lost")
 
     def __init__(self, *, callers_max: int, answered_max: int) -> None:
-        """``answered_max`` is the bound of each memory."""
+        """``answered_max`` bounds each memory."""
         self._callers_max = callers_max
         self._answered_max = answered_max
         self._memories: dict[Caller, CallerMemory] = {}
         self.get = self._memories.get
-        """The memory of a caller, or None. A pair of name and incarnation serves as the key, too."""
+        """The memory of a caller, or None. A plain (name, incarnation) pair works as the key, too."""
         self.lost = 0
 
     def begin(self, caller: Caller) -> CallerMemory:
-        """Begin the memory of a caller. For each name, the two newest incarnations are remembered.
+        """Create the memory of a caller. Only the two newest incarnations of a name are remembered.
 
         Two, because a request of the previous incarnation may still arrive after the first one of the new incarnation.
         """
@@ -103,5 +100,5 @@ class Callers:
         return memory
 
     def seen(self) -> tuple[Seen, ...]:
-        """All memories as they go into a report."""
+        """All memories as reported."""
         return tuple(memory.seen() for memory in self._memories.values())

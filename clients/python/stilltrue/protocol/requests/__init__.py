@@ -1,1 +1,1 @@
-"""What the detector asks of a process beside a cut: a look, stacks, a cure."""
+"""The detector's other requests to a process besides a cut: a look, stacks, a cure."""

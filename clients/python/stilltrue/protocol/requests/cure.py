@@ -1,4 +1,4 @@
-"""The types of a cure: which parties' calls an operator asks a process to abort, and what became of each."""
+"""The types of a cure: an operator's request to abort the waits of some parties, and its outcome for each of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stilltrue.protocol.requests.look import Suspect
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CureRequest:
-    """Abort what ``victims`` wait for, those alone that still are in the very same waits; ``incident`` names it to callers."""
+    """Abort what ``victims`` wait for, if they are still in the very same waits. ``incident``: the id to tell the callers."""
 
     number: int
     incident: str
@@ -19,7 +19,7 @@ class CureRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartyCured:
-    """One victim: whether anything of it was aborted, and what was done, or why nothing was."""
+    """The outcome for one victim: whether anything was aborted, and what was done, or why nothing was."""
 
     party: PartyName
     aborted: bool
@@ -28,7 +28,7 @@ class PartyCured:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cured:
-    """One process's answer to the request of this number."""
+    """A process's answer to the :class:`CureRequest` with the same number."""
 
     number: int
     parties: tuple[PartyCured, ...] = ()

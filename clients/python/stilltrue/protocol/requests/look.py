@@ -1,4 +1,4 @@
-"""The types of the verification round (rule 10): what the detector asks a process to look at, and what was seen there."""
+"""The types of the verification round (rule 10): the detector's request to look again, and a process's answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stilltrue.model import PartyName, SnapshotId, WaitNumber
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspect:
-    """One party to look at, and the numbers of the waits that its process recorded for it at the cut."""
+    """A party to look at, and the numbers of the waits that its process reported for it."""
 
     party: PartyName
     waits: tuple[WaitNumber, ...]
@@ -17,7 +17,7 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LookRequest:
-    """Look at these parties of one process. ``activity``: look also for work that no party accounts for (termination)."""
+    """Look at these parties of one process. ``activity``: also look for work that no party accounts for (termination)."""
 
     snapshot: SnapshotId
     suspects: tuple[Suspect, ...] = ()
@@ -34,13 +34,13 @@ class WayOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartyLook:
-    """The look at one suspect.
+    """The result of looking at one suspect.
 
-    ``unchanged``: each of its waits is still in force. ``deadline``: when one of them ends by itself at the latest (seconds
-    since the epoch by the process's clock). ``doubt``: why it could not be looked at (empty: it was). ``stack``: where its
-    thread or task stands, innermost frame first, as ``file:line in function``. ``trace``: the trace id of its call.
+    ``unchanged``: each of its waits is still in force. ``deadline``: when the first of them ends by itself at the latest
+    (seconds since the epoch by the process's clock). ``doubt``: why it could not be looked at (empty: it was). ``stack``: where
+    its thread or task is, innermost frame first, as ``file:line in function``. ``trace``: the trace id of its call.
     ``interruptible``: its waits also end when the call it serves is cancelled or times out (its context passes that on).
-    ``grown_by``: who may give the pool in which it serves more workers, as text (empty: nobody that is known).
+    ``grown_by``: what may add workers to the pool in which it serves, as text (empty: nothing known).
     """
 
     party: PartyName
@@ -56,10 +56,10 @@ class PartyLook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """One process's answer to a look request.
+    """A process's answer to a :class:`LookRequest`.
 
-    ``happenings`` counts the steps recorded since the process began: equal to the report's count, nothing has happened since
-    the cut. ``unaccounted``: threads, timers, callbacks and tasks that may still act (only with ``activity``), in words.
+    ``happenings`` counts the events recorded since the process started: if it equals the report's count, nothing has happened
+    since the cut. ``unaccounted``: threads, timers, callbacks and tasks that may still act, as text (only with ``activity``).
     """
 
     snapshot: SnapshotId

@@ -1,4 +1,4 @@
-"""The types of a look at all parties of a process that have not moved for long: what each of them stands in."""
+"""The types of a look at all parties of a process that have not moved for long: where each of them is."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from stilltrue.model import PartyName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandingParty:
-    """A party that has stood in the same place for long.
+    """A party that has not moved for long.
 
     ``blocked_in``: what it waits for (empty: unknown). ``held_by``: who can end its wait (empty: unknown). ``stack``: innermost
-    frame first.
+    frame first, as ``file:line in function``. ``unexplained``: it is unknown what it waits for, or who can end that.
     """
 
     party: PartyName
@@ -24,7 +24,7 @@ class StandingParty:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StacksFound:
-    """One process's answer to the request of this number; ``left_out`` parties are beyond the bound."""
+    """A process's answer to the request with this number; ``left_out`` is the number of parties beyond the bound."""
 
     number: int
     parties: tuple[StandingParty, ...] = ()

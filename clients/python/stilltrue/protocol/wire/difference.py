@@ -1,7 +1,7 @@
-"""What a report has in common with the one before it, as pieces: runs of its fields, and new ones. Exact, byte by byte.
+"""Encodes a report as its difference from the previous one: runs of the same fields, and new fields. Exact to the byte.
 
-A report without its heading (process, snapshot, after, cut_at) is a row of fields, one for each call, wait and so on. Most stay
-the same from one snapshot to the next, and many programs stand still for long.
+A report without its heading (process, snapshot, after, cut_at) is a sequence of fields, one for each call, wait and so on. Most
+of them stay the same from one snapshot to the next.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _VARINT_BYTES_MAX = 10
 
 
 def fields_of(body: bytes) -> list[bytes]:
-    """The fields of a message, as they were written. Raises :class:`MalformedError`."""
+    """Split an encoded message into its fields, tags included. Raises :class:`MalformedError`."""
     found, at = [], 0
     while at < len(body):
         end = _end(body, at)
@@ -28,7 +28,7 @@ def fields_of(body: bytes) -> list[bytes]:
 
 
 def pieces_of(before: Sequence[bytes], fields: Iterable[bytes]) -> list[pb.Piece]:
-    """``fields`` as pieces of those ``before`` them and new ones; none where nothing is different."""
+    """Express ``fields`` as runs of the fields ``before`` and new ones; an empty list if nothing has changed."""
     new = list(fields)
     if new == list(before):
         return []
@@ -50,7 +50,7 @@ def pieces_of(before: Sequence[bytes], fields: Iterable[bytes]) -> list[pb.Piece
 
 
 def patched(before: Sequence[bytes], pieces: Sequence[pb.Piece], bytes_max: int) -> bytes:
-    """The fields that ``pieces`` say, in one. Raises :class:`MalformedError`, also for more than ``bytes_max``."""
+    """Join the fields that ``pieces`` describe. Raises :class:`MalformedError`, also for more than ``bytes_max`` bytes."""
     if not pieces:
         return b"".join(before)
     parts, length = [], 0
@@ -71,7 +71,7 @@ def _parts(before: Sequence[bytes], pieces: Iterable[pb.Piece]) -> Iterator[byte
 
 
 def _put(found: list[pb.Piece], fresh: list[bytes]) -> None:
-    """New fields go with the piece that they follow."""
+    """Attach new fields to the piece that they follow."""
     if fresh and found:
         found[-1].fields = b"".join(fresh)
     elif fresh:
@@ -80,7 +80,7 @@ def _put(found: list[pb.Piece], fresh: list[bytes]) -> None:
 
 
 def _end(body: bytes, at: int) -> int:
-    """Where the field that begins at ``at`` ends."""
+    """The offset of the end of the field that begins at ``at``."""
     tag, at = _varint(body, at)
     match tag & _WIRE_TYPE:
         case 0:
@@ -93,11 +93,11 @@ def _end(body: bytes, at: int) -> int:
         case 5:
             return at + 4
         case kind:
-            raise MalformedError(f"fields: a field of kind {kind}")
+            raise MalformedError(f"fields: unknown wire type {kind}")
 
 
 def _varint(body: bytes, at: int) -> tuple[int, int]:
-    """A number of base 128, and where what follows it begins."""
+    """Decode a base-128 number; returns it and the offset after it."""
     number = 0
     for place in range(_VARINT_BYTES_MAX):
         if at + place >= len(body):

@@ -1,15 +1,15 @@
-"""Looks of the verification round to protobuf and back."""
+"""Converts looks of the verification round to protobuf and back."""
 
 from __future__ import annotations
 
 from stilltrue.model import PartyName, ProcessName, SnapshotId, WaitNumber
 from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect, WayOut
-from stilltrue.protocol.wire.values import any_party, checked_time, own_party
+from stilltrue.protocol.wire.values import any_party, checked_time, deadline_to_wire, own_party
 from stilltrue.v1 import agent_pb2 as pb
 
 
 def request_to_wire(request: LookRequest) -> pb.Look:
-    """A look request on the wire, and back."""
+    """Convert a look request."""
     return pb.Look(
         snapshot=request.snapshot,
         suspects=(pb.Suspect(party=suspect.party, waits=suspect.waits) for suspect in request.suspects),
@@ -18,7 +18,7 @@ def request_to_wire(request: LookRequest) -> pb.Look:
 
 
 def request_from_wire(message: pb.Look) -> LookRequest:
-    """A look request on the wire, and back."""
+    """Convert a look request back."""
     return LookRequest(
         snapshot=SnapshotId(message.snapshot),
         suspects=tuple(
@@ -29,7 +29,7 @@ def request_from_wire(message: pb.Look) -> LookRequest:
 
 
 def look_to_wire(look: Look) -> pb.Looked:
-    """What was seen."""
+    """Convert an answer."""
     return pb.Looked(
         snapshot=look.snapshot,
         parties=map(_party_to_wire, look.parties),
@@ -39,7 +39,7 @@ def look_to_wire(look: Look) -> pb.Looked:
 
 
 def look_from_wire(own: ProcessName, message: pb.Looked) -> Look:
-    """What the process ``own`` saw, limited to its parties."""
+    """Convert the answer of the process ``own`` back; it may only name parties of its own."""
     return Look(
         snapshot=SnapshotId(message.snapshot),
         parties=tuple(_party_from_wire(own, party) for party in message.parties),
@@ -52,7 +52,7 @@ def _party_to_wire(look: PartyLook) -> pb.PartyLook:
     return pb.PartyLook(
         party=look.party,
         unchanged=look.unchanged,
-        deadline=look.deadline,
+        deadline=deadline_to_wire(look.deadline),
         ways_out=(pb.WayOut(text=way.text, party=way.party or "") for way in look.ways_out),
         doubt=look.doubt,
         stack=look.stack,

@@ -1,4 +1,4 @@
-"""Reports to protobuf and back."""
+"""Converts reports to protobuf and back."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from stilltrue.protocol.wire.values import (
     any_party,
     checked_number,
     checked_time,
+    deadline_to_wire,
     facts_from_wire,
     own_party,
     process_from_wire,
@@ -47,7 +48,7 @@ _ACTIVITY_FROM_WIRE = {number: activity for activity, number in _ACTIVITY_TO_WIR
 
 
 def report_to_wire(report: Report) -> pb.Report:
-    """One process's local state."""
+    """Convert one process's local state."""
     message = pb.Report(
         process=process_to_wire(report.process),
         snapshot=report.snapshot,
@@ -72,7 +73,7 @@ def report_to_wire(report: Report) -> pb.Report:
 
 
 def report_from_wire(message: pb.Report) -> Report:
-    """One process's local state; a report may only name parties of its process."""
+    """Convert one process's local state back; it may only name parties of its own process."""
     process = process_from_wire(message.process)
     own = process.instance
     if message.snapshot <= message.after:
@@ -103,7 +104,7 @@ def report_from_wire(message: pb.Report) -> Report:
 
 
 def activity_from_wire(number: pb.Activity) -> Activity:
-    """Unknown is active."""
+    """Convert an activity back; unknown values count as active."""
     return _ACTIVITY_FROM_WIRE.get(number, Activity.ACTIVE)
 
 
@@ -116,7 +117,7 @@ def _made_to_wire(made: OutstandingCall) -> pb.CallMade:
         strangers=made.strangers,
         party=made.party,
         since=made.since,
-        deadline=made.deadline,
+        deadline=deadline_to_wire(made.deadline),
         sent=made.sent,
         received=made.received,
         doubtful=made.doubtful,
@@ -166,7 +167,7 @@ def _served_to_wire(served: ServedCall) -> pb.CallServed:
         serving=served.serving,
         pool=served.pool,
         since=served.since,
-        deadline=served.deadline,
+        deadline=deadline_to_wire(served.deadline),
         sent=served.sent,
         received=served.received,
         taken=served.taken,
@@ -277,7 +278,7 @@ def _wait_to_wire(wait: LocalWait) -> pb.LocalWait:
         number=wait.number,
         among=map(_target_to_wire, wait.among),
         needs=wait.needs,
-        deadline=wait.deadline,
+        deadline=deadline_to_wire(wait.deadline),
         since=wait.since,
         uncoloured=wait.uncoloured,
         what=wait.what,

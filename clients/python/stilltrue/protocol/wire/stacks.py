@@ -1,4 +1,4 @@
-"""What parties stand in, to protobuf and back."""
+"""Converts the stacks of standing parties to protobuf and back."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from stilltrue.protocol.wire.values import own_party
 from stilltrue.v1 import agent_pb2 as pb
 
 TEXT_MAX = 500
-"""Characters that are kept of each text that a process says."""
+"""The maximum length of each text from a process, in characters; the rest is cut off."""
 PARTIES_MAX = 1_000
 FRAMES_MAX = 50
 
 
 def found_to_wire(found: StacksFound) -> pb.StacksFound:
-    """What was found."""
+    """Convert an answer."""
     parties = (
         pb.StandingParty(
             party=one.party, blocked_in=one.blocked_in, held_by=one.held_by, stack=one.stack, unexplained=one.unexplained
@@ -25,7 +25,7 @@ def found_to_wire(found: StacksFound) -> pb.StacksFound:
 
 
 def found_from_wire(own: ProcessName, message: pb.StacksFound) -> StacksFound:
-    """What the process ``own`` found, limited to its parties."""
+    """Convert the answer of the process ``own`` back, within bounds; it may only name parties of its own."""
     parties = (
         StandingParty(
             party=own_party(own, "stacks_found.parties.party", one.party),

@@ -1,4 +1,4 @@
-"""Verdicts to protobuf and back."""
+"""Converts verdicts to protobuf and back."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HOLDS_FROM_WIRE = {number: holds for holds, number in _HOLDS_TO_WIRE.items()}
 
 
 def verdict_to_wire(verdict: Verdict) -> pb.Verdict:
-    """A predicate's answer."""
+    """Convert a verdict."""
     return pb.Verdict(
         predicate=verdict.predicate,
         holds=_HOLDS_TO_WIRE[verdict.holds],
@@ -49,7 +49,7 @@ def verdict_to_wire(verdict: Verdict) -> pb.Verdict:
 
 
 def verdict_from_wire(message: pb.Verdict) -> Verdict:
-    """A predicate's answer; one of no kind reads as undetermined."""
+    """Convert a verdict back; an unknown answer counts as undetermined."""
     return Verdict(
         predicate=message.predicate,
         holds=_HOLDS_FROM_WIRE.get(message.holds, Holds.UNDETERMINED),
@@ -91,12 +91,12 @@ def _coverage_from_wire(message: pb.Coverage) -> Coverage:
 
 
 def snapshot_to_wire(ref: SnapshotRef) -> pb.SnapshotRef:
-    """Which snapshot a verdict is about."""
+    """Convert the reference to a verdict's snapshot."""
     return pb.SnapshotRef(id=ref.id, scope=ref.scope, begun=ref.begun, ended=ref.ended, members=ref.members)
 
 
 def snapshot_from_wire(message: pb.SnapshotRef) -> SnapshotRef:
-    """Which snapshot a verdict is about."""
+    """Convert the reference to a verdict's snapshot back."""
     return SnapshotRef(
         id=SnapshotId(message.id) if message.HasField("id") else None,
         scope=message.scope,

@@ -1,1 +1,1 @@
-"""What the shells share of a call: made, served, stamped, and the options and pools that bound it."""
+"""The state and rules of calls that the sync and aio shells share, and the options and pools that bound calls."""

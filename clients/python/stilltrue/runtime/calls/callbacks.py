@@ -1,4 +1,4 @@
-"""The application's callbacks on one call: the process counts as active from the call's end until they have run."""
+"""The application's callbacks on a call: the process counts as active from the call's end until they have run."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from stilltrue.runtime.recorder import LockedRecorder
 
 
 class Callbacks:
-    """Counts the callbacks of one call. gRPC runs them on a separate thread, after the call is settled."""
+    """Counts the pending callbacks of one call as work. gRPC runs them on a separate thread after the call is settled."""
 
-    __slots__ = ("_live", "_lock", "_owed", "_waiting")
+    __slots__ = ("_due", "_live", "_lock", "_waiting")
 
     def __init__(self, live: LockedRecorder) -> None:
         """``live`` counts the work."""
         self._live = live
         self._lock = threading.Lock()
         self._waiting: set[object] = set()
-        self._owed: set[object] = set()
+        self._due: set[object] = set()
 
     def as_work(self, callback: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap ``callback`` so that it counts as work from the end of the call (or its own start) until it has run."""
+        """Wrap ``callback`` so that it counts as work from the call's end (or its own start, if earlier) until it has run."""
         token = object()
         self._waiting.add(token)
 
@@ -36,7 +36,7 @@ class Callbacks:
         return run
 
     def call_ends(self) -> None:
-        """The call is about to be settled: the callbacks that wait for that will run."""
+        """The call is about to be settled, so the waiting callbacks will run."""
         for token in list(self._waiting):
             self._begin(token)
 
@@ -45,19 +45,19 @@ class Callbacks:
             first = token in self._waiting
             if first:
                 self._waiting.discard(token)
-                self._owed.add(token)
+                self._due.add(token)
         if first:
-            self._tell(self._live.busy)
+            self._record(self._live.busy)
 
     def _end(self, token: object) -> None:
         with self._lock:
-            owed = token in self._owed
-            self._owed.discard(token)
-        if owed:
-            self._tell(self._live.done)
+            due = token in self._due
+            self._due.discard(token)
+        if due:
+            self._record(self._live.done)
 
-    def _tell(self, step: Callable[[], None]) -> None:
+    def _record(self, step: Callable[[], None]) -> None:
         try:
             step()
         except Exception:  # noqa: BLE001 - fail open
-            self._live.report_failure("a callback runs")
+            self._live.report_failure("running a callback")

@@ -1,7 +1,7 @@
-"""One served call, from its arrival to its reply: the state and rules shared by the sync and aio shells.
+"""A served call, from its arrival to its reply: the state and rules shared by the sync and aio shells.
 
-Each method fails open: errors are counted, and the application's service goes on. A call that is dropped before its end
-(cancelled while queued, refused) withdraws itself.
+Each method fails open: it counts an error, and the application's service goes on. A call that is dropped before its end
+(cancelled while queued, or refused) withdraws itself.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ KINDS = {
     (True, False): "stream_unary",
     (True, True): "stream_stream",
 }
-"""The four kinds of methods, by whether requests and replies are streams."""
+"""The four arities, by whether requests and replies are streams."""
 CLASSES_MAX = 4_096
 
 
 class IncomingCall:
-    """A call that has arrived and is not over. What few calls ever need has its default in the class.
+    """A call that has arrived and is not over. Attributes that few calls need have their defaults in the class.
 
-    A shell's handler of one call can be this very object: then its class says whose call it is, and it is made of ``served``.
+    A shell may derive its handler of one call from this class and create it from ``served``; the class then has the session.
     """
 
     session: Session
@@ -48,13 +48,13 @@ class IncomingCall:
     over = False
     callbacks: Callbacks | None = None
     root: Root | None = None
-    """The task that serves it, where one does."""
+    """The task that serves it, if any."""
     aborted = ""
-    """Why a cure ends it with ABORTED; empty: none does."""
+    """The reason for which a cure ends it with ABORTED; empty: no cure does."""
     seconds_max: float | None = None
-    """After that gRPC ends it, whatever its deadline."""
+    """gRPC ends the call after this time, whatever its deadline."""
     endpoint: Endpoint | None = None
-    """Learns of its server from the call, if it does not know it yet."""
+    """Its server's endpoint, if that is still unknown and can be learnt from the call."""
 
     def __init__(self, session: Session, served: ServerCall) -> None:
         """``served`` is its entry in the recorder."""
@@ -66,29 +66,29 @@ class IncomingCall:
         if not self.over:
             self.withdraw()
 
-    # -- the service ---------------------------------------------------------------------------------------------------
+    # -- serving -------------------------------------------------------------------------------------------------------
 
     def begin(self, context: Any, interruptible: bool | None = None) -> None:
-        """A worker or a task took the call; ``context`` is gRPC's, and knows the deadline.
+        """A worker or a task took the call; gRPC's ``context`` has the deadline.
 
-        ``interruptible``: whether the handler is cancelled when the caller gives up, if that was unknown at the arrival.
+        ``interruptible``: whether the handler is cancelled when the caller cancels, if that was unknown on arrival.
         """
         live = self.live
         try:
             served = self.served
-            live.started(served, None if served.dated else self.deadline_in(context), interruptible)
+            live.started(served, None if served.deadline_known else self.deadline_in(context), interruptible)
             if self.endpoint is not None:
-                self.endpoint.heard_from(context)
+                self.endpoint.learn_from_call(context)
         except Exception:  # noqa: BLE001 - fail open
-            live.report_failure("a call is taken")
+            live.report_failure("starting to serve a call")
 
     def enter_task(self) -> Root | None:
-        """The task that runs this line is the party that serves the call from now on."""
+        """Make the current task the party that serves the call."""
         self.root = root = enter_task(self.session, self.served)
         return root
 
     def begin_in_task(self, context: Any) -> Root | None:
-        """As :meth:`begin`, in the task that runs this line, which serves the call: it is returned."""
+        """As :meth:`begin`, for a call that the current task serves; return that task's root."""
         live, served, root = self.live, self.served, self.root
         try:
             if self.endpoint is None and self.seconds_max is None and context.time_remaining() is None:
@@ -98,16 +98,16 @@ class IncomingCall:
             if root is not None and root.task is current_task_of(asyncio.get_running_loop()):
                 return root
         except Exception:  # noqa: BLE001 - fail open
-            live.report_failure("a call is taken")
+            live.report_failure("starting to serve a call")
         return self.enter_task()
 
     def leave_task(self) -> None:
-        """It is not the current task that serves the call."""
+        """The current task does not serve the call after all."""
         self.root = None
         self.session.parties.roots.pop(self.served.party, None)
 
     def deadline_in(self, context: Any) -> float | None:
-        """When gRPC ends the call, as its context tells."""
+        """When gRPC ends the call, according to its context (epoch)."""
         remaining = context.time_remaining()
         if self.seconds_max is not None:
             remaining = self.seconds_max if remaining is None else min(remaining, self.seconds_max)
@@ -116,12 +116,12 @@ class IncomingCall:
 
     def hang_up(self) -> None:
         """The caller is gone, though the handler may go on."""
-        if self.over:  # as after every call: gRPC reports the end either way
+        if self.over:  # gRPC reports the end of every call, also of answered ones
             return
         try:
             self.live.hung_up(self.served)
         except Exception:  # noqa: BLE001 - fail open
-            self.live.report_failure("a caller hangs up")
+            self.live.report_failure("recording a hang-up")
 
     def as_work(self, callback: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a callback of the application so that it counts as work while it runs."""
@@ -143,39 +143,39 @@ class IncomingCall:
     # -- stream items --------------------------------------------------------------------------------------------------
 
     def begin_wait(self) -> WaitNumber | None:
-        """The current party waits for the caller's next item. None if recording that failed."""
+        """The current party begins to wait for the caller's next item; None if recording failed."""
         session, served = self.session, self.served
         try:
             what = f"the next request of {served.method}"
-            return session.live.waits(session.parties.now(), served.among, 1, None, served.deadline, True, what)
+            return session.live.waits(session.parties.current(), served.among, 1, None, served.deadline, True, what)
         except Exception:  # noqa: BLE001 - fail open
-            session.live.report_failure("a request is awaited")
+            session.live.report_failure("waiting for a stream item")
             return None
 
     def end_wait(self, wait: WaitNumber | None) -> None:
-        """The wait is over."""
+        """End a wait, if there is one."""
         self.session.end_wait(wait)
 
     def item_received(self, wait: WaitNumber | None) -> None:
-        """One item of the request stream arrived, which ends the wait for it in the same step."""
+        """One item of the request stream arrived; the wait for it ends in the same step."""
         try:
             self.live.item_received(self.served, wait)
         except Exception:  # noqa: BLE001 - fail open
-            self.live.report_failure("a request comes")
+            self.live.report_failure("receiving a stream item")
 
     def item_sent(self) -> None:
         """One item of the reply stream was sent."""
         try:
             self.live.item_sent(self.served)
         except Exception:  # noqa: BLE001 - fail open
-            self.live.report_failure("an item is sent")
+            self.live.report_failure("sending a stream item")
 
     # -- the end; a second one changes nothing -------------------------------------------------------------------------
 
     def end(self, trailing: Any, failed: bool = False) -> Any:
-        """The call is answered: ``trailing`` with the reply's stamp, if it needs one, and no other.
+        """The call is answered: return ``trailing`` with the reply's stamp if it needs one, and no other stamp.
 
-        Without a stamp for an unstamped caller. The very same object if nothing changes.
+        An unstamped caller gets none. Returns the same object if nothing changes.
         """
         if self.over:
             return trailing
@@ -189,21 +189,21 @@ class IncomingCall:
             pair = self.live.replied(served, failed)
             if pair is None and not trailing:
                 return trailing
-            return with_stamp(trailing, None if served.caller is None else pair)  # rule 9: nothing is told to strangers
+            return with_stamp(trailing, None if served.caller is None else pair)  # rule 9: strangers get no stamp
         except Exception:  # noqa: BLE001 - fail open
             self.live.withdrawn(served)
-            self.live.report_failure("a call is replied to")
+            self.live.report_failure("replying to a call")
             return trailing
 
     def withdraw(self) -> None:
-        """The call will not be served, or not completely. May run in a finalizer."""
+        """The call will not be served to its end. May run in a finalizer."""
         self.over = True
         self.session.parties.roots.pop(self.served.party, None)
         self.live.withdrawn(self.served)
 
 
 def enter_task(session: Session, served: ServerCall) -> Root | None:
-    """The task that runs this line is the party that serves the call from now on; None: no task does."""
+    """Make the current task the party that serves the call; None if no task is running."""
     try:
         task = current_task_of(asyncio.get_running_loop())
         if task is None:
@@ -212,13 +212,13 @@ def enter_task(session: Session, served: ServerCall) -> Root | None:
         root = parties.roots[served.party] = Root(task, served)
         parties.root.set(root)
     except Exception:  # noqa: BLE001 - fail open
-        session.live.report_failure("a call is taken")
+        session.live.report_failure("starting to serve a call")
         return None
     return root
 
 
 def has_failed(code: Any) -> bool:
-    """Whether the finished behaviour raised an exception or set ``code``, a status other than OK."""
+    """Whether the handler that has ended raised an exception or set ``code`` to a status other than OK."""
     error = sys.exception()
     if error is not None and not isinstance(error, StopIteration | StopAsyncIteration):
         return True
@@ -228,9 +228,9 @@ def has_failed(code: Any) -> bool:
 def receive_request(
     session: Session, metadata: Any, method: str, interruptible: bool, seconds_max: float | None
 ) -> ServerCall | None:
-    """The entry of a request that arrived with this metadata; None if recording it failed.
+    """Record a request that arrived with this metadata; return its entry, or None if recording failed.
 
-    ``interruptible``: its handler is cancelled when the caller gives up. ``seconds_max``: after that gRPC ends the call.
+    ``interruptible``: its handler is cancelled when the caller cancels. ``seconds_max``: gRPC ends the call after this time.
     """
     live = session.live
     try:
@@ -247,6 +247,6 @@ def receive_request(
         if seconds_max is not None:
             live.queued(served, "", seconds_max)
     except Exception:  # noqa: BLE001 - fail open
-        live.report_failure("a request arrives")
+        live.report_failure("receiving a request")
         return None
     return served

@@ -1,6 +1,6 @@
-"""One call made here, from begin to end: the state and rules shared by the sync and aio shells.
+"""A call made here, from begin to end: the state and rules shared by the sync and aio shells.
 
-Each method fails open: errors are counted, and the application's call goes on.
+Each method fails open: it counts an error, and the application's call goes on.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ANSWERS = frozenset(
         grpc.StatusCode.DATA_LOSS,
     }
 )
-"""A failure with one of these codes came from the server's application; any other without a stamp leaves the call in doubt."""
+"""Failures with these codes come from the server's application; any other, without a stamp, leaves the call in doubt."""
 
 
 class OutgoingCall:
@@ -54,15 +54,15 @@ class OutgoingCall:
     # -- waits ---------------------------------------------------------------------------------------------------------
 
     def begin_wait(self, timeout: float | None = None, *, item: bool = False) -> WaitNumber | None:
-        """The current party is blocked on the call (``item``: on its next item). None if recording that failed."""
+        """The current party begins to wait for the call (``item``: for its next item); None if recording failed."""
         return self.session.begin_wait(self.made, timeout, item=item)
 
     def end_wait(self, wait: WaitNumber | None) -> None:
-        """The wait is over."""
+        """End a wait, if there is one."""
         self.session.end_wait(wait)
 
     def begin_await(self) -> WaitNumber | None:
-        """The current task awaits the call; returns the number of the wait if another task made the call."""
+        """The current task begins to await the call; return the wait's number if another task made the call."""
         made = self.made
         try:
             party = self.session.parties.of_running_task()
@@ -73,18 +73,18 @@ class OutgoingCall:
                 return None
             return self.live.waits(party, made.among, deadline=made.deadline, what=f"the reply to {made.method}")
         except Exception:  # noqa: BLE001 - fail open
-            self.live.report_failure("a call is awaited")
+            self.live.report_failure("waiting for a call")
             return None
 
     def end_await(self, wait: WaitNumber | None) -> None:
-        """The task goes on."""
+        """The task no longer awaits the call; ``wait`` is the result of :meth:`begin_await`."""
         try:
             if wait is None:
                 self.live.goes_on(self.made)
             else:
                 self.live.resumes(wait)
         except Exception:  # noqa: BLE001 - fail open
-            self.live.report_failure("a call is awaited no more")
+            self.live.report_failure("ending a wait for a call")
 
     # -- stream items --------------------------------------------------------------------------------------------------
 
@@ -93,14 +93,14 @@ class OutgoingCall:
         try:
             self.live.item_sent(self.made)
         except Exception:  # noqa: BLE001 - fail open
-            self.live.report_failure("an item is sent")
+            self.live.report_failure("sending a stream item")
 
     def item_received(self, wait: WaitNumber | None) -> None:
-        """One item of the reply stream arrived, which ends the wait for it in the same step."""
+        """One item of the reply stream arrived; the wait for it ends in the same step."""
         try:
             self.live.item_received(self.made, wait)
         except Exception:  # noqa: BLE001 - fail open
-            self.live.report_failure("an item comes")
+            self.live.report_failure("receiving a stream item")
 
     def as_work(self, callback: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap a callback of the application so that it counts as work while it runs."""
@@ -111,7 +111,7 @@ class OutgoingCall:
     # -- the end; settling twice changes nothing -----------------------------------------------------------------------
 
     def answered(self, trailing: Any) -> None:
-        """The reply arrived, with this trailing metadata."""
+        """The reply arrived with this trailing metadata."""
         try:
             if trailing or self.callbacks is not None:
                 self._settle(read_stamp(self.live, trailing, self.made.method, reply=True), in_doubt=False)
@@ -119,10 +119,10 @@ class OutgoingCall:
                 self.live.settled(self.made, None, False)
                 self.settled = True
         except Exception:  # noqa: BLE001 - fail open
-            self.live.report_failure("a call ends")
+            self.live.report_failure("ending a call")
 
     def ended(self, trailing: Any, code: Any) -> None:
-        """gRPC reports the end of the call: its trailing metadata and status code."""
+        """The call ended with this trailing metadata and status code."""
         try:
             if code is grpc.StatusCode.OK:
                 self.answered(trailing)
@@ -130,10 +130,10 @@ class OutgoingCall:
             stamp = read_stamp(self.live, trailing, self.made.method, reply=True)
             in_doubt = stamp is None and code not in ANSWERS
             if self.made.facts and not in_doubt:
-                self.live.came_back(self.made)
+                self.live.facts_lost(self.made)
             self._settle(stamp, in_doubt=in_doubt)
         except Exception:  # noqa: BLE001 - fail open
-            self.live.report_failure("a call ends")
+            self.live.report_failure("ending a call")
 
     def failed(self, error: BaseException) -> None:
         """Making the call, or waiting for it inside gRPC, raised ``error``."""
@@ -142,7 +142,7 @@ class OutgoingCall:
             if isinstance(error, grpc.RpcError) and isinstance(error, grpc.Call):
                 trailing, code = error.trailing_metadata(), error.code()
         except Exception:  # noqa: BLE001 - fail open: it is in doubt
-            self.live.report_failure("a call fails")
+            self.live.report_failure("recording a failed call")
         self.ended(trailing, code)
 
     def dropped(self) -> None:
@@ -150,10 +150,10 @@ class OutgoingCall:
         try:
             self._settle(None, in_doubt=True)
         except Exception:  # noqa: BLE001 - fail open
-            self.live.report_failure("a call is dropped")
+            self.live.report_failure("dropping a call")
 
     def _settle(self, stamp: Stamp | None, *, in_doubt: bool) -> None:
-        """Record the end before anything can reveal it."""
+        """Record the end before the application can observe it."""
         if self.callbacks is not None:
             self.callbacks.call_ends()
         self.live.settled(self.made, stamp, in_doubt)
@@ -166,7 +166,7 @@ class RecordedMethod:
     __slots__ = ("_sent", "channel", "name", "session", "timeout")
 
     def __init__(self, session: Session, name: str, channel: ChannelRecord, timeout: float | None) -> None:
-        """``timeout`` (seconds) is that of the channel's service config."""
+        """``timeout``: seconds, from the channel's service config."""
         self.session = session
         self.name = name
         self.channel = channel
@@ -174,20 +174,20 @@ class RecordedMethod:
         self._sent = session.live.sent
 
     def dialled(self) -> object:
-        """gRPC's own channel on which it is called; None when that has gone."""
+        """gRPC's own channel for the method's calls, or None if that channel is gone."""
         return None if self.channel.dialled is None else self.channel.dialled()
 
     def begin(self, now: Now | None, timeout: float | None, metadata: Any) -> tuple[OutgoingCall | None, Any]:
-        """Begin a call: its state, and ``metadata`` with its stamp; (None, unchanged metadata) if recording it failed.
+        """Begin a call; return its state and ``metadata`` with its stamp, or (None, unchanged metadata) if recording failed.
 
         ``now`` returns the calling party (None: unknown); ``timeout`` in seconds.
-        Raises :class:`~stilltrue.protocol.step.StepError`: an error of the application.
+        Raises :class:`~stilltrue.protocol.step.StepError`, the application's own error.
         """
         made, metadata = self.send(now, timeout, metadata, False)
         return None if made is None else OutgoingCall(self.session, made), metadata
 
     def send(self, now: Now | None, timeout: float | None, metadata: Any, waiting: bool) -> tuple[ClientCall | None, Any]:
-        """As :meth:`begin`, but returns its entry in the recorder; ``waiting``: the party is blocked on it from now on."""
+        """As :meth:`begin`, but return the call's entry in the recorder; ``waiting``: the party begins to wait for it."""
         try:
             if self.timeout is not None:
                 timeout = self.timeout if timeout is None else min(timeout, self.timeout)
@@ -195,13 +195,13 @@ class RecordedMethod:
         except StepError:
             raise
         except Exception:  # noqa: BLE001 - fail open: the call goes on unrecorded
-            self.session.live.report_failure("a call begins")
+            self.session.live.report_failure("starting a call")
             return None, metadata
         return made, with_stamp(metadata, pair) if metadata else (pair,)
 
 
 def outgoing_in(variables: Mapping[str, Any]) -> OutgoingCall | None:
-    """The call that the frame of a shell with these variables is in the middle of."""
+    """The call that a shell's frame with these variables is making."""
     made, method = variables.get("made"), variables.get("method")
     if type(made) is ClientCall and type(method) is RecordedMethod:
         return OutgoingCall(method.session, made)
@@ -225,7 +225,7 @@ class RecordedMethods:
     __slots__ = ("_channels", "_config", "_core_target", "_inner", "_session", "_target")
 
     def __init__(self, session: Session, target: str, config: ServiceConfig, inner: object) -> None:
-        """``target`` is the address as dialled; ``config``: how gRPC treats calls. ``inner`` is gRPC's own channel."""
+        """``target``: the address as dialled; ``config``: how gRPC treats calls; ``inner``: gRPC's own channel."""
         self._session = session
         self._target = target
         self._core_target = target_of(inner) if config.known else None
@@ -234,7 +234,7 @@ class RecordedMethods:
         self._channels: dict[MethodPolicy, ChannelRecord] = {}
 
     def recorded(self, kind: Callable[[Any, RecordedMethod], Any], name: str, inner: Any) -> Any:
-        """``inner`` (gRPC's multi-callable for method ``name``) wrapped in ``kind``; itself when its calls are not recorded."""
+        """``inner`` (gRPC's multi-callable for method ``name``) wrapped in ``kind``, or itself if its calls go unrecorded."""
         if self._session.leaves_out(name):
             return inner
         policy = self._config.of(name)

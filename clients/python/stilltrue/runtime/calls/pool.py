@@ -1,4 +1,4 @@
-"""Thread pools whose size the recorder knows, and which tell behind which pool a request is queued."""
+"""Thread pools that report their size and queued requests to the recorder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stilltrue.runtime.recorder import LockedRecorder
 
 
 class _Arriving(threading.local):
-    """The call that gRPC's own thread has just let in, and will hand to a pool next."""
+    """The call that gRPC's own thread has just accepted and will hand to a pool next."""
 
     served: ServerCall | None = None
 
@@ -25,12 +25,12 @@ _STARTS_THREADS: Any = ThreadPoolExecutor._adjust_thread_count  # noqa: SLF001
 
 
 class PoolTask:
-    """A callable that is handed to a pool to serve a call."""
+    """A callable handed to a pool to serve a call."""
 
     __slots__ = ("served",)
 
     def __init__(self, served: ServerCall) -> None:
-        """``served`` has arrived."""
+        """``served`` is the call's entry in the recorder."""
         self.served = served
 
 
@@ -38,31 +38,31 @@ _KNOWN: WeakKeyDictionary[ThreadPoolExecutor, tuple[ref[LockedRecorder], PoolRec
 
 
 class PoolRecord:
-    """A pool by name."""
+    """A named pool."""
 
     __slots__ = ("executor", "name")
 
     def __init__(self, name: str, executor: ThreadPoolExecutor) -> None:
-        """``executor`` is not kept alive."""
+        """``executor`` is referenced weakly."""
         self.name = name
         self.executor = ref(executor)
 
     def size(self) -> int | None:
-        """How many workers it has or may have by now; None: unknown."""
+        """The largest number of workers it may have now, or None if unknown."""
         executor = self.executor()
         return None if executor is None else _size_of(executor)
 
 
 def _size_of(executor: ThreadPoolExecutor) -> int | None:
-    """The size of an executor whose own class does not say how its threads are started."""
+    """The size of an executor whose class does not override how threads are started; None for others."""
     kind: Any = type(executor)
     if not issubclass(kind, ThreadPoolExecutor) or kind._adjust_thread_count is not _STARTS_THREADS:  # noqa: SLF001
         return None
-    return max(executor._max_workers, len(executor._threads))  # noqa: SLF001 - it is told nowhere else
+    return max(executor._max_workers, len(executor._threads))  # noqa: SLF001 - there is no public API
 
 
 def record_pool(executor: ThreadPoolExecutor, live: LockedRecorder, name: str) -> PoolRecord:
-    """Have ``executor`` tell which calls are queued behind it: its ``submit`` is wrapped, and nothing else changes. Once."""
+    """Record the calls queued behind ``executor`` by wrapping its ``submit``. Idempotent."""
     known = _KNOWN.get(executor)
     if known is not None and known[0]() is live:
         return known[1]
@@ -82,7 +82,7 @@ def record_pool(executor: ThreadPoolExecutor, live: LockedRecorder, name: str) -
                 else:
                     live.queued(served, name, left, True)
             except Exception:  # noqa: BLE001 - fail open
-                live.report_failure("a request is queued")
+                live.report_failure("queueing a request")
         return submit(fn, *args, **kwargs)
 
     executor.submit = recorded  # type: ignore[method-assign]

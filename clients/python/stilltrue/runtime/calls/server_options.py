@@ -1,7 +1,7 @@
-"""Reads a server's options for when gRPC ends each of its calls by itself.
+"""Finds a server's options, which show after what time gRPC ends each call by itself.
 
-An interceptor does not get the options; they are found, once for each server, through gRPC's own thread or task that runs it.
-If they cannot be found, they count as not given.
+An interceptor does not get the options. They are found once for each server, through gRPC's own thread or task that runs it.
+Options that cannot be found count as not set.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from stilltrue.runtime.introspection.frames import frames_of_this_thread, variab
 AGE_OPTION = "grpc.max_connection_age_ms"
 GRACE_OPTION = "grpc.max_connection_age_grace_ms"
 AGE_JITTER = 1.1
-"""gRPC's core varies the age by a tenth: https://github.com/grpc/proposal/blob/master/A9-server-side-conn-mgt.md."""
+"""gRPC's core varies the age by 10 %: https://github.com/grpc/proposal/blob/master/A9-server-side-conn-mgt.md."""
 ENDLESS_MS = 2**31 - 1
 _DEPTH_MAX = 8
 
 
 def call_seconds_max(options: Iterable[Any]) -> float | None:
-    """How long a call can last at the most, counted from its arrival; None: gRPC itself ends none."""
+    """The longest time that a call can last from its arrival; None: gRPC itself ends no call."""
     known: dict[str, Any] = {str(one[0]): one[1] for one in options if isinstance(one, tuple) and len(one) == 2}
     age, grace = known.get(AGE_OPTION, ENDLESS_MS), known.get(GRACE_OPTION, ENDLESS_MS)
     if not (isinstance(age, int) and isinstance(grace, int)) or ENDLESS_MS in (age, grace):
@@ -32,7 +32,7 @@ def call_seconds_max(options: Iterable[Any]) -> float | None:
 
 
 def options_of_thread() -> list[Any]:
-    """The options of the server whose thread runs this line."""
+    """The options of the server that the current thread runs."""
     for frame in frames_of_this_thread():
         server = getattr(variables_of(frame).get("state"), "server", None)
         if server is not None:
@@ -41,19 +41,19 @@ def options_of_thread() -> list[Any]:
 
 
 def server_of_thread() -> Any:
-    """What gRPC keeps of the server whose thread runs this line; None when it cannot be found."""
+    """gRPC's internal state of the server that the current thread runs, or None if it cannot be found."""
     states = (variables_of(frame).get("state") for frame in frames_of_this_thread())
     return next((state for state in states if hasattr(state, "rpc_states")), None)
 
 
 def options_of_task() -> list[Any]:
-    """The options of the server whose task runs this line."""
+    """The options of the server that the current task runs."""
     task = asyncio.current_task()
     return [] if task is None else _options_behind(task.get_coro())
 
 
 def _options_behind(thing: Any) -> list[Any]:
-    """The first list of options among what gRPC's compiled objects refer to, each a pair of a name and a value."""
+    """The first list of (name, value) options reachable from ``thing`` through gRPC's compiled objects."""
     level = [thing]
     for _ in range(_DEPTH_MAX):
         level = [one for holder in level for one in gc.get_referents(holder)]

@@ -1,4 +1,4 @@
-"""Stamps in gRPC metadata (rule 9). Outgoing: any other is removed, ours is added. Incoming: exactly one counts."""
+"""Stamps in gRPC metadata (rule 9). Outgoing metadata gets our stamp and loses any other; incoming metadata must have one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from stilltrue.runtime.recorder import LockedRecorder
 
 Pair = tuple[str, str]
-STAMP_KEYS = frozenset({METADATA_KEY, METADATA_KEY.encode()})  # gRPC takes keys as bytes, too
+STAMP_KEYS = frozenset({METADATA_KEY, METADATA_KEY.encode()})  # gRPC also accepts keys as bytes
 _LEGAL_KEY = re.compile(r"[0-9a-z_.-]+")
 
 
 def read_stamp(live: LockedRecorder, metadata: Any, method: str | bytes, reply: bool = False) -> Stamp | None:
-    """The stamp in gRPC metadata (pairs; None is empty) of a call of ``method``, or of its reply. None: there is none.
+    """The stamp in gRPC metadata (pairs, or None) of a call of ``method``, or of its reply; None if there is none.
 
-    Several count as none, and so does one without the fleet's tag: the sender is unknown.
+    Several stamps count as none, and so does one without the fleet's tag: the sender is unknown.
     """
     text: Any = None
     for entry in metadata or ():
@@ -34,7 +34,7 @@ def read_stamp(live: LockedRecorder, metadata: Any, method: str | bytes, reply: 
 
 
 def with_stamp(metadata: Any, pair: Pair | None) -> Any:
-    """``metadata`` with this stamp (None: with none) and no other; anything else is returned as it is, for gRPC to refuse."""
+    """``metadata`` with this stamp (None: none) and no other. Malformed metadata is returned as is, for gRPC to refuse."""
     if not metadata:
         return metadata if pair is None else (pair,)
     if isinstance(metadata, Mapping):
@@ -53,7 +53,7 @@ def with_stamp(metadata: Any, pair: Pair | None) -> Any:
 
 
 def _is_legal(key: str | bytes, value: str | bytes) -> bool:
-    """Whether gRPC takes it. What it refuses is shown to the application, in which no stamp must be."""
+    """Whether gRPC accepts the entry. It shows refused metadata to the application, which must not see a stamp."""
     if isinstance(key, bytes):
         key = key.decode("latin-1")
     if _LEGAL_KEY.fullmatch(key) is None:
@@ -67,7 +67,7 @@ def without_stamp(metadata: Any) -> tuple[Any, ...]:
 
 
 def hide_stamp(metadata: Any) -> Any:
-    """Received ``metadata`` as it would be without an agent at the other end; of the same type."""
+    """Received ``metadata`` without the stamp, as if the other end had no agent; of the same type."""
     if not metadata:
         return metadata
     left = without_stamp(metadata)

@@ -1,20 +1,20 @@
-"""Wrappers that pass for a gRPC object: attributes they do not define are passed through."""
+"""Wrappers that pass for a gRPC object: they forward attributes that they do not define."""
 
 from __future__ import annotations
 
 from typing import Any
 
 _COPYING = 4
-"""The protocol by which the standard library copies."""
+"""The pickle protocol that ``copy`` uses."""
 
 
 class StandIn:
-    """Wraps ``_inner``. ``isinstance`` is true for both classes; a copy wraps the same object."""
+    """Wraps ``_inner``. An instance of both classes for ``isinstance``; a copy wraps the same object."""
 
     __slots__ = ()
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_inner":  # a copy that is being made has none yet
+        if name == "_inner":  # a copy in the making has none yet
             raise AttributeError(name)
         return getattr(self._inner, name)
 
@@ -28,7 +28,7 @@ class StandIn:
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """As the inner object: gRPC's refuse to be pickled, in their own words."""
+        """As the inner object: gRPC's objects refuse to be pickled, with their own message."""
         return self._inner.__reduce_ex__(protocol)
 
     def __repr__(self) -> str:
@@ -36,7 +36,7 @@ class StandIn:
 
     @property  # type: ignore[misc]  # mypy takes __class__ for a plain attribute
     def __class__(self) -> type:
-        """The inner object's class, for ``isinstance``; ``type()`` returns the wrapper's."""
+        """The inner object's class, for ``isinstance``; ``type()`` still returns the wrapper's."""
         try:
             return type(self._inner)
         except AttributeError:

@@ -1,4 +1,4 @@
-"""Ends calls of gRPC's from outside: one that a thread serves, and one that a thread waits for."""
+"""Ends gRPC calls from outside: one that a thread serves, or one that a thread waits for."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _BLOCKING = "_blocking"
 
 
 def abort_served(context: Any, text: str) -> bool:
-    """End the call that a thread serves with ABORTED, though its handler goes on. False: it is over, or cannot be ended.
+    """End the call that a thread serves with ABORTED; return False if the call is over or cannot be ended.
 
-    What the handler still does is dropped, as if the caller had gone.
+    The handler keeps running; its later results are dropped, as if the caller had gone.
     """
     state, event = getattr(context, "_state", None), getattr(context, "_rpc_event", None)
     if state is None or event is None:
@@ -35,7 +35,7 @@ def abort_served(context: Any, text: str) -> bool:
 
 
 def cancel_awaited(frame: FrameType, text: str) -> bool:
-    """End with ABORTED the call that gRPC waits for in this frame, one of gRPC's (threads). False: it waits for none."""
+    """End the call that gRPC awaits in this frame (threads) with ABORTED; return False if it awaits none."""
     if frame.f_code.co_name != _BLOCKING or not is_grpc(frame.f_code.co_filename):
         return False
     call = variables_of(frame).get("call")

@@ -17,16 +17,16 @@ from typing import Any
 from weakref import WeakSet, ref
 
 from stilltrue.runtime.compat import uvloops
+from stilltrue.runtime.compat.callables import WRAPPERS, Task, Where, bound_to, code_behind, code_of, is_function, is_of_asyncio
 from stilltrue.runtime.compat.http_servers import closes_idle_connection
-from stilltrue.runtime.compat.references import WRAPPERS, Task, Where, bound_to, called_in, code_of, is_function, is_of_asyncio
-from stilltrue.runtime.compat.uvloop_frames import is_run_for, uvloop_in
+from stilltrue.runtime.compat.uvloop_frames import is_uvloop_main_task, uvloop_in
 from stilltrue.runtime.introspection.frames import frame_of, frames_of_threads, variables_of
 
 CHAIN_LENGTH_MAX = 200
 _ATTEMPTS = 10
 _ASYNCIO = str(Path(asyncio.__file__).parent)
 ASYNCIO_WAITS = frozenset({asyncio.locks.__file__, asyncio.queues.__file__})
-"""Where asyncio's own waits for an event, a lock or a queue stand."""
+"""Files of asyncio's own waits for events, locks and queues."""
 _AWAITING = frozenset({"coroutine", "generator", "async_generator", *WRAPPERS})
 _SLEEP: CodeType = asyncio.sleep.__code__
 _OF_CHILDREN = frozenset({asyncio.base_subprocess.__file__, asyncio.subprocess.__file__})
@@ -38,15 +38,15 @@ _CANCELLED_AT_ONCE = frozenset({asyncio.Future, asyncio.Task, _GATHERING})
 
 
 def tasks_of(loop: asyncio.AbstractEventLoop) -> list[Task] | None:
-    """The tasks of ``loop`` that are not done, whichever thread runs it."""
+    """The unfinished tasks of ``loop``; works from any thread."""
     try:
         return list(asyncio.all_tasks(loop))
-    except RuntimeError:  # it changes too fast
+    except RuntimeError:  # the set kept changing during the read
         return None
 
 
-def is_of_all_tasks(weak: Any) -> bool:
-    """Whether a weak reference is one with which asyncio lists all tasks."""
+def is_task_registry_ref(weak: Any) -> bool:
+    """Whether a weak reference belongs to one of asyncio's registries of all tasks."""
     if type(weak) is not ref or weak.__callback__ is None:
         return False
     sets = (getattr(tasks, name, None) for name in ("_all_tasks", "_scheduled_tasks"))
@@ -59,12 +59,12 @@ def callbacks_of(future: Any) -> list[tuple[Any, Any]]:
 
 
 def handles_of(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle] | None:
-    """What ``loop`` has scheduled, timers and callbacks that are ready; None for a loop that does not show it.
+    """The timers and ready callbacks of ``loop``; None if the loop does not expose them.
 
     Timers that only close idle connections are left out.
     """
     handles = _every_handle_of(loop)
-    return None if handles is None else [one for one in handles if not closes_idle_connection(called_by(one)[0])]
+    return None if handles is None else [one for one in handles if not closes_idle_connection(callback_of(one)[0])]
 
 
 def _every_handle_of(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle] | None:
@@ -77,13 +77,13 @@ def _every_handle_of(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle] | 
     for _ in range(_ATTEMPTS):
         try:
             return [handle for handle in (*list(scheduled), *list(ready)) if not handle.cancelled()]
-        except RuntimeError:  # the deque changed while it was read
+        except RuntimeError:  # the deque changed during the read
             continue
     return None
 
 
 def timers_of(loop: asyncio.AbstractEventLoop) -> list[asyncio.TimerHandle] | None:
-    """The timers of ``loop`` that are not cancelled; None for a loop that does not show them."""
+    """The active timers of ``loop``; None if the loop does not expose them."""
     if uvloops.is_uvloop(loop):
         return uvloops.timers_of(loop)
     scheduled = getattr(loop, "_scheduled", None)
@@ -91,7 +91,7 @@ def timers_of(loop: asyncio.AbstractEventLoop) -> list[asyncio.TimerHandle] | No
 
 
 def descriptors_of(loop: asyncio.AbstractEventLoop) -> list[int]:
-    """The descriptors that ``loop`` reads from or writes to; none where they cannot be read."""
+    """The descriptors that ``loop`` polls; empty if they cannot be read."""
     if uvloops.is_uvloop(loop):
         return uvloops.descriptors_of(loop)
     watched = getattr(getattr(loop, "_selector", None), "_fd_to_key", None)
@@ -99,7 +99,7 @@ def descriptors_of(loop: asyncio.AbstractEventLoop) -> list[int]:
 
 
 def watched_by(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle]:
-    """What ``loop`` calls when something can be read or written (``add_reader``)."""
+    """The callbacks registered with ``add_reader`` and ``add_writer``."""
     if uvloops.is_uvloop(loop):
         return uvloops.watched_by(loop)
     watched = getattr(getattr(loop, "_selector", None), "_fd_to_key", None)
@@ -109,32 +109,33 @@ def watched_by(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle]:
 
 
 def signal_handlers_of(loop: asyncio.AbstractEventLoop) -> dict[int, asyncio.Handle]:
-    """What ``loop`` calls when a signal arrives (``add_signal_handler``), by its number."""
+    """The callbacks registered with ``add_signal_handler``, by signal number."""
     found = getattr(loop, "_signal_handlers", None)
     return uvloops.signal_handlers_of(loop) if uvloops.is_uvloop(loop) else dict(found) if isinstance(found, dict) else {}
 
 
 def exception_handler_of(loop: asyncio.AbstractEventLoop) -> Any:
-    """What ``loop`` calls when something on it fails and nobody handles it; None where it has no such handler."""
+    """The exception handler set on ``loop``, or None."""
     return loop.get_exception_handler() if uvloops.is_uvloop(loop) else getattr(loop, "_exception_handler", None)
 
 
 def protocols_of(loop: asyncio.AbstractEventLoop) -> list[Any]:
-    """The protocols that ``loop`` calls with events of their sockets and pipes."""
+    """The protocols that receive the socket and pipe events of ``loop``."""
     if uvloops.is_uvloop(loop):
         protocols = uvloops.protocols_of(loop)
     else:
-        watching = [called_by(one) for one in watched_by(loop)]
+        watching = [callback_of(one) for one in watched_by(loop)]
         transports = [getattr(called, "__self__", None) for called, _ in watching]
-        transports += [one for _, given in watching for held in given if type(held) is tuple for one in held]  # of children
+        # those of child processes
+        transports += [one for _, given in watching for held in given if type(held) is tuple for one in held]
         transports += list(getattr(loop, "_transports", {}).copy().values())
         protocols = [getattr(one, "_protocol", None) for one in transports if issubclass(type(one), asyncio.BaseTransport)]
         protocols += [getattr(one, "_app_protocol", None) for one in protocols]
     return list({id(one): one for one in protocols if one is not None}.values())
 
 
-def called_by(handle: asyncio.Handle) -> tuple[Any, tuple[Any, ...]]:
-    """What a handle calls, and with which arguments."""
+def callback_of(handle: asyncio.Handle) -> tuple[Any, tuple[Any, ...]]:
+    """The callback of a handle, and its arguments."""
     return getattr(handle, "_callback", None), tuple(getattr(handle, "_args", None) or ())
 
 
@@ -143,7 +144,7 @@ def context_of(handle_or_task: Any) -> Context | None:
     if isinstance(handle_or_task, asyncio.Handle):
         found: Context | None = getattr(handle_or_task, "_context", None)
         return found
-    read = getattr(handle_or_task, "get_context", None)  # from Python 3.12
+    read = getattr(handle_or_task, "get_context", None)  # since Python 3.12
     if read is not None:
         context: Context = read()
         return context
@@ -151,24 +152,24 @@ def context_of(handle_or_task: Any) -> Context | None:
 
 
 def is_gathering(future: Any) -> bool:
-    """Whether ``future`` is what ``asyncio.gather`` returned."""
+    """Whether ``future`` was returned by ``asyncio.gather``."""
     return issubclass(type(future), _GATHERING)
 
 
 def is_task(future: Any) -> bool:
-    """Whether it is a task."""
+    """Whether ``future`` is a task."""
     return issubclass(type(future), asyncio.Task)
 
 
 def task_waits_at(task: Task) -> Where | None:
-    """Where ``task`` waits until somebody else acts: on a queue, an event, a future.
+    """The position at which ``task`` waits for another party: on a queue, an event or a future.
 
-    None in a sleep, in a call, at work, or where it waits for a child process, which ends by itself.
+    None if it sleeps, makes a call, runs, or waits for a child process, which ends by itself.
     """
     future = getattr(task, "_fut_waiter", None)
     if future is None or is_task(future) or future.done() or task.done():
         return None
-    chain = chain_of(task.get_coro())
+    chain = await_chain(task.get_coro())
     codes = [code_of(one) for one in chain]
     if not chain or codes[-1] in {None, _SLEEP} or any(code is not None and _is_of_child(code) for code in codes):
         return None
@@ -180,21 +181,21 @@ def _is_of_child(code: CodeType) -> bool:
 
 
 def waiting_tasks() -> dict[Task, Where]:
-    """The tasks of all loops that run which wait for others, and where."""
+    """The tasks of all running loops that wait for another party, and their positions."""
     places = {task: task_waits_at(task) for task in tasks_of_all_loops()}
     return {task: where for task, where in places.items() if where is not None}
 
 
 def tasks_of_all_loops() -> list[Task]:
-    """The tasks of all loops that run which are not done."""
+    """The unfinished tasks of all running loops."""
     loops = {loop for frames in frames_of_threads().values() for one in frames if (loop := loop_in(one)) is not None}
     return [task for loop in loops for task in tasks_of(loop) or ()]
 
 
 def codes_scheduled() -> frozenset[CodeType]:
-    """The code of what all loops that run have scheduled."""
+    """The code of every callback scheduled on a running loop."""
     loops = {loop for frames in frames_of_threads().values() for one in frames if (loop := loop_in(one)) is not None}
-    codes = (called_in(called_by(handle)[0])[0] for loop in loops for handle in handles_of(loop) or ())
+    codes = (code_behind(callback_of(handle)[0])[0] for loop in loops for handle in handles_of(loop) or ())
     return frozenset(code for code in codes if code is not None)
 
 
@@ -202,20 +203,21 @@ _BY_LOOP = getattr(asyncio.tasks, "_current_tasks", None)
 current_task_of: Callable[[asyncio.AbstractEventLoop], Task | None] = (
     _BY_LOOP.get if isinstance(asyncio.current_task, FunctionType) and isinstance(_BY_LOOP, dict) else asyncio.current_task
 )
-"""Returns the task that a loop runs at this moment, from any thread. Up to Python 3.11, asyncio's is a function in Python."""
+"""Returns the task that a loop is running, from any thread. asyncio's own is a Python function up to Python 3.11."""
 
 
 def is_being_cancelled(task: Task) -> bool:
-    """Whether a cancellation of ``task`` that was requested has yet to reach it.
+    """Whether a requested cancellation has not reached ``task`` yet.
 
-    One that has reached it is over: what the task awaits now it awaits to clean up. What it awaited is cancelled at once, or
-    (a task, a gathering) is asked for that itself. Others, and who is in a scope of anyio's, are cancelled again and again.
+    Once it has arrived, the task only awaits its cleanup. Futures, tasks and gatherings are cancelled at once or receive the
+    request
+    themselves. Other awaitables, and tasks in an anyio cancel scope, are cancelled repeatedly.
     """
     scopes = _scopes_of_anyio()
     todo, seen = [task], {id(task)}
     while todo:
         one = todo.pop()
-        cancelling = getattr(one, "cancelling", None)  # a task of another library's may lack it
+        cancelling = getattr(one, "cancelling", None)  # tasks of other libraries may lack it
         if getattr(one, "_must_cancel", False):
             return True
         if cancelling is None or not cancelling():
@@ -232,30 +234,30 @@ def is_being_cancelled(task: Task) -> bool:
 
 
 def _scopes_of_anyio() -> Container[Any]:
-    """The tasks that are, or have been, in a cancel scope of anyio's."""
+    """The tasks that are, or were, in an anyio cancel scope."""
     found: Container[Any] = getattr(sys.modules.get("anyio._backends._asyncio"), "_task_states", ())
     return found
 
 
-def chain_of(coroutine: Any) -> list[Any]:
-    """``coroutine`` and what it awaits, outermost first, down to the last that Python can look into."""
+def await_chain(coroutine: Any) -> list[Any]:
+    """``coroutine`` and the coroutines it awaits, outermost first, as far as Python can look into them."""
     chain: list[Any] = []
     while _is_awaiting(coroutine) and len(chain) < CHAIN_LENGTH_MAX:
         if hasattr(coroutine, "cr_await") or frame_of(coroutine) is not None:
             chain.append(coroutine)
-        coroutine = _below(coroutine)
+        coroutine = _awaited_by(coroutine)
     return chain
 
 
 def _is_awaiting(thing: Any) -> bool:
-    """Whether it is a coroutine or the like, Python's own or Cython's; no other object is asked what it awaits."""
+    """Whether ``thing`` is a Python or Cython coroutine or generator. Only those are asked what they await."""
     kind = type(thing)
     if kind.__name__ not in _AWAITING:
         return False
     return kind.__module__ == "builtins" or type.__repr__(kind).startswith("<class '_cython")
 
 
-def _below(coroutine: Any) -> Any:
+def _awaited_by(coroutine: Any) -> Any:
     for name in ("cr_await", "gi_yieldfrom", "ag_await"):
         below = getattr(coroutine, name, None)
         if below is not None:
@@ -269,12 +271,12 @@ _RUNNER_RUN = asyncio.Runner.run.__code__
 
 
 def loop_in(frame: FrameType) -> asyncio.AbstractEventLoop | None:
-    """The event loop that a thread runs, if it stands here in the running of it."""
+    """The event loop that this frame runs, or None."""
     code = frame.f_code
     if code is _RUNNER_RUN:
         loop = getattr(variables_of(frame).get("self"), "_loop", None)
         if isinstance(getattr(type(loop), "run_forever", None), FunctionType):
-            return None  # it has its own frame; uvloop's has none
+            return None  # the loop has its own frame; only uvloop's has none
     elif code.co_name == "run_forever":
         loop = variables_of(frame).get("self")
     else:
@@ -283,15 +285,17 @@ def loop_in(frame: FrameType) -> asyncio.AbstractEventLoop | None:
 
 
 def main_task_in(frame: FrameType) -> Any:
-    """The task until whose end a loop runs, if a thread stands here in the running of it; None: for ever, or unknown."""
+    """The task until whose end the loop in this frame runs; None if it runs for ever or the task is unknown."""
     if is_loop_code(frame.f_code) and frame.f_code.co_name == "run_until_complete":
         return variables_of(frame).get("future")
     loop = loop_in(frame)
-    return next(filter(is_run_for, tasks_of(loop) or ()), None) if loop is not None and uvloops.is_uvloop(loop) else None
+    if loop is None or not uvloops.is_uvloop(loop):
+        return None
+    return next(filter(is_uvloop_main_task, tasks_of(loop) or ()), None)
 
 
-def run_by_asyncio(frames: Iterable[FrameType]) -> Task | None:
-    """The task for which ``asyncio.run`` runs a loop in a thread with these frames: at its end all others are cancelled."""
+def asyncio_run_task(frames: Iterable[FrameType]) -> Task | None:
+    """The main task of ``asyncio.run`` in a thread with these frames; when it ends, all other tasks are cancelled."""
     task = None
     for frame in frames:
         task = main_task_in(frame) or task
@@ -301,41 +305,41 @@ def run_by_asyncio(frames: Iterable[FrameType]) -> Task | None:
 
 
 def is_asyncio(callback: Any) -> bool:
-    """Whether a callback is one of asyncio's own: they wake who awaits, which is known otherwise."""
-    code, _, _ = called_in(callback)
+    """Whether a callback is asyncio's own. Those only wake waiters, which are found in other ways."""
+    code, _, _ = code_behind(callback)
     if code is not None:
         return is_loop_code(code)
     return is_of_asyncio(type(callback)) or (type(callback) is BuiltinFunctionType and "wakeup" in callback.__name__)
 
 
-def is_asyncios_own(callback: Any) -> bool:
-    """The same, but not for a method that the application has given: ``event.set``, ``queue.put_nowait``, ``task.cancel``."""
+def is_asyncio_internal(callback: Any) -> bool:
+    """As :func:`is_asyncio`, without the public methods that the application passes: ``event.set``, ``task.cancel``."""
     name = getattr(callback, "__name__", "_")
     return is_asyncio(callback) and (name.startswith("_") or "wakeup" in name)
 
 
-def is_given(callback: Any) -> bool:
-    """Whether a callback is the application's or one that it has given, also a compiled method such as ``task.cancel``."""
+def is_from_application(callback: Any) -> bool:
+    """Whether the application wrote or passed a callback; also a compiled method such as ``task.cancel``."""
     if is_asyncio(callback):
-        return not is_asyncios_own(callback)
+        return not is_asyncio_internal(callback)
     return is_function(callback) or (type(callback) is BuiltinFunctionType and bool(bound_to(callback)))
 
 
-def is_of_a_task(callback: Any) -> bool:
-    """Whether a scheduled callback is a task's own: its next step, the end of its sleep, its timeout."""
+def belongs_to_task(callback: Any) -> bool:
+    """Whether a scheduled callback is a task's own: its next step, the end of its sleep, or its timeout."""
     if any(is_task(one) for one in bound_to(callback)):
         return True
-    code, _, _ = called_in(callback)
+    code, _, _ = code_behind(callback)
     return code is not None and is_loop_code(code) and code.co_name in _OF_TASKS
 
 
-def is_step(code: CodeType) -> bool:
-    """Whether this is where a loop runs one callback, or one step of a task."""
+def is_loop_step(code: CodeType) -> bool:
+    """Whether this is the code in which a loop runs one callback or one step of a task."""
     return code is _STEP
 
 
 def is_running_loop(code: CodeType) -> bool:
-    """Whether this is code in which a thread runs an event loop, waits for its sockets or dispatches what they bring."""
+    """Whether this code runs an event loop, waits for its sockets, or dispatches their events."""
     return is_loop_code(code) or code.co_filename == selectors.__file__
 
 

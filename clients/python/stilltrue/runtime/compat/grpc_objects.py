@@ -19,16 +19,16 @@ from grpc._cython import cygrpc
 from grpc.aio import _channel as _aio_channel
 from grpc.aio import _interceptor
 
+from stilltrue.runtime.compat.callables import Task, module_of
 from stilltrue.runtime.compat.event_loops import is_task
-from stilltrue.runtime.compat.references import Task, module_of
 from stilltrue.runtime.introspection.frames import variables_of
 
 DEADLINE_SECONDS_MAX = 10.0**8
-"""gRPC reports a deadline this far off, or farther, when there is none."""
+"""gRPC reports a deadline this far off, or farther, for calls without one."""
 _NEVER = 10.0**12
-"""A deadline (epoch) beyond this is none, whatever the time."""
+"""A deadline (epoch) beyond this means that the call has none."""
 _EVENT = getattr(cygrpc, "RequestCallEvent", None)
-"""What tells a server of threads that a call has arrived."""
+"""The event by which a threaded server receives a call."""
 _GRPC = str(Path(grpc.__file__).parent)
 _SERVER_DEPTH_MAX = 6
 _AIO_SERVER = "AioServer"
@@ -37,9 +37,9 @@ _STANDS_BEFORE = (
     ((grpc.Server, grpc.aio.Server), ("_state", "_server")),
 )
 reply_of: Any = getattr(_channel, "_end_unary_response_blocking", None)
-"""What turns the state of an ended unary call into its reply; see :func:`blocking_of`."""
+"""Turns the state of a finished unary call into its reply; see :func:`blocking_call_of`."""
 _PLAIN_TARGETS = ("dns:///", "ipv4:", "ipv6:")
-"""How the targets begin whose resolver gives addresses and nothing else: no routes, no time-outs."""
+"""Prefixes of targets whose resolver returns only addresses: no routes and no timeouts."""
 _AIO_METHODS = (
     _aio_channel.UnaryUnaryMultiCallable,
     _aio_channel.UnaryStreamMultiCallable,
@@ -52,27 +52,27 @@ _GRPC_COROUTINES = ("AioServer.", "AioChannel.", "_AioCall.", "_handle_", "_requ
 
 
 def is_grpc(filename: str) -> bool:
-    """Whether a code's file is gRPC's own."""
+    """Whether a file belongs to gRPC."""
     return filename.startswith(_GRPC) or _GRPC_COMPILED in filename
 
 
 def is_grpc_task(task: Task) -> bool:
-    """Whether ``task`` is one that gRPC keeps for a call or a server."""
+    """Whether gRPC created ``task`` for a call or a server."""
     coroutine = task.get_coro()
     code = getattr(coroutine, "cr_code", None)
-    if code is None:  # compiled; up to grpcio 1.65 it does not say where
+    if code is None:  # compiled; no file name before grpcio 1.66
         return type(coroutine) is not CoroutineType and str(getattr(coroutine, "__qualname__", "")).startswith(_GRPC_COROUTINES)
     return is_grpc(str(getattr(code, "co_filename", "")))
 
 
 def runs_interceptors(future: Any) -> bool:
-    """Whether ``future`` is the task in which ``grpc.aio`` runs the client interceptors of a call."""
+    """Whether ``future`` is the task that runs the client interceptors of a ``grpc.aio`` call."""
     code = getattr(future.get_coro(), "cr_code", None) if is_task(future) else None
     return code is not None and code.co_filename == _interceptor.__file__
 
 
 def returned_by_interceptors(call: Any) -> tuple[Any, ...]:
-    """The task that runs the interceptors of a call of ``grpc.aio``, and the call that these have returned, if they have."""
+    """The task that runs a ``grpc.aio`` call's interceptors, and the call they returned, if they have."""
     task: Any = getattr(call, "_interceptors_task", None)
     if not is_task(task):
         return ()
@@ -80,19 +80,19 @@ def returned_by_interceptors(call: Any) -> tuple[Any, ...]:
 
 
 def target_of(channel: Any) -> str | None:
-    """The target that gRPC's core dials for one of gRPC's channels; None with interceptors beneath, or if unknown."""
+    """The target that gRPC's core dials for a gRPC channel; None if unknown or if the channel has interceptors."""
     if type(channel) not in (_channel.Channel, _aio_channel.Channel):
         return None
     if any(getattr(channel, f"_{kind}_interceptors", None) for kind in _KINDS):
         return None
     target = getattr(getattr(channel, "_channel", None), "target", None)
-    found = target() if callable(target) else target  # the one of grpc.aio, from 1.85 on, has it as a value
+    found = target() if callable(target) else target  # a plain value for grpc.aio since 1.85
     text = found.decode() if isinstance(found, bytes) else ""
     return text if text.startswith(_PLAIN_TARGETS) else None
 
 
 def options_of(channel: Any) -> tuple[tuple[str, Any], ...] | None:
-    """The options that a channel (threads) was made with; None: unknown."""
+    """The options that a threaded channel was created with; None if unknown."""
     if type(channel) is not _channel.Channel:
         return None
     for held in gc.get_referents(getattr(channel, "_channel", None)):
@@ -101,8 +101,8 @@ def options_of(channel: Any) -> tuple[tuple[str, Any], ...] | None:
     return None
 
 
-def blocking_of(method: Any) -> Callable[..., tuple[Any, Any]] | None:
-    """The function that makes a unary call (threads) and waits for its end; returns its state and its core. None: unknown.
+def blocking_call_of(method: Any) -> Callable[..., tuple[Any, Any]] | None:
+    """The function that makes a unary call (threads), waits, and returns its state and core call; None if unknown.
 
     ``reply_of(state, core, False, None)`` returns the reply or raises gRPC's error. ``with_call`` makes a call object, too.
     """
@@ -110,29 +110,19 @@ def blocking_of(method: Any) -> Callable[..., tuple[Any, Any]] | None:
     return getattr(method, "_blocking", None) if known else None
 
 
-def reads_pairs(method: Any) -> bool:
-    """Whether a method of ``grpc.aio`` only iterates over a call's metadata: no interceptors are beneath."""
+def only_iterates_metadata(method: Any) -> bool:
+    """Whether a ``grpc.aio`` method only iterates over a call's metadata, which is so without interceptors."""
     return type(method) in _AIO_METHODS and not getattr(method, "_interceptors", True)
 
 
-def callbacks_of_served(context: Any) -> list[Any] | None:
-    """What a handler's context calls when its call is over; None: unknown."""
-    state = getattr(context, "_state", None)
-    if state is None or not hasattr(state, "callbacks"):
-        return None
-    return list(state.callbacks or ())
-
-
-def callbacks_of_made(call: Any) -> list[Any] | None:
-    """What a call object of ours or of gRPC's (threads) calls when the call is over; None: unknown."""
+def end_callbacks(call: Any) -> list[Any] | None:
+    """The callbacks that a call object or a handler's context (ours or gRPC's, threads) runs at its end; None if unknown."""
     state = getattr(call, "_state", None)
-    if state is None or not hasattr(state, "callbacks"):
-        return None
-    return list(state.callbacks or ())
+    return None if state is None or not hasattr(state, "callbacks") else list(state.callbacks or ())
 
 
 def seconds_left(submitted: Iterable[Any]) -> float | None:
-    """What is left of a call for which gRPC has submitted these arguments to a pool; infinite: no deadline; None: unknown."""
+    """Time left for the call for which gRPC submitted these arguments to a pool; inf without a deadline; None if unknown."""
     for one in submitted:
         if type(one) is _EVENT:
             deadline: float = one.call_details.deadline
@@ -144,22 +134,22 @@ def seconds_left(submitted: Iterable[Any]) -> float | None:
 
 
 def is_feeding(frame: FrameType) -> bool:
-    """Whether gRPC's thread that feeds a request stream stands here."""
+    """Whether this frame is gRPC's thread that feeds a request stream."""
     code = frame.f_code
     return code.co_name == "consume_request_iterator" and is_grpc(code.co_filename)
 
 
-def told_of_connectivity(frame: FrameType) -> list[Any]:
-    """What a channel calls when its connectivity changes, if gRPC's thread that waits for that stands here."""
+def connectivity_callbacks(frame: FrameType) -> list[Any]:
+    """A channel's connectivity callbacks, if this frame is gRPC's thread that polls its connectivity."""
     code = frame.f_code
     if code.co_name != "_poll_connectivity" or not is_grpc(code.co_filename):
         return []
-    told = getattr(variables_of(frame).get("state"), "callbacks_and_connectivities", ())
-    return [one[0] for one in list(told)]
+    pairs = getattr(variables_of(frame).get("state"), "callbacks_and_connectivities", ())
+    return [one[0] for one in list(pairs)]
 
 
 def state_in(frame: FrameType) -> Any:
-    """The state of a call (threads) in a frame of gRPC's that waits for it or feeds it."""
+    """The state of a call (threads) in the gRPC frame that waits for it or feeds it."""
     code = frame.f_code
     if not is_grpc(code.co_filename):
         return None
@@ -169,21 +159,21 @@ def state_in(frame: FrameType) -> Any:
 
 
 def feeder_of(call: Any) -> Task | None:
-    """The task that feeds the request stream of a call of ``grpc.aio``, if one still does."""
+    """The task that still feeds the request stream of a ``grpc.aio`` call, or None."""
     feeder = getattr(call, "_async_request_poller", None)
     return feeder if isinstance(feeder, asyncio.Task) and not feeder.done() else None
 
 
 def is_serving(frame: FrameType) -> bool:
-    """Whether gRPC's thread of a server stands here."""
+    """Whether this frame is gRPC's server thread."""
     code = frame.f_code
     return code.co_name == "_serve" and is_grpc(code.co_filename)
 
 
 def is_stopping(server: Any) -> bool:
-    """Whether a server, as gRPC keeps it, has been stopped and accepts no calls; grace may be left.
+    """Whether a server, as gRPC keeps it, was stopped and accepts no calls; its grace period may still run.
 
-    One on an event loop shows it by the lock of its shutdown, and by the end of the task in which it accepts calls.
+    On an event loop this shows in its shutdown lock, and in the end of the task that accepts calls.
     """
     if type(server).__name__ == _AIO_SERVER:
         return any(map(_shows_stop, gc.get_referents(server)))
@@ -191,7 +181,7 @@ def is_stopping(server: Any) -> bool:
 
 
 def is_stopping_server(server: Any) -> bool:
-    """The same of a server as the application has it."""
+    """As :func:`is_stopping`, for the application's server object."""
     inner = {"grpc._server": "_state", "grpc.aio._server": "_server"}.get(module_of(type(server)))
     return inner is not None and is_stopping(getattr(server, inner, None))
 
@@ -200,8 +190,8 @@ def _shows_stop(part: Any) -> bool:
     return bool(part.done()) if is_task(part) else type(part) is asyncio.Lock and part.locked()
 
 
-def stopping_of(server: Any) -> Callable[[], bool]:
-    """What says, as :func:`is_stopping` does, whether a server is being stopped, and keeps nothing of it alive."""
+def stop_check_of(server: Any) -> Callable[[], bool]:
+    """A function that returns :func:`is_stopping` of a server without keeping the server alive."""
     if server is None:
         return bool
     if type(server).__name__ == _AIO_SERVER:
@@ -211,13 +201,36 @@ def stopping_of(server: Any) -> Callable[[], bool]:
     return lambda: (found := state()) is not None and is_stopping(found)
 
 
-def calls_of(server_state: Any) -> set[int]:
-    """The identities of the calls that a server has, as their contexts keep them."""
+def methods_of_server(server: Any) -> list[tuple[str, Any]]:
+    """The methods of a server, as gRPC keeps it: names and application functions."""
+    if type(server).__name__ == _AIO_SERVER:
+        held = gc.get_referents(server)
+        generic = [one for part in held if type(part) is list for one in part if isinstance(one, grpc.GenericRpcHandler)]
+        registered = [part for part in held if type(part) is dict]
+    else:
+        generic = list(getattr(server, "generic_handlers", ()))
+        registered = [getattr(server, "registered_method_handlers", {})]
+    found: list[tuple[str, Any]] = []
+    for one in generic:
+        methods = getattr(one, "_method_handlers", None)
+        if type(methods) is dict:
+            registered.append(methods)
+        else:
+            found.append((type(one).__qualname__, one.service))
+    for methods in registered:
+        for name, handler in list(methods.items()):
+            served = (getattr(handler, kind, None) for kind in _KINDS)
+            found += ((str(name), one) for one in served if one is not None)
+    return found
+
+
+def server_calls(server_state: Any) -> set[int]:
+    """The identities of a server's calls, as their contexts keep them."""
     return {id(state) for state in list(getattr(server_state, "rpc_states", ()))}
 
 
 def aio_server_of(task: Task) -> Any:
-    """gRPC's own server object whose call ``task`` serves, on an event loop; None when it cannot be found."""
+    """The ``grpc.aio`` core server whose call ``task`` serves, or None."""
     level: list[Any] = [task.get_coro()]
     for _ in range(_SERVER_DEPTH_MAX):
         level = [one for holder in level for one in gc.get_referents(holder)]
@@ -228,8 +241,8 @@ def aio_server_of(task: Task) -> Any:
     return None
 
 
-def beneath(thing: Any) -> tuple[Any, ...] | None:
-    """What a channel or server, ours or gRPC's, stands before, and ends when it is closed; None for anything else."""
+def wrapped_objects(thing: Any) -> tuple[Any, ...] | None:
+    """The objects that a channel or server (ours or gRPC's) wraps and closes; None for other objects."""
     kind = type(thing)
     if not module_of(kind).startswith(("grpc.", "stilltrue.")):
         return None

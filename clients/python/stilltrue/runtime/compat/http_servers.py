@@ -1,4 +1,4 @@
-"""Reads private parts of HTTP servers: whether one ends the requests that it serves, and where a thread accepts connections."""
+"""Reads private parts of HTTP servers: whether they end their requests, and where threads accept connections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from functools import partial
 from types import FrameType, MethodType
 from typing import Any
 
-from stilltrue.runtime.compat.references import module_of
+from stilltrue.runtime.compat.callables import module_of
 from stilltrue.runtime.introspection.frames import variables_of
 
 _SERVING = frozenset({"serve_forever", "handle_request"})
@@ -25,10 +25,11 @@ _WORKER = re.compile(r"gunicorn|worker")
 
 
 def waits_for_requests(thing: Any) -> bool:
-    """Whether an object belongs to an uvicorn server that lets every request end by itself, also when it is stopped.
+    """Whether ``thing`` belongs to a uvicorn server that lets every request finish, even when it is stopped.
 
-    It does so unless it was given ``timeout_graceful_shutdown``. The group of tasks that hypercorn has for a connection is such
-    an object, too: who ends these is known from the tasks (:func:`~stilltrue.runtime.compat.hypercorn.serves_alone`).
+    uvicorn does so without ``timeout_graceful_shutdown``. The task group of a hypercorn connection counts as well: what ends
+    its tasks
+    is read from the tasks themselves (:func:`~stilltrue.runtime.compat.hypercorn.serves_alone`).
     """
     module = module_of(type(thing))
     if module == "hypercorn.asyncio.task_group":
@@ -39,8 +40,8 @@ def waits_for_requests(thing: Any) -> bool:
     return config is not None and getattr(config, "timeout_graceful_shutdown", 0) is None
 
 
-def is_for_operator(frames: Sequence[FrameType]) -> bool:
-    """Whether a task with these frames (innermost first) sleeps until somebody stops the server that it runs: aiohttp's."""
+def sleeps_until_stopped(frames: Sequence[FrameType]) -> bool:
+    """Whether a task with these frames (innermost first) is aiohttp's, sleeping until its server is stopped."""
     codes = [frame.f_code for frame in frames[:2]]
     return len(codes) == len(_STANDS_BY) and all(
         code.co_name == name and code.co_filename.replace("\\", "/").endswith(file)
@@ -49,14 +50,14 @@ def is_for_operator(frames: Sequence[FrameType]) -> bool:
 
 
 def closes_idle_connection(callback: Any) -> bool:
-    """Whether a timer with this callback only closes a connection to aiohttp's server if that is idle."""
+    """Whether this timer callback only closes an idle connection to aiohttp's server."""
     if type(callback) is not MethodType or module_of(type(callback.__self__)) != "aiohttp.web_protocol":
         return False
     return getattr(callback.__func__, "__name__", "") == "_process_keepalive"
 
 
-def acceptor_in(frame: FrameType) -> socket.socket | None:
-    """The socket from which a server of the standard library takes its connections, if a thread serves them here."""
+def server_socket(frame: FrameType) -> socket.socket | None:
+    """The listening socket of a standard library server that runs in this frame."""
     code = frame.f_code
     if code.co_name not in _SERVING or not code.co_filename.endswith(_SERVERS_FILE):
         return None
@@ -64,14 +65,14 @@ def acceptor_in(frame: FrameType) -> socket.socket | None:
     return found if isinstance(found, socket.socket) else None
 
 
-def accepted_from(frame: FrameType) -> socket.socket | None:
-    """The socket at which a thread waits for connections here."""
+def accepting_socket(frame: FrameType) -> socket.socket | None:
+    """The socket on which this frame accepts connections."""
     found = variables_of(frame).get("self") if frame.f_code is _ACCEPT else None
     return found if isinstance(found, socket.socket) else None
 
 
-def uvicorn_in(frame: FrameType) -> list[int]:
-    """The descriptors of the sockets at which an uvicorn server listens that runs here."""
+def uvicorn_sockets(frame: FrameType) -> list[int]:
+    """The descriptors of the listening sockets of the uvicorn server that runs in this frame."""
     if frame.f_code.co_name != "run":
         return []
     server = variables_of(frame).get("self")
@@ -81,8 +82,8 @@ def uvicorn_in(frame: FrameType) -> list[int]:
     return [one.fileno() for each in listening for one in getattr(each, "sockets", ())]
 
 
-def gunicorns_worker(frames: Callable[[], Iterable[FrameType]]) -> Any:
-    """The worker of gunicorn, one of whose methods runs in these frames (read only under gunicorn); None: none does."""
+def gunicorn_worker(frames: Callable[[], Iterable[FrameType]]) -> Any:
+    """The gunicorn worker whose method runs in these frames (only read under gunicorn), or None."""
     kind: Any = getattr(sys.modules.get(_GUNICORN), "Worker", None)
     for frame in () if kind is None else frames():
         worker = variables_of(frame).get("self") if _WORKER.search(frame.f_code.co_filename) else None
@@ -91,10 +92,10 @@ def gunicorns_worker(frames: Callable[[], Iterable[FrameType]]) -> Any:
     return None
 
 
-def stays_alive(worker: Any) -> bool:
-    """Whether a worker tells gunicorn that it is alive whatever its requests wait for, and is not killed for them.
+def has_own_heartbeat(worker: Any) -> bool:
+    """Whether a worker sends gunicorn heartbeats regardless of its requests, so that it is not killed for them.
 
-    Its own thread only hands them to others, or runs uvicorn's loop or gunicorn's own, which stop after ``max_requests``.
+    Its own thread only hands requests to others, or runs uvicorn's or gunicorn's loop. Those loops stop after ``max_requests``.
     """
     threaded = getattr(sys.modules.get(_THREADED), "ThreadWorker", None)
     if threaded is not None and isinstance(worker, threaded):
@@ -103,13 +104,13 @@ def stays_alive(worker: Any) -> bool:
     return (of_uvicorn or module_of(type(worker)) == _ASGI) and not worker.cfg.max_requests
 
 
-def daphnes_timeout(send: Any) -> float | None:
-    """After how many seconds daphne answers for an application that sends its reply by ``send``; None: never, or not daphne."""
+def daphne_timeout(send: Any) -> float | None:
+    """Seconds after which daphne replies for an application that sends by ``send``; None if never, or not daphne."""
     server = getattr(send.func, "__self__", None) if type(send) is partial else None
     return getattr(server, "http_timeout", None) or None if module_of(type(server)) == "daphne.server" else None
 
 
 def is_killed_when_blocked(frames: Iterable[FrameType]) -> bool:
-    """Whether gunicorn kills the worker whose loop runs in these frames when that is blocked for long."""
-    worker = gunicorns_worker(lambda: frames)
+    """Whether gunicorn kills the worker whose loop runs in these frames if the loop is blocked for long."""
+    worker = gunicorn_worker(lambda: frames)
     return worker is not None and bool(worker.cfg.timeout)

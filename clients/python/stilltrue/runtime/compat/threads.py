@@ -11,15 +11,15 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import _base, thread
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
+from stilltrue.runtime.compat.callables import Where, content_of
 from stilltrue.runtime.compat.event_loops import callbacks_of
-from stilltrue.runtime.compat.references import Where, content_of
 from stilltrue.runtime.introspection.frames import caller_of, innermost_frames, variables_of
 
 THREAD_START: CodeType = threading.Thread.start.__code__
-"""Where a thread waits for one that it starts to begin."""
+"""Where a thread waits for a new thread to begin."""
 _WHERE_MAX = 8
 _FUTURE_FILE = _base.__file__
 _CONDITION_WAIT: CodeType = threading.Condition.wait.__code__
@@ -31,27 +31,29 @@ _ITEM_RUN: CodeType = thread._WorkItem.run.__code__  # noqa: SLF001 - what an ex
 _STDLIB = Path(threading.__file__).parent
 _PROCESSES = (_STDLIB / "concurrent" / "futures" / "process.py", _STDLIB / "multiprocessing" / "pool.py")
 _EXECUTOR_FILES = frozenset({thread.__file__, *map(str, _PROCESSES)})
-"""Where items are run or received; that of processes need not be loaded."""
+"""Files in which executor items run or their results arrive. The module for processes need not be loaded."""
+_EXECUTORS_QUEUES = getattr(getattr(thread, "_threads_queues", None), "data", None)
+_EXECUTOR_GONE = "ThreadPoolExecutor._adjust_thread_count.<locals>.weakref_cb"
 _POOL_RECEIVES = "Pool._handle_results"
 _EXECUTOR_RECEIVES = "_ExecutorManagerThread.run"
 _OF_THREAD = 6
-"""In the system's number of a clock: the processor time of one thread (CPUCLOCK_SCHED, CPUCLOCK_PERTHREAD)."""
+"""Clock id bits for the processor time of one thread (CPUCLOCK_SCHED, CPUCLOCK_PERTHREAD)."""
 SCHED_FILE = sched.__file__
 SIGNALS_OF_ALARMS = {
     signal.ITIMER_REAL: signal.SIGALRM,
     signal.ITIMER_VIRTUAL: signal.SIGVTALRM,
     signal.ITIMER_PROF: signal.SIGPROF,
 }
-"""By the kind of an alarm, the signal that it sends."""
+"""The signal that each kind of timer sends."""
 
 
 def threads() -> dict[int, threading.Thread]:
-    """The threads that Python knows, by identity."""
+    """All threads known to Python, by identity."""
     return {one.ident: one for one in threading.enumerate() if one.ident is not None}
 
 
-def carried_by(started: threading.Thread) -> tuple[Any, ...]:
-    """What a thread was started with: its target, a timer's function, and their arguments."""
+def thread_arguments(started: threading.Thread) -> tuple[Any, ...]:
+    """The arguments a thread was started with: its target, a timer's function, and their arguments."""
     names = object.__getattribute__(started, "__dict__")
     found: list[Any] = [names.get("_target"), names.get("function")]
     for name in ("_args", "args"):
@@ -62,58 +64,65 @@ def carried_by(started: threading.Thread) -> tuple[Any, ...]:
 
 
 def is_future_code(code: CodeType) -> bool:
-    """Whether this is the code of ``concurrent.futures``' futures."""
+    """Whether this is the code of a ``concurrent.futures`` future."""
     return code.co_filename == _FUTURE_FILE
 
 
 def is_executor_code(code: CodeType) -> bool:
-    """Whether this is the code of an executor's or pool's worker, or of the thread that receives what its processes send."""
+    """Whether this is the code of an executor or pool worker, or of the thread that receives results from processes."""
     return code.co_filename in _EXECUTOR_FILES
 
 
+def only_ends_executors_threads(holder: Any) -> bool:
+    """Whether ``concurrent.futures`` keeps it only to tell an executor's threads to end."""
+    if holder is _EXECUTORS_QUEUES:
+        return holder is not None
+    return type(holder) is FunctionType and holder.__qualname__ == _EXECUTOR_GONE and is_executor_code(holder.__code__)
+
+
 def alarms() -> dict[int, float]:
-    """The alarms of the process that are set, and in how many seconds each goes off (of real time, or of processor time)."""
+    """The active interval timers and the seconds (real or processor time) until each fires."""
     return {timer: left for timer in SIGNALS_OF_ALARMS if (left := signal.getitimer(timer)[0])}
 
 
 def native_ids() -> frozenset[int]:
-    """The system's numbers of the threads that Python has started: unlike identities, they are not soon given again."""
+    """The system's ids of all threads started by Python. Unlike identities, they are not reused soon."""
     threads = list(threading._active.values())  # type: ignore[attr-defined]  # noqa: SLF001 - enumerate() takes a lock
     return frozenset(thread.native_id for thread in threads if thread.native_id is not None)
 
 
 def processor_time(ident: int) -> float | None:
-    """The processor time of a thread so far (it changes whenever the thread runs); None where the system does not say."""
+    """A thread's processor time so far, which changes whenever it runs; None if the system does not report it."""
     thread = threading._active.get(ident)  # type: ignore[attr-defined]  # noqa: SLF001 - enumerate() takes a lock
     native = None if thread is None else thread.native_id
     if native is None or sys.platform != "linux":
         return None
     try:
         return time.clock_gettime((~native << 3) | _OF_THREAD)
-    except OSError:  # it is gone
+    except OSError:  # the thread is gone
         return None
 
 
 def waiting_threads() -> dict[int, Where]:
-    """The threads (identities) that wait for others, and where."""
+    """The threads (identities) that wait for another party, and their positions."""
     places = {ident: waits_at(frame) for ident, frame in innermost_frames().items()}
     return {ident: where for ident, where in places.items() if where is not None}
 
 
 def standing_threads() -> dict[int, Where]:
-    """All threads (identities), and where each stands."""
+    """All threads (identities) and their positions."""
     return {ident: where_of(frame) for ident, frame in innermost_frames().items()}
 
 
 def waits_at(frame: FrameType) -> Where | None:
-    """Where a thread waits for others: without a timeout, or for what comes on a queue; None: it does not."""
+    """The position of a thread that waits for another party, without a timeout or on a queue; else None."""
     outer = caller_of(frame)
     polls = frame.f_code is _CONDITION_WAIT and outer is not None and outer.f_code is _QUEUE_GET
     return where_of(frame) if polls or is_endless_wait(frame) else None
 
 
 def where_of(frame: FrameType) -> Where:
-    """Where a thread stands, by its innermost frames."""
+    """The position of a thread: its innermost frames."""
     found: list[tuple[CodeType, int]] = []
     here: FrameType | None = frame
     while here is not None and len(found) < _WHERE_MAX:
@@ -123,16 +132,16 @@ def where_of(frame: FrameType) -> Where:
 
 
 def is_timer_thread(started: threading.Thread | None, frames: Iterable[FrameType]) -> bool:
-    """Whether a thread is a ``threading.Timer``, or runs a ``sched.scheduler``."""
+    """Whether a thread is a ``threading.Timer`` or runs a ``sched.scheduler``."""
     return isinstance(started, threading.Timer) or any(
         frame.f_code.co_filename == SCHED_FILE and frame.f_code.co_name == "run" for frame in frames
     )
 
 
 def is_endless_wait(frame: FrameType) -> bool:
-    """Whether a thread stands in a wait of Python's own that has no timeout: for a condition, an event, a queue, a thread."""
+    """Whether a frame is in one of Python's own waits without a timeout: for a condition, event, queue or thread."""
     code = frame.f_code
-    if code.co_filename == threading.__file__ and code.co_name in ("wait", "join"):  # "join": from Python 3.13
+    if code.co_filename == threading.__file__ and code.co_name in ("wait", "join"):  # "join": since Python 3.13
         return variables_of(frame).get("timeout", 0) is None
     if code.co_filename != threading.__file__ or code.co_name != "_wait_for_tstate_lock":
         return False
@@ -141,7 +150,7 @@ def is_endless_wait(frame: FrameType) -> bool:
 
 
 def future_awaited(frame: FrameType) -> Any:
-    """The future for whose result a thread waits without a timeout, if it stands here in that wait."""
+    """The future for whose result this frame waits without a timeout, or None."""
     outer = caller_of(frame)
     if frame.f_code is not _CONDITION_WAIT or outer is None or outer.f_code not in _RESULTS:
         return None
@@ -150,7 +159,7 @@ def future_awaited(frame: FrameType) -> Any:
 
 
 def awaited_at(frame: FrameType) -> tuple[Any, tuple[Any, ...], bool] | None:
-    """What a thread that stands here waits for without a timeout: what it stands in, futures or threads, and if for all."""
+    """What this frame waits for without a timeout: the object, the futures or threads, and whether it needs all."""
     future = future_awaited(frame)
     if future is not None:
         return future, (future,), True
@@ -165,7 +174,7 @@ def awaited_at(frame: FrameType) -> tuple[Any, tuple[Any, ...], bool] | None:
 
 
 def joined_at(frame: FrameType) -> threading.Thread | None:
-    """The thread for whose end a thread waits without a timeout, if it stands here in that wait."""
+    """The thread whose end this frame awaits without a timeout, or None."""
     awaited = awaited_at(frame)
     return awaited[0] if awaited is not None and isinstance(awaited[0], threading.Thread) else None
 
@@ -178,14 +187,14 @@ def _several_awaited(frame: FrameType) -> tuple[Any, tuple[Any, ...], bool] | No
         return None
     names = variables_of(outer)
     waiter = names.get("waiter")
-    left = tuple(one for one in list(names.get("fs") or ()) if not is_over(one))
+    left = tuple(one for one in list(names.get("fs") or ()) if not is_finished(one))
     if waiter is None or names.get("timeout", 0) is not None or not left:
         return None
     return waiter, left, names.get("return_when") == _base.ALL_COMPLETED
 
 
-def is_begun_for(future: Any, handle: Any) -> bool:
-    """Whether a callback that a loop has yet to run is the one with which ``run_coroutine_threadsafe`` completes ``future``."""
+def starts_coroutine_of(future: Any, handle: Any) -> bool:
+    """Whether a pending loop callback is the one by which ``run_coroutine_threadsafe`` starts the coroutine of ``future``."""
     callback: Any = getattr(handle, "_callback", None)
     code = getattr(callback, "__code__", None)
     if code is None or getattr(callback, "__qualname__", "") != "run_coroutine_threadsafe.<locals>.callback":
@@ -193,32 +202,39 @@ def is_begun_for(future: Any, handle: Any) -> bool:
     return "future" in code.co_freevars and content_of(callback.__closure__[code.co_freevars.index("future")]) is future
 
 
-def is_being_run(future: Any) -> bool:
+def is_running_future(future: Any) -> bool:
     """Whether a future is running, so that it cannot be cancelled."""
     return getattr(future, "_state", None) == _base.RUNNING
 
 
-def is_over(future: Any) -> bool:
-    """Whether a future of ``concurrent.futures`` has its result, or was cancelled."""
+def is_finished(future: Any) -> bool:
+    """Whether a ``concurrent.futures`` future has a result or was cancelled."""
     return getattr(future, "_state", None) not in (_base.PENDING, _base.RUNNING)
 
 
-def item_run_by(frames: list[FrameType]) -> Any:
-    """The future whose item an executor's thread runs."""
+def running_item(frames: list[FrameType]) -> Any:
+    """The future of the item that an executor's thread runs."""
     for frame in frames:
         if frame.f_code is _ITEM_RUN:
             return getattr(variables_of(frame).get("self"), "future", None)
     return None
 
 
-def callbacks_of_item(future: Any) -> tuple[Any, ...]:
-    """What is called at the end of an executor's item, but for asyncio's own callbacks."""
+def item_callbacks(future: Any) -> tuple[Any, ...]:
+    """The done callbacks of an executor's item, without asyncio's own."""
     found = list(getattr(future, "_done_callbacks", None) or ())
     return tuple(one for one in found if getattr(one, "__qualname__", "") != "_chain_future.<locals>._call_set_state")
 
 
-def called_with_results(frame: FrameType) -> tuple[Any, ...]:
-    """What will be called here when a pool's items are done, of multiprocessing or of ``ProcessPoolExecutor``."""
+def scheduler_events(frames: Iterable[FrameType]) -> list[Any]:
+    """The events of the ``sched.scheduler`` that a thread runs."""
+    running = (frame for frame in frames if frame.f_code.co_filename == SCHED_FILE and frame.f_code.co_name == "run")
+    scheduler = next((variables_of(frame).get("self") for frame in running), None)
+    return list(getattr(scheduler, "_queue", ()))
+
+
+def result_callbacks(frame: FrameType) -> tuple[Any, ...]:
+    """The callbacks for finished items of a ``multiprocessing`` pool or a ``ProcessPoolExecutor``, run in this frame."""
     code, names = frame.f_code, variables_of(frame) if frame.f_code.co_filename in _EXECUTOR_FILES else {}
     if code.co_qualname == _POOL_RECEIVES:
         items = list((names.get("cache") or {}).values())
@@ -226,12 +242,12 @@ def called_with_results(frame: FrameType) -> tuple[Any, ...]:
         return tuple(one for one in found if one is not None)
     if code.co_qualname == _EXECUTOR_RECEIVES:
         work = list((getattr(names.get("self"), "pending_work_items", None) or {}).values())
-        return tuple(callback for one in work for callback in callbacks_of_item(one.future))
+        return tuple(callback for one in work for callback in item_callbacks(one.future))
     return ()
 
 
 def source_of(future: Any) -> Any:
-    """The future, or task, of another kind that ends this one (asyncio chains them); None when there is none."""
+    """The future or task of another kind that completes this one (asyncio chains them), or None."""
     callbacks = getattr(future, "_done_callbacks", None)
     if callbacks is None:
         callbacks = [callback for callback, _ in callbacks_of(future)]

@@ -1,10 +1,11 @@
-"""Finds the uvloop loop that a thread runs: it is compiled, so the innermost frame is its caller's.
+"""Finds the uvloop loop that a thread runs. uvloop is compiled, so the innermost Python frame is its caller.
 
 Rules:
 
-1. A frame runs a loop if it stands in a call of ``run_forever`` or ``run_until_complete`` whose object is a loop that runs.
-2. A thread or an executor's item may be that method itself: then there is no frame but theirs.
-3. An object that the code does not name (``get_event_loop().run_forever()``) is the only loop of all tasks that runs, if any.
+1. A frame runs a loop if it is in a call of ``run_forever`` or ``run_until_complete`` on a running loop.
+2. That method may itself be the target of a thread or an executor item; then only the thread's or the item's frame exists.
+3. If the code does not name the object (``get_event_loop().run_forever()``), the loop is the only running one among the loops
+   of all tasks, if there is exactly one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Iterable
 from types import CodeType, FrameType, MethodType
 from typing import Any
 
-from stilltrue.runtime.compat.references import module_of
+from stilltrue.runtime.compat.callables import module_of
 from stilltrue.runtime.compat.uvloops import is_uvloop
 from stilltrue.runtime.introspection.frames import variables_of
 
@@ -30,13 +31,13 @@ _VARIABLES = ("LOAD_FAST", "LOAD_DEREF", "LOAD_GLOBAL", "LOAD_NAME", "LOAD_CLASS
 _ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 _BETWEEN = frozenset({"PUSH_NULL", "NOP", "CACHE", "EXTENDED_ARG"})
 _THREAD: CodeType = threading.Thread.run.__code__
-_ITEM: CodeType = concurrent.futures.thread._WorkItem.run.__code__  # noqa: SLF001 - told nowhere else
+_ITEM: CodeType = concurrent.futures.thread._WorkItem.run.__code__  # noqa: SLF001 - no public access
 _UNKNOWN = object()
 _UNTIL = "run_until_complete.<locals>.done_cb"
 
 
 def uvloop_in(frame: FrameType) -> asyncio.AbstractEventLoop | None:
-    """The loop of uvloop's that a thread runs by a call in this frame."""
+    """The uvloop loop that this frame runs, or None."""
     if "uvloop.loop" not in sys.modules:
         return None
     code = frame.f_code
@@ -52,14 +53,14 @@ def uvloop_in(frame: FrameType) -> asyncio.AbstractEventLoop | None:
     return _only_one() if found is _UNKNOWN else _first([found])
 
 
-def is_run_for(task: Any) -> bool:
-    """Whether a loop of uvloop's runs until this very task has ended."""
+def is_uvloop_main_task(task: Any) -> bool:
+    """Whether a uvloop loop runs until this task has ended."""
     called = (entry[0] for entry in getattr(task, "_callbacks", None) or ())
     return any(module_of(type(one)).startswith("_cython") and str(one.__qualname__).endswith(_UNTIL) for one in called)
 
 
 def _first(loops: Iterable[Any]) -> asyncio.AbstractEventLoop | None:
-    """The first of those that are uvloop's and run."""
+    """The first running uvloop loop among ``loops``."""
     return next((one for one in loops if is_uvloop(one) and one.is_running()), None)
 
 
@@ -69,7 +70,7 @@ def _slots(frame: FrameType) -> dict[str, Any]:
 
 
 def _methods(called: Iterable[Any]) -> list[MethodType]:
-    """The methods that run a loop, among what is called and its arguments."""
+    """The loop-running methods among the called objects and the arguments of partials."""
     found = []
     for one in called:
         inner = (one.func, *one.args) if type(one) is functools.partial else (one,)
@@ -79,7 +80,7 @@ def _methods(called: Iterable[Any]) -> list[MethodType]:
 
 @functools.lru_cache(maxsize=_CODES_MAX)
 def _receiver(code: CodeType, at: int) -> tuple[str, ...] | None:
-    """How code names the loop that it runs at an instruction; empty if that cannot be told, None if it runs none there."""
+    """The names by which code refers to the loop it runs at an instruction; empty if unknown, None if it runs none."""
     every = [one for one in dis.get_instructions(code) if one.offset <= at]
     chain: list[str] = []
     begin = None
@@ -97,13 +98,13 @@ def _receiver(code: CodeType, at: int) -> tuple[str, ...] | None:
 
 
 def _begin(one: Any) -> tuple[int | None, int | None]:
-    """Where the expression begins that an instruction ends: a call begins where what is called does."""
+    """The start of the expression that an instruction completes; a call starts where its callee does."""
     place = getattr(one, "positions", None)
     return (None, None) if place is None else (place.lineno, place.col_offset)
 
 
 def _value(receiver: tuple[str, ...], frame: FrameType) -> Any:
-    """What these names stand for in a frame, read without running anything."""
+    """The object that these names refer to in a frame, read without running code."""
     if not receiver:
         return _UNKNOWN
     names = variables_of(frame)

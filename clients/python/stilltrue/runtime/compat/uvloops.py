@@ -1,13 +1,14 @@
-"""Reads private parts of uvloop's event loops, which are compiled and show nothing: timers, callbacks, watchers, protocols.
+"""Reads private parts of uvloop's compiled event loops: timers, callbacks, watchers, protocols.
 
 Rules:
 
-1. The garbage collector visits the fields of a compiled object (``gc.get_referents``), in one order for all objects of a class.
-   Which is the callback and which its arguments is not assumed: it is seen on a loop of our own, which never runs and has one
-   of each kind. If that loop does not show exactly these, no loop of its class is read: None, which is doubt.
-2. A handle is shown as asyncio's own would be. Methods of uvloop's own that wake who awaits a socket are not shown, as those of
-   asyncio are none of the application's; ``loop.stop``, which is one of them, is.
-3. uvloop's clock is the monotonic one, to the millisecond; asking the loop would write its time from another thread.
+1. The garbage collector visits the fields of a compiled object (``gc.get_referents``) in the same order for all objects of a
+   class. Which field holds the callback and which its arguments is not assumed but observed on a loop of our own, which never
+   runs and has one handle of each kind. If that loop does not show exactly those, no loop of its class is read: None, which is
+   doubt.
+2. A handle is shown as asyncio's own handle would be. uvloop's own methods that wake a socket's waiter are left out, as
+   asyncio's are; ``loop.stop`` is one of uvloop's own methods but is shown.
+3. uvloop's clock is the monotonic one in milliseconds. Asking the loop would write its time from another thread.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from stilltrue.runtime.changing import items_of
-from stilltrue.runtime.compat.references import module_of
+from stilltrue.runtime.compat.callables import module_of
+from stilltrue.runtime.concurrent_reads import items_of
 
 _MODULE = "uvloop.loop"
 _ATTEMPTS = 10
@@ -36,7 +37,7 @@ _POLLED = "tfd:"
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """How many fields a handle has, and which of them are its callback, its arguments and its context."""
+    """The number of fields of a handle, and the positions of its callback, arguments and context."""
 
     count: int
     callback: int
@@ -46,14 +47,14 @@ class _Fields:
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where the parts of the two kinds of handles are."""
+    """The field positions of both kinds of handles."""
 
     timer: _Fields
     plain: _Fields
 
 
 _layouts: dict[type, _Layout | None] = {}
-"""By uvloop's class of loops: what was seen on one of our own; None: it cannot be read."""
+"""The observed layout by uvloop loop class; None if it cannot be read."""
 
 
 def class_of(loop: object) -> type | None:
@@ -65,30 +66,30 @@ def class_of(loop: object) -> type | None:
 
 
 def is_uvloop(loop: object) -> bool:
-    """Whether it is a loop of uvloop's."""
+    """Whether ``loop`` is a uvloop loop."""
     return class_of(loop) is not None
 
 
 def timers_of(loop: asyncio.AbstractEventLoop) -> list[asyncio.TimerHandle] | None:
-    """The timers of a loop, as asyncio's; None where they cannot be read."""
+    """The timers of a loop as asyncio's handles; None if they cannot be read."""
     layout = _layout_of(loop)
     return None if layout is None else _timers(loop, layout)
 
 
 def ready_of(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle] | None:
-    """The callbacks that a loop calls next, as asyncio's handles; None where they cannot be read."""
+    """The ready callbacks of a loop as asyncio's handles; None if they cannot be read."""
     layout = _layout_of(loop)
     return None if layout is None else _ready(loop, layout)
 
 
 def watched_by(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle]:
-    """What the application has a loop call when something can be read or written (``add_reader``)."""
+    """The callbacks registered with ``add_reader`` and ``add_writer``."""
     layout = _layout_of(loop)
     return [] if layout is None else _watched(loop, layout)
 
 
 def signal_handlers_of(loop: asyncio.AbstractEventLoop) -> dict[int, asyncio.Handle]:
-    """What a loop calls at a signal (``add_signal_handler``), by its number."""
+    """The callbacks registered with ``add_signal_handler``, by signal number."""
     layout = _layout_of(loop)
     found: dict[int, asyncio.Handle] = {}
     for one in gc.get_referents(loop) if layout is not None else ():
@@ -100,7 +101,7 @@ def signal_handlers_of(loop: asyncio.AbstractEventLoop) -> dict[int, asyncio.Han
 
 
 def protocols_of(loop: asyncio.AbstractEventLoop) -> list[Any]:
-    """The protocols that a loop tells of their sockets, pipes and processes; behind TLS, also what may be the application's."""
+    """The protocols of a loop's sockets, pipes and processes, and behind TLS, candidates for the application's."""
     transports: list[Any] = [one for one in _in_sets(loop) if _is(one, "UVProcessTransport")]
     for one in gc.get_referents(loop):
         transports += list(WeakValueDictionary.copy(one).values()) if type(one) is WeakValueDictionary else []
@@ -110,7 +111,7 @@ def protocols_of(loop: asyncio.AbstractEventLoop) -> list[Any]:
 
 
 def descriptors_of(loop: asyncio.AbstractEventLoop) -> list[int]:
-    """The descriptors that a loop waits for, as the kernel lists them (Linux); none where that cannot be read."""
+    """The descriptors that a loop polls, as listed by the Linux kernel; empty if they cannot be read."""
     asked = getattr(loop, "_get_backend_id", None)
     if asked is None or not is_uvloop(loop):
         return []
@@ -122,11 +123,11 @@ def descriptors_of(loop: asyncio.AbstractEventLoop) -> list[int]:
 
 
 def time_of(loop: asyncio.AbstractEventLoop) -> float:
-    """The time of a loop, whichever it is (rule 3)."""
+    """The time of any loop (rule 3)."""
     return time.monotonic() if is_uvloop(loop) else loop.time()
 
 
-# -- rule 2: what is shown -------------------------------------------------------------------------------------------------
+# -- rule 2: shown handles -------------------------------------------------------------------------------------------------
 
 
 def _timers(loop: asyncio.AbstractEventLoop, layout: _Layout) -> list[asyncio.TimerHandle]:
@@ -144,7 +145,7 @@ def _ready(loop: asyncio.AbstractEventLoop, layout: _Layout) -> list[asyncio.Han
     for _ in range(_ATTEMPTS):
         try:
             handles = [handle for one in gc.get_referents(loop) if type(one) is deque for handle in list(one)]
-        except RuntimeError:  # the deque changed while it was read
+        except RuntimeError:  # the deque changed during the read
             continue
         shown = (_plain(loop, one, layout) or _own(loop, one, layout) for one in handles if _is(one, "Handle"))
         return [one for one in shown if one is not None]
@@ -152,7 +153,7 @@ def _ready(loop: asyncio.AbstractEventLoop, layout: _Layout) -> list[asyncio.Han
 
 
 def _plain(loop: asyncio.AbstractEventLoop, handle: Any, layout: _Layout) -> asyncio.Handle | None:
-    """A callback of the application's or of asyncio's; None for methods of uvloop's own, whose object cannot be called."""
+    """A callback of the application or asyncio; None for uvloop's own methods, whose field is not callable."""
     fields = layout.plain
     held = gc.get_referents(handle) if not handle.cancelled() else ()
     if len(held) != fields.count or not callable(held[fields.callback]):
@@ -161,7 +162,7 @@ def _plain(loop: asyncio.AbstractEventLoop, handle: Any, layout: _Layout) -> asy
 
 
 def _own(loop: asyncio.AbstractEventLoop, handle: Any, layout: _Layout) -> asyncio.Handle | None:
-    """A method of uvloop's own: what stops the loop, or a call of it with what it has."""
+    """A uvloop method: ``loop.stop``, or a stand-in that carries the method's objects."""
     fields = layout.plain
     held = gc.get_referents(handle) if not handle.cancelled() else ()
     if len(held) != fields.count or held[fields.callback] is None:
@@ -173,7 +174,7 @@ def _own(loop: asyncio.AbstractEventLoop, handle: Any, layout: _Layout) -> async
 
 
 def _called_by_uvloop(*_: object) -> None:
-    """Stands for a method of uvloop's own."""
+    """Stands in for one of uvloop's own methods."""
 
 
 def _watched(loop: asyncio.AbstractEventLoop, layout: _Layout) -> list[asyncio.Handle]:
@@ -195,7 +196,7 @@ def _in_dictionaries(loop: object, name: str) -> list[Any]:
     return [item for item in found if _is(item, name)]
 
 
-# -- rule 1: where it is ---------------------------------------------------------------------------------------------------
+# -- rule 1: field layout --------------------------------------------------------------------------------------------------
 
 
 def _layout_of(loop: object) -> _Layout | None:
@@ -208,13 +209,13 @@ def _layout_of(loop: object) -> _Layout | None:
 
 
 def _seen_on(kind: type) -> _Layout | None:
-    """What a new loop shows of one of each kind that we know; None where that is not all, or not only that."""
+    """The layout shown by a new loop with one handle of each known kind; None if it does not show exactly those."""
     loop: Any = None
     ends = socket.socketpair()
     try:
         loop = kind()
         return _probed(loop, ends[0])
-    except Exception:  # noqa: BLE001 - whatever is different there: it cannot be read
+    except Exception:  # noqa: BLE001 - an unknown layout cannot be read
         return None
     finally:
         if loop is not None:
@@ -230,7 +231,7 @@ class _Mark:
         self.arguments = (object(), object())
 
     def __call__(self, *_: object) -> None:
-        """Is never called."""
+        """Never called."""
 
 
 def _probed(loop: Any, end: socket.socket) -> _Layout | None:
@@ -249,15 +250,15 @@ def _probed(loop: Any, end: socket.socket) -> _Layout | None:
 
     def shown() -> list[tuple[Any, Any]]:
         found = (*_timers(loop, layout), *(_ready(loop, layout) or ()), *_watched(loop, layout))
-        return [(one._callback, one._args) for one in found]  # noqa: SLF001 - told nowhere else
+        return [(one._callback, one._args) for one in found]  # noqa: SLF001 - no public access
 
     known = [*((one, one.arguments) for one in (timer, soon, threadsafe)), (loop.stop, ()), (reader, reader.arguments)]
-    apart = [abs(one.when() - when) for one in _timers(loop, layout)] + [abs(loop.time() - time.monotonic())]
+    clock_errors = [abs(one.when() - when) for one in _timers(loop, layout)] + [abs(loop.time() - time.monotonic())]
     found = shown()
     loop.remove_reader(end)
     for one in handles:
         one.cancel()
-    return layout if found == known and max(apart) < _CLOCKS_APART_SECONDS_MAX and shown() == [(loop.stop, ())] else None
+    return layout if found == known and max(clock_errors) < _CLOCKS_APART_SECONDS_MAX and shown() == [(loop.stop, ())] else None
 
 
 def _fields(handle: Any, mark: _Mark, context: Context) -> _Fields:

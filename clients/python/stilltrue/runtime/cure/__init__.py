@@ -1,1 +1,1 @@
-"""The cure: aborts the calls of deadlocked parties when an operator asks for it, and the process allows it."""
+"""The cure: aborts the calls of deadlocked parties if an operator asks for it and the process allows it."""

@@ -1,12 +1,12 @@
-"""Aborts what deadlocked parties of this process are in the middle of, at an operator's request.
+"""Aborts the calls of deadlocked parties of this process at an operator's request.
 
 Rules:
 
-1. Only a party that still is in every one of the waits that it was named with is touched: a cure that comes late hurts nobody.
-2. The call that a victim serves ends with ABORTED, and a message that names the incident. A task that serves it is cancelled.
-   A handler on a thread goes on, but nobody hears of its reply.
-3. The call that a victim waits for is ended too, so that the victim goes on; a request of it that is queued leaves its queue.
-4. Never a lock: a thread that waits for one stays where it is until its holder gives it back.
+1. A party is aborted only if it is still in all of the waits listed in the request: a late cure does no harm.
+2. The call that a victim serves ends with ABORTED and a message that names the incident. If a task serves it, the task is
+   cancelled. A handler on a thread runs on, but its reply is discarded.
+3. The call that a victim waits for is ended too, so that the victim goes on; if its request is queued, it leaves the queue.
+4. Locks are never touched: a thread that waits for a lock stays there until the holder releases it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
 
 LOOP_SECONDS_MAX = 1.0
-"""How long an event loop may take to cancel a task."""
+"""Longest wait for an event loop to cancel a task."""
 DEPTH_MAX = 12
-"""How many of a thread's innermost frames may be gRPC's."""
+"""How many of a thread's innermost frames are searched for gRPC's."""
 GONE_ON = "it went on by itself before"
 Done = tuple[bool, str]
-"""Whether anything was aborted, and what was done, or why nothing was."""
+"""Whether anything was aborted, and what was done or why nothing was."""
 InForce = Callable[[Iterable[Suspect]], tuple[int, dict[PartyName, float | None]]]
 
 
@@ -44,7 +44,7 @@ class Aborter:
     """Carries out cures in one process."""
 
     def __init__(self, live: LockedRecorder, parties: Parties, in_force: InForce) -> None:
-        """``in_force`` says which suspects are in all of their waits at this instant."""
+        """``in_force`` returns which suspects are in all of their waits at this instant."""
         self._live = live
         self._parties = parties
         self._in_force = in_force
@@ -52,19 +52,19 @@ class Aborter:
     def cure(self, request: CureRequest) -> Cured:
         """Abort the victims. Never raises."""
         text = f"aborted to end incident {request.incident} (stilltrue cure)"
-        return Cured(number=request.number, parties=tuple(self._one(victim, text) for victim in request.victims))
+        return Cured(number=request.number, parties=tuple(self._cure_party(victim, text) for victim in request.victims))
 
-    def _one(self, victim: Suspect, text: str) -> PartyCured:
+    def _cure_party(self, victim: Suspect, text: str) -> PartyCured:
         try:
             aborted, did = self._abort(victim, text)
-        except Exception as error:  # noqa: BLE001 - the application goes on, whatever fails here
-            self._live.report_failure("a cure")
+        except Exception as error:  # noqa: BLE001 - fail open
+            self._live.report_failure("aborting calls for a cure")
             aborted, did = False, f"it could not be aborted: {error!r}"
         return PartyCured(party=victim.party, aborted=aborted, text=did)
 
     def _abort(self, victim: Suspect, text: str) -> Done:
         place = Places(self._parties).find(victim.party)
-        if not self._stands(victim):
+        if not self._still_waits(victim):
             return False, GONE_ON
         if place is None:
             return False, "its thread or task cannot be found"
@@ -72,18 +72,18 @@ class Aborter:
             return self._cancel_task(place, place.task, victim, text)
         return _abort_thread(place, text)
 
-    def _stands(self, victim: Suspect) -> bool:
+    def _still_waits(self, victim: Suspect) -> bool:
         """Rule 1."""
         return bool(victim.waits) and victim.party in self._in_force((victim,))[1]
 
     def _cancel_task(self, place: Place, task: Task, victim: Suspect, text: str) -> Done:
-        """Rules 1 and 2 on the task's own loop, where it cannot go on in between."""
+        """Apply rules 1 and 2 on the task's own loop, where the task cannot go on in between."""
         call, answer = _call_of(place), Future[Done]()
 
         def cancel() -> None:
             if not answer.set_running_or_notify_cancel():
-                return  # nobody waits for it any more
-            if task.done() or not self._stands(victim):
+                return  # the cure has timed out
+            if task.done() or not self._still_waits(victim):
                 answer.set_result((False, GONE_ON))
                 return
             if call is not None:
@@ -101,7 +101,7 @@ class Aborter:
 
 
 def _abort_thread(place: Place, text: str) -> Done:
-    """Rules 2 to 4 for a thread."""
+    """Apply rules 2 to 4 to a thread."""
     call, did = _call_of(place), []
     if call is not None:
         call.aborted = text
@@ -111,9 +111,9 @@ def _abort_thread(place: Place, text: str) -> Done:
     if any(waiting) or _cancel_handles(place):
         did.append("the call that it waits for was ended")
     elif did:
-        did.append(f"its thread stays at {place.stack()[0]} until what it waits for there comes")
+        did.append(f"its thread stays at {place.stack()[0]} until its wait there ends")
     if not did:
-        return False, f"it serves no call and waits for none: it stands at {place.stack()[0]}"
+        return False, f"it serves no call and waits for none; it is at {place.stack()[0]}"
     return True, ", and ".join(did)
 
 
@@ -123,11 +123,11 @@ def _cancel_handles(place: Place) -> bool:
 
 
 def _call_of(place: Place) -> IncomingCall | None:
-    """The call that is served there, as the shells keep it."""
+    """The call served at ``place``, as the shells keep it."""
     if place.serves is None:
         return None
     frames: list[Any] = list(place.frames)
     if place.task is not None:
-        frames += filter(None, map(frame_of, compat.chain_of(place.task.get_coro())))
+        frames += filter(None, map(frame_of, compat.await_chain(place.task.get_coro())))
     call, _ = served_by(frames)
     return call if call is not None and call.served is place.serves else None

@@ -1,1 +1,1 @@
-"""What the application declares: resources and their holders, waits, atomic steps, its word on activity."""
+"""The application's declarations: resources and their holders, waits, atomic steps, and idleness."""

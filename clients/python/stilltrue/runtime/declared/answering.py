@@ -1,11 +1,11 @@
-"""Who answers what: the parties that serve a named mailbox or key, as the application declares.
+"""The parties that answer a named mailbox or key, as the application declares with ``agent.answers()``.
 
 Rules:
 
-1. A wait for a name is a wait for the party that answers it; if several do, for one of them. A name that nobody answers may
-   be answered by anybody: a wait for it ends by itself.
-2. It ends with its block, with :meth:`Answering.stop`, or with its party: the call that was served is over, the task is done,
-   the thread has ended.
+1. A wait for a name is a wait for the party that answers it, or for one of them if there are several. If no party has declared
+   that it answers a name, anyone may answer it: a wait for it ends by itself.
+2. A declaration ends with its block, with :meth:`Answering.stop`, or with its party: when the served call is over, the task is
+   done, or the thread has ended.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from weakref import ref
 from stilltrue.model import PartyName
 from stilltrue.protocol.books.call_state import ServerState
 from stilltrue.protocol.report import Hold
-from stilltrue.runtime.changing import items_of
+from stilltrue.runtime.concurrent_reads import items_of
 from stilltrue.runtime.parties import Parties
 
 
 class Answering:
-    """A party answers some names, until the block ends or :meth:`stop` is called. Also in force without a block."""
+    """A declaration that a party answers some names, until the block ends or :meth:`stop` is called. A block is optional."""
 
     __slots__ = ("_answers",)
 
     def __init__(self, answers: Answers | None) -> None:
-        """``answers`` has it; None if that failed."""
+        """``answers`` records it; None if recording failed."""
         self._answers = answers
 
     def stop(self) -> None:
-        """The names are answered no longer, at least not by this. Idempotent."""
+        """End this declaration. Idempotent."""
         answers, self._answers = self._answers, None
         if answers is not None:
             answers.end(self)
@@ -45,43 +45,43 @@ class Answering:
 
 
 class Answers:
-    """What the parties of one process answer. No lock: it is also read at the cut."""
+    """The declarations of one process. Without a lock, as the cut reads them too."""
 
     def __init__(self, parties: Parties) -> None:
-        """``parties`` names them."""
+        """``parties`` names the current party."""
         self._parties = parties
         self._now: dict[Answering, tuple[PartyName, Callable[[], bool], tuple[str, ...]]] = {}
 
     def begin(self, names: tuple[str, ...]) -> Answering:
-        """The current party answers ``names`` from now on."""
+        """Declare that the current party answers ``names``."""
         answering = Answering(self)
-        self._now[answering] = (self._parties.now(), self._end_of_current(), names)
+        self._now[answering] = (self._parties.current(), self._end_of_current(), names)
         return answering
 
     def end(self, answering: Answering) -> None:
-        """It is over."""
+        """End a declaration. Idempotent."""
         self._now.pop(answering, None)
 
     def restart(self) -> None:
-        """Start again, as after a fork: the parties were the parent's."""
+        """Start afresh after a fork: the parties belonged to the parent."""
         self._now.clear()
 
     def holds(self) -> tuple[Hold, ...]:
-        """Who answers what at this moment, as shares of which there is one."""
+        """The declarations in force, as holders of resources with a single share."""
         found: dict[Hold, None] = {}
-        for answering, (party, is_over, names) in items_of(self._now):
-            if is_over():
+        for answering, (party, has_ended, names) in items_of(self._now):
+            if has_ended():
                 self._now.pop(answering, None)
             else:
                 found.update(dict.fromkeys(Hold(party=party, resource=name) for name in names))
         return tuple(found)
 
     def _end_of_current(self) -> Callable[[], bool]:
-        """Whether the current party is over."""
+        """A function that returns whether the current party has ended."""
         served = self._parties.serving()
         if served is not None:
             return lambda: served.state is ServerState.OVER
-        task = asyncio.current_task() if asyncio._get_running_loop() is not None else None  # noqa: SLF001 - as in Parties.now
+        task = asyncio.current_task() if asyncio._get_running_loop() is not None else None  # noqa: SLF001 - as in Parties.current
         if task is not None:
             weak = ref(task)
             return lambda: (still := weak()) is None or still.done()

@@ -1,4 +1,4 @@
-"""``agent.atomic()``: opens a step of the application and closes it again (rule 7; the recorder has the rules)."""
+"""``agent.atomic()``: opens and closes a step of the application (rule 7 of the recorder)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from stilltrue.runtime.recorder import LockedRecorder
 
 @contextmanager
 def atomic(live: LockedRecorder, served: ServerCall | None) -> Iterator[Step]:
-    """A step of the current party, during which no lock is held; ``served`` is the call it serves, if any.
+    """A step of the current party; ``served`` is the call it serves, if any. No lock is held during the step.
 
-    Raises :class:`~stilltrue.protocol.step.StepError` when a step is already open here, and at the end when facts were to
-    travel and no message was sent.
+    Raises :class:`~stilltrue.protocol.step.StepError` if a step is already open here, or if ``carries()`` was called and the
+    step ends without having sent a message.
     """
     step = Step(served)
     key = live.open(step)

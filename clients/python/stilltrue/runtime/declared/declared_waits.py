@@ -1,4 +1,4 @@
-"""Waits that the application declares because the agent cannot see them: a row lock, a lease, another process."""
+"""Waits that the application declares because the agent cannot see them: for a row lock, a lease, another process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from stilltrue.runtime.session import Session
 
 
 def target(thing: str | Target) -> Target:
-    """``thing`` as a target: a string is the global name of a resource."""
+    """``thing`` as a target; a string is the global name of a resource."""
     return ResourceTarget(resource=thing) if isinstance(thing, str) else thing
 
 
@@ -27,7 +27,7 @@ def waiting_for(
     wait: WaitNumber | None = None
     try:
         wait = session.live.waits(
-            session.parties.now(),
+            session.parties.current(),
             among,
             needs=needed,
             timeout=timeout,
@@ -36,7 +36,7 @@ def waiting_for(
             what=what,
         )
     except Exception:  # noqa: BLE001 - fail open
-        session.live.report_failure("a wait begins")
+        session.live.report_failure("starting a wait")
     try:
         yield
     finally:
@@ -48,11 +48,11 @@ def holding(session: Session, resource: str, capacity: int) -> Iterator[None]:
     """Inside the block, the current party holds one share of ``resource``."""
     party: PartyName | None = None
     try:
-        holder = session.parties.now()
+        holder = session.parties.current()
         session.live.holds(holder, resource, capacity)
         party = holder
     except Exception:  # noqa: BLE001 - fail open
-        session.live.report_failure("a share is held")
+        session.live.report_failure("taking a share")
     try:
         yield
     finally:
@@ -60,4 +60,4 @@ def holding(session: Session, resource: str, capacity: int) -> Iterator[None]:
             try:
                 session.live.releases(party, resource)
             except Exception:  # noqa: BLE001 - fail open
-                session.live.report_failure("a share is given back")
+                session.live.report_failure("releasing a share")

@@ -1,13 +1,15 @@
-"""The record of one lock, semaphore or queue: its holders and waiters, and whether its waits can be relied on.
+"""The record of one lock, semaphore or queue: its holders and waiters, and whether its waits are reliable.
 
-1. A party holds a share only if it is bound to release it: it acquired it with ``with`` (or ``async with``), or
-   nobody else can give it back (``RLock``), or the application says so (``owner_releases``). Any other share (taken with
-   ``acquire``, with ``__enter__`` called outright, or on an ``ExitStack``, which may be closed elsewhere) is held by nobody
-   known: somebody may give it back at any moment, so no wait for it lasts forever.
-2. A share is taken before it is recorded, and its record is dropped before it is given back. So at no cut is a free share
-   recorded as held.
-3. Whose owner has ended, and could not give it back: it is left behind (:mod:`~stilltrue.runtime.owned_shares`).
-4. Released by a party that holds none, while no unknown party does, it is a signal: from then on its waits count for nothing.
+1. A party holds a share only if it is bound to release it: it acquired it by ``with`` (or ``async with``), or no other party
+   can release it (``RLock``), or the application says so (``owner_releases``). Any other share (acquired by ``acquire``, by an
+   explicit ``__enter__`` call, or on an ``ExitStack``, which may be closed elsewhere) has an unknown holder: any party may
+   release it at any moment, so no wait for it lasts forever.
+2. A share is taken before it is recorded, and its record is removed before it is released. So no cut shows a free share as
+   held.
+3. A share whose owner has ended, and which no other party can release, is left behind
+   (:mod:`~stilltrue.runtime.owned_shares`).
+4. If a party releases a share while neither it nor an unknown party holds one, the resource is a signal: its waits are no
+   longer recorded.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ class ResourceRecord:
     ) -> None:
         """``kind`` is ``lock`` or ``semaphore``; ``name`` is made unique in the process. ``owner_releases``: see rule 1.
 
-        ``reentrant``: nobody but the owner can release it. ``of_tasks``: its holders are tasks.
+        ``reentrant``: only the owner can release it. ``of_tasks``: its holders are tasks.
         """
         self._reentrant = reentrant
         self._of_tasks = of_tasks
@@ -46,28 +48,28 @@ class ResourceRecord:
         self._begin(unknown=0)
 
     def is_of(self, session: Session) -> bool:
-        """Whether its waits are recorded there."""
+        """Whether ``session`` records its waits."""
         return self._session is session
 
     def begin_wait(self, timeout: float | None = None) -> WaitNumber | None:
-        """The current party waits for a share; None if that is not recorded, so that it counts as active."""
+        """The current party begins to wait for a share. None: the wait is not recorded, so the party counts as active."""
         if self._signals:
             return None
         live = self._session.live
         try:
             self._check_process()
-            party = self._session.parties.now()
+            party = self._session.parties.current()
             return live.waits(party, (ResourceTarget(resource=self.resource),), timeout=timeout, what=self.resource)
         except Exception:  # noqa: BLE001 - fail open
-            live.report_failure("a lock is awaited")
+            live.report_failure("waiting for a lock")
             return None
 
     def end_wait(self, wait: WaitNumber | None) -> None:
-        """The wait ended without a share."""
+        """A wait ended without a share."""
         self._session.end_wait(wait)
 
-    def took(self, wait: WaitNumber | None = None, *, bound: bool = False) -> None:
-        """The current party has a share now; ``bound``: it is the one that will release it (rule 1)."""
+    def acquired(self, wait: WaitNumber | None = None, *, bound: bool = False) -> None:
+        """The current party took a share; ``bound``: it is bound to release it (rule 1)."""
         live = self._session.live
         try:
             self._check_process()
@@ -75,7 +77,7 @@ class ResourceRecord:
                 self._unknown += 1
                 self.end_wait(wait)
                 return
-            party = self._session.parties.now()
+            party = self._session.parties.current()
             self._holders.append(party)
             if self._reentrant or not bound:
                 key = self._session.owned.begin((party, self.resource), by_task=self._of_tasks)
@@ -83,17 +85,17 @@ class ResourceRecord:
             if not self._signals:
                 live.holds(party, self.resource, self._capacity, wait)
         except Exception:  # noqa: BLE001 - fail open
-            live.report_failure("a lock is taken")
+            live.report_failure("taking a lock")
             self.end_wait(wait)
 
-    def gives_back(self, *, bound: bool = False) -> bool:
-        """The current party is about to release a share; returns whether it held that share itself.
+    def releases(self, *, bound: bool = False) -> bool:
+        """The current party is about to release a share; return whether it was recorded as its holder.
 
-        ``bound``: it leaves a ``with`` block; otherwise it releases a share without a known holder, if there is one.
+        ``bound``: it exits a ``with`` block; otherwise it releases a share with an unknown holder, if there is one.
         """
         try:
             self._check_process()
-            party = self._session.parties.now()
+            party = self._session.parties.current()
             if party in self._holders and (bound or not self._unknown):
                 self._holders.remove(party)
                 self._disown(party, self._holders.count(party))
@@ -104,7 +106,7 @@ class ResourceRecord:
             else:
                 self._signal()
         except Exception:  # noqa: BLE001 - fail open
-            self._session.live.report_failure("a lock is given back")
+            self._session.live.report_failure("releasing a lock")
         return False
 
     def _signal(self) -> None:
@@ -115,7 +117,7 @@ class ResourceRecord:
             self._session.live.releases(holder, self.resource)
 
     def _disown(self, party: PartyName, left: int = 0) -> None:
-        """No more than ``left`` of the shares of ``party`` are its own alone."""
+        """Reduce the shares that only ``party`` can release to ``left``."""
         keys = self._owned.get(party, [])
         while len(keys) > left:
             self._session.owned.end(keys.pop())
@@ -123,12 +125,12 @@ class ResourceRecord:
             self._owned.pop(party, None)
 
     def _check_process(self) -> None:
-        """In a forked child it is the child's own resource; shares held by the parent's threads will never be released."""
+        """After a fork, make it a resource of the child; shares that the parent's threads held have unknown holders."""
         if self._process != self._session.parties.process:
             self._begin(unknown=self._unknown + len(self._holders))
 
     def _begin(self, unknown: int) -> None:
-        """Make it a resource of this process; ``unknown`` shares have no known holder."""
+        """Make it a resource of this process; ``unknown`` is the number of shares with unknown holders."""
         parties = self._session.parties
         self._process: ProcessName = parties.process
         self._holders: list[PartyName] = []
@@ -138,36 +140,36 @@ class ResourceRecord:
 
 
 class QueueEnd:
-    """The waiters at one end of a queue; they wait for any of the parties declared to serve it from the other end."""
+    """The waiters at one end of a queue. They wait for any of the parties declared to serve the other end."""
 
     def __init__(self, session: Session, others: tuple[PartyName, ...]) -> None:
-        """``others`` are all parties that can end a wait here; if none are declared, no wait is recorded."""
+        """``others``: all parties that can end a wait here; if there are none, no wait is recorded."""
         self._session = session
         self._among = tuple(PartyTarget(party=other) for other in others)
         self.what = ""
-        """What is awaited here, as text."""
+        """The text of a wait."""
         self._waiting: dict[WaitNumber, None] = {}
 
     def begin_wait(self, timeout: float | None = None) -> WaitNumber | None:
-        """The current party waits."""
+        """The current party begins to wait."""
         if not self._among:
             return None
         live = self._session.live
         try:
-            wait = live.waits(self._session.parties.now(), self._among, timeout=timeout, what=self.what)
+            wait = live.waits(self._session.parties.current(), self._among, timeout=timeout, what=self.what)
         except Exception:  # noqa: BLE001 - fail open
-            live.report_failure("a queue is awaited")
+            live.report_failure("waiting for a queue")
             return None
         self._waiting[wait] = None
         return wait
 
     def end_wait(self, wait: WaitNumber | None) -> None:
-        """The wait is over."""
+        """End a wait."""
         if wait is not None:
             self._waiting.pop(wait, None)
             self._session.end_wait(wait)
 
-    def stirs(self) -> None:
-        """A party at the other end has acted: any waiter here may go on, so none counts as waiting."""
+    def end_all_waits(self) -> None:
+        """A party at the other end acted: any waiter here may go on, so none counts as waiting any more."""
         for wait in list(self._waiting):
             self.end_wait(wait)

@@ -1,1 +1,1 @@
-"""What the process shows of itself: frames, tasks, whose code they run, and what the agent observes there at a cut."""
+"""Introspection of the process: frames, tasks, whose code they run, and what the agent observes at a cut."""

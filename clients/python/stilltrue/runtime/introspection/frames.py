@@ -1,14 +1,14 @@
-"""Reads other threads' frames safely: the only module that accesses frames' variables and callers.
+"""Reads other threads' frames safely. No other module accesses frames' variables and callers.
 
 Rules:
 
-1. No collection runs meanwhile. Before Python 3.12 making a frame object or its dictionary may start one; a finalizer may then
-   let the thread go on, and the frame that is being read is freed under its reader (a segmentation fault). Before 3.13 a
-   finalizer that runs inside ``sys._current_frames()`` can stop the process for good (gh-106883).
-2. Nothing is left behind. Before Python 3.13 a frame keeps the dictionary of its variables once somebody has asked for it: it
-   would keep alive what the application has let go of, and the next read would run finalizers. It is emptied again, unless
-   the application has it too (``locals()``) or a debugger may write it back. A frame that is kept keeps its variables.
-3. The frames of the reader itself are left out: they would keep one another, and all that has been read, until a collection.
+1. No collection runs during a read. Before Python 3.12 creating a frame object or its dictionary may start one; a finalizer may
+   then let the thread continue, which frees the frame under its reader (a segmentation fault). Before 3.13 a finalizer that
+   runs inside ``sys._current_frames()`` can deadlock the process (gh-106883).
+2. Nothing is left behind. Before Python 3.13 a frame keeps the dictionary of its variables once it was requested: that would
+   keep alive what the application has released, and the next read would run finalizers. So the dictionary is cleared again,
+   unless the application has it too (``locals()``) or a debugger may write it back. A kept frame keeps its variables.
+3. The reader's own frames are left out. They would keep each other, and all that was read, alive until a collection.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _RUNTIME = str(Path(__file__).parents[1])
 _KEEPS_DICTIONARY = sys.version_info < (3, 13)
 _BEGIN = bytes([dis.opmap["RESUME"]])
 _REFERENCES_OF_OURS = 3
-"""References to a frame's dictionary that only we have: the frame's, the reader's, and ``getrefcount``'s own."""
+"""References to a frame's dictionary if only the reader has it: the frame's, the reader's and ``getrefcount``'s own."""
 
 
 class _NoCollection:
-    """``with`` it no automatic collection begins, whichever of the agent's threads reads; the application's setting stays."""
+    """A context manager that disables automatic collection for all reading threads and restores the application's setting."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a signal's handler may come in between, and read too
+        self._lock = threading.RLock()  # reentrant: a signal handler may interrupt a read and read too
         self._depth = 0
         self._collects = False
         self.is_of_child = False
-        """Whether this is the child of a fork that came after this was loaded: its parent's other threads are not there."""
+        """Whether this is a child forked after this module was loaded: the parent's other threads do not exist here."""
         os.register_at_fork(after_in_child=self._forked)
 
     def __enter__(self) -> None:
@@ -58,7 +58,7 @@ class _NoCollection:
         self._lock.release()
 
     def _forked(self) -> None:
-        """In a forked child: the reading thread does not exist there."""
+        """Reset in a forked child, where the reading thread does not exist."""
         self.is_of_child = True
         self._lock = threading.RLock()
         if self._depth and self._collects:
@@ -70,28 +70,35 @@ no_collection = _NoCollection()
 
 
 def innermost_frames() -> dict[int, FrameType]:
-    """By its identity, the innermost frame of each thread."""
+    """The innermost frame of each thread, by identity."""
     with no_collection:
         return sys._current_frames()  # noqa: SLF001 - documented
 
 
+def innermost_frames_of_others() -> dict[int, FrameType]:
+    """The innermost frame of every other thread (rule 3)."""
+    found = innermost_frames()
+    found.pop(threading.get_ident(), None)
+    return found
+
+
 def frames_of_threads() -> dict[int, list[FrameType]]:
-    """By its identity, where each thread stands: its frames, innermost first (rule 3)."""
+    """The frames of each thread, innermost first, by identity (rule 3)."""
     with no_collection:
-        found = {ident: list(_outwards(frame)) for ident, frame in sys._current_frames().items()}  # noqa: SLF001
-        outer = list(dropwhile(_is_reading, _outwards(sys._getframe())))  # noqa: SLF001 - as above
+        found = {ident: list(_outward_frames(frame)) for ident, frame in sys._current_frames().items()}  # noqa: SLF001
+        outer = list(dropwhile(_is_reading, _outward_frames(sys._getframe())))  # noqa: SLF001 - as above
     found.pop(threading.get_ident(), None)
     return found | {threading.get_ident(): outer} if outer else found
 
 
 def frames_of_this_thread() -> list[FrameType]:
     """The frames of the current thread, innermost first."""
-    return list(_outwards(sys._getframe(1)))  # noqa: SLF001 - documented
+    return list(_outward_frames(sys._getframe(1)))  # noqa: SLF001 - documented
 
 
-def caller_beyond(names: frozenset[str]) -> FrameType | None:
-    """The frame that called the function which asks for its caller: the first that is of no function with one of ``names``."""
-    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - documented; of this very thread, so it stands still
+def first_caller_outside(names: frozenset[str]) -> FrameType | None:
+    """The innermost calling frame whose function is not one of ``names``."""
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 - documented; of this thread, so it does not move
     while frame is not None and frame.f_code.co_name in names:
         frame = frame.f_back
     return frame
@@ -113,18 +120,18 @@ def frame_of(coroutine: Any) -> FrameType | None:
     return None
 
 
-def frames_along(coroutines: Iterable[Any]) -> list[tuple[FrameType, Any]]:
-    """The frames of some coroutines, those that have one, and whose they are."""
+def frames_of_coroutines(coroutines: Iterable[Any]) -> list[tuple[FrameType, Any]]:
+    """The frames of the coroutines that have one, each with its coroutine."""
     with no_collection:
         return [(frame, one) for one in coroutines if (frame := frame_of(one)) is not None]
 
 
 def variables_of(frame: FrameType) -> dict[str, Any]:
-    """A copy of a frame's variables by name; a module's are its globals."""
+    """A copy of a frame's variables by name; for module code, its globals."""
     with no_collection:
         names = frame.f_locals
         found = dict(names)
-        if _KEEPS_DICTIONARY and _is_ours_to_empty(frame) and sys.getrefcount(names) == _REFERENCES_OF_OURS:
+        if _KEEPS_DICTIONARY and _may_clear_locals(frame) and sys.getrefcount(names) == _REFERENCES_OF_OURS:
             names.clear()
     return found
 
@@ -133,10 +140,10 @@ def _is_reading(frame: FrameType) -> bool:
     return frame.f_code.co_filename.startswith(_RUNTIME)
 
 
-def _is_ours_to_empty(frame: FrameType) -> bool:
-    """Whether the dictionary is a copy of a function's variables, and no debugger or profiler will write it back into them.
+def _may_clear_locals(frame: FrameType) -> bool:
+    """Whether the dictionary is a copy of a function's variables that no debugger or profiler will write back.
 
-    One that is told of a call holds the frame at its first instruction.
+    A profiler that is notified of a call sees the frame at its first instruction.
     """
     code, at = frame.f_code, frame.f_lasti
     if not code.co_flags & CO_OPTIMIZED or frame.f_trace is not None:
@@ -145,7 +152,7 @@ def _is_ours_to_empty(frame: FrameType) -> bool:
     return not is_traced and (at < 0 or code.co_code[at : at + 1] != _BEGIN)  # compiled code has no instructions
 
 
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+def _outward_frames(frame: FrameType | None) -> Iterator[FrameType]:
     for _ in range(FRAMES_MAX):
         if frame is None:
             return

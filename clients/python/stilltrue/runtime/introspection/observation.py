@@ -1,8 +1,8 @@
-"""Observes at the cut what no event reveals: which tasks a task awaits, when its waits end by themselves, which may cancel it.
+"""Observes at the cut what no event reveals: what tasks await, when their waits end, and which parties may cancel them.
 
-It runs in the thread that cuts, under the recorder's lock, while event loops run on in theirs; nothing is recorded meanwhile.
-Each task is read twice: one that moved in between counts as able to move. On any doubt about a task, its waits count as
-ending by themselves, so that doubt never makes a TRUE.
+Runs in the cutting thread under the recorder's lock; nothing is recorded meanwhile, but event loops keep running. Each task is
+read twice, and a task that moved in between counts as able to move. If anything about a task is in doubt, its waits count as
+ending by themselves, so doubt never makes a TRUE.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.seen.call_stack import where_is
 from stilltrue.runtime.seen.databases import redis_holders
 from stilltrue.runtime.seen.databases.sessions import Sessions
-from stilltrue.runtime.seen.left.locks import LeftLocks
-from stilltrue.runtime.seen.reachability.waits import ReachedWaits, Reported
+from stilltrue.runtime.seen.left_behind.locks import LocksLeftBehind
+from stilltrue.runtime.seen.reachability.task_waits import ReportedTaskWait, TaskWaits
+from stilltrue.runtime.seen.reachability.thread_waits import ReportedThreadWait, ThreadWaits
 from stilltrue.runtime.seen.scene import LiveScene
 from stilltrue.runtime.seen.wait import CallStack, SeenWait
 
@@ -39,7 +40,7 @@ EndingTarget = PartyTarget | ResourceTarget
 
 
 class Observer:
-    """Looks at the tasks of one process."""
+    """Observes the tasks of one process."""
 
     def __init__(
         self,
@@ -48,49 +49,55 @@ class Observer:
         answers: Callable[[], tuple[Hold, ...]] = tuple,
         owned: OwnedShares | None = None,
     ) -> None:
-        """``parties`` knows the tasks; ``is_stopping`` says whether some server of the process is being stopped.
+        """``parties`` knows the tasks; ``is_stopping`` returns whether a server of the process is being stopped.
 
-        ``answers`` says which party answers what; ``owned`` knows the shares that only their owners give back.
+        ``answers`` returns which party answers which resource; ``owned`` knows the shares that only their owners release.
         """
         self._owned = owned or OwnedShares(parties)
         self._parties = parties
         self._answers = answers
         self.sessions = Sessions()
-        """The connections to databases, and whose they are."""
+        """Database connections and their owners."""
         self._is_stopping = is_stopping
         self.newest = self._cut = SeenAtCut()
-        """What the newest cut has seen; replaced when the next one is complete, as a look in another thread may read it."""
-        self.left = LeftLocks(parties)
-        """Locks that nobody has any more."""
-        self.reached = ReachedWaits()
-        """Waits for what nobody but the blocked can reach."""
+        """The newest complete cut; replaced as a whole, since a look in another thread may read it."""
+        self.left = LocksLeftBehind(parties)
+        """Locks that no party but the known holders has."""
+        self.reached = TaskWaits()
+        """Tasks' waits for objects that only blocked tasks can reach."""
+        self.signals = ThreadWaits()
+        """Threads' waits for objects that only blocked threads can reach."""
         self._next: int = OBSERVED_MIN
 
     def __call__(self, now: float) -> Observation:
-        """The observation at a cut taken ``now`` (epoch). Never raises."""
+        """Return the observation at a cut taken ``now`` (epoch). Never raises."""
         known = self._parties.tasks()
         self._cut = SeenAtCut()
         try:
-            scene = LiveScene(self._parties, now, reached=self.reached.at_cut(), left=self.left.at_cut())
-            with no_collection:  # with ten thousand tasks one collection takes as long as all the rest
+            reached, signalled = self.reached.at_cut(), self.signals.at_cut()
+            scene = LiveScene(self._parties, now, reached=reached, left=self.left.at_cut(), signalled=signalled)
+            with no_collection:  # with ten thousand tasks one collection takes as long as everything else
                 seen = self._observe(known, now, scene)
-            self.left.remember(scene.to_be_proved())
+            self.left.remember(scene.needing_proof())
+            self.signals.remember(scene.unexplained())
             seen = replace(seen, holds=(*self._answers(), *self.sessions.holds(scene), *redis_holders.holds(scene)))
-            seen = self._with_ended(seen, now)
+            seen = self._with_ended_parties(seen, now)
             if self._is_stopping():
-                seen = replace(seen, deadlines={**seen.deadlines, **self._stopped(now)})
-        except Exception:  # noqa: BLE001 - on any doubt, every wait of every task may end by itself
+                seen = replace(seen, deadlines={**seen.deadlines, **self._deadlines_of_stopping_servers(now)})
+        except Exception:  # noqa: BLE001 - in doubt, every wait of every task may end by itself
             seen, self._cut = Observation(deadlines={party: now for _, party in known}), SeenAtCut()
         self.newest = self._cut
         return seen
 
     def search(self, now: float) -> None:
-        """What takes longer than a cut may take, in the agent's own thread, ``now`` (epoch). Never raises."""
-        with suppress(Exception):  # on any doubt nothing is proved
+        """Do the work that takes too long for a cut, in the agent's own thread, ``now`` (epoch). Never raises."""
+        with suppress(Exception):  # doubt proves nothing
             self.left.search(now)
+        with suppress(Exception):  # likewise
+            self.signals.search()
 
-    def _stopped(self, now: float) -> dict[PartyName, float]:
-        """Those who serve a call of a server that is being stopped: the call ends by itself."""
+    def _deadlines_of_stopping_servers(self, now: float) -> dict[PartyName, float]:
+        """Parties that serve a call of a server that is being stopped: the call ends by itself."""
         places = Places(self._parties)
         stack = (*places.threads.values(), *(places.of_task(task, party) for task, party in self._parties.tasks()))
         return {place.party: now for place in stack if place.party is not None and places.is_of_stopping_server(place)}
@@ -109,37 +116,37 @@ class Observer:
         deadlines = {one.party: one.deadline for one in seen.values() if one.deadline is not None}
         ways_out: dict[PartyName, tuple[PartyName, ...]] = {}
         for one in seen.values():
-            if one.rivals:
-                others = [seen.get(rival) for rival in one.rivals]
+            if one.cancellers:
+                others = [seen.get(rival) for rival in one.cancellers]
                 if any(other is None for other in others):
-                    deadlines[one.party] = now  # somebody unknown may cancel it
+                    deadlines[one.party] = now  # an unknown task may cancel it
                 else:
                     ways_out[one.party] = tuple(sorted(other.party for other in others if other is not None))
         for one in seen.values():
-            if one.holder is not None:  # who would cancel it does so once its loop goes on
+            if one.holder is not None:  # a task that would cancel it runs only after the holder unblocks their loop
                 ways_out[one.party] = tuple(sorted({*ways_out.get(one.party, ()), one.holder[0]}))
         held = {one.party for one in seen.values() if one.holder is not None} | {
             party for _, party, _ in workers.loops().values()
         }
-        deadlines |= _killed(workers, now)
+        deadlines |= _deadlines_of_killed_workers(workers, now)
         return Observation(waits=waits, deadlines=deadlines, ways_out=ways_out, held=frozenset(held))
 
     def _waits(
         self, seen: dict[Task, TaskAtCut], blocked: list[tuple[PartyName, CallStack, SeenWait]], now: float, workers: LiveScene
     ) -> tuple[LocalWait, ...]:
-        read_waits = [(one, among) for one in seen.values() if (among := _among(one, seen, workers)) is not None]
+        read_waits = [(one, among) for one in seen.values() if (among := _wait_targets(one, seen, workers)) is not None]
         waits = [self._wait_of_task(one, among, now) for one, among in read_waits]
         waits += [self._wait_for_loop(one, *one.holder, now) for one in seen.values() if one.holder is not None]
         for party, stack, wait in blocked:
-            known = () if not (wait.once or wait.same) and workers.has_moved(stack.ident) else _enders(wait, workers)
+            known = () if not (wait.once or wait.same) and workers.has_run(stack.ident) else _ending_targets(wait, workers)
             others = known != (PartyTarget(party=party),)
             if known and (others or stack.ident in workers.loops() or stack.ident in (wait.enders or ())):
                 waits.append(self._wait_of_thread(party, stack, wait, known, now, workers))
         self._cut.waiting = frozenset(wait.waiter for wait in waits)
         return tuple(sorted(waits, key=lambda wait: wait.number))
 
-    def _with_ended(self, seen: Observation, now: float) -> Observation:
-        """With the waits of those that have ended: each waits for itself, and never does anything again."""
+    def _with_ended_parties(self, seen: Observation, now: float) -> Observation:
+        """Add the waits of ended parties: each waits for itself, for ever."""
         left = {share: (count, self._owned.name_of(share)) for share, count in self._owned.left().items()}
         found = {target.party for wait in seen.waits for target in wait.among if isinstance(target, PartyTarget)}
         found |= {holder for _, holder in left.values()}
@@ -181,11 +188,11 @@ class Observer:
             return found
         if one.wait.reached:
             parties = frozenset(target.party for target in among if isinstance(target, PartyTarget))
-            self._cut.reported[one.party] = Reported(task, future, parties)
+            self._cut.reported[one.party] = ReportedTaskWait(task, future, parties)
         self._cut.handles[one.party] = one.wait.handles
-        self._cut.of_shares |= {one.party} if one.wait.shares or one.wait.undone else set()
+        self._cut.share_waits |= {one.party} if one.wait.shares or one.wait.ended_through else set()
         needs = len(among) if one.wait.needs is None else one.wait.needs
-        return replace(found, needs=needs, uncoloured=True, what=_text(one.wait, among))
+        return replace(found, needs=needs, uncoloured=True, what=_wait_text(one.wait, among))
 
     def _wait_of_thread(
         self,
@@ -210,9 +217,12 @@ class Observer:
             awaited = None if frame is None else compat.awaited_at(frame)
             return awaited is not None and awaited[0] is weak()
 
+        if wait.reached:
+            parties = frozenset(target.party for target in among if isinstance(target, PartyTarget))
+            self._cut.signalled[party] = ReportedThreadWait(ident, weak, parties)
         number, since = self._number(ident, wait.on, now, same, where)
         self._cut.handles[party] = wait.handles
-        self._cut.of_shares |= {party} if wait.shares or wait.undone else set()
+        self._cut.share_waits |= {party} if wait.shares or wait.ended_through else set()
         return LocalWait(
             waiter=party,
             number=number,
@@ -221,13 +231,13 @@ class Observer:
             deadline=wait.until,
             since=since,
             uncoloured=True,
-            what=_text(wait, among),
+            what=_wait_text(wait, among),
         )
 
     def _number(self, waiter: int, future: Any, now: float, same: Same, where: object = None) -> tuple[WaitNumber, float]:
-        """The number of this wait for ``future``, and since when it is seen; as before while it is the same.
+        """The number of this wait for ``future`` and when it was first observed; both stay the same while the wait lasts.
 
-        ``where``: what changes when the waiter runs.
+        ``where`` changes when the waiter runs.
         """
         key = (waiter, id(future))
         before = self.newest.numbers.get(key)
@@ -239,18 +249,18 @@ class Observer:
         return before[1], before[2]
 
 
-def _killed(workers: LiveScene, now: float) -> dict[PartyName, float]:
-    """Those who block a loop for which their process is killed in the end."""
+def _deadlines_of_killed_workers(workers: LiveScene, now: float) -> dict[PartyName, float]:
+    """Parties that block a loop until the server kills their process."""
     frames = {party: workers.stacks()[ident].frames for ident, (_, party, _) in workers.loops().items()}
     return {party: now for party, those in frames.items() if compat.is_killed_when_blocked(those)}
 
 
-def _text(wait: SeenWait, among: Iterable[EndingTarget]) -> str:
+def _wait_text(wait: SeenWait, among: Iterable[EndingTarget]) -> str:
     return wait.what.format(" or ".join(one.party if isinstance(one, PartyTarget) else one.resource for one in among))
 
 
-def _enders(wait: SeenWait, workers: LiveScene) -> tuple[EndingTarget, ...]:
-    """The parties that can end a wait; none if one of them is unknown, or too few are distinct."""
+def _ending_targets(wait: SeenWait, workers: LiveScene) -> tuple[EndingTarget, ...]:
+    """The parties that can end a wait; empty if one of them is unknown or too few are distinct."""
     found = [one if isinstance(one, ResourceTarget) else _party(workers.party_of(one)) for one in wait.enders or ()]
     known = tuple(dict.fromkeys(one for one in found if one is not None))
     return known if None not in found and len(known) >= (wait.needs or 1) else ()
@@ -260,10 +270,10 @@ def _party(party: PartyName | None) -> PartyTarget | None:
     return None if party is None else PartyTarget(party=party)
 
 
-def _among(one: TaskAtCut, seen: dict[Task, TaskAtCut], workers: LiveScene) -> tuple[EndingTarget, ...] | None:
-    """What a task waits for; None if it may go on by itself."""
+def _wait_targets(one: TaskAtCut, seen: dict[Task, TaskAtCut], workers: LiveScene) -> tuple[EndingTarget, ...] | None:
+    """The targets a task waits for; None if it may make progress by itself."""
     if one.wait is not None:
-        return _enders(one.wait, workers) or None
+        return _ending_targets(one.wait, workers) or None
     if one.worker is not None:
         return (PartyTarget(party=one.worker),)
     awaited = one.awaited
@@ -274,5 +284,5 @@ def _among(one: TaskAtCut, seen: dict[Task, TaskAtCut], workers: LiveScene) -> t
     if not among or len(among) < len(tasks):
         return None
     if len(tasks) < len(awaited.futures) and not awaited.needs_all:
-        return None  # something that is no task may come by itself
+        return None  # a future that is not a task may complete by itself
     return among

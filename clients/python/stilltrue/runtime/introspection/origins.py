@@ -1,4 +1,4 @@
-"""Whose code a frame runs: the application's, the agent's, gRPC's or the standard library's."""
+"""The origin of a frame's code: the application, the agent, gRPC or the standard library."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import re
 from enum import Enum
 from pathlib import Path
 from types import CodeType, FrameType
+from typing import Any
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.by_code import kept_by_code
+from stilltrue.runtime.introspection.code_cache import cached_by_code
 
 _OURS = str(Path(__file__).parents[2])
 _STDLIB = str(Path(os.__file__).parent)
@@ -18,11 +19,11 @@ _HTTP = re.compile(
     r"[/\\](?:site|dist)-packages[/\\](?:requests|urllib3|httpx|httpcore|aiohttp|h11|h2|anyio|asgiref"
     r"|flask|werkzeug|django|starlette|fastapi|uvicorn|gunicorn|hypercorn|waitress)[/\\]"
 )
-"""Libraries that stand between the application and HTTP: what people read of a stack is the application's."""
+"""Libraries between the application and HTTP, left out of the stacks shown to people."""
 
 
 def position_of(frame: FrameType) -> str:
-    """A frame's position, for people."""
+    """A frame's position for people."""
     return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
 
 
@@ -37,24 +38,30 @@ def is_library(code: CodeType) -> bool:
 
 
 def is_application(code: CodeType) -> bool:
-    """Whether this is neither the agent's code, nor gRPC's, nor the standard library's."""
+    """Whether this is neither the agent's, gRPC's nor the standard library's code."""
     return _origin(code) is Origin.APPLICATION
 
 
-@kept_by_code
+def is_application_callback(callback: Any) -> bool:
+    """Whether a callback runs code that is neither the agent's, gRPC's nor the standard library's."""
+    code, _, _ = compat.code_behind(callback)
+    return code is not None and is_application(code)
+
+
+@cached_by_code
 def is_own_code(code: CodeType) -> bool:
-    """Whether this is the application's own code, and not that of an installed package."""
+    """Whether this is the application's own code, not an installed package's."""
     return is_application(code) and not any(folder in code.co_filename for folder in _INSTALLED)
 
 
-@kept_by_code
-def is_of_http(code: CodeType) -> bool:
-    """Whether this is the code of a library that stands between the application and HTTP."""
+@cached_by_code
+def is_http_library(code: CodeType) -> bool:
+    """Whether this is code of a library between the application and HTTP."""
     return _HTTP.search(code.co_filename) is not None
 
 
 class Origin(Enum):
-    """Whose code it is."""
+    """The origin of code."""
 
     OURS = "ours"
     GRPC = "grpc"
@@ -62,7 +69,7 @@ class Origin(Enum):
     APPLICATION = "application"
 
 
-@kept_by_code
+@cached_by_code
 def _origin(code: CodeType) -> Origin:
     name = code.co_filename
     if name.startswith(_OURS):

@@ -1,4 +1,4 @@
-"""What the agent sees of its process, and what it cannot see: servers and channels with it, and those made before it."""
+"""What the agent sees of its process and what it does not: recorded servers and channels, and those made before the agent."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from grpc import _channel, _server
 from grpc.aio import _channel as _aio_channel
 from grpc.aio import _server as _aio_server
 
-from stilltrue.runtime.changing import alive_in, items_of
+from stilltrue.runtime.concurrent_reads import items_of, live_members
 from stilltrue.runtime.recorder import LockedRecorder
 
 _CHANNELS = (_channel.Channel, _aio_channel.Channel)
-_SERVERS = (_server._Server, _aio_server.Server)  # noqa: SLF001 - what grpc.server() makes
+_SERVERS = (_server._Server, _aio_server.Server)  # noqa: SLF001 - the class of grpc.server()
 
 
 class Sight:
-    """Counts what there is now; nothing is kept alive by it."""
+    """Counts the current objects without keeping them alive."""
 
     def __init__(self, live: LockedRecorder) -> None:
         """``live`` counts the calls."""
         self._live = live
         self.unexplained: Callable[[], int | None] = lambda: None
-        """How many parties have not moved for long, in no wait that is known."""
+        """The number of parties that have not moved for long and are in no known wait."""
         self.channels: WeakSet[Any] = WeakSet()
         """The recorded channels."""
         self.servers: WeakSet[Any] = WeakSet()
@@ -34,23 +34,23 @@ class Sight:
         self._servers_unseen: WeakSet[Any] = WeakSet()
         self._others: dict[str, WeakSet[Any]] = {}
 
-    def look_for_unseen(self) -> int:
-        """Find the channels and servers that were made before the agent: how many. Walks the heap once."""
-        recorded = {id(channel._inner) for channel in alive_in(self.channels)}  # noqa: SLF001 - what a stand-in stands before
+    def find_unrecorded(self) -> int:
+        """Find the channels and servers that were made before the agent; return their number. Walks the heap once."""
+        recorded = {id(channel._inner) for channel in live_members(self.channels)}  # noqa: SLF001 - the wrapped channel
         made = [thing for thing in gc.get_referrers(*_CHANNELS, *_SERVERS) if type(thing) in (*_CHANNELS, *_SERVERS)]
         self._channels_unseen.update(one for one in made if type(one) in _CHANNELS and id(one) not in recorded)
         self._servers_unseen.update(one for one in made if type(one) in _SERVERS and not _is_recorded(one, self.servers))
         return len(self._channels_unseen) + len(self._servers_unseen)
 
-    def not_recorded(self, what: str, one: object) -> None:
-        """``one`` is a channel or server of a library whose calls nothing here records: ``what``, in words."""
+    def add_unrecorded(self, what: str, one: object) -> None:
+        """Add a channel or server of a library that is not recorded; ``what`` describes it."""
         try:
             self._others.setdefault(what, WeakSet()).add(one)
-        except Exception:  # noqa: BLE001 - fail open: it has no weak references
-            self._live.report_failure("a library that is not recorded is used")
+        except Exception:  # noqa: BLE001 - fail open: it does not support weak references
+            self._live.report_failure("noting an unrecorded library")
 
     def counts(self) -> dict[str, Any]:
-        """By the names that they have in the message to the detector."""
+        """The counts by their field names in the message to the detector."""
         return {
             "servers": len(self.servers),
             "channels": len(self.channels),
@@ -63,7 +63,7 @@ class Sight:
 
 
 def _is_recorded(server: Any, interceptors: Iterable[Any]) -> bool:
-    """Whether one of our interceptors is in the server's pipeline; where that cannot be seen, it is not."""
+    """Whether one of our interceptors is in the server's pipeline; False if the pipeline cannot be read."""
     state = getattr(server, "_state", None)
     pipeline = getattr(getattr(state, "interceptor_pipeline", None), "interceptors", ())
     return any(one in interceptors for one in pipeline)

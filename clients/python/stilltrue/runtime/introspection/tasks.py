@@ -1,14 +1,14 @@
-"""Reads what an asyncio task waits for from the task itself, from any thread, without running the application's code.
+"""Reads what an asyncio task waits for from the task itself, from any thread, without running application code.
 
-Only waits that are fully understood are reported; anything else that a task may be doing counts as work. The forms known:
+Only fully understood waits are reported; anything else counts as work. Known forms:
 
 - ``await task``: that task must end.
-- ``await asyncio.gather(...)``: one of the children that are not done must end, for it may fail, and the gathering with it;
-  once the others are done without failing, only the stuck ones are left. With ``return_exceptions=True`` all must end.
+- ``await asyncio.gather(...)``: one of the unfinished children must end, because it may fail and the gathering with it; once
+  the others are done without failing, only the stuck ones are left. With ``return_exceptions=True`` all must end.
 - ``asyncio.wait``: one of them (FIRST_COMPLETED, FIRST_EXCEPTION) or all (ALL_COMPLETED); its timeout ends the wait.
-- ``asyncio.wait_for``: the one task; its timeout ends the wait, and the task's own.
-- leaving a ``TaskGroup``: one of its tasks must end, for it may fail, and the group cancels the others then.
-- ``asyncio.shield``: as what it shields, which a cancellation does not reach.
+- ``asyncio.wait_for``: the one task; its timeout ends both the wait and the task.
+- leaving a ``TaskGroup``: one of its tasks must end, because it may fail, and then the group cancels the others.
+- ``asyncio.shield``: as the shielded awaitable, which a cancellation does not reach.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ _LEAVING = frozenset(
 _SHIELDING = frozenset(
     one for one in asyncio.shield.__code__.co_consts if isinstance(one, CodeType) and one.co_name == "_outer_done_callback"
 )
-"""What a shield calls when it is done itself."""
+"""The callback that a shield runs when it is done itself."""
 _SHIELDED = frozenset(
     one for one in asyncio.shield.__code__.co_consts if isinstance(one, CodeType) and one.co_name == "_inner_done_callback"
 )
-"""What a shield calls when that is done which it shields."""
+"""The callback that a shield runs when the shielded future is done."""
 _KNOWN = frozenset(map(id, (*_LEAVING, _WAIT, _WAIT_FOR)))
-"""By identity: to hash a code reads all of it."""
+"""By identity, because hashing a code object reads all of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """``needs_all`` or one of ``futures``, none of which is done; ``until`` (the loop's time) the wait ends by itself.
+    """One or all (``needs_all``) of the unfinished ``futures``; the wait ends by itself at the loop time ``until``.
 
-    ``shielded``: those that are not cancelled with who waits for them.
+    ``shielded``: those that are not cancelled with their waiter.
     """
 
     futures: tuple[Any, ...]
@@ -65,29 +65,29 @@ class Awaited:
 
 
 def blocking_future(task: Task) -> Any:
-    """The future that ``task`` is suspended on; None when it runs, may run, or this cannot be known."""
+    """The future that suspends ``task``; None if it runs, may run, or this is unknown."""
     future = getattr(task, "_fut_waiter", None)
     return None if future is None or task.done() or future.done() else future
 
 
 def read(task: Task, future: Any, coroutine: Any = None) -> Awaited | None:
-    """What ``task`` waits for, suspended on ``future``; None when that is not understood.
+    """What ``task`` waits for while suspended on ``future``; None if that is not understood.
 
-    ``coroutine`` is where to begin to look when it is not the task's own (one that Python cannot look into may be around it).
+    ``coroutine``: where to start if not at the task's own coroutine (which may be wrapped in one that Python cannot look into).
     """
     found = _read(task, future, coroutine)
-    return None if found is None else _unshielded(found)
+    return None if found is None else _look_through_shields(found)
 
 
 def awaits_tasks(future: Any, frames: Sequence[FrameType]) -> bool:
-    """Whether :func:`read` may find tasks, by what is known of a task anyway: what it hangs on, and its ``frames``."""
+    """Whether :func:`read` may find tasks, judged only by the blocking future and the ``frames``."""
     if isinstance(future, asyncio.Task | _GATHERING) or (bool(frames) and id(frames[0].f_code) in _KNOWN):
         return True
     return future is not None and _shielded_by(future) is not None
 
 
-def _unshielded(found: Awaited) -> Awaited:
-    """The same with what is shielded in the place of its shield; a gathering that is shielded is read, too."""
+def _look_through_shields(found: Awaited) -> Awaited:
+    """Replace shields by what they shield; a shielded gathering is read, too."""
     inner = {one: _shielded_by(one) for one in found.futures}
     shielded = tuple(one for one in inner.values() if one is not None)
     if not shielded:
@@ -95,12 +95,12 @@ def _unshielded(found: Awaited) -> Awaited:
     if len(found.futures) == 1 and isinstance(shielded[0], _GATHERING):
         left = _not_done(getattr(shielded[0], "_children", ()))
         return replace(found, futures=left, needs_all=_returns_exceptions(left), shielded=frozenset(left))
-    futures = _not_done(one if of is None else of for one, of in inner.items())
+    futures = _not_done(one if shielded_one is None else shielded_one for one, shielded_one in inner.items())
     return replace(found, futures=futures, shielded=frozenset(shielded))
 
 
 def _shielded_by(future: Any) -> Any:
-    """What ``future`` shields, where ``asyncio.shield`` has returned it; else None."""
+    """The future shielded by ``future`` if ``asyncio.shield`` returned it, else None."""
     for callback, _ in getattr(future, "_callbacks", None) or ():
         code = getattr(callback, "__code__", None)
         if code in _SHIELDING and "inner" in code.co_freevars:
@@ -113,45 +113,45 @@ def _read(task: Task, future: Any, coroutine: Any) -> Awaited | None:
         left = _not_done(getattr(future, "_children", ()))
         return Awaited(left, needs_all=_returns_exceptions(left)) if left else None
     if _is_inside_grpc(future):
-        return None  # the call itself is what is waited for, and is recorded
+        return None  # the recorded call itself is the wait
     frame = _innermost_known(coroutine if coroutine is not None else task.get_coro())
     if frame is not None:
-        return _by_frame(frame, future)
-    return _itself(future)
+        return _read_frame(frame, future)
+    return _awaited_directly(future)
 
 
-def _itself(future: Any) -> Awaited | None:
-    """A task, or a shield of something, that is awaited; None for any other future: who completes it is not known."""
+def _awaited_directly(future: Any) -> Awaited | None:
+    """An awaited task or shield; None for any other future, since nothing is known about its completer."""
     return Awaited((future,)) if isinstance(future, asyncio.Task) or _shielded_by(future) is not None else None
 
 
 def _is_inside_grpc(future: Any) -> bool:
-    """Whether it is a task that ``grpc.aio`` keeps for a call."""
+    """Whether ``future`` is a task that ``grpc.aio`` created for a call."""
     if not isinstance(future, asyncio.Task):
         return False
     code = getattr(future.get_coro(), "cr_code", None)
     return code is not None and code.co_filename.startswith(_GRPC_AIO)
 
 
-def _by_frame(frame: FrameType, future: Any) -> Awaited | None:
+def _read_frame(frame: FrameType, future: Any) -> Awaited | None:
     code, names = frame.f_code, variables_of(frame)
     if code in _LEAVING:
         group = names.get("self")
         left = _not_done(getattr(group, "_tasks", ()))
         return Awaited(left) if left and getattr(group, "_on_completed_fut", None) is future else None
     if names.get("waiter") is not future:
-        return _itself(future)
+        return _awaited_directly(future)
     until = _when(names.get("timeout_handle"))
     if code is _WAIT_FOR:
         return Awaited((names["fut"],), until=until)
     left = _not_done(names["fs"])
     if len(left) < len(names["fs"]) and names["return_when"] == asyncio.FIRST_COMPLETED:
-        return None  # one is done already: it goes on
+        return None  # one is done already, so the waiter continues
     return Awaited(left, needs_all=names["return_when"] == asyncio.ALL_COMPLETED, until=until) if left else None
 
 
 def _innermost_known(coroutine: Any) -> FrameType | None:
-    """The innermost frame of the chain of awaits, when it is one of those that are known and all below it is a future."""
+    """The innermost frame of the await chain if it is a known form directly above a future, else None."""
     for _ in range(CHAIN_LENGTH_MAX):
         below = _awaited_by(coroutine)
         if id(compat.code_of(coroutine)) in _KNOWN and (frame := frame_of(coroutine)) is not None:
@@ -175,7 +175,7 @@ def _not_done(futures: Any) -> tuple[Any, ...]:
 
 
 def _returns_exceptions(children: tuple[Any, ...]) -> bool:
-    """Whether ``gather`` returns exceptions: the callback that it put on its children knows."""
+    """Whether ``gather`` returns exceptions, read from the callback on its children."""
     for callback, _ in getattr(children[0], "_callbacks", None) or ():
         code = getattr(callback, "__code__", None)
         if code is None or getattr(callback, "__qualname__", "") != "gather.<locals>._done_callback":
@@ -201,7 +201,7 @@ def group_of(task: Task) -> Any:
 
 
 def siblings_of(task: Task) -> tuple[Task, ...]:
-    """The tasks whose failure cancels ``task``: the others of its ``TaskGroup``, and the one that leaves it."""
+    """The tasks whose failure cancels ``task``: the others of its ``TaskGroup``, and the task that leaves the group."""
     group = group_of(task)
     if group is None:
         return ()
@@ -209,13 +209,13 @@ def siblings_of(task: Task) -> tuple[Task, ...]:
 
 
 def awaiters(task: Task, *, through_shields: bool = False) -> list[Task]:
-    """The tasks that await ``task``, by whatever of the known forms: their timeouts are its own, but for those of a shield."""
+    """The tasks that await ``task`` by a known form. Their timeouts are its own, except through a shield."""
     found: list[Task] = []
     alone = compat.serves_alone(task)
     for callback, _ in getattr(task, "_callbacks", None) or ():
         if not through_shields and getattr(callback, "__code__", None) in _SHIELDED:
             continue
-        for thing in _known_to(callback):
+        for thing in _objects_bound_to(callback):
             if compat.is_task(thing):
                 found.append(thing)
             elif issubclass(type(thing), asyncio.Future):
@@ -227,31 +227,31 @@ def awaiters(task: Task, *, through_shields: bool = False) -> list[Task]:
 
 
 def timers(loop: asyncio.AbstractEventLoop) -> dict[int, float] | None:
-    """By the ``id`` of a task, when (the loop's time) the first timer that knows the task fires; None: unknown."""
+    """The loop time of the first timer that refers to a task, by task ``id``; None if unknown."""
     scheduled = compat.timers_of(loop)
     if scheduled is None:
         return None
     found: dict[int, float] = {}
     for handle in scheduled:
-        for task in _tasks_known_to(handle):
+        for task in _tasks_of_timer(handle):
             found[id(task)] = min(handle.when(), found.get(id(task), handle.when()))
     return found
 
 
 def woken_by_timers(loop: asyncio.AbstractEventLoop) -> frozenset[int]:
-    """The tasks and futures (by ``id``) that a timer of ``loop`` knows: it wakes or cancels them; none where it is unknown."""
+    """The ``id`` of every task and future that a timer of ``loop`` wakes or cancels; empty if unknown."""
     found: set[int] = set()
     for handle in compat.timers_of(loop) or ():
-        callback, arguments = compat.called_by(handle)
-        known = (*_known_to(callback), *arguments)
+        callback, arguments = compat.callback_of(handle)
+        known = (*_objects_bound_to(callback), *arguments)
         found.update(id(thing) for thing in known if issubclass(type(thing), asyncio.Future))
-        found.update(map(id, _tasks_known_to(handle)))
+        found.update(map(id, _tasks_of_timer(handle)))
     return frozenset(found)
 
 
-def _tasks_known_to(handle: Any) -> list[Task]:
+def _tasks_of_timer(handle: Any) -> list[Task]:
     found: list[Task] = []
-    for thing in (*_known_to(handle._callback), *(handle._args or ())):  # noqa: SLF001 - it is told nowhere else
+    for thing in (*_objects_bound_to(handle._callback), *(handle._args or ())):  # noqa: SLF001 - no public access
         if compat.is_task(thing):
             found.append(thing)
         else:
@@ -259,21 +259,21 @@ def _tasks_known_to(handle: Any) -> list[Task]:
     return found
 
 
-def _known_to(callback: Any) -> list[Any]:
-    """The objects that a callback is bound to: its own, its arguments, those in its closure."""
+def _objects_bound_to(callback: Any) -> list[Any]:
+    """The objects that a callback carries: its instance, its arguments and its closure."""
     if type(callback) is functools.partial:
         return [*callback.args, *compat.bound_to(callback.func)]
     return list(compat.bound_to(callback))
 
 
 def _slots_of(thing: Any) -> dict[str, Any]:
-    """The task in an object that has slots alone, as ``async_timeout``'s have."""
+    """The task in an object with slots, such as those of ``async_timeout``."""
     slot = next((kind.__dict__["_task"] for kind in type(thing).__mro__ if "_task" in kind.__dict__), None)
     return {"_task": slot.__get__(thing)} if type(slot) is MemberDescriptorType else {}
 
 
 def _tasks_in(thing: Any) -> list[Task]:
-    """The tasks that a timeout, ours or another library's, is for."""
+    """The tasks of a timeout object, ours or another library's."""
     try:
         attributes = object.__getattribute__(thing, "__dict__")
     except AttributeError:

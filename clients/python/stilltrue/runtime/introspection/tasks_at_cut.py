@@ -8,14 +8,14 @@ from typing import Any
 
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.intercepted import ends_beneath
+from stilltrue.runtime.introspection.client_interceptors import interceptor_deadlines
 from stilltrue.runtime.introspection.tasks import Awaited, Task, awaiters, blocking_future, read, siblings_of, timers
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.seen.scene import LiveScene
 from stilltrue.runtime.seen.wait import SeenWait
 
 TASKS_MAX = 10_000
-"""Tasks read in one cut; when there are more, all are in doubt."""
+"""Maximum number of tasks read in one cut; beyond it, all are in doubt."""
 
 
 @dataclass(slots=True)
@@ -30,29 +30,29 @@ class TaskAtCut:
     worker: PartyName | None = None
     wait: SeenWait | None = None
     holder: tuple[PartyName, Task] | None = None
-    rivals: tuple[Task, ...] = ()
+    cancellers: tuple[Task, ...] = ()
     children: list[Task] = field(default_factory=list)
     others: list[Task] = field(default_factory=list)
 
-    def may_go_on(self, now: float) -> None:
-        """What it waits for is in doubt."""
+    def set_in_doubt(self, now: float) -> None:
+        """Treat its wait as able to end now."""
         self.awaited, self.worker, self.wait, self.deadline = None, None, None, now
 
 
 def read_tasks(known: list[tuple[Task, PartyName]], parties: Parties, now: float, scene: LiveScene) -> dict[Task, TaskAtCut]:
-    """Every known task, and those it awaits, transitively; ``now`` (epoch). Each is read twice."""
-    seen = _Reader(parties, now, scene).every(known)
-    _hold(seen, scene)
+    """Read all known tasks and, transitively, those they await, each twice; ``now`` is epoch time."""
+    seen = _Reader(parties, now, scene).read_all(known)
+    _find_blocking_holders(seen, scene)
     for one in seen.values():  # the second look
         if one.future is not None and blocking_future(one.task) is not one.future:
-            one.may_go_on(now)
-    _pass_on_deadlines(seen)
-    _pass_on_rivals(seen)
+            one.set_in_doubt(now)
+    _propagate_deadlines(seen)
+    _propagate_rivals(seen)
     return seen
 
 
 class _Reader:
-    """Reads tasks, once each."""
+    """Reads each task once."""
 
     def __init__(self, parties: Parties, now: float, scene: LiveScene) -> None:
         self._parties = parties
@@ -60,8 +60,8 @@ class _Reader:
         self._scene = scene
         self._clocks: dict[asyncio.AbstractEventLoop, tuple[dict[int, float] | None, float]] = {}
 
-    def every(self, known: list[tuple[Task, PartyName]]) -> dict[Task, TaskAtCut]:
-        """Every known task, and those it awaits, transitively."""
+    def read_all(self, known: list[tuple[Task, PartyName]]) -> dict[Task, TaskAtCut]:
+        """Read all known tasks and, transitively, those they await."""
         seen: dict[Task, TaskAtCut] = {}
         pending = list(known)
         while pending and len(seen) < TASKS_MAX:
@@ -71,11 +71,11 @@ class _Reader:
             one = seen[task] = TaskAtCut(task, party)
             try:
                 self._look_at(one)
-            except Exception:  # noqa: BLE001 - on any doubt the task may go on
-                one.may_go_on(self._now)
-                one.rivals, one.children, one.others = (), [], []
+            except Exception:  # noqa: BLE001 - in doubt the task may continue
+                one.set_in_doubt(self._now)
+                one.cancellers, one.children, one.others = (), [], []
             root = self._parties.root_of(task, party)
-            pending += [(other, self._parties.of(other, root)) for other in one.others if other not in seen]
+            pending += [(other, self._parties.of_task(other, root)) for other in one.others if other not in seen]
         return seen
 
     def _look_at(self, one: TaskAtCut) -> None:
@@ -85,7 +85,7 @@ class _Reader:
         if compat.is_being_cancelled(task) or (future is None and asyncio.current_task(loop) is not task):
             one.deadline = self._now
             return
-        if future is None:  # it runs, or is blocked, and the loop with it, in a call that knows no loop
+        if future is None:  # it runs, or blocks the loop in a call that knows no loop
             return
         timed, offset = self._clock_of(loop)
         if timed is None:
@@ -96,7 +96,7 @@ class _Reader:
         if root is not None and root.task is not task:
             ends += [timed[id(root.task)] + offset] if id(root.task) in timed else []
             ends += [root.deadline] if root.deadline is not None else []
-        ends += [self._now if end is None else end + offset for end in ends_beneath(future, timed)]
+        ends += [self._now if end is None else end + offset for end in interceptor_deadlines(future, timed)]
         one.awaited = read(task, future, root.coroutine if root is not None and root.task is task else None)
         if one.awaited is not None:
             tasks = [child for child in one.awaited.futures if isinstance(child, asyncio.Task)]
@@ -107,23 +107,23 @@ class _Reader:
                 ends.append(one.awaited.until + offset)
         elif not isinstance(future, asyncio.Task):
             source = compat.source_of(future)
-            ident = None if source is None else self._scene.runs_item(source)
+            ident = None if source is None else self._scene.thread_running(source)
             one.worker = None if ident is None else self._scene.party_of(ident)
             one.wait = self._scene.wait_of_task(task) if one.worker is None else None
             ends += [one.wait.until] if one.wait is not None and one.wait.until is not None else []
-        one.rivals = siblings_of(task)
+        one.cancellers = siblings_of(task)
         one.deadline = min(ends, default=None)
-        one.others += [*one.rivals, *awaiters(task)]
+        one.others += [*one.cancellers, *awaiters(task)]
 
     def _clock_of(self, loop: asyncio.AbstractEventLoop) -> tuple[dict[int, float] | None, float]:
-        """What a loop's timers end, and when by the loop's time (None: unknown); and the epoch's time less the loop's."""
+        """The loop times at which a loop's timers end tasks (None: unknown), and the epoch's offset from the loop's clock."""
         if loop not in self._clocks:
             self._clocks[loop] = timers(loop), self._now - compat.time_of(loop)
         return self._clocks[loop]
 
 
-def _pass_on_deadlines(seen: dict[Task, TaskAtCut]) -> None:
-    """A task that times out cancels what it awaits."""
+def _propagate_deadlines(seen: dict[Task, TaskAtCut]) -> None:
+    """Propagate deadlines: a task that times out cancels what it awaits."""
     pending = [one for one in seen.values() if one.deadline is not None]
     while pending:
         one = pending.pop()
@@ -133,24 +133,24 @@ def _pass_on_deadlines(seen: dict[Task, TaskAtCut]) -> None:
                 pending.append(child)
 
 
-def _pass_on_rivals(seen: dict[Task, TaskAtCut]) -> None:
-    """A task that is cancelled for its siblings' failure cancels what it awaits."""
-    pending = [one for one in seen.values() if one.rivals and one.children]
+def _propagate_rivals(seen: dict[Task, TaskAtCut]) -> None:
+    """Propagate cancellers: a task cancelled because a sibling failed cancels what it awaits."""
+    pending = [one for one in seen.values() if one.cancellers and one.children]
     while pending:
         one = pending.pop()
         for child in (seen[child] for child in one.children if child in seen):
-            more = tuple(rival for rival in one.rivals if rival is not child.task and rival not in child.rivals)
+            more = tuple(rival for rival in one.cancellers if rival is not child.task and rival not in child.cancellers)
             if more:
-                child.rivals += more
+                child.cancellers += more
                 pending.append(child)
 
 
-def _hold(seen: dict[Task, TaskAtCut], scene: LiveScene) -> None:
-    """Find the tasks that can do nothing before the one that blocks their loop goes on."""
+def _find_blocking_holders(seen: dict[Task, TaskAtCut], scene: LiveScene) -> None:
+    """Find the tasks that cannot run before the task that blocks their loop continues."""
     holders = {loop: (party, task) for loop, party, task in scene.loops().values()}
     for one in seen.values() if holders else ():
         holder = holders.get(one.task.get_loop())
         if holder is not None and holder[1] is not one.task:
             one.holder = holder
             if one.future is None and not compat.is_being_cancelled(one.task):
-                one.deadline = None  # its turn has come, and does not yet
+                one.deadline = None  # its turn has come but cannot be taken yet

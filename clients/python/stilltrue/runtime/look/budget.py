@@ -1,4 +1,4 @@
-"""How long a look may last: a bound on the processor's time of its thread, taken in slices between which others run."""
+"""The time limit of a look: processor time of its thread, used in slices with yields to other threads."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _STEPS_UNSEEN = 32
 
 
 class Budget:
-    """What is left of the time of one look."""
+    """The remaining time of one look."""
 
     def __init__(self, seconds_max: float = SECONDS_MAX) -> None:
-        """``seconds_max`` of the processor's time of this thread."""
+        """``seconds_max``: processor time of the current thread."""
         begun = time.thread_time()
         self._end = begun + seconds_max
         self._pause_at = begun + SLICE_SECONDS
@@ -21,7 +21,7 @@ class Budget:
         self.spent = False
 
     def step(self) -> bool:
-        """One small step more; False once the time is over."""
+        """Count one small step; return False when the time is used up."""
         self._steps += 1
         if self._steps % _STEPS_UNSEEN == 0:
             now = time.thread_time()

@@ -1,26 +1,27 @@
-"""The second look at suspected parties: still in the very same waits, until when, where, and what may free them.
+"""The second look at suspected parties: whether they are still in the same waits, until when, where, and what may free them.
 
-It runs in the agent's own thread, off the path of any call. Other threads keep running, so everything that matters is read
-twice, and a party that moved in between counts as changed.
+Runs in the agent's own thread, off the path of any call. Other threads keep running, so everything that matters is read twice,
+and a party that moved in between counts as changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from types import FrameType
 from typing import Any
 
 from stilltrue.model import PartyName, WaitNumber, has_ended
 from stilltrue.protocol.report import OBSERVED_MIN
 from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect
-from stilltrue.runtime.introspection.frames import innermost_frames
+from stilltrue.runtime.introspection.frames import innermost_frames_of_others
 from stilltrue.runtime.introspection.observation import Observer
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.seen_at_cut import SeenAtCut
+from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.activity import unaccounted
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.enders.found import Found
-from stilltrue.runtime.look.enders.reached import add_reachers
+from stilltrue.runtime.look.enders.proved_enders import add_tasks_that_reach, add_threads_that_reach
 from stilltrue.runtime.look.enders.ways_out import Search
 from stilltrue.runtime.look.trace import trace_of
 from stilltrue.runtime.parties import Parties
@@ -30,44 +31,51 @@ from stilltrue.runtime.seen.wait import SeenWait
 from stilltrue.runtime.transport.transport import Transport
 
 WALK_SECONDS_MAX = 0.1
-"""Processor time for finding once more who has the shares that suspects wait for."""
+"""Processor time for finding the holders of awaited shares again."""
 
 
 class Looker:
     """Looks at the parties of one process."""
 
     def __init__(self, live: LockedRecorder, parties: Parties, observer: Observer, transport: Transport | None = None) -> None:
-        """``live`` holds the recorded waits, ``observer`` those seen at the cut; ``transport`` knows where calls are."""
+        """``live`` has the recorded waits, ``observer`` those observed at the cut; ``transport`` locates calls."""
         self._transport = transport
         self._live = live
         self._parties = parties
         self._observer = observer
 
     def look(self, request: LookRequest) -> Look:
-        """What is seen now. Never raises: a party that could not be looked at is in doubt."""
+        """Look now. Never raises: a party that could not be looked at is in doubt."""
         look = self._look(request)
         return look if self._transport is None else self._transport.checked(request, look)
 
     def _look(self, request: LookRequest) -> Look:
         at = self._observer.newest  # another thread may cut meanwhile
-        happenings, before = self.in_force(request.suspects, at)
+        happenings, before = self.waits_in_force(request.suspects, at)
         acting: tuple[str, ...] = ()
         why = ""
         seen: dict[PartyName, Found] = {}
         try:
             reachable = self._observer.reached.at_look(before, at.reported)
+            signalled = self._observer.signals.at_look({one: at.signalled[one] for one in before if one in at.signalled})
             places = Places(self._parties)
-            carried = self._transport.on_full_connections(request) if self._transport is not None else ()
-            seen = self._see(places, before, carried, at)
-            add_reachers(seen, reachable, self._parties)
+            on_full = self._transport.on_full_connections(request) if self._transport is not None else ()
+            seen = self._see(places, before, on_full, at)
+            add_tasks_that_reach(seen, reachable, self._parties)
+            add_threads_that_reach(seen, at.signalled, signalled, self._party_of(at))
             acting = self._unaccounted(places) if request.activity else ()
-        except Exception as error:  # noqa: BLE001 - whatever fails here is doubt
-            self._live.report_failure("a look")
+        except Exception as error:  # noqa: BLE001 - any failure here is doubt
+            self._live.report_failure("taking a look")
             why = f"the look failed: {error!r}"
             acting = (why,)
-        _, after = self.in_force(request.suspects, at)
-        looks = (_whole(one.party, one.party in before, after, seen.get(one.party), why) for one in request.suspects)
+        _, after = self.waits_in_force(request.suspects, at)
+        looks = (_party_look(one.party, one.party in before, after, seen.get(one.party), why) for one in request.suspects)
         return Look(snapshot=request.snapshot, parties=tuple(looks), happenings=happenings, unaccounted=acting)
+
+    def _party_of(self, at: SeenAtCut) -> Callable[[int | Task], PartyName | None]:
+        """Returns the party of a thread or task; that of a blocked loop's thread is the task that blocks it, as at the cut."""
+        waits = {one.ident: SeenWait(on=one.thing, enders=(one.ident,)) for one in at.signalled.values()}
+        return LiveScene(self._parties, self._live.clock(), signalled=waits).party_of
 
     def _unaccounted(self, places: Places) -> tuple[str, ...]:
         live = self._live
@@ -76,7 +84,7 @@ class Looker:
         return unaccounted(places, served, live.covered)
 
     def _see(
-        self, places: Places, parties: Iterable[PartyName], carried: Container[PartyName], at: SeenAtCut
+        self, places: Places, parties: Iterable[PartyName], on_full: Container[PartyName], at: SeenAtCut
     ) -> dict[PartyName, Found]:
         stack = [place for party in parties if (place := places.find(party)) is not None]
         search = Search(
@@ -85,27 +93,27 @@ class Looker:
             self._live.clock(),
             Budget(),
             self._waiting() | at.waiting,
-            carried,
+            on_full,
             at.handles_of,
-            self._waits_for_shares(stack, at.of_shares),
+            self._waits_for_shares(stack, at.share_waits),
             self._observer.sessions,
         )
         return search.find(stack)
 
-    def _waits_for_shares(self, stack: Iterable[Place], of_shares: Container[PartyName]) -> dict[PartyName, SeenWait | None]:
-        """The waits for what others may give back, read anew: nothing of the application's is kept in between."""
+    def _waits_for_shares(self, stack: Iterable[Place], share_waits: Container[PartyName]) -> dict[PartyName, SeenWait | None]:
+        """The waits for shares that others may release, read again: no application object is kept in between."""
         now = self._live.clock()
         scene = LiveScene(self._parties, now, WALK_SECONDS_MAX, left=self._observer.left.at_look(now))
         waits: dict[PartyName, SeenWait | None] = {}
         for place in stack:
-            if place.party is not None and place.party in of_shares:
+            if place.party is not None and place.party in share_waits:
                 at = None if place.ident == 0 else scene.stacks().get(place.ident)
                 wait = scene.wait_of(at) if at is not None else None if place.task is None else scene.wait_of_task(place.task)
                 waits[place.party] = wait if wait is not None and wait.enders else None
         return waits
 
     def _waiting(self) -> frozenset[PartyName]:
-        """The parties with a wait that is recorded."""
+        """The parties with a recorded wait."""
         with self._live.lock:
             recorder = self._live.recorder
             recorded = {wait.waiter for wait in recorder._waits.values()}  # noqa: SLF001 - read under its lock
@@ -113,17 +121,19 @@ class Looker:
         return frozenset(recorded | made)
 
     def _open_calls(self) -> list[Any]:
-        """gRPC's own objects of the calls that are open, where the shells keep them."""
+        """gRPC's own objects of open calls, if the shells keep them."""
         with self._live.lock:
             open_calls = list(self._live.recorder._made.values())  # noqa: SLF001 - read under its lock
         found = (made.handle() for made in open_calls if made.handle is not None)
         return [call for call in found if call is not None]
 
-    def in_force(self, suspects: Iterable[Suspect], at: SeenAtCut | None = None) -> tuple[int, dict[PartyName, float | None]]:
-        """How much has happened; the suspects all of whose waits are in force at this instant, and until when at the latest.
+    def waits_in_force(
+        self, suspects: Iterable[Suspect], at: SeenAtCut | None = None
+    ) -> tuple[int, dict[PartyName, float | None]]:
+        """Return the event counter, and each suspect whose waits are all in force now with the time until which they can last.
 
-        ``at``: what was seen at the cut; None: at the newest. Not :meth:`Recorder.look`, which looks at every task under the
-        lock: that is done once, at the cut.
+        ``at``: observations of a cut; by default those of the newest. :meth:`Recorder.look` is not used, because it reads every
+        task under the lock, which is only done at the cut.
         """
         live, seen = self._live, at or self._observer.newest
         with live.lock:
@@ -131,13 +141,13 @@ class Looker:
             recorder = live.recorder
             ends = {call.wait: call.wait_until for call in recorder._made.values() if call.wait}  # noqa: SLF001 - read under its lock
             ends |= {number: wait.deadline for number, wait in recorder._waits.items()}  # noqa: SLF001
-            recorder.ask_for_callers()
+            recorder.poll_callers()
             happenings = recorder.happenings
         found = {}
-        frames = innermost_frames()  # once: with a thousand threads each reading takes as long as a hundred waits
+        frames = innermost_frames_of_others()  # read once: with a thousand threads a read costs as much as a hundred waits
         for one in suspects:
             if all(_lasts(number, ends, seen, frames) for number in one.waits):
-                found[one.party] = _first_of(ends.get(number) for number in one.waits)
+                found[one.party] = _earliest(ends.get(number) for number in one.waits)
         return happenings, found
 
 
@@ -145,12 +155,14 @@ def _lasts(number: WaitNumber, recorded: Container[WaitNumber], seen: SeenAtCut,
     return seen.lasts(number, frames) if number >= OBSERVED_MIN else number in recorded
 
 
-def _first_of(ends: Iterable[float | None]) -> float | None:
+def _earliest(ends: Iterable[float | None]) -> float | None:
     return min((end for end in ends if end is not None), default=None)
 
 
-def _whole(party: PartyName, begun: bool, after: Mapping[PartyName, float | None], found: Found | None, why: str) -> PartyLook:
-    """One party's look. ``after``: those still in their waits at the end; ``found``: what may free it."""
+def _party_look(
+    party: PartyName, begun: bool, after: Mapping[PartyName, float | None], found: Found | None, why: str
+) -> PartyLook:
+    """One party's look. ``after``: parties still in their waits at the end; ``found``: what may free this one."""
     if not begun or party not in after:
         return PartyLook(party=party, unchanged=False)
     if has_ended(party):
@@ -164,7 +176,7 @@ def _whole(party: PartyName, begun: bool, after: Mapping[PartyName, float | None
     return PartyLook(
         party=party,
         unchanged=True,
-        deadline=_first_of((after[party], found.until, cancelled_at)),
+        deadline=_earliest((after[party], found.until, cancelled_at)),
         ways_out=tuple(found.ways_out.values()),
         doubt=found.doubt,
         stack=place.stack(),

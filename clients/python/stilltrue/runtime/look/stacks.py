@@ -1,12 +1,12 @@
-"""Shows people what threads and tasks that have not moved for a long time are blocked in: ``stilltrue stacks``.
+"""Shows what threads and tasks that have not moved for long are blocked in: ``stilltrue stacks``.
 
 Rules:
 
-1. A party that is in the very same place at two moments is taken to have stood there: a thread in the same frame at the same
-   instruction which has not run (unless its wait is recorded), a task that hangs on the same future.
-2. The record says what it is blocked in, or else a resolver, or the tasks that a task awaits. What none of them knows, and a
-   wait that no known party can end, is unexplained. No owner is ever guessed.
-3. The agent's own threads, those of gRPC and of executors without an item, and event loops that run, are left out.
+1. A party stands still if it is at the same place at two moments: a thread in the same frame at the same instruction that has
+   not run (unless its wait is recorded), or a task blocked by the same future.
+2. The reason comes from the record, else from a resolver or the awaited tasks. A party with none of these, or in a wait that no
+   known party can end, is unexplained. An owner is never guessed.
+3. The agent's own threads, those of gRPC, idle executor threads and running event loops are left out.
 """
 
 from __future__ import annotations
@@ -31,69 +31,67 @@ from stilltrue.runtime.seen.scene import LiveScene
 from stilltrue.runtime.seen.wait import CallStack, SeenWait, Task
 
 PARTIES_MAX = 500
-"""Parties that are reported; the unexplained come first."""
+"""Maximum number of reported parties; the unexplained come first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """Where the threads (by identity) and the tasks (by identity: each, and what it hung on) were at one moment."""
+class Positions:
+    """The positions of threads and the futures of tasks at one moment, by identity."""
 
     threads: Mapping[int, tuple[object, ...]]
     tasks: Mapping[int, tuple[OwnRef, OwnRef]]
 
     def has(self, stack: CallStack) -> bool:
-        """Whether a task hung on the very same future."""
+        """Whether the task was blocked by the same future."""
         task, future = self.tasks.get(id(stack.task), (None, None))
         return task is not None and future is not None and task() is stack.task and future() is stack.future is not None
 
 
 class Stacks:
-    """Looks at the threads and tasks of one process that stand still."""
+    """Finds the threads and tasks of one process that stand still."""
 
     def __init__(self, live: LockedRecorder, parties: Parties, stand_seconds: float) -> None:
-        """A party that has not moved for ``stand_seconds`` stands still."""
+        """``stand_seconds``: a party that has not moved for this time stands still."""
         self._live = live
         self._parties = parties
         self._stand_seconds = stand_seconds
         self._under_way = threading.Lock()
 
     def find(self, number: int) -> StacksFound:
-        """The answer to the request of this number. Takes ``stand_seconds``, most of it asleep."""
+        """Answer the request ``number``. Takes ``stand_seconds``, most of it asleep."""
         with self._under_way:
-            before = self.places()
+            before = self.positions()
             time.sleep(self._stand_seconds)
             found = self.standing(before)
         found.sort(key=lambda one: (not one.unexplained, one.party))
         return StacksFound(number=number, parties=tuple(found[:PARTIES_MAX]), left_out=max(0, len(found) - PARTIES_MAX))
 
-    def places(self) -> Places:
-        """Where everybody is at this moment."""
-        return self._places(self._scene())
-
-    def _places(self, scene: LiveScene) -> Places:
+    def positions(self) -> Positions:
+        """The current position of every party."""
+        scene = self._scene()
         tasks = scene.stacks_of_tasks().items()
-        return Places(
-            {ident: _place(stack) for ident, stack in scene.stacks().items()},
+        return Positions(
+            {ident: _position(stack) for ident, stack in scene.stacks().items()},
             {id(task): (OwnRef(task), OwnRef(stack.future)) for task, stack in tasks if stack.future is not None},
         )
 
-    def standing(self, before: Places) -> list[StandingParty]:
-        """Those that are where they were ``before``."""
+    def standing(self, before: Positions) -> list[StandingParty]:
+        """The parties that are still where they were ``before``."""
         scene, recorded = self._scene(), self._recorded()
         found = []
         for ident, stack in scene.stacks().items():
             was = before.threads.get(ident, ())
-            if was[:2] == _place(stack)[:2] and _is_shown(stack, scene):
-                one = self._of_thread(stack, scene, recorded, moved=was != _place(stack))
+            if was[:2] == _position(stack)[:2] and _is_shown(stack, scene):
+                one = self._standing_thread(stack, scene, recorded, moved=was != _position(stack))
                 found += [] if one is None else [one]
         hung = [stack for stack in scene.stacks_of_tasks().values() if before.has(stack)]
-        return found + [one for stack in hung if (one := self._of_task(stack, scene, recorded)) is not None]
+        return found + [one for stack in hung if (one := self._standing_task(stack, scene, recorded)) is not None]
 
     def _scene(self) -> LiveScene:
         return LiveScene(self._parties, self._live.clock())
 
     def _recorded(self) -> Mapping[PartyName, str]:
-        """What the parties wait for by the record."""
+        """The recorded waits as text, by party."""
         with self._live.lock:
             recorder = self._live.recorder
             made = recorder._made.values()  # noqa: SLF001 - read under its lock
@@ -101,10 +99,10 @@ class Stacks:
             waits = {wait.waiter: wait.what or "a declared wait" for wait in recorder._waits.values()}  # noqa: SLF001
         return calls | waits
 
-    def _of_thread(
+    def _standing_thread(
         self, stack: CallStack, scene: LiveScene, recorded: Mapping[PartyName, str], *, moved: bool
     ) -> StandingParty | None:
-        """``moved``: it has run meanwhile, as gRPC's waits do."""
+        """``moved``: it has run meanwhile, as gRPC's polling waits do."""
         party = scene.party_of(stack.ident)
         return (
             None
@@ -112,29 +110,29 @@ class Stacks:
             else _standing(party, stack, scene.wait_of(stack), scene, recorded)
         )
 
-    def _of_task(self, stack: CallStack, scene: LiveScene, recorded: Mapping[PartyName, str]) -> StandingParty | None:
+    def _standing_task(self, stack: CallStack, scene: LiveScene, recorded: Mapping[PartyName, str]) -> StandingParty | None:
         task = stack.task
         if task is None or compat.is_grpc_task(task) or not any(is_application(frame.f_code) for frame in stack.frames):
             return None
         party = scene.party_of(task)
-        wait = scene.wait_of_task(task) or _awaited(task, stack, scene)
+        wait = scene.wait_of_task(task) or _wait_for_tasks(task, stack, scene)
         return None if party is None else _standing(party, stack, wait, scene, recorded)
 
 
-def _awaited(task: Task, stack: CallStack, scene: LiveScene) -> SeenWait | None:
-    """What a task awaits of tasks, or of an item that a thread runs; None if it is anything else, or ends in time."""
+def _wait_for_tasks(task: Task, stack: CallStack, scene: LiveScene) -> SeenWait | None:
+    """A task's wait for tasks or for a running executor item; None for any other wait or one with a timeout."""
     awaited = read(task, stack.future)
     if awaited is None:
         source = compat.source_of(stack.future)
-        ident = None if source is None else scene.runs_item(source)
-        return None if ident is None else SeenWait(on=stack.future, enders=(ident,), what="what {} runs for it")
+        ident = None if source is None else scene.thread_running(source)
+        return None if ident is None else SeenWait(on=stack.future, enders=(ident,), what="an executor item run by {}")
     if awaited.until is not None or not all(map(compat.is_task, awaited.futures)):
         return None
     needs = None if awaited.needs_all else 1
     return SeenWait(on=stack.future, enders=awaited.futures, needs=needs, what="the end of {}")
 
 
-def _place(stack: CallStack) -> tuple[object, ...]:
+def _position(stack: CallStack) -> tuple[object, ...]:
     return where_is(stack.ident, stack.frames[0])
 
 
@@ -157,9 +155,9 @@ def _standing(
         where = "" if is_application(inner) else inner.co_qualname
         return StandingParty(party=party, blocked_in=where, stack=positions, unexplained=True)
     named = [ender.resource for ender in wait.enders or () if isinstance(ender, ResourceTarget)]
-    if named:  # who holds that may be in another process
+    if named:  # the holder may be in another process
         return StandingParty(party=party, blocked_in=wait.what.format(" or ".join(named)), stack=positions)
     known = [scene.party_of(ender) for ender in wait.enders or () if not isinstance(ender, ResourceTarget)]
     enders = tuple(dict.fromkeys(ender for ender in known if ender is not None)) if None not in known else ()
-    what = wait.what.format(" or ".join(enders) or "nobody known")
+    what = wait.what.format(" or ".join(enders) or "an unknown party")
     return StandingParty(party=party, blocked_in=what, held_by=enders, stack=positions, unexplained=not enders)

@@ -1,4 +1,4 @@
-"""By which objects a suspect's wait can be ended: its task, the call it waits for, the future it hangs on."""
+"""The objects by which a suspect's wait can be ended: its task, its call, its future."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import grpc.aio
 from stilltrue.runtime import compat
 from stilltrue.runtime.calls.outgoing_call import outgoing_in
 from stilltrue.runtime.calls.stand_in import StandIn
+from stilltrue.runtime.introspection.client_interceptors import interceptor_tasks
 from stilltrue.runtime.introspection.frames import variables_of
-from stilltrue.runtime.introspection.intercepted import beneath
 from stilltrue.runtime.introspection.origins import is_ours
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import blocking_future
@@ -23,7 +23,7 @@ _CALLS = (grpc.Call, grpc.Future, grpc.aio.Call)
 
 
 def handles_of(place: Place) -> list[Any]:
-    """Whatever ends the wait of who stands at ``place`` when it is cancelled or set."""
+    """The objects that end the wait at ``place`` when they are cancelled or set."""
     found: list[Any] = []
     for frame in place.frames:
         if is_ours(frame.f_code) or compat.is_future_code(frame.f_code):
@@ -34,7 +34,7 @@ def handles_of(place: Place) -> list[Any]:
 
 
 def contexts_of(place: Place) -> list[Any]:
-    """The contexts of the call that is served at ``place``: gRPC's, and what the application has of it."""
+    """The contexts of the call served at ``place``: gRPC's, and the application's wrappers of it."""
     if place.context is None:
         return []
     held = (one for frame in place.frames for one in variables_of(frame).values())
@@ -43,9 +43,9 @@ def contexts_of(place: Place) -> list[Any]:
 
 
 def owners_of(place: Place, places: Places) -> list[Any]:
-    """The channels of the calls that are waited for at ``place``, and the server for which it serves one.
+    """The channels of the calls awaited at ``place``, and the servers of the call it serves.
 
-    When one of these is closed or stopped, the wait ends.
+    Closing or stopping one of them ends the wait.
     """
     found: list[Any] = []
     for frame in place.frames:
@@ -59,17 +59,17 @@ def _with_beneath(channel: Any) -> list[Any]:
     found = [] if channel is None or isinstance(channel, grpc.Channel | grpc.aio.Channel) else [channel]
     while isinstance(channel, grpc.Channel | grpc.aio.Channel):
         found.append(channel)
-        channel = next(iter(compat.beneath(channel) or ()), None)
+        channel = next(iter(compat.wrapped_objects(channel) or ()), None)
     return found
 
 
 def _calls_in(frame: FrameType) -> list[Any]:
-    """The call objects that stand in a frame of ours, and gRPC's own in them; or the future that is asked for its result."""
+    """The call objects in a frame of ours and the gRPC calls inside them, or the future whose result is awaited."""
     names = variables_of(frame)
     found: list[Any] = []
     for name in ("self", "call"):
         thing = names.get(name)
-        if issubclass(type(thing), Future) and not compat.is_being_run(thing):
+        if issubclass(type(thing), Future) and not compat.is_running_future(thing):
             found.append(thing)
         if is_ours(frame.f_code):
             found += _beneath(thing)
@@ -79,11 +79,11 @@ def _calls_in(frame: FrameType) -> list[Any]:
 
 
 def _beneath(thing: Any) -> list[Any]:
-    """What an object of ours is, or has, by which the call can be ended that it is for."""
+    """The call objects that an object of ours is or wraps."""
     source, owner = attribute_of(thing, "source"), attribute_of(thing, "owner")
     inner = getattr(thing, "_inner", None)
     things = [thing, inner]
-    if issubclass(type(thing), StandIn) and source is not UNKNOWN:  # the items of a reply stream
+    if issubclass(type(thing), StandIn) and source is not UNKNOWN:  # items of a reply stream
         inner = source
         things = [inner, owner()]
     return [one for one in (*things, *compat.returned_by_interceptors(inner)) if issubclass(type(one), _CALLS)]
@@ -95,9 +95,9 @@ def _of_task(place: Place) -> list[Any]:
     future = blocking_future(task) if task is not None else None
     if future is not None and (not compat.is_task(future) or compat.is_grpc_task(future)):
         found.append(future)
-    below = beneath(future)
-    if below is not None:
-        found += [*below.tasks, *below.handles]
+    interceptors = interceptor_tasks(future)
+    if interceptors is not None:
+        found += [*interceptors.tasks, *interceptors.handles]
     for callback, _ in compat.callbacks_of(task):
         found += [one for one in compat.bound_to(callback) if compat.is_gathering(one)]
     return found

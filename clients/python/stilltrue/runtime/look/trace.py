@@ -1,4 +1,4 @@
-"""The trace that a party's call belongs to, where the call or OpenTelemetry says so."""
+"""The trace of a party's call, from the call's metadata or OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TRACE_ID_LENGTHS = (16, 32)
 
 
 def trace_of(place: Place) -> str:
-    """The trace id of the call that is served there, in hexadecimal; empty when none is known."""
+    """The trace id (hexadecimal) of the call served at ``place``; empty if unknown."""
     try:
         return _in_metadata(place.context) or _in_span(place)
     except Exception:  # noqa: BLE001 - evidence only
@@ -36,7 +36,7 @@ def _in_metadata(context: Any) -> str:
 
 
 def _in_span(place: Place) -> str:
-    """The current span of a task, where OpenTelemetry is loaded (the context of a running thread cannot be read)."""
+    """The current OpenTelemetry span of a task. The context of a running thread cannot be read."""
     context = None if place.task is None or "opentelemetry.trace" not in sys.modules else compat.context_of(place.task)
     for value in () if context is None else context.values():
         for span in value.values() if isinstance(value, dict) else ():

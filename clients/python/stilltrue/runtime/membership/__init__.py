@@ -1,1 +1,1 @@
-"""Being a member: the connection to the detector, its credentials and keys, and when to ask for a snapshot."""
+"""Membership: the connection to the detector, its credentials and keys, and requests for snapshots."""

@@ -1,4 +1,4 @@
-"""How long an agent pauses between two attempts to reach a detector: longer after each failure, and never all at once."""
+"""The pauses between an agent's attempts to reach a detector: longer after each failure, and random."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ _SHARE_MIN = 0.5
 
 
 class Backoff:
-    """The pauses of one agent. After a long absence a fleet comes back over half of ``seconds_max``, and within it."""
+    """The pauses of one agent. After a long absence a fleet reconnects over the second half of ``seconds_max``."""
 
     def __init__(self, seconds_max: float, spread: random.Random | None = None) -> None:
-        """``seconds_max``: the longest pause; ``spread`` draws the agent's share of it, not the program's own generator."""
+        """``seconds_max``: the longest pause; ``spread`` randomizes the pauses (None: with the agent's own generator)."""
         self._seconds_max = seconds_max
         self._spread = spread or random.Random()
         self._next = BACKOFF_SECONDS_MIN
 
     def pause(self, lasted: float, *, interrupted: bool = False) -> float:
-        """Seconds until the next attempt, after a session that ``lasted`` so long. An ``interrupted`` one has not failed."""
+        """Seconds until the next attempt after a session of ``lasted`` seconds. An ``interrupted`` session is not a failure."""
         if interrupted or lasted > self._seconds_max:
             self._next = BACKOFF_SECONDS_MIN
         seconds = self._next * self._spread.uniform(_SHARE_MIN, 1.0)

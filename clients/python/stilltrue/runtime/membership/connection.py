@@ -1,7 +1,7 @@
-"""The agent's connection to the detector: one bidirectional stream on its own threads; markers come down, all else goes up.
+"""The agent's connection to the detector: a bidirectional stream on its own threads, with markers down and reports up.
 
-The application never waits for anything here. An absent detector is retried with growing pauses; one that does not answer is
-left after ``welcome_seconds_max``; one that reads slowly makes the outbox drop its oldest reports.
+The application never waits for this module. If the detector is absent, the agent retries with growing pauses; if it does not
+answer, the agent disconnects after ``welcome_seconds_max``; if it reads slowly, the outbox drops its oldest reports.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stilltrue.protocol.requests.look import Look, LookRequest
 from stilltrue.protocol.requests.stacks import StacksFound
 from stilltrue.protocol.wire.report import report_to_wire
 from stilltrue.protocol.wire.values import process_to_wire
-from stilltrue.runtime.lines import LINES
+from stilltrue.runtime.log_queue import LOG
 from stilltrue.runtime.membership.backoff import Backoff
 from stilltrue.runtime.membership.credentials import Security
 from stilltrue.runtime.membership.detector_requests import DetectorRequests
@@ -38,19 +38,19 @@ from stilltrue.version import __version__
 
 TICK_SECONDS = 0.05
 QUIET_TICK_SECONDS = 0.25
-FOLLOW_SECONDS = 1.0
+KEYS_CHECK_SECONDS = 1.0
 """Time between two checks of the file of stamp keys."""
 GOODBYE_SECONDS_MAX = 0.5
 HASTY_GOODBYE_SECONDS_MAX = 0.25
-"""For a process that ends before its first session could be welcomed, in the session's first second."""
+"""For a process that ends within a second of its start, before the detector's welcome."""
 _USERS_OF_GRPC: list[grpc.ServerCredentials] = []
-"""Keeps gRPC's core from shutting down between two sessions, until the process ends.
+"""Keeps gRPC's core from shutting down between two sessions.
 
-It would shut down on a separate thread, holding the lock of ``grpc_init``: the child of a fork at that moment would wait
-for that lock when it makes its first channel.
+The core shuts down on a separate thread, which holds the lock of ``grpc_init``. A child forked at that moment would wait for
+that lock forever when it makes its first channel.
 """
 ABSENT_SECONDS_MAX = 10.0
-"""How long a detector may be absent before a warning."""
+"""Absence of the detector after which a warning is logged."""
 OPTIONS = (
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -86,44 +86,44 @@ class Connection:
         transport: Transport | None = None,
         cure: Callable[[CureRequest], Cured] | None = None,
         stacks: Callable[[int], StacksFound] | None = None,
-        afterwards: Callable[[], None] = lambda: None,
+        reports_sent: Callable[[], None] = lambda: None,
     ) -> None:
-        """``live`` takes markers and gives reports; ``look`` answers verification rounds.
+        """``live`` receives markers and returns reports; ``look`` answers verification rounds.
 
-        ``rename`` gives the process another name: it is called if another connected program keeps this one.
-        ``sight`` says what the agent sees of the process; ``transport`` what gRPC's core knows of its connections.
-        ``cure`` aborts calls when an operator asks for it; None: this process does not allow that.
-        ``stacks`` finds what the parties stand in that have not moved for long; it may take its time. ``afterwards`` is called
-        when reports have been sent.
+        ``rename`` gives the process another name; called if another connected program keeps using this one.
+        ``sight`` returns what the agent sees of the process; ``transport`` adds the connections of calls to reports.
+        ``cure`` aborts calls at an operator's request; None: this process does not allow it.
+        ``stacks`` returns the stacks of parties that have long been without progress; it may be slow.
+        ``reports_sent`` is called after each report.
         """
         self._live = live
-        self._detector_requests = DetectorRequests(live, self._ring, look, cure, stacks)
+        self._detector_requests = DetectorRequests(live, self._wake_sender, look, cure, stacks)
         self._rename = rename
         self._sight = sight
         self._transport = transport
-        self._afterwards = afterwards
-        self._taken_since: float | None = None
+        self._reports_sent = reports_sent
+        self._name_taken_since: float | None = None
         self._settings = settings
         self._triggers = SnapshotRequests(settings.block_seconds_max)
-        self._begun = 0.0
+        self._started_at = 0.0
         self._closing = threading.Event()
-        self._said_goodbye = threading.Event()
-        self._asked: list[str] = []
-        self._bell: SimpleQueue[None] = SimpleQueue()
-        self._rung = False
+        self._goodbye_sent = threading.Event()
+        self._snapshot_reasons: list[str] = []
+        self._wakeups: SimpleQueue[None] = SimpleQueue()
+        self._wake_pending = False
         self._happenings = -1
         self._refused: grpc.StatusCode | None = None
         self._absent_since: float | None = time.monotonic()  # None: it has been logged
         self._lease_seconds = 3.0
         self._leases = Leases(pb.Hello(), 0.0)
-        self._followed_at = 0.0
+        self._keys_checked_at = 0.0
         self._addresses = deque(address.strip() for address in settings.detector.split(","))
         self._report_bytes_max = 0
         self._takes_differences = False
-        self._in_session = threading.Lock()
-        """Held from the making of a session's channel until that is closed and dropped, and by a thread that forks."""
+        self._session_lock = threading.Lock()
+        """Held from the creation of a session's channel until that is closed and dropped, and by a thread that forks."""
         self._forking: set[int] = set()
-        """The threads that are about to fork."""
+        """Threads that are about to fork."""
         self._call: grpc.Call | None = None
         self.welcomed = threading.Event()
         """Set while a detector has accepted this process."""
@@ -131,68 +131,68 @@ class Connection:
 
     def start(self) -> None:
         """Start connecting."""
-        self._begun = time.monotonic()
+        self._started_at = time.monotonic()
         if not _USERS_OF_GRPC:
             _USERS_OF_GRPC.append(grpc.local_server_credentials())
-        self._live.wake = self._ring
-        LINES.begin()
+        self._live.wake = self._wake_sender
+        LOG.begin()
         self._thread.start()
 
     def close(self) -> None:
-        """Say goodbye, if connected or about to be, and stop; takes at most ``GOODBYE_SECONDS_MAX``."""
+        """Say goodbye if connected or about to be, and stop. Takes at most ``GOODBYE_SECONDS_MAX``."""
         self._closing.set()
         self._live.wake = lambda: None
-        self._ring()
+        self._wake_sender()
         if self.welcomed.is_set():
-            self._said_goodbye.wait(GOODBYE_SECONDS_MAX)
-        elif time.monotonic() - self._begun < 1.0:  # its hello may be on the way: it would be missed
-            self._said_goodbye.wait(HASTY_GOODBYE_SECONDS_MAX)
-        LINES.end()
+            self._goodbye_sent.wait(GOODBYE_SECONDS_MAX)
+        elif time.monotonic() - self._started_at < 1.0:  # after a hello without a goodbye it would be a missing member
+            self._goodbye_sent.wait(HASTY_GOODBYE_SECONDS_MAX)
+        LOG.end()
 
     def pause(self, seconds_max: float) -> bool:
-        """Before a fork: end the session, and let none begin until :meth:`resume`. Return whether it has ended in time.
+        """Before a fork: end the session and start no other until :meth:`resume`. Return whether it ended in time.
 
-        A child that inherits an open connection of gRPC's crashes in about one in fifty of its first calls, and one
-        that inherits locks of gRPC's core hangs.
+        A child that inherits an open gRPC connection crashes in about one in fifty of its first calls, and one that inherits
+        held locks of gRPC's core hangs.
         """
         self._forking.add(threading.get_ident())
         call = self._call
         if call is not None:
             call.cancel()
-        return self._in_session.acquire(timeout=seconds_max)
+        return self._session_lock.acquire(timeout=seconds_max)
 
     def resume(self, *, paused: bool) -> None:
-        """After the fork, in the parent; ``paused`` is what :meth:`pause` has returned."""
+        """After the fork, in the parent; ``paused`` is the result of :meth:`pause`."""
         self._forking.discard(threading.get_ident())
         if paused:
-            self._in_session.release()
+            self._session_lock.release()
 
     def request_snapshot(self, reason: str) -> None:
-        """Ask for a snapshot, now, or when connected."""
-        if len(self._asked) < 10:
-            self._asked.append(reason)
-        self._ring()
+        """Ask for a snapshot now, or once connected."""
+        if len(self._snapshot_reasons) < 10:
+            self._snapshot_reasons.append(reason)
+        self._wake_sender()
 
-    def _ring(self) -> None:
-        """Wake the sender; safe anywhere, also in a finalizer or a signal handler."""
-        if not self._rung:
-            self._rung = True
-            self._bell.put(None)
+    def _wake_sender(self) -> None:
+        """Wake the sender. Safe anywhere, even in a finalizer or a signal handler."""
+        if not self._wake_pending:
+            self._wake_pending = True
+            self._wakeups.put(None)
 
-    # -- one session after the other -----------------------------------------------------------------------------------
+    # -- sessions ------------------------------------------------------------------------------------------------------
 
     @property
     def _address(self) -> str:
-        """Which of the detector's addresses is dialled now; the next one is when that fails."""
+        """The detector address to dial; the next one is dialled after a failure."""
         return self._addresses[0]
 
     def _run(self) -> None:
         backoff = Backoff(self._settings.backoff_seconds_max)
         while not self._closing.is_set():
-            self._follow_keys()
+            self._reload_keys()
             begun = time.monotonic()
-            with self._in_session:
-                interrupted = self._one_session()
+            with self._session_lock:
+                interrupted = self._run_session()
             if self.welcomed.is_set():
                 self._absent_since = time.monotonic()
                 self.welcomed.clear()
@@ -201,44 +201,44 @@ class Connection:
                 self._addresses.rotate(-1)
             self._closing.wait(pause)
             self._live.catch_up()
-        self._said_goodbye.set()  # nobody is left to say it to
+        self._goodbye_sent.set()  # no session is left to send it on
 
-    def _one_session(self) -> bool:
-        """Run a session to its end; return whether a fork has ended it."""
+    def _run_session(self) -> bool:
+        """Run a session to its end; return whether a fork interrupted it."""
         try:
             self._session()
         except grpc.RpcError as error:
             if self._forking:
                 return True
             code = error.code() if isinstance(error, grpc.Call) else None
-            self._log_left(code, error)
-            self._heed_name(code)
-        except Exception:  # noqa: BLE001 - the thread must outlive whatever happens in a session
-            self._live.report_failure("a session with the detector")
+            self._log_disconnect(code, error)
+            self._rename_if_taken(code)
+        except Exception:  # noqa: BLE001 - the thread must outlive any failure of a session
+            self._live.report_failure("running a session with the detector")
         return False
 
-    def _log_left(self, code: grpc.StatusCode | None, error: grpc.RpcError) -> None:
-        """Log a long absence of the detector once, and a refusal once for each reason."""
+    def _log_disconnect(self, code: grpc.StatusCode | None, error: grpc.RpcError) -> None:
+        """Log a long absence of the detector once, and each reason for a refusal once."""
         if code in _REFUSALS and code is not self._refused:
             self._refused = code
             details = error.details() if isinstance(error, grpc.Call) else ""
-            LINES.warning("detector refused: address=%s code=%s reason=%s", self._settings.detector, code.name, details)
+            LOG.warning("detector refused: address=%s code=%s reason=%s", self._settings.detector, code.name, details)
         elif self._absent_since is not None and time.monotonic() - self._absent_since > ABSENT_SECONDS_MAX:
             self._absent_since = None
             text = "no detector: address=%s code=%s; this process runs unwatched and keeps trying (STILLTRUE_DETECTOR)"
-            LINES.warning(text, self._settings.detector, "" if code is None else code.name)
+            LOG.warning(text, self._settings.detector, "" if code is None else code.name)
         else:
-            LINES.debug("detector left: address=%s code=%s", self._settings.detector, code)
+            LOG.debug("detector left: address=%s code=%s", self._settings.detector, code)
 
-    def _heed_name(self, code: grpc.StatusCode | None) -> None:
-        """A name that stays taken for two leases belongs to another live program: a dead one would have left by then."""
+    def _rename_if_taken(self, code: grpc.StatusCode | None) -> None:
+        """Rename the process if its name stays taken for two leases: a dead program would have lost the name by then."""
         now = time.monotonic()
         if code is not grpc.StatusCode.ALREADY_EXISTS:
-            self._taken_since = None
-        elif self._taken_since is None:
-            self._taken_since = now
-        elif now - self._taken_since > 2 * self._lease_seconds:
-            self._taken_since = None
+            self._name_taken_since = None
+        elif self._name_taken_since is None:
+            self._name_taken_since = now
+        elif now - self._name_taken_since > 2 * self._lease_seconds:
+            self._name_taken_since = None
             self._rename()
 
     def _session(self) -> None:
@@ -246,20 +246,20 @@ class Connection:
         channel = self._dial()
         stub = AgentServiceStub(channel)  # type: ignore[no-untyped-call]  # generated code
         self._call = call = stub.Connect(self._requests(over))
-        if self._forking:  # since before the call was there to be cancelled
+        if self._forking:  # pause() came before the call could be cancelled
             call.cancel()
         try:
-            patience = threading.Timer(self._settings.welcome_seconds_max, call.cancel)
-            patience.daemon = True
-            patience.start()
+            timer = threading.Timer(self._settings.welcome_seconds_max, call.cancel)
+            timer.daemon = True
+            timer.start()
             try:
                 for response in call:
-                    self._hear(response, patience)
+                    self._handle(response, timer)
             finally:
-                patience.cancel()
+                timer.cancel()
         finally:
             over.set()
-            self._ring()
+            self._wake_sender()
             self._call = None
             call.cancel()
             channel.close()
@@ -274,31 +274,31 @@ class Connection:
         )
         return security.channel(self._address, OPTIONS)
 
-    def _hear(self, response: pb.ConnectResponse, patience: threading.Timer) -> None:
+    def _handle(self, response: pb.ConnectResponse, timer: threading.Timer) -> None:
         kind = response.WhichOneof("message")
         if kind == "mark":
             report = self._live.marked(SnapshotId(response.mark.snapshot), map(CallNumber, response.mark.settled))
             if report is None:
-                self._leases.demanded = True  # it has been cut for: the lease says so
-                self._ring()
+                self._leases.demanded = True  # the process has already cut for it: a lease reports its colour
+                self._wake_sender()
             else:
                 self._live.post(report)
         elif kind == "welcome":
-            patience.cancel()
+            timer.cancel()
             self._lease_seconds = max(0.1, response.welcome.lease_seconds)
             self._report_bytes_max = response.welcome.report_bytes_max
             self._takes_differences = response.welcome.differences
             self._refused = None
-            self._taken_since = None
+            self._name_taken_since = None
             self.welcomed.set()
-            LINES.info("detector joined: address=%s name=%s", self._address, response.welcome.detector)
+            LOG.info("detector joined: address=%s name=%s", self._address, response.welcome.detector)
         else:
             self._detector_requests.handle(response)
 
     def _tick_seconds(self) -> float:
-        """When to look for parties that are blocked for long again.
+        """Seconds until the next check for parties that have been blocked for long.
 
-        Later where nothing has happened since the last time and nobody waits: a wait that begins now is not long before then.
+        Longer if nothing has happened since the last check and no party waits: a wait that begins now is not long until then.
         """
         live, before = self._live, self._happenings
         self._happenings = live.recorder.happenings
@@ -306,13 +306,13 @@ class Connection:
             return TICK_SECONDS
         return max(TICK_SECONDS, min(QUIET_TICK_SECONDS, self._settings.block_seconds_max))
 
-    def _follow_keys(self) -> None:
+    def _reload_keys(self) -> None:
         now = time.monotonic()
-        if now - self._followed_at >= FOLLOW_SECONDS:
-            self._followed_at = now
-            self._live.keys.follow()
+        if now - self._keys_checked_at >= KEYS_CHECK_SECONDS:
+            self._keys_checked_at = now
+            self._live.keys.reload()
 
-    # -- what goes up; run by gRPC's own thread for the stream ---------------------------------------------------------
+    # -- sending; runs on gRPC's own thread for the stream -------------------------------------------------------------
 
     def _requests(self, over: threading.Event) -> Iterator[pb.ConnectRequest]:
         live = self._live
@@ -331,24 +331,24 @@ class Connection:
         self._takes_differences, differences = False, Differences()
         yield pb.ConnectRequest(hello=hello)
         while not over.is_set():
-            self._follow_keys()
+            self._reload_keys()
             try:
-                self._bell.get(timeout=self._tick_seconds())
+                self._wakeups.get(timeout=self._tick_seconds())
             except Empty:
                 live.catch_up()
-            self._rung = False
+            self._wake_pending = False
             for report in self._reports():
                 leases.reported()
                 yield differences.request(report) if self._takes_differences else pb.ConnectRequest(report=report)
             yield from self._detector_requests.answers()
             if self._closing.is_set():
                 yield pb.ConnectRequest(goodbye=pb.Goodbye())
-                self._said_goodbye.set()
+                self._goodbye_sent.set()
                 return
             now = time.monotonic()
             if leases.due(now, self._lease_seconds) and leases.must_send(lease := self._lease(), now):
                 yield pb.ConnectRequest(lease=lease)
-            yield from self._pleas(now)
+            yield from self._snapshot_requests(now)
 
     def _reports(self) -> Iterator[snapshot_pb2.Report]:
         live = self._live
@@ -359,7 +359,7 @@ class Connection:
                 live.dropped += 1
                 continue
             yield message
-            self._afterwards()
+            self._reports_sent()
 
     def _lease(self) -> pb.Lease:
         live = self._live
@@ -372,9 +372,9 @@ class Connection:
             sight=None if self._sight is None else pb.Sight(**self._sight()),
         )
 
-    def _pleas(self, now: float) -> Iterator[pb.ConnectRequest]:
-        while self._asked:
-            yield pb.ConnectRequest(wish=pb.Wish(reason=self._asked.pop(0)))
+    def _snapshot_requests(self, now: float) -> Iterator[pb.ConnectRequest]:
+        while self._snapshot_reasons:
+            yield pb.ConnectRequest(wish=pb.Wish(reason=self._snapshot_reasons.pop(0)))
         request = self._triggers.poll(self._live, now)
         if request is not None:
             yield pb.ConnectRequest(wish=pb.Wish(reason=request.reason, covered_seconds=request.covered_seconds))

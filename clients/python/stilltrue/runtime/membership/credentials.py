@@ -1,4 +1,4 @@
-"""A client's credentials for the detector: PEM files and a token, read again for each channel."""
+"""A client's credentials for the detector: PEM files and a token, reread for each channel."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from grpc import _auth, _channel, _interceptor, _plugin_wrapping, experimental
 from stilltrue.runtime.membership.secret_file import writable_by_all
 
 LOADED = (_auth, _channel, _interceptor, _plugin_wrapping, experimental)
-"""What gRPC would otherwise import when a channel is made, on the agent's own thread: a fork at that moment leaves the child an
-import lock that is never released, and its first channel hangs."""
+"""Modules that gRPC would otherwise import on the agent's thread when it makes a channel. After a fork at that moment the child
+would inherit a held import lock, and its first channel would hang."""
 
 
 class SecurityRefusedError(ValueError):
-    """Credentials that cannot be used; one line."""
+    """Unusable credentials; the message is one line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """PEM files and a file with a token; empty: none. Any of ``ca``, ``certificate`` means TLS.
+    """PEM files and a token file; empty: none. TLS is used if ``ca`` or ``certificate`` is set.
 
-    ``ca``: CA bundle to verify the detector with (empty: the system's). ``certificate`` and ``key``: our own.
-    ``token_file`` holds a bearer token; without TLS it is sent to loopback only.
+    ``ca``: CA bundle that verifies the detector (empty: the system's). ``certificate`` and ``key``: our own.
+    ``token_file`` holds a bearer token, which without TLS is sent to loopback addresses only.
     """
 
     ca: str = ""
@@ -45,7 +45,7 @@ class Security:
         return bool(self.ca or self.certificate)
 
     def loaded(self, address: str) -> tuple[grpc.ChannelCredentials | None, str]:
-        """The files' present content: of TLS (None: none), and the token. Raises :class:`SecurityRefusedError`."""
+        """Read the files: the TLS credentials (None: no TLS) and the token. Raises :class:`SecurityRefusedError`."""
         token = _read(self.token_file, secret=True).decode().strip() if self.token_file else ""
         if not self.tls:
             if token and not _is_loopback(address):
@@ -56,14 +56,14 @@ class Security:
         return grpc.ssl_channel_credentials(ca, key, certificate), token
 
     def channel(self, address: str, options: Sequence[tuple[str, Any]] = ()) -> grpc.Channel:
-        """A channel to ``address`` with the files' present content. Raises :class:`SecurityRefusedError`."""
+        """A channel to ``address`` with the files' current content. Raises :class:`SecurityRefusedError`."""
         credentials, token = self.loaded(address)
         channel = _channel_of_grpc(address, options, credentials)
         return grpc.intercept_channel(channel, _Bearer(token)) if token else channel
 
 
 def _channel_of_grpc(address: str, options: Sequence[tuple[str, Any]], credentials: Any = None) -> grpc.Channel:
-    """A channel of gRPC's alone: its functions may have been replaced, by us or by other instrumentations."""
+    """A channel of plain gRPC, whose public functions we or other instrumentations may have replaced."""
     own = None if credentials is None else credentials._credentials  # noqa: SLF001 - as grpc.secure_channel does
     channel: grpc.Channel = _channel.Channel(address, tuple(options), own, None)
     return channel
@@ -72,7 +72,7 @@ def _channel_of_grpc(address: str, options: Sequence[tuple[str, Any]], credentia
 def _read(path: str, *, secret: bool = False) -> bytes:
     try:
         if secret and writable_by_all(path):
-            raise SecurityRefusedError(f"{path}: writable by everybody (chmod o-w)")
+            raise SecurityRefusedError(f"{path}: writable by all users (chmod o-w)")
         return Path(path).read_bytes()
     except OSError as error:
         raise SecurityRefusedError(f"{path}: {error.strerror}") from None

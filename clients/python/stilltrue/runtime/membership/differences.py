@@ -1,4 +1,4 @@
-"""The reports of one session as they are sent: by what has changed since the one before, and now and then whole."""
+"""Encodes the reports of one session as differences from the previous report, and occasionally in full."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from stilltrue.v1 import agent_pb2 as pb
 from stilltrue.v1 import snapshot_pb2
 
 WHOLE_EVERY = 60
-"""One report in this many is sent whole, so that no mistake lasts."""
+"""One in this number of reports is sent in full, so that no error persists."""
 
 
 class Differences:
-    """Not for several threads at once."""
+    """The encoder of one session. Not thread-safe."""
 
     def __init__(self) -> None:
         self._body = b""
@@ -19,7 +19,7 @@ class Differences:
         self._since_whole = 0
 
     def request(self, report: snapshot_pb2.Report) -> pb.ConnectRequest:
-        """What to send for ``report``, which is used up: its heading goes apart."""
+        """The message to send for ``report``, whose heading fields are cleared."""
         difference = pb.Difference(snapshot=report.snapshot, after=report.after, cut_at=report.cut_at)
         for name in ("process", "snapshot", "after", "cut_at"):
             report.ClearField(name)

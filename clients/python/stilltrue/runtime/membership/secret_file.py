@@ -1,4 +1,4 @@
-"""Checks files that hold secrets or roles: they are worthless if everybody may write to them."""
+"""Checks the permissions of files with secrets or roles, which are worthless if every user may write to them."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from pathlib import Path
 
 
 def writable_by_all(path: str | Path) -> bool:
-    """Whether everybody on this machine may change the file. Raises ``OSError``."""
+    """Whether every user of this machine may write to the file. Raises ``OSError``."""
     return bool(Path(path).stat().st_mode & stat.S_IWOTH)

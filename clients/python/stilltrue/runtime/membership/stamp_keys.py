@@ -1,4 +1,4 @@
-"""The fleet's stamp keys, from a setting or a file that is read again when it changes."""
+"""The fleet's stamp keys, from a setting or from a file that is reread when it changes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from stilltrue.protocol.stamp_tag import StampKeyError, StampTags
-from stilltrue.runtime.lines import LINES
+from stilltrue.runtime.log_queue import LOG
 from stilltrue.runtime.membership.secret_file import writable_by_all
 
 FILE_CHARACTERS_MAX = 64 * 1024
@@ -14,12 +14,12 @@ Signature = tuple[int, int, int, int]
 
 
 class StampKeys:
-    """``tags`` signs and verifies with the newest keys; None: stamps bear no tags, and all are accepted."""
+    """``tags`` signs and verifies with the newest keys; None: stamps have no tags, and all are accepted."""
 
     def __init__(self, *, text: str = "", file: str = "") -> None:
-        """``text``: keys separated by commas or blanks; ``file``: one in each line. Raises :class:`StampKeyError`."""
+        """``text``: keys separated by commas or blanks; ``file``: one key per line. Raises :class:`StampKeyError`."""
         self._file = file
-        self._taken: Signature | None = None
+        self._signature: Signature | None = None
         self._refused = ""
         self.tags: StampTags | None = None
         if text and file:
@@ -29,8 +29,8 @@ class StampKeys:
         elif file:
             self._read()
 
-    def follow(self) -> None:
-        """Read the file anew if it has changed; one that cannot be used leaves the keys as they are, with a warning."""
+    def reload(self) -> None:
+        """Reread the file if it has changed. If it is unusable, keep the previous keys and log a warning."""
         if not self._file:
             return
         try:
@@ -39,15 +39,15 @@ class StampKeys:
         except StampKeyError as refusal:
             if str(refusal) != self._refused:
                 self._refused = str(refusal)
-                LINES.warning("stamp keys not reloaded, the previous ones stay: %s", refusal)
+                LOG.warning("stamp keys not reloaded, keeping the previous ones: %s", refusal)
 
     def _read(self) -> None:
         try:
-            found = os.stat(self._file)  # noqa: PTH116 - one call, each second
+            found = os.stat(self._file)  # noqa: PTH116 - a single call, as it runs each second
             signature = (found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode)
-            if signature != self._taken:
+            if signature != self._signature:
                 self.tags = _tags_in(self._file)
-                self._taken = signature
+                self._signature = signature
         except OSError as error:
             raise StampKeyError(f"{self._file}: {error.strerror}") from None
         except UnicodeDecodeError:
@@ -58,7 +58,7 @@ class StampKeys:
 
 def _tags_in(file: str) -> StampTags:
     if writable_by_all(file):
-        raise StampKeyError("writable by everybody (chmod o-w)")
+        raise StampKeyError("writable by all users (chmod o-w)")
     with Path(file).open(encoding="utf-8") as opened:
         text = opened.read(FILE_CHARACTERS_MAX)
     lines = [line.strip() for line in text.splitlines()]

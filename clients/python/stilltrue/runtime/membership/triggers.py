@@ -1,4 +1,4 @@
-"""When to ask for a snapshot: when a party has been blocked for long, and again, less and less often, while it stays so."""
+"""Decides when to request a snapshot: once a party has been blocked for long, and ever more rarely while it stays blocked."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from stilltrue.runtime.recorder import LockedRecorder
 AGAIN_SECONDS_MIN = 0.25
 AGAIN_SECONDS_MAX = 1.0
 STILL_BLOCKED = "still blocked"
-"""How the reason of a repeated request begins."""
+"""Prefix of the reason of a repeated request."""
 
 
 class SnapshotRequest(NamedTuple):
-    """Why a process asks for a snapshot; one that began within ``covered_seconds`` will do as well."""
+    """A request for a snapshot. One that began within the last ``covered_seconds`` serves as well."""
 
     reason: str
     covered_seconds: float
 
 
 class SnapshotRequests:
-    """Decides when one process requests a snapshot; for the same waits it repeats the request ever more rarely."""
+    """The snapshot requests of one process."""
 
     def __init__(self, block_seconds_max: float) -> None:
-        """A wait of ``block_seconds_max`` is long."""
+        """``block_seconds_max``: from this length on, a wait is long."""
         self._block_seconds_max = block_seconds_max
         self._requested = WaitNumber(0)
         self._again_at = 0.0
         self._again_seconds = AGAIN_SECONDS_MIN
 
     def poll(self, live: LockedRecorder, now: float) -> SnapshotRequest | None:
-        """The request to make now, if there is one. ``now`` is monotonic.
+        """The request to make now, or None. ``now`` is monotonic.
 
-        A snapshot that began since the wait did shows it. Later, one since the last request tells whether it goes on.
+        Any snapshot that began after the wait shows it. A repeated request needs one that began after the last request.
         """
         new = self._long(live, self._requested)
         if new is not None:

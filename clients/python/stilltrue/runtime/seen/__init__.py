@@ -1,1 +1,1 @@
-"""Waits that nobody records: what threads and tasks stand in is read at the cut, and resolved to who can end it."""
+"""Unrecorded waits: reads at the cut what threads and tasks are blocked in, and resolves who can end it."""

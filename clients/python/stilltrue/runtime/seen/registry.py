@@ -1,4 +1,4 @@
-"""The resolvers, in the order in which they are asked, and which of them a frame concerns."""
+"""The resolvers, in the order in which they are asked, and the lookup by frame."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import CodeType, FrameType
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.by_code import kept_by_code
+from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_application, is_library
 from stilltrue.runtime.seen import pools
 from stilltrue.runtime.seen.databases import redis_locks
@@ -30,14 +30,14 @@ RESOLVERS: tuple[Resolver, ...] = (
     *redis_locks.RESOLVERS,
 )
 FRAMES_MAX = 16
-"""How deep inside the application's frame a library waits at most."""
+"""Number of innermost frames that are searched for a library's wait."""
 
 
 def resolve(stack: CallStack, scene: Scene) -> SeenWait | None:
-    """What the wait is that somebody stands in; None if none knows it. Of several libraries the outermost is asked first."""
+    """The wait at ``stack``; None if no resolver knows it. The outermost library is asked first."""
     frames = stack.frames[:FRAMES_MAX]
     for at in range(len(frames) - 1, -1, -1):
-        for resolver in _concerned(frames[at].f_code):
+        for resolver in _resolvers_for(frames[at].f_code):
             found = resolver.read(stack, at, scene)
             if found is not None and not _is_of_shells(frames):
                 return found
@@ -49,24 +49,24 @@ def resolve(stack: CallStack, scene: Scene) -> SeenWait | None:
 
 
 def may_wait(frames: Sequence[FrameType]) -> bool:
-    """Whether a thread with these frames, innermost first, may stand in a wait that a resolver knows."""
+    """Whether a thread with these frames, innermost first, may be in a wait that a resolver knows."""
     if not frames:
         return False
-    if compat.awaited_at(frames[0]) is not None or locks.lock_taken(frames) is not None:
+    if compat.awaited_at(frames[0]) is not None or locks.lock_acquired(frames) is not None:
         return True
     starts = any(frame.f_code is compat.THREAD_START for frame in frames[:FRAMES_MAX])
-    return not starts and any(_concerned(frame.f_code) for frame in frames[:FRAMES_MAX])
+    return not starts and any(_resolvers_for(frame.f_code) for frame in frames[:FRAMES_MAX])
 
 
 def _is_of_shells(frames: Sequence[FrameType]) -> bool:
-    """Whether the wait is one of the agent's own or of gRPC's: it is recorded, or soon over."""
+    """Whether the wait is the agent's own or gRPC's: it is recorded, or soon over."""
     frame = next((frame for frame in frames if not is_library(frame.f_code)), None)
     return frame is not None and not is_application(frame.f_code)
 
 
-@kept_by_code
-def _concerned(code: CodeType) -> tuple[Resolver, ...]:
-    """The resolvers whose waits stand in this code."""
+@cached_by_code
+def _resolvers_for(code: CodeType) -> tuple[Resolver, ...]:
+    """The resolvers of waits in this code."""
     file = code.co_filename.replace("\\", "/")
     return tuple(one for one in RESOLVERS if any(code.co_qualname == name and file.endswith(end) for end, name in one.places))
 

@@ -1,12 +1,13 @@
-"""The threads and tasks of the process at one moment, for the resolvers; each part is read once, when it is asked for.
+"""The threads and tasks of the process at one moment, for the resolvers. Each part is read once, on first use.
 
 Rules:
 
-1. Who runs an executor's item completes its future; a task of ``run_coroutine_threadsafe`` completes the future that it was
-   made for. An event loop goes on when the task that blocks its thread does: whatever has yet to run on it waits for that task.
-2. What is found in the frames of a thread or task is held by it: its variables, what lists, tuples, sets and dictionaries of
-   these hold, and what is found inside these objects, nearest first. If there was no time to look everywhere, nothing is found.
-3. A thread or task known to another agent of this process only is nobody here.
+1. The thread that runs an executor's item completes its future; a task of ``run_coroutine_threadsafe`` completes the future
+   that it was made for. An event loop goes on when the task that blocks its thread does: everything that has yet to run on
+   the loop waits for that task.
+2. A thread or task holds what its frames refer to: its variables, the contents of their lists, tuples, sets and dictionaries,
+   and the objects inside these, nearest first. If time runs out before the search is complete, nothing is found.
+3. A thread or task that only another agent of this process knows is not a party here.
 """
 
 from __future__ import annotations
@@ -18,33 +19,36 @@ import time
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from itertools import islice
 from types import FrameType, MappingProxyType
 from typing import Any
 
 from stilltrue.model import ENDED, PartyName, party
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.frames import frames_of_threads, innermost_frames, variables_of
+from stilltrue.runtime.introspection.frames import frames_of_threads, innermost_frames_of_others, variables_of
 from stilltrue.runtime.introspection.origins import is_ours
-from stilltrue.runtime.introspection.places import blocked_loops, serving_in
+from stilltrue.runtime.introspection.places import blocked_loops, call_served_in
 from stilltrue.runtime.introspection.tasks import awaiters, read
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.enders.reach import FAR_MAX, NEAR_MAX, PASSED_BY, is_open, named_by
+from stilltrue.runtime.look.enders.reach import FAR_MAX, NEAR_MAX, SKIPPED_CLASSES, is_open, named_by
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.seen.call_stack import stack_of_task, where_is
 from stilltrue.runtime.seen.holders.held import held_by
+from stilltrue.runtime.seen.reachability.thread_waits import CANDIDATES_MAX, awaited_in, without_parked
+from stilltrue.runtime.seen.reachability.waking import depends_on_others
 from stilltrue.runtime.seen.registry import resolve
 from stilltrue.runtime.seen.wait import CallStack, EndedHolder, Ender, Queued, SeenWait, T, Task
-from stilltrue.runtime.seen.waits.circles import in_circles
+from stilltrue.runtime.seen.waits.cycles import tasks_in_cycles
 from stilltrue.runtime.seen.waits.executors import queued_items
 
 TASKS_MAX = 1_000
-"""Tasks of one loop that are looked at; the others count as active."""
+"""Number of tasks of one loop that are read; the others count as active."""
 _INSTALLED = "-packages"
 _NEAR_MIN, _NEAR_FOR_EACH = 100, 20
 _OF_OTHERS = 40
 WALK_SECONDS_MAX = 0.02
-"""Processor time for finding what threads and tasks hold."""
+"""Processor time for the search of what threads and tasks hold."""
 
 
 class LiveScene:
@@ -57,16 +61,19 @@ class LiveScene:
         walk_seconds_max: float | None = None,
         reached: Mapping[Task, SeenWait] = MappingProxyType({}),
         left: Mapping[int, int] = MappingProxyType({}),
+        signalled: Mapping[int, SeenWait] = MappingProxyType({}),
     ) -> None:
         """``parties`` names the threads and tasks; ``now`` is the time (epoch).
 
-        ``walk_seconds_max``: processor time for finding what they hold, if it is not that of a cut. ``reached``: the waits of
-        tasks that no resolver explains, by who can reach what they wait for. ``left``: by identity the locks of which it is
-        proved that nobody has them besides so many known holders, mostly none.
+        ``walk_seconds_max``: processor time for the search of what they hold (None: that of a cut). ``reached``: the waits of
+        tasks that no resolver explains, resolved by who can reach what they wait for. ``left``: by lock identity, the proved
+        number of holders, which is 0 for most. ``signalled``: as ``reached``, by thread.
         """
+        self._signalled = signalled
+        self._unparked: Mapping[int, SeenWait] | None = None
         self._left = left
-        self.unheld: dict[int, tuple[Any, list[CallStack]]] = {}
-        """The locks and semaphores of which not all holders were found, and who waits for each."""
+        self.partly_held: dict[int, tuple[Any, list[CallStack]]] = {}
+        """The locks and semaphores whose holders were not all found, each with the stacks that wait for it."""
         self._reached = reached
         self._walk_seconds_max = walk_seconds_max
         self._walked_seconds = 0.0
@@ -94,10 +101,10 @@ class LiveScene:
         """The time (epoch) of a reading of ``time.monotonic()``."""
         return self.now + monotonic - time.monotonic()
 
-    # -- who stands where ----------------------------------------------------------------------------------------------
+    # -- stacks and waits ----------------------------------------------------------------------------------------------
 
     def stacks(self) -> Mapping[int, CallStack]:
-        """Every thread but the one that looks, by its identity."""
+        """Every thread except the current one, by its identity."""
         if self._stacks is None:
             own = threading.get_ident()
             self._where = {ident: where_is(ident, frames[0]) for ident, frames in self._all_frames().items()}
@@ -107,7 +114,7 @@ class LiveScene:
         return self._stacks
 
     def stacks_of_tasks(self) -> Mapping[Task, CallStack]:
-        """The tasks of all loops that run; those that run themselves have no frames here."""
+        """The tasks of all running loops. A running task has no frames here."""
         if self._of_tasks is None:
             found: dict[Task, CallStack] = {}
             loops = (
@@ -120,11 +127,36 @@ class LiveScene:
         return self._of_tasks
 
     def wait_of(self, stack: CallStack) -> SeenWait | None:
-        """What somebody who stands there is blocked in; None if that is unknown."""
-        return resolve(stack, self)
+        """The wait of the thread or task with this stack; None if unknown."""
+        found = resolve(stack, self)
+        if stack.task is not None or stack.ident not in self._signalled or not _is_unknown(found):
+            return found
+        if self._unparked is None:
+            frames = {ident: one.frames for ident, one in self.stacks().items()}
+            self._unparked = without_parked(self._signalled, frames, self._depended_on())
+        return self._unparked.get(stack.ident, found)
+
+    def unexplained(self) -> list[CallStack]:
+        """The first threads that wait for a signal of unknown parties."""
+        waiting = islice((one for one in self.stacks().values() if awaited_in(one.frames) is not None), CANDIDATES_MAX)
+        return [stack for stack in waiting if _is_unknown(resolve(stack, self))]
+
+    def _depended_on(self) -> set[int]:
+        """The threads that serve a call, can end another party's wait, or block an event loop with other tasks."""
+        found = {ident for ident, stack in self.stacks().items() if call_served_in(list(stack.frames))[0] is not None}
+        waits = [*(resolve(one, self) for one in self.stacks().values()), *map(self.wait_of_task, self.stacks_of_tasks())]
+        for ender in (one for wait in waits if wait is not None for one in wait.enders or ()):
+            if isinstance(ender, Future):
+                found.add(self.thread_running(ender) or 0)
+            elif isinstance(ender, int | threading.Thread):
+                found.add(ender if isinstance(ender, int) else ender.ident or 0)
+        items = (compat.source_of(one.future) for one in self.stacks_of_tasks().values() if one.future is not None)
+        found |= {self.thread_running(one) or 0 for one in items if isinstance(one, Future)}
+        found |= {ident for ident, (loop, _, _) in self._held_loops().items() if len(compat.tasks_of(loop) or ()) > 1}
+        return found
 
     def blocked(self) -> list[tuple[PartyName, CallStack, SeenWait]]:
-        """The threads that stand in a wait which a resolver knows."""
+        """The threads in a wait that a resolver knows."""
         found = []
         for ident, stack in self.stacks().items():
             wait = self.wait_of(stack)
@@ -134,16 +166,16 @@ class LiveScene:
         return found
 
     def blocked_tasks(self, known: Mapping[Task, PartyName], waits: Iterable[SeenWait]) -> list[tuple[Task, PartyName]]:
-        """The tasks besides those ``known`` that stand in a wait a resolver knows, end one, or one of ``waits``, or circle."""
+        """The tasks, except ``known``, that are in a known wait, end one of these or of ``waits``, or await in a cycle."""
         own = {task: wait for task in self.stacks_of_tasks() if (wait := self.wait_of_task(task)) is not None}
         ended_by = (ender for wait in (*own.values(), *waits) for ender in wait.enders or ())
         enders = (_task_of(ender) for ender in ended_by if not isinstance(ender, ResourceTarget))
         ending = (one for one in enders if isinstance(one, asyncio.Task) and not one.done())
-        found = dict.fromkeys((*own, *ending, *in_circles(self.stacks_of_tasks())))
+        found = dict.fromkeys((*own, *ending, *tasks_in_cycles(self.stacks_of_tasks())))
         return [(task, party) for task in found if task not in known and (party := self._of_task(task)) is not None]
 
     def wait_of_task(self, task: Task) -> SeenWait | None:
-        """What a suspended task is blocked in; None if that is unknown."""
+        """The wait of a suspended task; None if unknown."""
         if task not in self._waits:
             stack = self.stacks_of_tasks().get(task) or stack_of_task(task)
             self._waits[task] = self._find_wait(task, stack) if stack.future is not None else None
@@ -151,11 +183,10 @@ class LiveScene:
 
     def _find_wait(self, task: Task, stack: CallStack) -> SeenWait | None:
         found = resolve(stack, self)
-        unknown = found is None or (found.enders is None and found.until is None)
-        return self._reached.get(task, found) if unknown else found
+        return self._reached.get(task, found) if _is_unknown(found) else found
 
     def unexplained_tasks(self, blocked: Iterable[SeenWait], served: Container[Task]) -> Iterator[tuple[Task, Any]]:
-        """The tasks that hang on a future which nothing explains, and on which somebody depends.
+        """The tasks that serve a call, or on which others depend, and that are suspended on an unexplained future.
 
         ``blocked``: the waits of threads; ``served``: the tasks that serve calls.
         """
@@ -165,13 +196,14 @@ class LiveScene:
             explained = wait is not None and not wait.reached and (wait.enders is not None or wait.until is not None)
             if stack.future is None or explained or compat.is_task(stack.future) or compat.is_gathering(stack.future):
                 continue
-            if (task in named or task in served or awaiters(task, through_shields=True)) and _may_be_searched(stack):
+            depended_on = task in named or task in served or awaiters(task, through_shields=True) or depends_on_others(task)
+            if depended_on and _may_be_searched(stack):
                 yield task, stack.future
 
-    # -- whom that is --------------------------------------------------------------------------------------------------
+    # -- parties -------------------------------------------------------------------------------------------------------
 
     def party_of(self, who: Ender) -> PartyName | None:
-        """The party that somebody is, or that completes a future; None if unknown."""
+        """The party of a thread or task, or the party that completes a future; None if unknown."""
         if isinstance(who, str | EndedHolder):
             return who if isinstance(who, str) else party(self._parties.process, f"{ENDED}{who.name}")
         if isinstance(who, int):
@@ -183,95 +215,95 @@ class LiveScene:
         source = compat.source_of(who)
         if compat.is_task(source):
             return self._of_task(source)
-        worker = self.runs_item(who)
+        worker = self.thread_running(who)
         return self._begun_by(who) if worker is None else self._of_thread(worker)
 
     def loops(self) -> dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]]:
-        """By thread: the loops that are blocked, by which party, and by which task."""
+        """By thread: each blocked loop, and the party and task that block it."""
         if self._loops is None:
             self._loops = {ident: found for ident, found in self._held_loops().items() if self._stays(ident)}
         return self._loops
 
     def _held_loops(self) -> dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]]:
-        """The same with those whose task may merely come past a lock, or be at work in a library that waits now and then."""
+        """As :meth:`loops`, with those whose task may be at work: passing a lock, or in a library that waits now and then."""
         if self._loops_held is None:
             self._loops_held = blocked_loops(self._parties, self._all_frames())
         return self._loops_held
 
     def _stays(self, ident: int) -> bool:
-        """Whether the task of a loop's thread is in a wait of the agent's shells, or in one whose end is known."""
+        """Whether the task of a loop's thread is in a wait of the agent's shells, or in one whose enders are known."""
         stack = self.stacks()[ident]
-        wait = resolve(stack, self)
+        wait = self._signalled.get(ident) or resolve(stack, self)
         return (wait is not None and wait.enders is not None) or any(is_ours(frame.f_code) for frame in stack.frames)
 
-    def runs_item(self, future: Any) -> int | None:
-        """The thread that runs the executor's item of this future."""
+    def thread_running(self, future: Any) -> int | None:
+        """The thread that runs the executor's item of this future, or None."""
         if self._items is None:
             self._items = {
                 id(item): (item, ident)
                 for ident, frames in self._all_frames().items()
-                if (item := compat.item_run_by(frames)) is not None
+                if (item := compat.running_item(frames)) is not None
             }
         known = self._items.get(id(future))
         return None if known is None else known[1]
 
     def _of_thread(self, ident: int) -> PartyName | None:
-        """The call that a thread serves, or the thread; None when it is another agent's."""
+        """The call that a thread serves, else the thread; None if it belongs to another agent."""
         if ident not in self._parties_of:
             self._parties_of[ident] = self._find_party(ident)
         return self._parties_of[ident]
 
     def _find_party(self, ident: int) -> PartyName | None:
-        served, of, _ = serving_in(self._all_frames().get(ident, []))
+        served, of, _ = call_served_in(self._all_frames().get(ident, []))
         if served is not None:
             return served.party if of is self._parties else None
         if self._threads is None:
             self._threads = compat.threads()
             self._names = {id(thread): name for name, thread in self._parties.threads()}
         thread = self._threads.get(ident)
-        if thread is None or thread is threading.current_thread() or self._parties.is_anothers(thread):
+        if thread is None or thread is threading.current_thread() or self._parties.belongs_to_other_agent(thread):
             return None
         return self._names.get(id(thread)) or self._parties.of_thread(thread)
 
     def _of_task(self, task: Task) -> PartyName | None:
-        """The party of a task; None when it is another agent's."""
-        if self._parties.is_anothers(task):
+        """The party of a task; None if it belongs to another agent."""
+        if self._parties.belongs_to_other_agent(task):
             return None
         root = next((root for root in list(self._parties.roots.values()) if root.task is task), None)
-        return self._parties.of(task, root)
+        return self._parties.of_task(task, root)
 
     def _begun_by(self, future: Any) -> PartyName | None:
-        """The party that blocks the loop on which a coroutine has yet to begin that completes this future; None if unknown."""
+        """The party that blocks the loop on which the coroutine that completes a future has yet to begin; None if unknown."""
         for loop, holder, _ in self.loops().values():
-            if any(compat.is_begun_for(future, handle) for handle in compat.handles_of(loop) or ()):
+            if any(compat.starts_coroutine_of(future, handle) for handle in compat.handles_of(loop) or ()):
                 return holder
         return None
 
-    def has_moved(self, ident: int) -> bool:
-        """Whether a thread has run since it was read. Whether whoever ends its wait can go on is a question of its own."""
+    def has_run(self, ident: int) -> bool:
+        """Whether a thread has run since it was read."""
         return self._where.get(ident) != self.where_now(ident)
 
     def where_now(self, ident: int) -> tuple[object, ...]:
-        """Where a thread stood when this was first asked: after the waits have been read."""
+        """A thread's position at the first call of this method, which comes after the waits have been read."""
         if self._frames_after is None:
-            self._frames_after = innermost_frames()
+            self._frames_after = innermost_frames_of_others()
         if ident not in self._where_after:
             self._where_after[ident] = where_is(ident, self._frames_after.get(ident))
         return self._where_after[ident]
 
-    # -- who holds what (rule 2) ---------------------------------------------------------------------------------------
+    # -- holders (rule 2) ----------------------------------------------------------------------------------------------
 
     def holders(self, things: Iterable[Any]) -> Mapping[int, frozenset[Ender]]:
-        """By ``id`` of each of these, the threads and tasks in whose frames it is found."""
+        """By ``id`` of each thing, the threads and tasks whose frames refer to it."""
         wanted = {id(thing): thing for thing in things}
         found = dict.fromkeys(wanted, frozenset[Ender]())
-        found.update({id(thing): who for thing, who in self.found(lambda thing: id(thing) in wanted)})
+        found.update({id(thing): who for thing, who in self.find(lambda thing: id(thing) in wanted)})
         return found
 
-    def found(self, wanted: Callable[[Any], bool], far: int = FAR_MAX) -> list[tuple[Any, frozenset[Ender]]]:
-        """The objects in the frames of threads and tasks for which ``wanted`` says so, and in whose frames they are.
+    def find(self, wanted: Callable[[Any], bool], far: int = FAR_MAX) -> list[tuple[Any, frozenset[Ender]]]:
+        """The objects in frames for which ``wanted`` is true, each with the threads and tasks whose frames refer to it.
 
-        ``far``: how many objects of each are opened, those of its own code first; with few, of that alone.
+        ``far``: how many objects are opened for each, first those of the application's own code; with few, only those.
         """
         begun = time.thread_time()
         budget = Budget(max(0.0, (self._walk_seconds_max or WALK_SECONDS_MAX) - self._walked_seconds))
@@ -290,44 +322,44 @@ class LiveScene:
             return []
         return [(thing, frozenset(who[key])) for key, thing in things.items()]
 
-    def once(self, key: object, make: Callable[[], T]) -> T:
-        """What ``make`` has made for this key in this scene; it is asked the first time only."""
+    def cached(self, key: object, make: Callable[[], T]) -> T:
+        """The result of ``make`` for this key, computed once per scene."""
         if key not in self._made:
             self._made[key] = make()
         made: T = self._made[key]
         return made
 
     def inside(self, wanted: Any) -> tuple[Ender, ...]:
-        """The threads and tasks that stand inside a ``with`` or ``async with`` block of this lock or semaphore, and have it."""
+        """The threads and tasks that hold this lock or semaphore, inside one of its ``with`` or ``async with`` blocks."""
         if self._inside is None:
             inside: dict[int, list[Ender]] = {}
-            given_back: dict[int, None] = {}
+            released: dict[int, None] = {}
             for stack in (*self.stacks().values(), *self.stacks_of_tasks().values()):
                 held, elsewhere = held_by(stack)
                 for lock, kept in held:
                     inside.setdefault(id(lock), []).append(self._as_task(stack))
                     if kept is not None:
                         self._exit_stacks.setdefault(id(lock), []).append(kept)
-                given_back |= dict.fromkeys(map(id, elsewhere))
+                released |= dict.fromkeys(map(id, elsewhere))
             self._inside = inside
-            for lock_id in given_back:
+            for lock_id in released:
                 inside.pop(lock_id, None)
         return tuple(self._inside.get(id(wanted), ()))
 
     def exit_stacks(self, lock: Any) -> tuple[Any, ...]:
-        """Through which ``ExitStack`` those have entered this lock or semaphore who are inside."""
+        """The ``ExitStack`` objects through which its holders entered this lock or semaphore."""
         return tuple(self._exit_stacks.get(id(lock), ())) if self.inside(lock) else ()
 
-    def is_had_by_nobody_else(self, lock: Any, stack: CallStack) -> bool:
-        """Whether nobody has this lock or semaphore but those inside, for which somebody waits who stands there."""
-        stacks = self.unheld.setdefault(id(lock), (lock, []))[1]
+    def has_no_other_holders(self, lock: Any, stack: CallStack) -> bool:
+        """Whether it is proved that only the parties inside hold this lock or semaphore; ``stack`` waits for it."""
+        stacks = self.partly_held.setdefault(id(lock), (lock, []))[1]
         if not any(one is stack for one in stacks):
             stacks.append(stack)
         return self._left.get(id(lock)) == len(self.inside(lock))
 
-    def to_be_proved(self) -> dict[int, tuple[Any, list[CallStack]]]:
-        """Those of ``unheld`` of which all holders that were found are blocked themselves: the others go on anyway."""
-        return {key: one for key, one in self.unheld.items() if all(map(self._is_blocked, self.inside(one[0])))}
+    def needing_proof(self) -> dict[int, tuple[Any, list[CallStack]]]:
+        """The entries of ``partly_held`` whose known holders are all blocked: the others make progress anyway."""
+        return {key: one for key, one in self.partly_held.items() if all(map(self._is_blocked, self.inside(one[0])))}
 
     def _is_blocked(self, who: Ender) -> bool:
         if isinstance(who, asyncio.Task):
@@ -337,20 +369,20 @@ class LiveScene:
         return isinstance(who, int) and who in self.stacks() and self.wait_of(self.stacks()[who]) is not None
 
     def read_all(self) -> None:
-        """Read what everybody is blocked in."""
+        """Read the waits of all threads and tasks."""
         for stack in self.stacks().values():
             self.wait_of(stack)
         for task in self.stacks_of_tasks():
             self.wait_of_task(task)
 
     def queued(self, future: Any) -> Queued | None:
-        """The item of this future in the queue of an executor all of whose threads are busy; None if it is in none."""
+        """The item of this future in the queue of an executor whose threads are all busy; None if there is none."""
         if self._queued is None:
             self._queued = queued_items(self.stacks().values())
         return self._queued.get(id(future))
 
     def _as_task(self, stack: CallStack) -> Ender:
-        """A thread whose loop a task blocks is that task."""
+        """The thread or task of this stack; for a thread whose loop a task blocks, that task."""
         return self._held_loops()[stack.ident][2] if stack.ident in self._held_loops() else stack.who
 
     def _all_frames(self) -> dict[int, list[FrameType]]:
@@ -360,18 +392,22 @@ class LiveScene:
 
 
 def holding_frames(frames: Sequence[FrameType]) -> list[FrameType]:
-    """The frames whose variables count as held: not the agent's own, nor those of an event loop, which knows of everything."""
+    """The frames whose variables count as held: neither the agent's nor an event loop's, which refers to everything."""
     loop = any(compat.loop_in(frame) is not None for frame in frames)
     return [frame for frame in frames if not is_ours(frame.f_code) and not (loop and compat.is_running_loop(frame.f_code))]
 
 
+def _is_unknown(wait: SeenWait | None) -> bool:
+    return wait is None or (wait.enders is None and wait.until is None)
+
+
 def _named_by(waits: Iterable[SeenWait]) -> set[Any]:
-    """Who ends one of these waits."""
+    """The enders of these waits."""
     return {_task_of(one) for wait in waits for one in wait.enders or () if not isinstance(one, ResourceTarget)}
 
 
 def _may_be_searched(stack: CallStack) -> bool:
-    """Whether a task may wait for what others set: not for a time, for a call, or by one of the known forms."""
+    """Whether a task may wait for a signal: not for a time, not for a call, nor in a known kind of wait."""
     task = stack.task
     if task is None or not stack.frames or compat.task_waits_at(task) is None:
         return False
@@ -379,12 +415,12 @@ def _may_be_searched(stack: CallStack) -> bool:
 
 
 def _task_of(ender: Ender) -> Any:
-    """The task that somebody is, or that completes a future."""
+    """The task that completes a future; any other ender itself."""
     return compat.source_of(ender) if isinstance(ender, Future) else ender
 
 
 def _searched(frames: Iterable[FrameType], far: int) -> list[FrameType]:
-    """The frames of the application's own code, then, if there is time for more, those of installed packages."""
+    """The frames of the application's own code, then those of installed packages if ``far`` is large enough."""
     own: list[FrameType] = []
     others: list[FrameType] = []
     for frame in frames:
@@ -393,7 +429,7 @@ def _searched(frames: Iterable[FrameType], far: int) -> list[FrameType]:
 
 
 def _walk(roots: Iterable[Any], wanted: Callable[[Any], bool], budget: Budget, far: int) -> list[Any]:
-    """What is wanted among ``roots`` and what these hold, nearest first; not looked for inside what is wanted."""
+    """The wanted objects among ``roots`` and what these refer to, nearest first. A wanted object is not opened."""
     found: list[Any] = []
     seen: dict[int, Any] = {}
     todo = deque(roots)
@@ -402,12 +438,12 @@ def _walk(roots: Iterable[Any], wanted: Callable[[Any], bool], budget: Budget, f
         thing = todo.popleft()
         if id(thing) in seen:
             continue
-        seen[id(thing)] = thing  # kept alive, or its identity may be given anew
+        seen[id(thing)] = thing  # keeps it alive, or its identity could be reused
         near -= 1
         if wanted(thing):
             found.append(thing)
             continue
-        if issubclass(type(thing), PASSED_BY):
+        if issubclass(type(thing), SKIPPED_CLASSES):
             continue
         held = named_by(thing)
         if held is not None:

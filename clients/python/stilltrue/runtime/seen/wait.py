@@ -1,13 +1,14 @@
-"""What a resolver is given, and what it returns: where a party stands, what that waits for, and which parties can end the wait.
+"""The input and output of resolvers: a party's call stack, and the wait that it is in with the parties that can end it.
 
 Rules for resolvers:
 
-1. They read frames and attributes only, never take a lock, never run code of the application, never change anything.
-2. A wait has all its enders or none: if another party could end it, or that cannot be known, ``enders`` is None. Then people
-   are shown what the party is blocked in, and it counts as active.
-3. ``on`` is the same object as long as the wait is. It must allow weak references.
-4. ``handles`` are what ends the wait when cancelled, closed or set: the second look searches for the parties that hold one and
-   whose code mentions ending things. ``undone``: those that can reach it, and whose code names one of ``by``.
+1. They only read frames and attributes: they never take a lock, run the application's code or change anything.
+2. A wait has all its enders or none: if another party could end it, or that is unknown, ``enders`` is None. Then people are
+   shown what the party is blocked in, and the party counts as active.
+3. ``on`` is the same object for as long as the wait lasts. It must support weak references.
+4. Cancelling, closing or setting one of the ``handles`` ends the wait: the second look searches for the parties that hold one
+   and whose code mentions doing so. For ``ended_through`` it searches for the parties that can reach one of these objects and
+   whose code mentions one of the ``ending_names``.
 """
 
 from __future__ import annotations
@@ -28,23 +29,23 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class EndedHolder:
-    """A holder that has ended without giving back what it held, as nothing refers to that any more; ``name`` says what."""
+    """A holder that has ended without releasing what it held, and to which nothing refers any more; ``name`` describes it."""
 
     name: str
 
 
 Task = asyncio.Task[Any]
 Ender = int | threading.Thread | Task | Future[Any] | PartyName | EndedHolder
-"""What ends a wait: a thread (or its identity), a task, what completes a future, a party by name, or an ended holder."""
+"""Ends a wait: a thread (or its identity), a task, whatever completes a future, a party by name, or an ended holder."""
 Enders = tuple[Ender | ResourceTarget, ...]
-"""All that can end a wait; the holder of a resource may be another process's party."""
+"""All that can end a wait; the holder of a resource may be a party of another process."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallStack:
-    """Where a thread (``ident``) or a suspended ``task`` stands: its ``frames``, innermost first.
+    """The ``frames``, innermost first, of a thread (``ident``) or a suspended ``task``.
 
-    ``future`` is what the task is suspended on; ``coroutines`` are those of its frames.
+    ``future``: the future that the task is suspended on; ``coroutines``: the coroutines of its frames.
     """
 
     frames: tuple[FrameType, ...]
@@ -61,15 +62,15 @@ class CallStack:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SeenWait:
-    """A wait until ``needs`` (None: all) of ``enders`` have acted; ``enders`` None: it is unknown who ends it.
+    """A wait until ``needs`` (None: all) of ``enders`` have acted; ``enders`` is None if they are unknown.
 
-    ``on``: what is waited for (rule 3); ``once``: nobody waits for it twice (a future), so the same object is the same wait;
-    ``same`` tells of a thread whether it is in this very wait, where it runs now and then (else it must not run at all).
-    ``until``: when (epoch) it ends by itself. ``what``: what is awaited, for people; ``{}`` stands for the enders' names.
-    ``handles``: see rule 4. ``shares``: what ends the wait when it is given back, by whoever has it, whatever its code says;
-    first, what they are shares of. ``owners``: what ends the wait when somebody comes to close it;
-    ``helpers`` are the library's own threads and tasks, which never do so by themselves. ``reached``: the enders are those who
-    can reach ``on`` (:mod:`stilltrue.runtime.seen.reachability`), which the second look proves anew.
+    ``on``: the object waited for (rule 3). ``once``: it is awaited only once (a future), so the same object is the same wait.
+    ``same``: whether a thread that runs now and then is still in this wait (None: it must not run at all). ``until``: when the
+    wait ends by itself (epoch). ``what``: the awaited thing as text, where ``{}`` stands for the enders' names.
+    ``handles``, ``ended_through``, ``ending_names``: see rule 4. ``shares``: first a resource, then its shares; any holder that
+    releases one ends the wait, whatever its code mentions. ``owners``: closing one of these ends the wait. ``helpers``: the
+    library's own threads and tasks, which never do so by themselves. ``reached``: the enders are the parties that can reach
+    ``on`` (:mod:`stilltrue.runtime.seen.reachability`), which the second look proves again.
     """
 
     on: Any
@@ -81,8 +82,8 @@ class SeenWait:
     shares: tuple[Any, ...] = ()
     owners: tuple[Any, ...] = ()
     helpers: tuple[Ender, ...] = ()
-    undone: tuple[Any, ...] = ()
-    by: frozenset[str] = frozenset()
+    ended_through: tuple[Any, ...] = ()
+    ending_names: frozenset[str] = frozenset()
     once: bool = False
     reached: bool = False
     same: Callable[[], bool] | None = None
@@ -90,7 +91,7 @@ class SeenWait:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Queued:
-    """An item in a queue: its future, the threads of which one must end first, and their executor (None: it is gone)."""
+    """A queued item: its future, the threads of which one must finish first, and their executor (None: gone)."""
 
     future: Any
     workers: tuple[int, ...]
@@ -110,52 +111,49 @@ class Scene(Protocol):
         ...
 
     def stacks(self) -> Mapping[int, CallStack]:
-        """Every thread but the one that looks, by its identity."""
+        """Every thread except the current one, by its identity."""
         ...
 
     def stacks_of_tasks(self) -> Mapping[Task, CallStack]:
-        """The tasks of all loops that run (the first few thousand): a task that runs has no frames here."""
+        """The tasks of all running loops (the first thousand of each). A running task has no frames here."""
         ...
 
     def holders(self, things: Iterable[Any]) -> Mapping[int, frozenset[Ender]]:
-        """By ``id`` of each of these, the threads and tasks in whose frames it is found."""
+        """By ``id`` of each thing, the threads and tasks whose frames refer to it."""
         ...
 
-    def found(self, wanted: Callable[[Any], bool], far: int = ...) -> list[tuple[Any, frozenset[Ender]]]:
-        """The objects in the frames of threads and tasks for which ``wanted`` says so, and in whose frames they are.
+    def find(self, wanted: Callable[[Any], bool], far: int = ...) -> list[tuple[Any, frozenset[Ender]]]:
+        """The objects in frames for which ``wanted`` is true, each with the threads and tasks whose frames refer to it.
 
-        ``far``: how many objects of each are opened, those of its own code first; with few, of that alone.
+        ``far``: how many objects are opened for each, first those of the application's own code; with few, only those.
         """
         ...
 
-    def once(self, key: object, make: Callable[[], T]) -> T:
-        """What ``make`` has made for this key in this scene; it is asked the first time only."""
+    def cached(self, key: object, make: Callable[[], T]) -> T:
+        """The result of ``make`` for this key, computed once per scene."""
         ...
 
     def inside(self, lock: Any) -> tuple[Ender, ...]:
-        """The threads and tasks that stand inside a ``with`` or ``async with`` block of this lock or semaphore, and have it.
+        """The threads and tasks that hold this lock or semaphore, inside one of its ``with`` or ``async with`` blocks.
 
-        Whoever stands in two of its blocks is there twice.
+        One that is inside two of its blocks occurs twice.
         """
         ...
 
     def exit_stacks(self, lock: Any) -> tuple[Any, ...]:
-        """Through which ``ExitStack`` those have entered this lock or semaphore who are inside: who leaves it gives back."""
+        """The ``ExitStack`` objects through which its holders entered this lock or semaphore; closing one releases it."""
         ...
 
-    def is_had_by_nobody_else(self, lock: Any, stack: CallStack) -> bool:
-        """Whether it is proved that nobody has this lock or semaphore but those inside.
-
-        Somebody waits for it who stands there.
-        """
+    def has_no_other_holders(self, lock: Any, stack: CallStack) -> bool:
+        """Whether it is proved that only the parties inside hold this lock or semaphore; ``stack`` waits for it."""
         ...
 
     def queued(self, future: Any) -> Queued | None:
-        """The item of this future in the queue of an executor all of whose threads are busy; None if it is in none."""
+        """The item of this future in the queue of an executor whose threads are all busy; None if there is none."""
         ...
 
-    def runs_item(self, future: Any) -> int | None:
-        """The thread that runs the executor's item of this future."""
+    def thread_running(self, future: Any) -> int | None:
+        """The thread that runs the executor's item of this future, or None."""
         ...
 
 
@@ -163,9 +161,9 @@ class Scene(Protocol):
 class Resolver:
     """Reads one kind of wait.
 
-    ``places``: the functions (end of the file's name, qualified name) in whose frames such waits stand; empty: anywhere.
-    ``read`` is given where somebody stands, the index of such a frame (0 if anywhere) and the scene; it answers None if this
-    is not such a wait.
+    ``places``: the functions in whose frames such waits occur (end of the file name, qualified name); empty: any function.
+    ``read`` gets the call stack, the index of such a frame (0 for any function) and the scene; it returns None if this is not
+    such a wait.
     """
 
     places: tuple[tuple[str, str], ...]

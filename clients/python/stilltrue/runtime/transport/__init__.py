@@ -1,1 +1,1 @@
-"""What gRPC's core knows of this process's connections: where an outgoing call can be, and who holds up an incoming one."""
+"""The process's connections: where an outgoing call can be, and which blocked parties hold up incoming calls."""

@@ -1,7 +1,7 @@
-"""gRPC's own books of its connections (channelz): the one place that reads them.
+"""Reads gRPC core's data about its own connections (channelz).
 
-They are read in the agent's own thread, never on the path of a call. What cannot be read, is of a form that is not known, or is
-more than a bound allows, is None: it is then left out, and a call that no member has seen stays unlocated.
+It is read on the agent's own thread, never on the path of a call. Data that cannot be read, has an unknown form or exceeds a
+bound is None and left out: a call that no member has seen then stays unlocated.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 Json = dict[str, Any]
 Read = TypeVar("Read")
 Targets = dict[str, tuple[Connection, ...] | None]
-"""By target: every connection that a call to it can be on; None where there may be, or have been, another."""
+"""By target: all connections that a call to it can be on; None if there may be, or have been, another one."""
 Servers = dict[int, dict[str, Connection]]
-"""By server: its connections, by their remote ends."""
+"""By server: its connections, by remote address."""
 
 
 @functools.cache
 def namespace() -> str | None:
-    """The network that this process is in: within it, the two addresses of a connection name it. None: unknown."""
+    """The network namespace of this process, within which a connection's two addresses identify it. None: unknown."""
     try:
         return f"{_BOOT.read_text().strip()}:{_NAMESPACE.stat().st_ino}"
     except OSError:
@@ -49,11 +49,11 @@ def namespace() -> str | None:
 os.register_at_fork(after_in_child=namespace.cache_clear)
 
 
-class Page(Generic[Read]):
-    """One page of the books; what was read is kept for a moment, for all the agents of one process."""
+class CachedRead(Generic[Read]):
+    """Data whose last reading is cached for a short time, for all agents of the process."""
 
     def __init__(self, read: Callable[[], Read]) -> None:
-        """``read`` reads it, or raises."""
+        """``read`` returns the data, or raises."""
         self._read = read
         self._begin()
         os.register_at_fork(after_in_child=self._begin)
@@ -64,7 +64,7 @@ class Page(Generic[Read]):
         self._read_at = -math.inf
 
     def read(self, age_seconds_max: float = 0.0) -> Read | None:
-        """What it says, now or not longer ago than ``age_seconds_max``; None: unknown."""
+        """The data, at most ``age_seconds_max`` old; None: unknown."""
         if namespace() is None:
             return None
         with self._lock:
@@ -72,7 +72,7 @@ class Page(Generic[Read]):
             if begun - self._read_at > age_seconds_max:
                 try:
                     self._known = self._read()
-                except Exception:  # noqa: BLE001 - a form that is not known
+                except Exception:  # noqa: BLE001 - an unknown form
                     self._known = None
                 self._read_at = begun
             return self._known
@@ -100,18 +100,18 @@ def _open_calls(data: Json) -> int:
 
 
 def _connections(channel: Json) -> dict[str, Connection] | None:
-    """Those of a channel that has been connected once in its life, by name."""
+    """The connections of a channel that has connected only once in its life, by name; None for any other channel."""
     data = channel["data"]
     if not was_connected_once(data, "Channel created") or channel.get("channelRef"):
         return None
-    if int(data.get("maxConnectionsPerSubchannel") or 0) > 1:  # what waits for room may get a new connection
+    if int(data.get("maxConnectionsPerSubchannel") or 0) > 1:  # a call that waits for room may get a new connection
         return None
     found: dict[str, Connection] = {}
     for reference in channel.get("subchannelRef", ()):
-        below = json.loads(cygrpc.channelz_get_subchannel(int(reference["subchannelId"])))["subchannel"]
-        if not was_connected_once(below["data"], "subchannel created") or below.get("subchannelRef"):
+        subchannel = json.loads(cygrpc.channelz_get_subchannel(int(reference["subchannelId"])))["subchannel"]
+        if not was_connected_once(subchannel["data"], "subchannel created") or subchannel.get("subchannelRef"):
             return None
-        (socket,) = below["socketRef"]
+        (socket,) = subchannel["socketRef"]
         end = _socket(int(socket["socketId"]))
         if end is None:
             return None
@@ -120,12 +120,12 @@ def _connections(channel: Json) -> dict[str, Connection] | None:
 
 
 def was_connected_once(data: Json, first: str) -> bool:
-    """Whether its trace is whole, and says that it became ready once and has stayed so: no call of it is elsewhere."""
+    """Whether its trace is complete and shows that it became ready once and stayed ready: none of its calls is elsewhere."""
     trace = data.get("trace") or {}
     events = [str(event["description"]) for event in trace.get("events", ())]
     if (data.get("state") or {}).get("state") != "READY" or not events or events[0] != first:
         return False
-    if int(trace.get("numEventsLogged") or 0) > len(events):  # newer versions do not count them
+    if int(trace.get("numEventsLogged") or 0) > len(events):  # newer versions lack this count
         return False
     ready = next((at for at, event in enumerate(events) if _is_ready(event)), None)
     return ready is not None and all(map(_is_ready, events[ready:]))
@@ -159,7 +159,7 @@ def _server_sockets(number: int, start: int) -> bytes:
 
 
 def _pages(get: Callable[[int], bytes], kind: str, key: str, entries_max: int) -> Iterator[Json]:
-    """Every entry of one kind; raises :class:`OverflowError` for more than ``entries_max``."""
+    """All entries of one kind. Raises :class:`OverflowError` if there are more than ``entries_max``."""
     start, count = 0, 0
     while True:
         page = json.loads(get(start))
@@ -174,7 +174,7 @@ def _pages(get: Callable[[int], bytes], kind: str, key: str, entries_max: int) -
 
 
 def _socket(number: int, *, served: bool = False) -> tuple[str, Connection] | None:
-    """The remote end, and the connection; None for what is no TCP connection."""
+    """The remote address and the connection; None if it is not a TCP connection."""
     socket = json.loads(cygrpc.channelz_get_socket(number))["socket"]
     local, remote = _address(socket.get("local")), _address(socket.get("remote"))
     if local is None or remote is None:
@@ -187,7 +187,7 @@ def _socket(number: int, *, served: bool = False) -> tuple[str, Connection] | No
 
 
 def _address(end: Json | None) -> str | None:
-    known = (end or {}).get("tcpipAddress") or (end or {}).get("tcpip_address")  # as the version spells it
+    known = (end or {}).get("tcpipAddress") or (end or {}).get("tcpip_address")  # depends on the version
     if not known or not int(known.get("port") or 0):
         return None
     plain = known.get("ipAddress") or known.get("ip_address") or ""
@@ -207,11 +207,11 @@ def peer_address(peer: str) -> str | None:
 
 
 def address_text(address: ipaddress.IPv4Address | ipaddress.IPv6Address, port: int) -> str:
-    """An address in one form: what IPv6 carries of IPv4 is IPv4."""
+    """An address in canonical form: IPv4 addresses mapped to IPv6 become IPv4."""
     if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is None:
         return f"[{address}]:{port}"
     return f"{address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else address}:{port}"
 
 
-TARGETS = Page(_targets)
-SERVERS = Page(_servers)
+TARGETS = CachedRead(_targets)
+SERVERS = CachedRead(_servers)

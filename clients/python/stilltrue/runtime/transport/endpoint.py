@@ -1,6 +1,6 @@
-"""One recorded server as gRPC's core knows it: its number in the core's books, the loop or thread that runs it, its options.
+"""A recorded server as gRPC's core knows it: its channelz number, the loop or thread that runs it, and its options.
 
-An interceptor is told of none of these. The remote end of one of its first calls tells which of the core's servers it is.
+gRPC does not pass these to an interceptor. The remote address of one of its first calls identifies the server in channelz.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from stilltrue.runtime.transport.channelz import Servers, peer_address
 
 STREAMS_OPTION = "grpc.max_concurrent_streams"
 MISSES_MAX = 3
-"""Readings that do not show the remote end of a call, which may be older than the call, until that of another is taken."""
+"""Number of readings without a call's remote address, each perhaps older than the call, before another call is tried."""
 ATTEMPTS_MAX = 10
-"""Calls that do not tell their remote end, until no more are asked."""
+"""Number of calls without a readable remote address before the search ends."""
 
 
 class Endpoint:
-    """What is learnt of one server; nothing is kept alive by it."""
+    """What is known about one server. Holds only weak references."""
 
     __slots__ = ("_attempts", "_misses", "loop", "options", "peer", "server", "state")
 
@@ -34,31 +34,31 @@ class Endpoint:
         self.loop: ref[asyncio.AbstractEventLoop] | None = None
         """The loop that runs a server of grpc.aio."""
         self.state: ref[Any] | None = None
-        """What gRPC's thread of any other server keeps of it."""
+        """The state that gRPC's thread of any other server keeps."""
         self.peer: str | None = None
         self.server: int | None = None
-        """Its number in the core's books, never given twice."""
+        """Its channelz number, which is never reused."""
 
     @property
     def wants_peer(self) -> bool:
-        """Whether a call would help to find it in the core's books."""
+        """Whether a call's remote address would help to find it in channelz."""
         return self.server is None and self.peer is None and self._attempts < ATTEMPTS_MAX
 
     @property
     def ends_connections(self) -> bool:
-        """Whether it ends its connections by itself: calls that wait for one then go over another."""
+        """Whether it ends its connections by itself: calls that wait for one then use another."""
         return AGE_OPTION in self.options
 
     @property
     def streams_max(self) -> int | None:
-        """How many calls one connection may carry at once."""
+        """Maximum number of concurrent calls on a connection; None: unlimited."""
         known = self.options.get(STREAMS_OPTION)
         return known if isinstance(known, int) and known > 0 else None
 
-    def held_by(self, loop: Any, state: Any, interceptor: Any) -> str:
-        """What of it is held, in words, by who holds this loop, or gRPC's thread with this state; empty: nothing.
+    def part_blocked_by(self, loop: Any, state: Any, interceptor: Any) -> str:
+        """The part of it, as text, that a party blocks by blocking this loop, or gRPC's thread with this state; empty: none.
 
-        Of the thread only where ``interceptor``, ours, is the first to see each call.
+        The thread counts only if ``interceptor``, ours, is the first to see each call.
         """
         if loop is not None and self.loop is not None and self.loop() is loop:
             return "the event loop of its server"
@@ -67,21 +67,21 @@ class Endpoint:
         pipeline = getattr(getattr(state, "interceptor_pipeline", None), "interceptors", ())
         return "its server's thread that accepts calls" if pipeline and pipeline[0] is interceptor else ""
 
-    def given(self, options: Iterable[Any]) -> None:
+    def set_options(self, options: Iterable[Any]) -> None:
         """The server's options were found."""
         self.options = {str(one[0]): one[1] for one in options if isinstance(one, tuple) and len(one) == 2}
 
-    def heard_from(self, context: Any) -> None:
-        """A call of a server of grpc.aio begins in the loop that runs this line."""
+    def learn_from_call(self, context: Any) -> None:
+        """Learn the loop and the remote address from a call of a grpc.aio server that begins in the running loop."""
         loop = asyncio._get_running_loop()  # noqa: SLF001 - the documented way that does not raise
         if loop is not None:
             self.loop = ref(loop)
             self.peer = peer_address(context.peer())
         self._attempts += self.peer is None
 
-    def runs_here(self) -> None:
-        """gRPC's thread of the server runs this line: a call has arrived."""
-        self._attempts += 1  # unless it succeeds
+    def learn_from_thread(self) -> None:
+        """Learn from the current thread, which is gRPC's thread of the server and has just accepted a call."""
+        self._attempts += 1  # taken back on success
         for frame in frames_of_this_thread():
             names = variables_of(frame)
             event, state = names.get("rpc_event"), names.get("state")
@@ -93,7 +93,7 @@ class Endpoint:
                 return
 
     def find(self, servers: Servers) -> None:
-        """Look for it in the core's books by the remote end of its call; where that is gone or no name, by a later call's."""
+        """Look it up in channelz by its call's remote address; if that is gone or ambiguous, try a later call's."""
         if self.server is not None or self.peer is None:
             return
         found = [number for number, connections in servers.items() if self.peer in connections]

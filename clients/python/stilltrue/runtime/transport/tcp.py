@@ -1,13 +1,14 @@
-"""The kernel's books of TCP sockets (Linux): the one place that reads them.
+"""Reads the kernel's tables of TCP sockets (Linux).
 
-They are read in the agent's own thread, never on the path of a call. What cannot be read, or is more than a bound allows, is
-None, or no ground for an answer: a call that no member has seen then stays unlocated.
+They are read on the agent's own thread, never on the path of a call. A table that cannot be read or exceeds a bound is None,
+and sockets of unknown ownership do not count as ours alone: a call that no member has seen then stays unlocated.
 
 Rules:
 
-1. A connection that its listening socket has not accepted has a line with no inode; any process with that socket may accept it.
-2. That a process alone has a socket is known only by looking at all others. One that it may not look at has not got it, unless
-   that is our parent, a child of it or comes from us, or sockets were passed on to us (as systemd does).
+1. A connection that its listening socket has not accepted has a line without an inode; any process with that socket may accept
+   it.
+2. Only a look at all other processes shows that this process alone has a socket. A process that we may not look at does not
+   have it, unless it is our parent, our parent's child or our descendant, or sockets were passed to us (as by systemd).
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from stilltrue.runtime.transport.channelz import Page, address_text
+from stilltrue.runtime.transport.channelz import CachedRead, address_text
 
-_BOOKS = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
+_TABLES = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
 _PROCESSES = Path("/proc")
 _ESTABLISHED, _HUNG_UP, _LISTENING = "01", "08", "0A"
 _PASSED_ON = "LISTEN_FDS"
@@ -33,7 +34,7 @@ DESCRIPTORS_MAX = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Socket:
-    """One line of the books: the two ends, and the number of the socket (``inode``; 0: nobody has it yet)."""
+    """A line of a table: the local and remote address, and the socket's ``inode`` (0: not accepted yet)."""
 
     local: str
     remote: str
@@ -42,16 +43,16 @@ class Socket:
 
 
 def _read() -> list[Socket]:
-    """Raises ``OSError``, ``ValueError``, and ``OverflowError`` for more than ``ROWS_MAX``."""
+    """All rows. Raises ``OSError``, ``ValueError``, and ``OverflowError`` if there are more than ``ROWS_MAX``."""
     found: list[Socket] = []
-    for book in _BOOKS:
-        if not book.exists():  # without IPv6
+    for table in _TABLES:
+        if not table.exists():  # without IPv6
             continue
-        with book.open() as lines:
+        with table.open() as lines:
             next(lines, None)
             for at, line in enumerate(lines):
                 if at >= ROWS_MAX:
-                    raise OverflowError(book)
+                    raise OverflowError(table)
                 words = line.split()
                 state = words[3]
                 if state in {_ESTABLISHED, _HUNG_UP, _LISTENING}:
@@ -61,19 +62,19 @@ def _read() -> list[Socket]:
 
 
 def _address(text: str) -> str:
-    """``0100007F:1F90`` is ``127.0.0.1:8080``: words of 32 bits, each in the machine's order."""
+    """``0100007F:1F90`` is ``127.0.0.1:8080``: 32-bit words in the machine's byte order."""
     plain, _, port = text.partition(":")
     words = (int(plain[at : at + 8], 16) for at in range(0, len(plain), 8))
     packed = b"".join(word.to_bytes(4, sys.byteorder) for word in words)
     return address_text(ipaddress.ip_address(packed), int(port, 16))
 
 
-SOCKETS = Page(_read)
-"""All sockets of this network that are connected or listen."""
+SOCKETS = CachedRead(_read)
+"""All sockets of this network namespace that are connected or listen."""
 
 
 def ends_of(local: object, remote: object) -> tuple[str, str] | None:
-    """The two addresses of a socket, as it tells them, in the form of the books; None for what is not of TCP."""
+    """A socket's two addresses, as ``getsockname`` and ``getpeername`` return them, in our form; None if it is not TCP."""
     found: list[str] = []
     for address in (local, remote):
         if not isinstance(address, tuple | list) or len(address) < 2 or not isinstance(address[1], int):
@@ -86,17 +87,17 @@ def ends_of(local: object, remote: object) -> tuple[str, str] | None:
 
 
 def port_of(address: str) -> str:
-    """The port, as text."""
+    """The port as text."""
     return address.rpartition(":")[2]
 
 
 def own_descriptors() -> list[int]:
-    """All that this process has open."""
+    """All open file descriptors of this process."""
     return [int(one.name) for one in (_PROCESSES / "self" / "fd").iterdir()]
 
 
 def inodes_of(descriptors: Collection[int]) -> frozenset[int]:
-    """The numbers of the sockets behind descriptors of this process."""
+    """The inodes of the sockets behind descriptors of this process."""
     found = set[int]()
     for descriptor in descriptors:
         try:
@@ -107,7 +108,7 @@ def inodes_of(descriptors: Collection[int]) -> frozenset[int]:
 
 
 def are_ours_alone(inodes: Collection[int]) -> bool:
-    """Whether no other process has one of these sockets (rule 2); False where that is not known."""
+    """Whether no other process has one of these sockets (rule 2); False if unknown."""
     if _PASSED_ON in os.environ:
         return False
     names = {f"socket:[{inode}]" for inode in inodes}
@@ -127,7 +128,7 @@ def are_ours_alone(inodes: Collection[int]) -> bool:
 
 
 def _descriptors_of(process: int) -> Iterator[str]:
-    """What a process has open; raises ``OSError`` where this must be known and is not (rule 2)."""
+    """The files that a process has open. Raises ``OSError`` if they must be known but cannot be read (rule 2)."""
     folder = _PROCESSES / str(process) / "fd"
     try:
         for entry in folder.iterdir():
@@ -141,7 +142,7 @@ def _descriptors_of(process: int) -> Iterator[str]:
 
 
 def _is_related(process: int) -> bool:
-    """Whether it is our parent, or a child of it, or comes from us."""
+    """Whether it is our parent, our parent's child, or our descendant."""
     own, parent = os.getpid(), os.getppid()
     if process == parent or _parent_of(process) == parent:
         return True

@@ -1,18 +1,18 @@
-"""Adds to reports where their calls are on the process's connections, and checks at a later look that this is unchanged.
+"""Adds to reports which connections their calls are on, and checks at a later look that this has not changed.
 
 Rules:
 
-1. Connections are read only for waits that have lasted: a process without such waits reads nothing.
-2. A call made here is on one of the connections of its channel's target, or waits for room on one, where each channel of that
-   target has been connected once in its life. Otherwise it is left out. A request of HTTP is on the connection that it was
-   written to.
-3. Who holds a server's loop or thread holds up all that comes over its connections and has not arrived.
-4. A connection that carries as many calls as its server allows, each served by a party that is known, is full: what comes over
-   it waits for one of them.
-5. A server that ends its connections by itself holds nothing up.
-6. For the same waits connections are read ever more rarely, and the last reading stands in between: it need only be older than
-   the look.
-7. A reading of a party's wait that does not stand at the look is doubt; more may have come behind it since.
+1. Connections are read only for long waits: a process without long waits reads nothing.
+2. A call made here is on one of the connections of its channel's target, or waits for room on one, if each channel of that
+   target has connected only once in its life. Otherwise it is left out. An HTTP request is on the connection to which it was
+   written.
+3. A party that blocks a server's loop or thread holds up every call on the server's connections that has not arrived.
+4. A connection is full if it carries as many calls as its server allows, and each is served by a known party: other calls on
+   it wait for the end of one of them.
+5. A server that ends its connections by itself holds up no call.
+6. For the same waits connections are read ever more rarely, and the last reading is used in between: it only has to be older
+   than the look.
+7. If a party's reading has changed by the time of the look, that is doubt; further calls may have queued up since, though.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ from typing import Any
 from stilltrue.model import CallNumber, PartyName, SnapshotId, WaitNumber
 from stilltrue.protocol.report import CallTarget, Connection, HeldUp, Report, SentOver
 from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook
-from stilltrue.runtime.changing import alive_in
+from stilltrue.runtime.concurrent_reads import live_members
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.sight import Sight
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.transport.backlog import connection_between, connections_behind
+from stilltrue.runtime.transport.blocked_servers import blocked_servers
 from stilltrue.runtime.transport.channelz import SERVERS, TARGETS, peer_address
 from stilltrue.runtime.transport.endpoint import Endpoint
-from stilltrue.runtime.transport.holders import holders
 
 LASTING_SECONDS_MIN = 0.5
-"""Waits that have lasted this long are read."""
+"""Length from which a wait is long."""
 AGE_SECONDS_MAX = 0.25
-"""Less than the above: what is read for a report is not older than the waits that it is about."""
+"""Less than the above, so that a report's reading is not older than the waits that it is for."""
 PAUSE_SECONDS_MAX = 4.0
-"""Between two readings of the same waits: a stream that nothing comes over may last for days."""
+"""Longest pause between two readings for the same waits: an idle stream may last for days."""
 REPORTS_MAX = 16
 HELD_UP_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """One reading, for every snapshot in (``after``, ``snapshot``]; ``callers``: the parties that wait for each call."""
+    """A reading for the snapshots in (``after``, ``snapshot``]; ``callers``: the parties that wait for each call."""
 
     after: SnapshotId
     snapshot: SnapshotId
@@ -57,7 +57,7 @@ class _Reading:
     held_up: tuple[HeldUp, ...] = ()
 
     def of(self, party: PartyName) -> tuple[tuple[SentOver, ...], tuple[HeldUp, ...]]:
-        """All that concerns one party."""
+        """The part that concerns one party."""
         sent = tuple(one for one in self.sent_over if party in self.callers[one.call])
         return sent, tuple(one for one in self.held_up if party in one.parties)
 
@@ -76,14 +76,14 @@ class Transport:
         self._again_at = 0.0
 
     def with_connections(self, report: Report) -> Report:
-        """``report`` with the connections of its waits that have lasted. Never raises."""
+        """``report`` with the connections of its long waits. Never raises."""
         try:
             lasting = frozenset(wait.number for wait in report.waits if _lasts(wait.since, report.cut_at))
             if not lasting:
                 return report
             reading = self._current(_Reading(report.after, report.snapshot, _callers(report)), lasting)
         except Exception:  # noqa: BLE001 - the report stays as it is
-            self._session.live.report_failure("connections are read")
+            self._session.live.report_failure("reading connections")
             return report
         if not (reading.sent_over or reading.held_up):
             return report
@@ -91,7 +91,7 @@ class Transport:
         return replace(report, sent_over=reading.sent_over, held_up=reading.held_up)
 
     def _current(self, about: _Reading, lasting: frozenset[WaitNumber]) -> _Reading:
-        """A new reading, or the last one while it stands (rule 6)."""
+        """A new reading, or the last one if it still serves (rule 6)."""
         now = time.monotonic()
         same, known = lasting == self._lasting, self._known
         if not same or known is None or now >= self._again_at:
@@ -103,34 +103,34 @@ class Transport:
         return replace(about, sent_over=sent, held_up=known.held_up)
 
     def on_full_connections(self, request: LookRequest) -> frozenset[PartyName]:
-        """The parties whose calls were reported to fill a connection: the end of such a call makes room."""
+        """The parties whose calls were reported to fill a connection, on which the end of such a call makes room."""
         reading = self._reading_for(request)
         return frozenset(party for one in reading.held_up if one.full for party in one.parties) if reading else frozenset()
 
     def checked(self, request: LookRequest, look: Look) -> Look:
-        """``look``, with doubt about the parties whose connections have changed by now (rule 7)."""
+        """``look`` with doubt about the parties whose connections have changed (rule 7)."""
         reading = self._reading_for(request)
         if reading is None or not any(any(reading.of(suspect.party)) for suspect in request.suspects):
             return look
         now = bare = replace(reading, sent_over=(), held_up=())
         try:
             now = self._read(bare, 0.0)
-        except Exception:  # noqa: BLE001 - that is doubt
-            self._session.live.report_failure("connections are read again")
+        except Exception:  # noqa: BLE001 - a failure is doubt
+            self._session.live.report_failure("reading connections again")
         return replace(look, parties=tuple(_checked(one, reading, now) for one in look.parties))
 
     def learn(self) -> None:
-        """Find new servers in the core's books, while the calls that reveal them last. Never raises."""
+        """Find new servers in channelz while the calls that reveal them last. Never raises."""
         try:
-            endpoints = [one.endpoint for one in alive_in(self._sight.servers) if one.endpoint.peer is not None]
+            endpoints = [one.endpoint for one in live_members(self._sight.servers) if one.endpoint.peer is not None]
             known = SERVERS.read() if endpoints else None
             for endpoint in endpoints if known is not None else ():
                 endpoint.find(known)
         except Exception:  # noqa: BLE001 - they stay unknown
-            self._session.live.report_failure("servers are looked for")
+            self._session.live.report_failure("looking for servers")
 
     def _reading_for(self, request: LookRequest) -> _Reading | None:
-        """The reading of this look's snapshot; None: there is none."""
+        """The reading for this look's snapshot, or None."""
         return next((one for one in list(self._readings) if one.after < request.snapshot <= one.snapshot), None)
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -159,9 +159,9 @@ class Transport:
 
     def _held_up(self, age_seconds_max: float) -> Iterator[HeldUp]:
         """Rules 3 to 5."""
-        servers = [server for server in alive_in(self._sight.servers) if not server.endpoint.ends_connections]
+        servers = [server for server in live_members(self._sight.servers) if not server.endpoint.ends_connections]
         threads = frames_of_threads().values()
-        held = list(holders(self._session, threads))
+        held = list(blocked_servers(self._session, threads))
         for one in held:
             what = f"{'the event loop' if one.loop is not None else 'the only thread'} of its server, which {one.party} blocks"
             for connection in connections_behind(one, threads, age_seconds_max):
@@ -176,7 +176,7 @@ class Transport:
             endpoint.find(known)
             connections = {} if endpoint.server is None else known.get(endpoint.server, {})
             for one in held:
-                what = endpoint.held_by(one.loop, one.server, server)
+                what = endpoint.part_blocked_by(one.loop, one.server, server)
                 if one.loop is None and self._has_unknown_calls(one.party):
                     continue
                 for connection in connections.values() if what else ():
@@ -185,12 +185,12 @@ class Transport:
                 yield from self._full(endpoint.streams_max, connections, places)
 
     def _has_unknown_calls(self, party: PartyName) -> bool:
-        """Whether a call that no caller's record matches may be served here, but what ``party`` serves: it may be any call."""
+        """Whether calls of unknown callers may be served here, except the one that ``party`` serves: each may be any call."""
         live = self._session.live
         with live.lock:
             served = live.recorder._served.values()  # noqa: SLF001 - read under its lock
             unknown = any(call.caller is None and call.party != party for call in served)
-            unknown = unknown or bool(live.recorder._inherited)  # noqa: SLF001 - from before a renaming
+            unknown = unknown or bool(live.recorder._inherited)  # noqa: SLF001 - from before the process was renamed
         return unknown or bool(live.faults) or self._session.excludes_methods
 
     def _full(self, streams_max: int, connections: Mapping[str, Connection], places: Places) -> Iterator[HeldUp]:
@@ -214,7 +214,7 @@ class Transport:
 
 
 def _callers(report: Report) -> dict[CallNumber, frozenset[PartyName]]:
-    """Rule 1: the calls that parties have waited for a long time, with these parties."""
+    """The calls in long waits, with the parties that wait for them (rule 1)."""
     found: dict[CallNumber, set[PartyName]] = {}
     for wait in report.waits:
         if _lasts(wait.since, report.cut_at):
@@ -234,16 +234,16 @@ def _checked(look: PartyLook, reading: _Reading, now: _Reading) -> PartyLook:
     if not any(before) or look.doubt or not look.unchanged:
         return look
     after = _without_begun(now.of(look.party))
-    if after[0] == before[0] and before[1] <= after[1]:  # more may have come since
+    if after[0] == before[0] and before[1] <= after[1]:  # more calls may have come since
         return look
-    return replace(look, doubt="its connections are not what they were at the cut, or cannot be read")
+    return replace(look, doubt="its connections have changed since the cut, or cannot be read")
 
 
-def _without_begun(said: tuple[tuple[SentOver, ...], tuple[HeldUp, ...]]) -> tuple[set[Any], set[HeldUp]]:
-    """What must be the same: new calls may come over a connection, but none may have ended."""
+def _without_begun(about: tuple[tuple[SentOver, ...], tuple[HeldUp, ...]]) -> tuple[set[Any], set[HeldUp]]:
+    """The part that must not change: new calls may begin on a connection, but none may have ended."""
 
     def bare(one: Connection) -> Connection:
         return replace(one, begun=0)
 
-    sent = {(one.call, frozenset(map(bare, one.connections))) for one in said[0]}
-    return sent, {replace(one, connection=bare(one.connection)) for one in said[1]}
+    sent = {(one.call, frozenset(map(bare, one.connections))) for one in about[0]}
+    return sent, {replace(one, connection=bare(one.connection)) for one in about[1]}

@@ -1,1 +1,1 @@
-"""What code says: which instructions lie ahead of a frame, and which names they speak of."""
+"""Static reading of bytecode: the instructions ahead of a frame, and the names they use."""

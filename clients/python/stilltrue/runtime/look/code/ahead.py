@@ -1,15 +1,15 @@
-"""What lies ahead of a frame: which of its instructions may still run, unless somebody interrupts it.
+"""The instructions ahead of a frame: those that may still run unless the frame is interrupted.
 
 Rules:
 
-1. What follows where the frame stands may run; so may a loop's other rounds, and both ways of a condition. What a call that is
-   still to come was read for, before its arguments, counts: ``sys.exit(await main())``.
-2. An exception leads into the handlers that name its kind, but for those that only an interruption from outside raises
-   (``KeyboardInterrupt``, a cancellation). What stands in ``finally``, or behind a bare ``except``, counts where it follows
-   without an exception, too: ``while True: sleep()`` with ``finally: server.stop()`` stops nothing until it is interrupted.
-3. A function that never returns leaves to its callers their handlers alone.
-4. A loop whose condition reads a flag (``while not stop.is_set()``) is left when somebody changes the flag: what lies beyond
-   it is ahead only then (:mod:`~stilltrue.runtime.look.code.conditions`).
+1. The instructions that follow may run, including further rounds of a loop and both branches of a condition. Names read for a
+   call that is still to come count, even if read before its arguments: ``sys.exit(await main())``.
+2. An exception leads into the handlers that name its class, except those only for outside interruptions (``KeyboardInterrupt``,
+   cancellation). Code in ``finally`` or after a bare ``except`` counts only if it also follows without an exception: ``while
+   True: sleep()`` with ``finally: server.stop()`` stops nothing until it is interrupted.
+3. If a called function never returns, only the handlers of its callers are ahead.
+4. A loop whose condition reads a flag (``while not stop.is_set()``) ends when the flag changes: the code beyond it is ahead
+   only then (:mod:`~stilltrue.runtime.look.code.conditions`).
 
 Bytecode that is not understood may do anything.
 """
@@ -33,15 +33,15 @@ from stilltrue.runtime.look.code.names import (
     chain_before,
     markers_of,
     mentioned_by,
+    names_stored_by,
     pending_at,
-    stored_by,
 )
 
 _Step = tuple[int, int]
-"""From one instruction to the next."""
+"""A step from one instruction to the next."""
 CLOSING = frozenset({"close", "aclose", "stop", "terminate", "__exit__", "__aexit__"})
 NEVER_RETURNING = frozenset({"_exit", *(f"exec{how}" for how in ("v", "ve", "vp", "vpe", "l", "le", "lp", "lpe"))})
-"""Functions of ``os`` that do not come back: the process has ended, or has become another program."""
+"""Functions of ``os`` that do not return: the process ends or becomes another program."""
 _BY_INTERRUPTION = frozenset({"KeyboardInterrupt", "SystemExit", "GeneratorExit", "CancelledError", "InterruptedError"})
 _MATCHES = frozenset({"CHECK_EXC_MATCH", "CHECK_EG_MATCH"})
 _IN_CLAUSES = frozenset({"BUILD_TUPLE", "NOP"})
@@ -54,15 +54,15 @@ _CODES_MAX = 4_096
 class Ahead:
     """What may still run.
 
-    ``closed``: on what ``close()`` or ``stop()`` is called; ``left``: whose ``with`` block is left. ``variables`` and
-    ``attributes`` that are read, ``mentioned``: those that are not merely variables, ``stored``: what is set and others read.
-    ``functions``: those within it that are still to be made; ``markers``: whether it enters blocks, and what it imports.
-    ``looped``: the names that are read in the loop in which it stands, if that goes on. ``returns``: whether the frame may
-    return. ``conditions``: what must change before a loop is left (rule 4). ``known`` is False where this is unknown.
+    ``closed``: the objects on which ``close()``, ``stop()`` or the like is called; ``exited``: those whose ``with`` block is
+    left. ``variables`` and ``attributes``: names read; ``mentioned``: attributes, and globals that are called; ``stored``:
+    names set that others can read. ``functions``: inner functions not made yet; ``markers``: entered blocks and imports.
+    ``loop_names``: names read in the current loop, if it has another round. ``returns``: whether the frame may return.
+    ``conditions``: what must change before a loop ends (rule 4). ``known``: False if the bytecode was not understood.
     """
 
     closed: frozenset[Receiver] = frozenset()
-    left: frozenset[Receiver] = frozenset()
+    exited: frozenset[Receiver] = frozenset()
     variables: frozenset[str] = frozenset()
     attributes: frozenset[str] = frozenset()
     mentioned: frozenset[str] = frozenset()
@@ -70,17 +70,17 @@ class Ahead:
     functions: frozenset[CodeType] = frozenset()
     markers: frozenset[str] = frozenset()
     conditions: tuple[Condition, ...] = ()
-    looped: frozenset[str] = frozenset()
+    loop_names: frozenset[str] = frozenset()
     returns: bool = True
     known: bool = True
 
     def in_loop(self) -> Ahead:
-        """The same of the loop alone in which it stands."""
-        return replace(self, variables=self.variables & self.looped, attributes=self.attributes & self.looped)
+        """The same, restricted to the current loop."""
+        return replace(self, variables=self.variables & self.loop_names, attributes=self.attributes & self.loop_names)
 
     @property
     def names(self) -> frozenset[str]:
-        """The attributes and variables that are read."""
+        """The attributes and variables read."""
         return self.variables | self.attributes
 
 
@@ -89,10 +89,10 @@ _ANYTHING = Ahead(known=False)
 
 @functools.lru_cache(maxsize=_CODES_MAX)
 def ahead_of(code: CodeType, at: int, *, returns_to: bool = True, beyond: bool = True) -> Ahead:
-    """What lies ahead of a frame of ``code`` that stands at the instruction ``at``.
+    """What is ahead of a frame of ``code`` at the instruction offset ``at``.
 
-    ``returns_to``: whether what it has called, if anything, may return to it (rule 3). ``beyond``: also what lies beyond the
-    loops that are left when a flag changes (rule 4).
+    ``returns_to``: whether a function it has called may return to it (rule 3). ``beyond``: include the code beyond loops that
+    end when a flag changes (rule 4).
     """
     try:
         return _Walk(code).ahead(at, returns_to, beyond)
@@ -101,13 +101,22 @@ def ahead_of(code: CodeType, at: int, *, returns_to: bool = True, beyond: bool =
 
 
 def reached_from(code: CodeType, at: int) -> set[int]:
-    """The instructions (by their place among all) that lie ahead of a frame of ``code`` that stands ``at``."""
+    """The instructions (by index) ahead of a frame of ``code`` at the offset ``at``."""
     return _Walk(code).reached(at)
 
 
 @functools.lru_cache(maxsize=_CODES_MAX)
+def is_looped(code: CodeType, at: int, name: str) -> bool:
+    """Whether a frame at ``at`` is in a loop, or reaches one that reads ``name``: ``while one := get()``."""
+    try:
+        return _Walk(code).is_looped(at, name)
+    except Exception:  # noqa: BLE001 - bytecode of another kind
+        return True
+
+
+@functools.lru_cache(maxsize=_CODES_MAX)
 def names_at(code: CodeType, at: int) -> frozenset[str]:
-    """The names in the expression that an instruction ends: of what it calls, and of the arguments."""
+    """The names in the expression that an instruction completes: of its callee and arguments."""
     every = list(dis.get_instructions(code))
     at = max((one.offset for one in every if one.offset <= at), default=0)
     place = next(one.positions for one in every if one.offset == at)
@@ -127,7 +136,7 @@ def _is_within(inner: Any, outer: Any) -> bool:
 
 
 class _Walk:
-    """A walk along one code's instructions."""
+    """A walk along the instructions of one code object."""
 
     def __init__(self, code: CodeType) -> None:
         self._all = list(dis.get_instructions(code))
@@ -143,15 +152,15 @@ class _Walk:
             reached.update(pending_at(self._all, start) if returns_to else ())
         return Ahead(
             closed=frozenset(() if one[:1] and one[0] in stored else one for one in self._closed(reached)),
-            left=frozenset(self._left(at, reached)),
-            stored=stored_by((self._all[index] for index in reached), local=False),
+            exited=frozenset(self._exited(at, reached)),
+            stored=names_stored_by((self._all[index] for index in reached), local=False),
             mentioned=mentioned_by(self._all[index] for index in reached),
             functions=frozenset(one.argval for one in map(self._all.__getitem__, reached) if type(one.argval) is CodeType),
             markers=frozenset(markers_of(self._all[index] for index in sorted(reached))),
             conditions=tuple(dict.fromkeys(ends.values())),
             variables=frozenset(str(self._all[index].argval) for index in reached if self._all[index].opname in VARIABLES),
             attributes=frozenset(str(self._all[index].argval) for index in reached if self._all[index].opname in ATTRIBUTES),
-            looped=frozenset(
+            loop_names=frozenset(
                 str(self._all[index].argval)
                 for index in (self._loop_around(start) if self._comes_round(start) else ())
                 if self._all[index].opname in ATTRIBUTES | VARIABLES
@@ -162,7 +171,7 @@ class _Walk:
     def reached(self, at: int) -> set[int]:
         return self._reached(self._flow.at(at), normally=True, begun=at < 0, without=())
 
-    # -- what may run --------------------------------------------------------------------------------------------------
+    # -- reachable instructions ----------------------------------------------------------------------------------------
 
     def _reached(self, start: int, *, normally: bool, begun: bool, without: Container[_Step] = ()) -> set[int]:
         todo = [start] if begun else [*(self._next(start, without) if normally else ()), *self._handlers(start)]
@@ -175,9 +184,10 @@ class _Walk:
         return reached
 
     def _ends_of_loop(self, start: int) -> dict[_Step, Condition]:
-        """The steps that leave a loop when a flag changes which the loop itself does not set (rule 4).
+        """The steps that leave a loop when a flag changes that the loop itself does not set (rule 4).
 
-        Of the loop around ``start``; where there is none, of those ahead, which are tested once before their first round.
+        The loop is the one around ``start``. Without one, the loops ahead count, whose conditions are tested once before their
+        first round.
         """
         round_trip = self._loop_around(start)
         ends = self._conditions(round_trip, lambda _, after: after not in round_trip)
@@ -190,7 +200,7 @@ class _Walk:
             }
             ends = {step: condition for step, condition in steps.items() if (step[1], condition) in of_loops}
         within = self._reached(start, normally=True, begun=False, without=ends)
-        stored = stored_by(self._all[index] for index in within)
+        stored = names_stored_by(self._all[index] for index in within)
         return {step: condition for step, condition in ends.items() if condition.reads.isdisjoint(stored)}
 
     def _conditions(self, among: Iterable[int], which: Callable[[int, int], bool]) -> dict[_Step, Condition]:
@@ -201,16 +211,21 @@ class _Walk:
             if which(index, after) and (condition := condition_at(self._all, index, after)) is not None
         }
 
+    def is_looped(self, at: int, name: str) -> bool:
+        """As the module's function of the same name."""
+        ahead = (index for index in self.reached(at) if self._all[index].argval == name)
+        return any(map(self._loop_around, (self._flow.at(at), *ahead)))
+
     def _comes_round(self, start: int) -> bool:
-        """Whether the loop around ``start`` has another round: of a child that ends in ``finally: os._exit(0)`` it has none."""
+        """Whether the loop around ``start`` has another round; a child process ending in ``finally: os._exit(0)`` has none."""
         every = enumerate(self._all)
         last = {index for index, one in every if one.opname in ATTRIBUTES | VARIABLES and one.argval in NEVER_RETURNING}
         return bool(self._loop_around(start, last))
 
     def _loop_around(self, start: int, without: Container[int] = ()) -> set[int]:
-        """Every instruction that may follow the one at ``start`` and lead back to it without an exception.
+        """The instructions that may follow ``start`` and lead back to it without an exception.
 
-        ``without``: instructions that do not count.
+        ``without``: excluded instructions.
         """
         before: dict[int, list[int]] = {}
         todo, seen = [start], {start}
@@ -235,12 +250,12 @@ class _Walk:
         return (after for after in self._flow.following(index) if (index, after) not in without)
 
     def _handlers(self, index: int) -> Iterator[int]:
-        """Where an exception that is raised here may go on (rule 2)."""
+        """Where an exception raised here may continue (rule 2)."""
         for handler in self._flow.handlers(index):
             yield from self._clauses(handler)
 
     def _clauses(self, index: int) -> Iterator[int]:
-        """The bodies of ``except`` clauses that name what they are for, from the beginning of a handler."""
+        """The bodies of the ``except`` clauses of a handler that name an exception class."""
         if self._all[index].opname == "END_ASYNC_FOR":
             yield index + 1
             return
@@ -264,7 +279,7 @@ class _Walk:
                 yield index + 1
             index = self._flow.index_of[self._all[index].argval]
 
-    # -- what is closed ------------------------------------------------------------------------------------------------
+    # -- closed objects and exited blocks ------------------------------------------------------------------------------
 
     def _closed(self, reached: Iterable[int]) -> Iterator[Receiver]:
         for index in reached:
@@ -274,12 +289,12 @@ class _Walk:
             elif (
                 one.opname == "LOAD_CONST" and isinstance(one.argval, str) and one.argval in CLOSING and not self._is_key(index)
             ):
-                yield ()  # a name to be looked up, as by ``getattr``
+                yield ()  # a name to look up, as by ``getattr``
 
     def _is_key(self, index: int) -> bool:
         return "SUBSCR" in self._all[index + 1].opname
 
-    def _left(self, at: int, reached: Iterable[int]) -> Iterator[Receiver]:
+    def _exited(self, at: int, reached: Iterable[int]) -> Iterator[Receiver]:
         """The ``with`` blocks around ``at`` that may be left without an exception."""
         for handler in self._flow.handlers(self._flow.at(at)):
             ops = [one.opname for one in self._all[handler : handler + 3]]
@@ -287,7 +302,7 @@ class _Walk:
                 yield from self._of_block(min(index for index, first in self._flow.handler_of.items() if first == handler))
 
     def _of_block(self, first: int) -> Iterator[Receiver]:
-        """What a ``with`` block is for, whose body begins at ``first``."""
+        """The object of the ``with`` block whose body begins at ``first``."""
         if self._all[first].opname in STORES:
             yield (str(self._all[first].argval),)
             return

@@ -1,16 +1,20 @@
-"""An object's attribute by name, without running anybody's code."""
+"""Reads an object's attributes without running any code."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable, Mapping
 from types import MemberDescriptorType, ModuleType
 from typing import Any
 
 UNKNOWN = object()
-"""There is no such attribute, or only running code would show it."""
+"""The attribute does not exist, or only running code would show it."""
+_LIBRARIES = sys.stdlib_module_names | {"grpc", "stilltrue"}
+_MODULES_MAX = 50
 
 
 def attribute_dictionary(thing: Any) -> dict[str, Any] | None:
-    """The object's own dictionary; None if it has none."""
+    """The object's own dictionary, or None."""
     try:
         own = object.__getattribute__(thing, "__dict__")
     except AttributeError:
@@ -28,7 +32,7 @@ def attributes_of(thing: Any) -> tuple[Any, ...]:
 
 
 def attribute_of(thing: Any, name: str) -> Any:
-    """The attribute that stands in the object's own dictionary or slots."""
+    """The attribute in the object's own dictionary or slots."""
     if issubclass(type(thing), ModuleType):
         return ModuleType.__getattribute__(thing, "__dict__").get(name, UNKNOWN)
     try:
@@ -37,7 +41,7 @@ def attribute_of(thing: Any, name: str) -> Any:
         own = None
     if isinstance(own, dict) and dict.__contains__(own, name):
         return dict.__getitem__(own, name)
-    slot = next((kind.__dict__[name] for kind in type(thing).__mro__ if name in kind.__dict__), None)
+    slot = inherited(type(thing), name)
     if type(slot) is not MemberDescriptorType:
         return UNKNOWN
     try:
@@ -46,8 +50,39 @@ def attribute_of(thing: Any, name: str) -> Any:
         return UNKNOWN
 
 
+def inherited(kind: type, name: str, default: Any = None) -> Any:
+    """The attribute of a class or of its nearest base that has it, as it is stored there."""
+    return next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), default)
+
+
+def named_values(words: Iterable[str], names: Mapping[str, Any], attributes: Iterable[str] | None = None) -> tuple[Any, ...]:
+    """The values of those ``words`` that are among ``names``, and what the application modules among these have.
+
+    ``attributes``: the names that are read of a module; the ``words`` if not given.
+    """
+    every = tuple(words)
+    found = [names[word] for word in every if word in names]
+    modules = [one for one in found if type(one) is ModuleType]
+    if not modules:
+        return tuple(found)
+    every = every if attributes is None else tuple(attributes)
+    for module in modules:  # grows: a package names its modules
+        space = ModuleType.__getattribute__(module, "__dict__")
+        if len(modules) <= _MODULES_MAX and not _is_library(space):
+            within = [space[word] for word in every if word in space]
+            modules += (one for one in within if type(one) is ModuleType and one not in modules)
+            found += within
+    return tuple(found)
+
+
+def _is_library(space: Mapping[str, Any]) -> bool:
+    """Whether it is the namespace of a module of the standard library, of gRPC or of the agent."""
+    name = space.get("__name__")
+    return type(name) is not str or name.partition(".")[0] in _LIBRARIES
+
+
 def value_of(receiver: tuple[str, ...], names: dict[str, Any], others: dict[str, Any]) -> Any:
-    """What a chain of names means, of which the first is among ``names`` or ``others``."""
+    """The object that a chain of names refers to; the first name is looked up in ``names``, then in ``others``."""
     if not receiver:
         return UNKNOWN
     value = names.get(receiver[0], others.get(receiver[0], UNKNOWN))

@@ -1,7 +1,7 @@
-"""The conditions of loops: which flag a jump tests, as far as its bytecode shows it.
+"""The conditions of loops: which flag a jump tests, as far as the bytecode shows.
 
-A condition is understood where it reads names only (``running``, ``self.running``, ``state["stop"]``, ``phase == DONE``), or
-calls one method of such a chain (``stop.is_set()``, ``stop.wait(1)``, ``thread.is_alive()``). Any other may change by itself.
+A condition is understood if it only reads names (``running``, ``self.running``, ``state["stop"]``, ``phase == DONE``) or calls
+one method on such a chain (``stop.is_set()``, ``stop.wait(1)``, ``thread.is_alive()``). Any other may change by itself.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _CODES_MAX = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a jump tests: the values of ``chains``, or what ``method`` of the only chain returns.
+    """The test of a jump: the values of ``chains``, or the result of ``method`` on the only chain.
 
-    ``item``: the value is an item of the chain's, by the key ``constant``. ``operator``: two values are compared, of which one
-    may be ``constant``. ``negated``: ``not`` all that. ``when``: the jump is made when it is true, or when it is false.
+    ``item``: the value is the chain's item with the key ``constant``. ``operator``: compares two values, one of which may be
+    ``constant``. ``negated``: the whole is negated by ``not``. ``when``: the result on which the jump is taken.
     """
 
     chains: tuple[Receiver, ...]
@@ -47,13 +47,13 @@ class Condition:
 
     @property
     def reads(self) -> frozenset[str]:
-        """The names that must be stored to for it to change."""
+        """The names that must be stored for it to change."""
         names = frozenset(name for chain in self.chains for name in chain)
         return names | {ITEMS} if self.item else names
 
 
 def condition_at(every: Sequence[dis.Instruction], index: int, after: int) -> Condition | None:
-    """What must be so for the jump at ``index`` to lead to ``after``; None: what may change by itself, or no such jump."""
+    """The condition for the jump at ``index`` to lead to ``after``; None if it may change by itself or is not a jump."""
     one = every[index]
     if not one.opname.startswith(_JUMPS) or one.is_jump_target:
         return None
@@ -66,7 +66,7 @@ def condition_at(every: Sequence[dis.Instruction], index: int, after: int) -> Co
 
 @functools.lru_cache(maxsize=_CODES_MAX)
 def returned_by(code: CodeType) -> Condition | None:
-    """What a function returns that does nothing but read a flag (``return self._stop.is_set()``); None for any other."""
+    """The value of a function that only reads a flag (``return self._stop.is_set()``); None for any other function."""
     every = list(dis.get_instructions(code))
     if not every or every[-1].opname not in _RETURNS or any(one.opname not in _READING for one in every):
         return None
@@ -76,7 +76,7 @@ def returned_by(code: CodeType) -> Condition | None:
 
 
 def _value_before(every: Sequence[dis.Instruction], index: int) -> Condition | None:
-    """The value that the instructions just before ``index`` leave."""
+    """The value left by the instructions just before ``index``."""
     first = _skip(every, index - 1)
     negated = sum(one.opname == "UNARY_NOT" for one in every[first + 1 : index]) % 2 == 1
     found = _plain_value(every, first)
@@ -100,7 +100,7 @@ def _plain_value(every: Sequence[dis.Instruction], index: int) -> Condition | No
 
 
 def _call(every: Sequence[dis.Instruction], index: int) -> Condition | None:
-    """A call of a method, whatever its arguments: where it begins, the chain that it is called on begins."""
+    """A method call with any arguments: its position starts where the chain starts."""
     place = getattr(every[index], "positions", None)
     if place is None or place.lineno is None:
         return None
@@ -118,7 +118,7 @@ def _call(every: Sequence[dis.Instruction], index: int) -> Condition | None:
 
 
 def _comparison(every: Sequence[dis.Instruction], index: int) -> Condition | None:
-    """A comparison of two chains, or of one with a constant on its right."""
+    """A comparison of two chains, or of a chain with a constant on the right."""
     one = every[index]
     operator = ("is not" if one.arg else "is") if one.opname == "IS_OP" else one.argrepr.removeprefix("bool(").rstrip(")")
     if every[index - 1].opname in _CONSTANTS:
@@ -131,7 +131,7 @@ def _comparison(every: Sequence[dis.Instruction], index: int) -> Condition | Non
 
 
 def is_plain(value: object) -> bool:
-    """Whether it is an immutable value whose comparison runs no code of the application."""
+    """Whether ``value`` is immutable and its comparison runs no application code."""
     return value is None or type(value) in (bool, int, float, str, bytes)
 
 

@@ -1,4 +1,4 @@
-"""The control flow of a code: which of its instructions may follow which, and where an exception goes."""
+"""The control flow of a code object: which instructions may follow which, and where exceptions go."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ _JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT
 
 
 def branches(one: dis.Instruction) -> bool:
-    """Whether an instruction may go on elsewhere than at the next one: at its ``argval``, an offset."""
+    """Whether an instruction may continue elsewhere than at the next one: at the offset ``argval``."""
     return one.opcode in dis.hasjrel
 
 
 class ControlFlow:
-    """Of one code. An instruction is meant by its index among all."""
+    """The control flow of one code object. Instructions are identified by index."""
 
     def __init__(self, code: CodeType, every: Sequence[dis.Instruction]) -> None:
-        """``every``: its instructions."""
+        """``every``: all instructions."""
         self._every = every
         self._offsets = [one.offset for one in every]
         self.index_of = {offset: index for index, offset in enumerate(self._offsets)}
-        """By offset."""
+        """The index of an instruction by its offset."""
         self.handler_of: dict[int, int] = {}
-        """By instruction, where an exception goes first."""
+        """The first handler of an exception, by instruction."""
         table: Any = dis.Bytecode(code)
         for entry in table.exception_entries:
             covered = (index for index, offset in enumerate(self._offsets) if entry.start <= offset < entry.end)
             self.handler_of.update(dict.fromkeys(covered, self.index_of[entry.target]))
 
     def at(self, offset: int) -> int:
-        """The instruction at which a frame stands: it may stand in the caches behind it."""
+        """The instruction at which a frame is; its offset may be inside the caches after the instruction."""
         return max(0, bisect_right(self._offsets, offset) - 1)
 
     def following(self, index: int) -> Iterator[int]:
-        """The instructions that may come next, where no exception is raised."""
+        """The instructions that may come next if no exception is raised."""
         one = self._every[index]
         if one.opname in _LEAVES:
             return

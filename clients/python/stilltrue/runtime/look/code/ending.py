@@ -1,13 +1,14 @@
-"""Whether code speaks of ending things: its own, that of what it calls by name, and what a callback or finalizer will end.
+"""Whether code mentions ending things: its own, the code it calls by name, and what a callback or finalizer will end.
 
 Rules:
 
-1. What is called is found by its name (:mod:`~stilltrue.runtime.look.code.called`). Far down only what cancels counts: nearly
-   everything closes something.
-2. What is called by those who do not name it (a handler in a registry, what a ``with`` block's exit, a finalizer or a weak
-   reference runs) ends what it carries, or will be given (:mod:`~stilltrue.runtime.look.code.jobs`), where its code speaks of
-   ending things. What it names of its module does not count: nearly every program has a list of functions that requests from
-   outside may call.
+1. Called code is found by its name (:mod:`~stilltrue.runtime.look.code.call_graph`). Deep in the call graph only cancelling
+   counts: nearly everything closes something.
+2. A callable that runs without being named (a handler in a registry, a ``with`` block's exit, a finalizer, a weak reference's
+   callback) ends what it carries or will be given (:mod:`~stilltrue.runtime.look.code.jobs`) if its code mentions ending
+   things. The globals it names do not count: nearly every program has a list of functions that outside requests may call.
+3. Code called by name also ends the globals it names, but only if it or code it calls cancels or completes something (``def
+   sweep(): for call in calls.values(): call.cancel()``): nearly every function closes something.
 """
 
 from __future__ import annotations
@@ -21,138 +22,183 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of
 from stilltrue.runtime.introspection.origins import is_application
-from stilltrue.runtime.look.code import called as calling
-from stilltrue.runtime.look.code import reachable_names as reached
-from stilltrue.runtime.look.code.called import CODES_MAX, KINDS_WALKS_MAX, NAMED_DEPTH, called, kinds_of, names_in
+from stilltrue.runtime.look.code import call_graph
+from stilltrue.runtime.look.code import reachable_names as reachable_code_names
+from stilltrue.runtime.look.code.attributes import inherited, named_values
+from stilltrue.runtime.look.code.call_graph import (
+    CODES_MAX,
+    KINDS_WALKS_MAX,
+    NAMED_DEPTH,
+    classes_near,
+    names_in,
+    reachable_code,
+)
 from stilltrue.runtime.look.code.jobs import job_in
-from stilltrue.runtime.look.code.names import stored_in
+from stilltrue.runtime.look.code.methods import class_attributes
+from stilltrue.runtime.look.code.names import names_stored_in
 from stilltrue.runtime.look.code.reachable_names import ReachableNames, reachable_names
 from stilltrue.runtime.look.enders import reach
 from stilltrue.runtime.look.enders.reach import Leads
 
 _ENDS = re.compile(
     r"cancel(?!lederror)|abort|close|kill|terminat|shutdown|stop|throw|set_exception|expire|evict|reap|interrupt"
-    r"|reschedule|^shift$|^set_result$",  # what gives a timeout or scope that has none an end
+    r"|reschedule|^shift$|^set_result$",  # these give a timeout or scope an end
     re.I,
 )
 _ENDS_FAR = re.compile(r"^(cancel|abort|throw|set_exception|cancel_all)$")
+_CANCELS = re.compile(r"^(cancel|throw|set_exception|set_result)$")
 _CALLED = (FunctionType, MethodType, functools.partial)
 _Key = tuple[CodeType, type, frozenset[str] | None]
-_speaks: dict[_Key, bool] = {}
-_by_near: dict[_Key, tuple[int, bool]] = {}
-"""In this look: how often objects near a code were walked, and whether the methods that it names speak of ending things."""
-_of_called: dict[int, tuple[Any, ReachableNames]] = {}
-"""In this look, by the identity of what may be called: what it speaks of."""
+_mentions_cache: dict[_Key, bool] = {}
+_mentions_near: dict[_Key, tuple[int, bool]] = {}
+"""Cache of this look: the number of walks near a code, and whether the methods it names mention ending things."""
+_globals_by_near: dict[_Key, tuple[int, tuple[Any, ...]]] = {}
+"""Cache of this look: the number of walks near a code, and the globals that the code it calls may end."""
+_called_cache: dict[int, tuple[Any, ReachableNames]] = {}
+"""Cache of this look, by callable identity: its reachable names."""
 
 
-def forget() -> None:
-    """Forget what was near the actors of a look."""
-    _by_near.clear()
-    _of_called.clear()
-    reached.forget()
-    reach.forget()
-    calling.forget()
+def clear_caches() -> None:
+    """Clear the caches after a look."""
+    _mentions_near.clear()
+    _globals_by_near.clear()
+    _called_cache.clear()
+    reachable_code_names.clear_caches()
+    reach.clear_caches()
+    call_graph.clear_caches()
 
 
 def is_ending(name: str) -> bool:
-    """Whether a name speaks of ending things."""
+    """Whether a name suggests ending something."""
     return _ENDS.search(name) is not None
 
 
-def speaks_of_ending(
-    code: CodeType, names: dict[str, Any], owner: Any = None, held: Iterable[Any] = (), begin: frozenset[str] | None = None
+def mentions_ending(
+    code: CodeType, names: dict[str, Any], owner: Any = None, held: Iterable[Any] = (), ahead: frozenset[str] | None = None
 ) -> bool:
-    """Whether ``code`` or what it calls by name ends things.
+    """Whether ``code``, or code it calls by name, ends things.
 
-    Its globals are ``names``, its object ``owner``; it has ``held`` besides. ``begin``: the names that are still ahead of it.
+    ``names``: its globals; ``owner``: its instance; ``held``: its other objects; ``ahead``: the names still ahead of it.
     """
-    key = (code, type(owner), begin)
-    known = _speaks.get(key)
+    key = (code, type(owner), ahead)
+    known = _mentions_cache.get(key)
     if known is None:
-        if len(_speaks) >= CODES_MAX:
-            _speaks.clear()
-        _speaks[key] = known = _any_speaks(code, names, (type(owner),), begin)
+        if len(_mentions_cache) >= CODES_MAX:
+            _mentions_cache.clear()
+        _mentions_cache[key] = known = _any_mentions_ending(code, names, (type(owner),), ahead)
     if known or not code.co_names:
         return known
-    walks, known = _by_near.get(key, (0, False))
+    walks, known = _mentions_near.get(key, (0, False))
     if not known and walks < KINDS_WALKS_MAX:
-        near = (owner, *held, *(names[name] for name in code.co_names if name in names))
-        known = _any_speaks(code, names, kinds_of(near), begin)
-        _by_near[key] = walks + 1, known
+        near = (owner, *held, *named_values(code.co_names, names))
+        known = _any_mentions_ending(code, names, classes_near(near), ahead)
+        _mentions_near[key] = walks + 1, known
     return known
 
 
-def ended_by(thing: Any, leads: Leads, by: frozenset[str] = frozenset(), *, named: bool = False) -> tuple[Any, ...]:
-    """What a thing has that it ends when it is called, or forgotten (rule 2); nothing for any other.
+def globals_ended(
+    code: CodeType, names: dict[str, Any], owner: Any = None, held: Iterable[Any] = (), ahead: frozenset[str] | None = None
+) -> tuple[Any, ...]:
+    """The globals that ``code``, or code it calls, may end (rule 3); arguments as for :func:`mentions_ending`."""
+    key = (code, type(owner), ahead)
+    walks, known = _globals_by_near.get(key, (0, ()))
+    if walks < KINDS_WALKS_MAX and (ahead is None or ahead):
+        near = (owner, *held, *named_values(code.co_names, names))
+        every = reachable_code(code, names, classes_near(near), ahead)
+        found = {id(one): one for one in (*known, *_globals_of_cancelling(every))}
+        known = tuple(found.values())
+        _globals_by_near[key] = walks + 1, known
+    return known
 
-    ``by``: by naming one of these; otherwise, by speaking of ending things. ``named``: also what it names of its module.
-    What does not lead to anything that is searched for is left out where that spares reading code.
+
+def _globals_of_cancelling(every: Iterable[tuple[CodeType, dict[str, Any], int]]) -> list[Any]:
+    """The globals named by functions that cancel, and by functions that name one of those, transitively."""
+    todo = {code: names for code, names, _ in every if is_application(code)}
+    found: list[Any] = []
+    words: set[str] = set()
+    cancelling = [code for code in todo if any(map(_CANCELS.match, names_in(code)))]
+    while cancelling:
+        words.update(code.co_name for code in cancelling)
+        for code in cancelling:
+            names = todo.pop(code)
+            found += named_values(code.co_names, names)
+        cancelling = [code for code in todo if not words.isdisjoint(names_in(code))]
+    return [*found, *class_attributes(found)]
+
+
+def ended_by(thing: Any, leads: Leads, by: frozenset[str] = frozenset(), *, named: bool = False) -> tuple[Any, ...]:
+    """The objects that ``thing`` ends when it is called or dropped (rule 2).
+
+    ``by``: it must name one of these; by default, mention ending things. ``named``: include the globals it names. Objects that
+    do not lead to a target are left out if that saves reading code.
     """
     kind = type(thing)
     if kind in _CALLED or (kind is BuiltinFunctionType and type(thing.__self__) is not ModuleType):
         return _ended_by_call(thing, leads, by, named=named)
     if kind is GeneratorType and (frame := frame_of(thing)) is not None and is_application(frame.f_code):
-        said = reachable_names(frame.f_code, frame.f_globals, compat.names_in(thing)) if by else ReachableNames()
-        return () if by.isdisjoint(said.names) else (*compat.names_in(thing), *said.named)
+        held = compat.held_by_coroutine(thing)
+        reachable = reachable_names(frame.f_code, frame.f_globals, held) if by else ReachableNames()
+        return () if by.isdisjoint(reachable.names) else (*held, *reachable.global_values)
     finalizer = _finalizer_of(kind)
-    if finalizer is not None and leads((thing,)) and _speaks_so(finalizer.__code__, finalizer.__globals__, thing, (), by):
+    if finalizer is not None and leads((thing,)) and _mentions(finalizer.__code__, finalizer.__globals__, thing, (), by):
         return (thing,)
-    told = tuple(one for callback in compat.told_when_let_go(thing) for one in _ended_by_call(callback, leads, by, named=named))
+    callbacks = compat.weakref_callbacks(thing)
+    ended = tuple(one for callback in callbacks for one in _ended_by_call(callback, leads, by, named=named))
     functions, given = job_in(thing)
-    return (*told, *given) if functions and leads(given) and any(_ends_given(one, given, by) for one in functions) else told
+    return (*ended, *given) if functions and leads(given) and any(_ends_given(one, given, by) for one in functions) else ended
 
 
 def _ends_given(function: Any, given: tuple[Any, ...], by: frozenset[str]) -> bool:
-    """Whether a function speaks of ending what it will be given."""
-    code, names, owner = compat.called_in(function)
-    return code is not None and is_application(code) and _speaks_so(code, names, owner, given, by)
+    """Whether a function mentions ending its future arguments."""
+    code, names, owner = compat.code_behind(function)
+    return code is not None and is_application(code) and _mentions(code, names, owner, given, by)
 
 
 def _ended_by_call(called: Any, leads: Leads, by: frozenset[str], *, named: bool) -> tuple[Any, ...]:
-    carried = _carried(called)
+    carried = _carried_by_callable(called)
+    code, names, owner = compat.code_behind(called)
     if not named and not leads(carried):
         return ()
-    code, names, owner = compat.called_in(called)
     if code is None or not is_application(code):
         name = compat.name_of(called).rsplit(".", 1)[-1]
         return carried if name in by or (not by and is_ending(name)) else ()
     if not by:
-        return carried if speaks_of_ending(code, names, owner, carried) else ()
-    said = _said_by(called, code, names, (owner, *carried))
-    return () if by.isdisjoint(said.names) else (*carried, *(said.named if named else ()))
+        return carried if mentions_ending(code, names, owner, carried) else ()
+    reachable = _names_of_called(called, code, names, (owner, *carried))
+    return () if by.isdisjoint(reachable.names) else (*carried, *(reachable.global_values if named else ()))
 
 
-def _said_by(called: Any, code: CodeType, names: dict[str, Any], near: Iterable[Any]) -> ReachableNames:
-    known = _of_called.get(id(called))
+def _names_of_called(called: Any, code: CodeType, names: dict[str, Any], near: Iterable[Any]) -> ReachableNames:
+    known = _called_cache.get(id(called))
     if known is None:
-        known = _of_called[id(called)] = called, reachable_names(code, names, near)
+        known = _called_cache[id(called)] = called, reachable_names(code, names, near)
     return known[1]
 
 
-def _speaks_so(code: CodeType, names: dict[str, Any], owner: Any, held: Iterable[Any], by: frozenset[str]) -> bool:
+def _mentions(code: CodeType, names: dict[str, Any], owner: Any, held: Iterable[Any], by: frozenset[str]) -> bool:
     if not by:
-        return speaks_of_ending(code, names, owner, held)
+        return mentions_ending(code, names, owner, held)
     return not by.isdisjoint(reachable_names(code, names, (owner, *held)).names)
 
 
-def _carried(called: Any) -> tuple[Any, ...]:
+def _carried_by_callable(called: Any) -> tuple[Any, ...]:
     if type(called) is functools.partial:
-        return (*_carried(called.func), *called.args, *called.keywords.values())
+        return (*_carried_by_callable(called.func), *called.args, *called.keywords.values())
     return compat.bound_to(called)
 
 
 def _finalizer_of(kind: type) -> FunctionType | None:
-    found = next((base.__dict__["__del__"] for base in kind.__mro__ if "__del__" in base.__dict__), None)
+    found = inherited(kind, "__del__")
     return found if type(found) is FunctionType and is_application(found.__code__) else None
 
 
-def _any_speaks(code: CodeType, names: dict[str, Any], kinds: Iterable[type], begin: frozenset[str] | None) -> bool:
-    every = called(code, names, kinds, begin)
-    if begin is not None:
-        next(every)  # itself
-        if any(map(_ENDS.search, begin)):
+def _any_mentions_ending(code: CodeType, names: dict[str, Any], kinds: Iterable[type], ahead: frozenset[str] | None) -> bool:
+    every = reachable_code(code, names, kinds, ahead)
+    if ahead is not None:
+        next(every)  # the code itself
+        if any(map(_ENDS.search, ahead)):
             return True
-    return any(_speaks_itself(one) if depth <= NAMED_DEPTH else _cancels(one) for one, _, depth in every)
+    return any(_mentions_ending_itself(one) if depth <= NAMED_DEPTH else _cancels(one) for one, _, depth in every)
 
 
 def _cancels(code: CodeType) -> bool:
@@ -160,13 +206,13 @@ def _cancels(code: CodeType) -> bool:
     return any(map(_ENDS_FAR.match, names_in(code)))
 
 
-def _speaks_itself(code: CodeType) -> bool:
-    sets_deadline = "deadline" in code.co_names and "deadline" in stored_in(code)
-    return sets_deadline or any(map(_ENDS.search, code.co_names)) or any(map(_const_speaks, code.co_consts))
+def _mentions_ending_itself(code: CodeType) -> bool:
+    sets_deadline = "deadline" in code.co_names and "deadline" in names_stored_in(code)
+    return sets_deadline or any(map(_ENDS.search, code.co_names)) or any(map(_constant_mentions_ending, code.co_consts))
 
 
-def _const_speaks(const: object) -> bool:
-    """Whether it is code that speaks of ending things, or a name to be looked up, as by ``methodcaller``."""
+def _constant_mentions_ending(const: object) -> bool:
+    """Whether it is code that mentions ending things, or a name to look up, as by ``methodcaller``."""
     if isinstance(const, CodeType):
-        return _speaks_itself(const)
+        return _mentions_ending_itself(const)
     return isinstance(const, str) and const.isidentifier() and is_ending(const)

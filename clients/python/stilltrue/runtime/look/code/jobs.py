@@ -1,11 +1,11 @@
-"""Jobs: functions that are kept beside what they will be given, as schedulers and queues of work keep them.
+"""Jobs: functions stored with their future arguments, as schedulers and work queues do.
 
 Rules:
 
-1. In a tuple or a short list, what stands beside a function is what it will be given.
-2. In a dictionary, an executor's item, or an object of a class that is not the standard library's, that is what is called so:
+1. In a tuple or short list, the objects beside a function are its arguments.
+2. In a dictionary, an executor item, or an object of a non-library class, the arguments are the values with such a name:
    ``args``, ``kwargs``, ``data``.
-3. Functions are no arguments: a table of handlers is no job.
+3. Functions are not arguments: a table of handlers is not a job.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from concurrent.futures import thread
 from types import FunctionType, MemberDescriptorType, MethodType
 from typing import Any
 
-from stilltrue.runtime.compat.references import module_of
+from stilltrue.runtime.compat.callables import module_of
 from stilltrue.runtime.look.code.attributes import attribute_dictionary, attribute_of
 
 ITEMS_MAX = 12
-"""A tuple, list or dictionary that has more is no job."""
+"""A tuple, list or dictionary with more items is not a job."""
 FUNCTIONS = (FunctionType, MethodType, functools.partial)
 _ARGUMENTS = re.compile(r"_*(kw)?(args?|arguments?|params?|parameters?|payload|data)", re.I)
 _ITEM = thread._WorkItem  # noqa: SLF001
@@ -30,7 +30,7 @@ _NOTHING: tuple[tuple[Any, ...], tuple[Any, ...]] = ((), ())
 
 
 def job_in(thing: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-    """The functions of a job, and what they will be given; nothing for any other object. Runs no code."""
+    """The functions of a job and their arguments; both empty for any other object. Runs no code."""
     kind = type(thing)
     if issubclass(kind, tuple | list):
         if not 1 < kind.__len__(thing) <= ITEMS_MAX:
@@ -46,7 +46,7 @@ def job_in(thing: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
 
 
 def _named_in(thing: Any) -> Iterator[tuple[str, Any]]:
-    """What a short dictionary, or an object with such an attribute, has by name."""
+    """The values by name of a short dictionary, or of an object with an attribute named like arguments."""
     if issubclass(type(thing), dict):
         if 1 < dict.__len__(thing) <= ITEMS_MAX:
             yield from ((name, value) for name, value in list(dict.items(thing)) if type(name) is str)

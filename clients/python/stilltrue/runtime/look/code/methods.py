@@ -1,13 +1,12 @@
-"""Which functions code may come to run by names: those of its module, of its objects, and of the classes that it names.
+"""The functions that code may run by names: those of its module, of its objects, and of the classes it names.
 
 Rules:
 
-1. A method is named by its name, whatever it is bound to: also a static method, a class method, a property, and what is behind
-   its decorators. Who names a class of the application's own makes an object of it; who names a thread's class runs it.
-2. Methods with two underscores at both ends are called without being named: they count for who has an object of their class.
-   What leaves a ``with`` block does only where such a block is left, and the object has not taken at its beginning what it
-   gives back in the end.
-3. A module that a function imports when it comes there is one of its module's names. One that is yet to be loaded is unread.
+1. A method is named by its name, however it is bound: also static and class methods, properties, and functions behind
+   decorators. Code that names an application class creates an instance; code that names a thread class also runs it.
+2. Methods with double underscores run without being named: they count if the code has an object of their class. The exit of a
+   ``with`` block counts only if such a block is left, and only if the object did not acquire on entry what it releases on exit.
+3. A module imported inside a function counts as one of its module's names. A module that is not loaded yet cannot be read.
 """
 
 from __future__ import annotations
@@ -39,25 +38,25 @@ _IMPLIED = frozenset(
 )
 _WORDS_MAX = 10_000
 _BEHIND_MAX = 50
-"""What is looked at behind one function that decorates others."""
+"""Maximum number of objects read behind one decorated function."""
 Methods = dict[str, list[FunctionType]]
 _methods: dict[tuple[type, ...], Methods] = {}
-"""In this look: the methods of some classes and their bases, by name."""
-_own: dict[int, tuple[type, bool]] = {}
-"""In this look: whether a class is the application's own."""
+"""Cache of this look: the methods of some classes and their bases, by name."""
+_own_cache: dict[int, tuple[type, bool]] = {}
+"""Cache of this look: whether a class is application code."""
 _behind: dict[int, tuple[FunctionType, tuple[FunctionType, ...]]] = {}
-"""In this look: a function, and those behind it."""
+"""Cache of this look: a function and those behind it."""
 
 
-def forget() -> None:
-    """Forget the classes and functions of a look."""
+def clear_caches() -> None:
+    """Clear the caches after a look."""
     _behind.clear()
     _methods.clear()
-    _own.clear()
+    _own_cache.clear()
 
 
 def imported(words: frozenset[str], names: Mapping[str, Any]) -> Iterator[ModuleType | None]:
-    """The modules that code with the globals ``names`` imports; None for one that is yet to be loaded (rule 3)."""
+    """The modules imported by code with the globals ``names``; None for one that is not loaded yet (rule 3)."""
     for word in _imports_in(words):
         name = word.removeprefix(IMPORT)
         if name.startswith("."):
@@ -85,16 +84,18 @@ def methods_of(kinds: tuple[type, ...]) -> Methods:
             table = _table_of(kind)
             runs = issubclass(kind, threading.Thread)
             for name, one in table.items():
-                known.setdefault(name, []).extend(each for each in _plain(one) if not runs or is_application(each.__code__))
+                known.setdefault(name, []).extend(
+                    each for each in _functions_in(one) if not runs or is_application(each.__code__)
+                )
             if runs:
                 known["start"] = [*known["start"], *known["run"]]
-            if not _takes(table):
-                known.setdefault(WITH, []).extend(one for name in _LEAVING for one in _plain(table.get(name)))
+            if not _acquires_on_enter(table):
+                known.setdefault(WITH, []).extend(one for name in _LEAVING for one in _functions_in(table.get(name)))
         _methods[kinds] = known
     return known
 
 
-def merged(methods: Methods, others: Methods) -> Methods:
+def merge_methods(methods: Methods, others: Methods) -> Methods:
     """The methods of both, by name."""
     if not methods or not others:
         return methods or others
@@ -111,61 +112,62 @@ def _table_of(kind: type) -> dict[str, Any]:
     return table
 
 
-def _takes(table: Mapping[str, Any]) -> bool:
-    """Whether it takes at the beginning of its block what it gives back in the end (rule 2)."""
-    return any(not _TAKES.isdisjoint(mentioned_in(one.__code__)) for name in _ENTERING for one in _plain(table.get(name)))
+def _acquires_on_enter(table: Mapping[str, Any]) -> bool:
+    """Whether it acquires on entering its block what it releases on exit (rule 2)."""
+    entering = (one for name in _ENTERING for one in _functions_in(table.get(name)))
+    return any(not _TAKES.isdisjoint(mentioned_in(one.__code__)) for one in entering)
 
 
-def _plain(one: Any) -> Iterator[FunctionType]:
-    """The functions behind what stands in a class."""
+def _functions_in(one: Any) -> Iterator[FunctionType]:
+    """The functions behind a class attribute."""
     kind = type(one)
     if kind is FunctionType:
         yield one
     elif kind in (staticmethod, classmethod):
-        yield from _plain(one.__func__)
+        yield from _functions_in(one.__func__)
     elif kind is property:
-        yield from (each for accessor in (one.fget, one.fset, one.fdel) for each in _plain(accessor))
+        yield from (each for accessor in (one.fget, one.fset, one.fdel) for each in _functions_in(accessor))
     elif kind in (functools.cached_property, functools.partialmethod):
-        yield from _plain(attribute_of(one, "func"))
+        yield from _functions_in(attribute_of(one, "func"))
 
 
-def implied(methods: Mapping[str, list[FunctionType]], *, blocks: bool) -> Iterator[FunctionType]:
-    """The methods of the application's own that are called without being named; ``blocks``: also by leaving one (rule 2)."""
+def implicit_methods(methods: Mapping[str, list[FunctionType]], *, blocks: bool) -> Iterator[FunctionType]:
+    """The application's methods that run without being named; ``blocks``: also the exits of blocks (rule 2)."""
     for name in (*methods.keys() & _IMPLIED, *((WITH,) if blocks else ())):
         yield from (one for one in methods.get(name, ()) if is_own_code(one.__code__))
 
 
 def functions_named_by(words: frozenset[str], methods: Mapping[str, list[FunctionType]]) -> Iterator[FunctionType]:
-    """The methods that some words name, and what is behind them."""
+    """The methods that some words name, and the functions behind them."""
     for name in methods.keys() & words:
         for method in methods[name]:
             yield from functions_of(method)
 
 
 def functions_of_modules(words: frozenset[str], names: Mapping[str, Any]) -> tuple[FunctionType, ...]:
-    """The functions that some words name in the module ``names``, and in the modules that these words name."""
+    """The functions that some words name in the module ``names`` and in the modules they name."""
     found = [function for name in words if name in names for function in functions_of(names[name])]
-    for space in _spaces(words, names):
+    for space in _module_namespaces(words, names):
         found += [one for name in words if name in space for one in functions_of(space[name]) if is_application(one.__code__)]
     return tuple(found)
 
 
-def _spaces(words: frozenset[str], names: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The names of the modules that some words name, or import."""
+def _module_namespaces(words: frozenset[str], names: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The namespaces of the modules that some words name or import."""
     modules = [one for name in words if type(one := names.get(name)) is ModuleType]
     modules += [one for one in imported(words, names) if one is not None]
     return [ModuleType.__getattribute__(module, "__dict__") for module in modules]
 
 
 def classes_named_by(words: frozenset[str], names: Mapping[str, Any]) -> tuple[type, ...]:
-    """The application's own classes that these words name among the globals ``names``, or in the modules that they name."""
-    spaces = (names, *_spaces(words, names))
+    """The application classes that some words name among ``names``, or in the modules they name."""
+    spaces = (names, *_module_namespaces(words, names))
     found = {id(thing): thing for space in spaces for name in words if (thing := space.get(name)) is not None}
     return tuple(kind for kind in found.values() if _is_class(kind) and _is_own(kind))
 
 
-def made_by(kinds: tuple[type, ...]) -> Iterator[FunctionType]:
-    """What is called when objects of some classes are made, and when their threads run (rule 1)."""
+def constructors_of(kinds: tuple[type, ...]) -> Iterator[FunctionType]:
+    """The functions that run when objects of some classes are created, and when their threads run (rule 1)."""
     for kind in kinds:
         methods = methods_of((kind,))
         for name in (*_MAKING, *(("start",) if issubclass(kind, threading.Thread) else ())):
@@ -173,20 +175,20 @@ def made_by(kinds: tuple[type, ...]) -> Iterator[FunctionType]:
 
 
 def _is_class(thing: Any) -> bool:
-    """Asked of its type: a proxy (Django's settings) runs the application's code when it is asked for its class."""
+    """Asks the object's type: a proxy (Django's settings) runs application code when asked for its class."""
     return issubclass(type(thing), type)
 
 
 def _is_own(kind: type) -> bool:
-    known = _own.get(id(kind))
+    known = _own_cache.get(id(kind))
     if known is None:
-        own = any(is_own_code(function.__code__) for one in kind.__dict__.values() for function in _plain(one))
-        known = _own[id(kind)] = kind, own
+        own = any(is_own_code(function.__code__) for one in kind.__dict__.values() for function in _functions_in(one))
+        known = _own_cache[id(kind)] = kind, own
     return known[1]
 
 
 def functions_of(thing: Any) -> tuple[FunctionType, ...]:
-    """A function, and those behind it that it decorates, or chooses from."""
+    """A function and those it decorates or chooses from."""
     if type(thing) is MethodType:
         thing = thing.__func__
     if type(thing) is not FunctionType:
@@ -214,15 +216,15 @@ def _functions_behind(thing: FunctionType) -> Iterator[FunctionType]:
             todo.extend(dict.values(one))
 
 
-def kept_by_classes(things: Iterable[Any]) -> Iterator[Any]:
-    """What the application's own classes among ``things`` have as attributes, but for their functions."""
+def class_attributes(things: Iterable[Any]) -> Iterator[Any]:
+    """The attributes of the application classes among ``things``, without functions and texts."""
     for kind in things:
         if _is_class(kind) and _is_own(kind):
-            yield from (one for one in kind.__dict__.values() if not next(_plain(one), None) and type(one) is not str)
+            yield from (one for one in kind.__dict__.values() if not next(_functions_in(one), None) and type(one) is not str)
 
 
-def texts_of(kinds: Iterable[type]) -> Iterator[Any]:
-    """What the methods of some classes are given beforehand (``partialmethod``)."""
+def partialmethod_arguments(kinds: Iterable[type]) -> Iterator[Any]:
+    """The stored arguments of ``partialmethod`` methods."""
     for kind in kinds:
         partial = (one for one in kind.__dict__.values() if type(one) is functools.partialmethod)
         yield from (held for one in partial for held in (attribute_of(one, "args"), attribute_of(one, "keywords")))

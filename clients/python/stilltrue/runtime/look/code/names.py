@@ -1,4 +1,4 @@
-"""Which names the bytecode of a function speaks of: the attributes and variables that it reads, calls and sets."""
+"""The names used by a function's bytecode: the attributes and variables it reads, calls and sets."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 from typing import Any
 
-from stilltrue.runtime.introspection.by_code import kept_by_code
+from stilltrue.runtime.introspection.code_cache import cached_by_code
 
 Receiver = tuple[str, ...]
-"""``self.channel`` in ``self.channel.close()``; empty: an expression that is no such chain of names."""
+"""The names of ``self.channel`` in ``self.channel.close()``; empty for an expression that is not a chain of names."""
 
 ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 VARIABLES = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_DEREF", "LOAD_NAME", "LOAD_GLOBAL"})
 STORES = frozenset({"STORE_FAST", "STORE_DEREF", "STORE_NAME", "STORE_GLOBAL"})
 ITEMS = "[]"
-"""Stands for an item of anything in what is stored."""
+"""Stands for any item among stored names."""
 WITH = "with "
-"""Among names: a block is entered. No identifier has a space."""
+"""Among names: a block is entered. No identifier contains a space."""
 IMPORT = "import "
-"""Among names: the module is imported that follows, with a dot for each step up."""
+"""Among names: the following module is imported, with a dot per level up."""
 _STORED = STORES | {"STORE_ATTR", "DELETE_ATTR", "DELETE_GLOBAL", "DELETE_NAME", "DELETE_DEREF", "DELETE_FAST"}
 _STORED_ITEMS = frozenset({"STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE"})
 _MUTATORS = frozenset({"update", "clear", "pop", "popitem", "setdefault", "append", "extend", "insert", "remove"})
 _ANY_NAME = frozenset({"setattr", "delattr", "__setattr__", "__dict__", "vars", "globals"})
-_IDLE = frozenset({"CACHE", "NOP", "PRECALL"})
-_BOOKS = frozenset({"_max_workers", "_work_queue"})
-"""What an executor knows of itself, and metrics report."""
+_IGNORED = frozenset({"CACHE", "NOP", "PRECALL"})
+_EXECUTOR_COUNTERS = frozenset({"_max_workers", "_work_queue"})
+"""Attributes of an executor that metrics read."""
 _SIZES = frozenset({"qsize", "empty"})
 _ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL", "SETUP_WITH", "SETUP_ASYNC_WITH"})
 _MARKING = frozenset(dis.opmap[name] for name in (*_ENTERS, "IMPORT_NAME") if name in dis.opmap)
@@ -36,7 +36,7 @@ CALLING = frozenset({"CALL", "CALL_FUNCTION_EX", "CALL_KW"})
 
 
 def chain_before(every: Sequence[dis.Instruction], index: int) -> Receiver:
-    """The chain of names that is loaded just before ``index``; empty when it is something else."""
+    """The chain of names loaded just before ``index``; empty if it is any other expression."""
     names: list[str] = []
     for at in range(index - 1, -1, -1):
         one = every[at]
@@ -49,10 +49,10 @@ def chain_before(every: Sequence[dis.Instruction], index: int) -> Receiver:
     return ()
 
 
-def stored_by(instructions: Iterable[Any], *, local: bool = True) -> frozenset[str]:
-    """The names that some instructions may set, as variables or attributes; ``*``: any name, and :data:`ITEMS`.
+def names_stored_by(instructions: Iterable[Any], *, local: bool = True) -> frozenset[str]:
+    """The names that instructions may set as variables or attributes; ``*`` for any name, :data:`ITEMS` for items.
 
-    ``local``: also the variables that no other function shares.
+    ``local``: include variables that no other function shares.
     """
     found: set[str] = set()
     for one in instructions:
@@ -67,15 +67,15 @@ def stored_by(instructions: Iterable[Any], *, local: bool = True) -> frozenset[s
     return frozenset(found)
 
 
-@kept_by_code
-def stored_in(code: CodeType) -> frozenset[str]:
-    """The names that a code, or a function within it, may set and others may read."""
-    within = (stored_in(one) for one in code.co_consts if isinstance(one, CodeType))
-    return stored_by(dis.get_instructions(code), local=False).union(*within)
+@cached_by_code
+def names_stored_in(code: CodeType) -> frozenset[str]:
+    """The names that a code object, or a function inside it, may set and others may read."""
+    within = (names_stored_in(one) for one in code.co_consts if isinstance(one, CodeType))
+    return names_stored_by(dis.get_instructions(code), local=False).union(*within)
 
 
 def mentioned_by(instructions: Iterable[Any]) -> frozenset[str]:
-    """The attributes that some instructions name, and the globals that they call: not the variables that merely bear a name."""
+    """The attributes that instructions name and the globals they call, without plain variables."""
     return frozenset(
         str(one.argval)
         for one in instructions
@@ -84,7 +84,7 @@ def mentioned_by(instructions: Iterable[Any]) -> frozenset[str]:
 
 
 def markers_of(instructions: Iterable[Any]) -> Iterator[str]:
-    """:data:`WITH` and :data:`IMPORT`, where some instructions do so."""
+    """:data:`WITH` and :data:`IMPORT` markers of some instructions."""
     level = 0
     for one in instructions:
         if one.opname in _ENTERS:
@@ -95,62 +95,62 @@ def markers_of(instructions: Iterable[Any]) -> Iterator[str]:
             level = one.argval
 
 
-@kept_by_code
+@cached_by_code
 def markers_in(code: CodeType) -> frozenset[str]:
-    """The same of a whole code."""
+    """The markers of a whole code object."""
     return frozenset() if _MARKING.isdisjoint(code.co_code[::2]) else frozenset(markers_of(dis.get_instructions(code)))
 
 
-@kept_by_code
+@cached_by_code
 def words_in(code: CodeType) -> frozenset[str]:
-    """The names of a code, and its markers; without the functions within it."""
+    """The names and markers of a code object, without the functions inside it."""
     return markers_in(code).union(code.co_names)
 
 
-@kept_by_code
+@cached_by_code
 def mentioned_in(code: CodeType) -> frozenset[str]:
-    """The same of a whole code, without the functions within it."""
+    """As :func:`mentioned_by`, for a whole code object without the functions inside it."""
     return mentioned_by(dis.get_instructions(code))
 
 
-@kept_by_code
-def only_measured_in(code: CodeType) -> frozenset[str]:
-    """What a code merely reads of an executor: how many threads that may have, how much is in its queue."""
-    measured = _BOOKS.intersection(code.co_names)
+@cached_by_code
+def only_measured_names(code: CodeType) -> frozenset[str]:
+    """Executor attributes that a code object only measures: the number of threads, the length of the queue."""
+    measured = _EXECUTOR_COUNTERS.intersection(code.co_names)
     if not measured:
         return measured
-    every = [one for one in dis.get_instructions(code) if one.opname not in _IDLE]
+    every = [one for one in dis.get_instructions(code) if one.opname not in _IGNORED]
     return measured.difference(
         one.argval
         for one, after in itertools.zip_longest(every, every[1:])
-        if one.argval in _BOOKS and not (one.opname in ATTRIBUTES and _is_size(one.argval, after))
+        if one.argval in _EXECUTOR_COUNTERS and not (one.opname in ATTRIBUTES and _is_size(one.argval, after))
     )
 
 
 def _is_size(name: str, after: Any) -> bool:
-    """Whether what is read by this name is a size, by the instruction that follows."""
+    """Whether the name reads a size, judging by the following instruction."""
     return name == "_max_workers" or (after is not None and after.opname in ATTRIBUTES and after.argval in _SIZES)
 
 
-@kept_by_code
+@cached_by_code
 def still_named(code: CodeType, at: int) -> frozenset[str] | None:
-    """What a frame that stands at the instruction ``at`` may still read, however it goes on; None where that is all.
+    """The names a frame at ``at`` may still read, however it continues; None if that may be all names.
 
-    That is what follows, the whole of the statement in which it stands, and of the loops around it: a ``for`` has its iterator.
-    A ``with`` block or ``try`` around it may have been entered with what stands before.
+    These are the names that follow, those of the whole current statement, and those of the loops around it (a ``for`` loop
+    keeps its iterator). Inside a ``with`` block or ``try``, names used before may still matter.
     """
     every = _still_ahead(code, at)
     return None if every is None else frozenset(str(one.argval) for one in every if one.opname in ATTRIBUTES | VARIABLES)
 
 
-@kept_by_code
-def still_named_beside(code: CodeType, at: int) -> tuple[Receiver, frozenset[str]] | None:
-    """What the call at the instruction ``at`` calls, and what the frame may still read besides that and its arguments.
+@cached_by_code
+def still_named_outside_call(code: CodeType, at: int) -> tuple[Receiver, frozenset[str]] | None:
+    """The callee of the call at ``at``, and the names the frame may still read outside that call.
 
-    None where that is not understood, where what it calls is no chain of names, or where it may be called again.
+    None if the bytecode is not understood, the callee is not a chain of names, or the call may be made again.
     """
     every = _still_ahead(code, at) or ()
-    last = next((one for one in reversed(every) if one.offset <= at), None)  # it may stand in the room kept behind a call
+    last = next((one for one in reversed(every) if one.offset <= at), None)  # a frame's offset may be in the cache after a call
     place = None if last is None or last.opname not in CALLING else last.positions
     if place is None or None in (place.lineno, place.end_lineno, place.col_offset, place.end_col_offset):
         return None
@@ -163,28 +163,28 @@ def still_named_beside(code: CodeType, at: int) -> tuple[Receiver, frozenset[str
             break
         callee.append(str(one.argval))
     others = [one for one in of_call if one.opname in CALLING and one is not last]
-    if not callee or any(_begins(one.positions) == _begins(place) for one in others):  # ``f()()``
+    if not callee or any(_position_start(one.positions) == _position_start(place) for one in others):  # ``f()()``
         return None
     own = {one.offset for one in of_call}
-    besides = (one for one in every if one.offset not in own and one.opname in ATTRIBUTES | VARIABLES)
-    return tuple(callee), frozenset(str(one.argval) for one in besides)
+    outside = (one for one in every if one.offset not in own and one.opname in ATTRIBUTES | VARIABLES)
+    return tuple(callee), frozenset(str(one.argval) for one in outside)
 
 
-def _begins(place: Any) -> tuple[Any, Any]:
+def _position_start(place: Any) -> tuple[Any, Any]:
     return (None, None) if place is None else (place.lineno, place.col_offset)
 
 
 def is_part(inner: Any, outer: Any) -> bool:
-    """Whether one place in a source is within another."""
+    """Whether one source position is inside another."""
     if inner is None or None in (inner.lineno, inner.end_lineno, inner.col_offset, inner.end_col_offset):
         return False
     ends = (inner.end_lineno, inner.end_col_offset) <= (outer.end_lineno, outer.end_col_offset)
-    return bool(ends and _begins(inner) >= _begins(outer))
+    return bool(ends and _position_start(inner) >= _position_start(outer))
 
 
 def _still_ahead(code: CodeType, at: int) -> Sequence[dis.Instruction] | None:
-    """The instructions of which :func:`still_named` speaks."""
-    every = [one for one in dis.get_instructions(code) if one.opname not in _IDLE]
+    """The instructions that :func:`still_named` reads."""
+    every = [one for one in dis.get_instructions(code) if one.opname not in _IGNORED]
     if any(entry.start <= at < entry.end for entry in getattr(dis.Bytecode(code), "exception_entries", ())):
         return None
     first = next((index for index, one in enumerate(every) if one.offset >= at), len(every))
@@ -196,7 +196,7 @@ def _still_ahead(code: CodeType, at: int) -> Sequence[dis.Instruction] | None:
 
 
 def pending_at(every: Sequence[dis.Instruction], at: int) -> list[int]:
-    """The instructions of the same statement as the one ``at`` that have read what a call still to come is of, or for."""
+    """Instructions of the statement at ``at`` that loaded names for a call still to come."""
     begun = begin_of_statement(every, at)
     spent = [one.positions for one in every[begun : at + 1] if one.opname in CALLING]
     read = (index for index in range(begun, at) if every[index].opname in ATTRIBUTES | VARIABLES)
@@ -204,7 +204,7 @@ def pending_at(every: Sequence[dis.Instruction], at: int) -> list[int]:
 
 
 def begin_of_statement(every: Sequence[dis.Instruction], index: int) -> int:
-    """Where the stack was last empty, but for the iterators of loops."""
+    """The start of the statement: where the stack was last empty, apart from iterators of loops."""
     while index > 0:
         before = every[index - 1]
         walrus = index > 1 and every[index - 2].opname == "COPY"

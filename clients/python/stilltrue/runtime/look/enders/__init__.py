@@ -1,1 +1,1 @@
-"""Who can end a wait from outside: actors in this process, what each can reach, and what it does with it."""
+"""The parties and other actors that can end a suspect's wait: what each can reach, and what its code does with it."""

@@ -1,4 +1,4 @@
-"""What a look finds for one suspect: the ways out of its wait, when that ends by itself, and what is in doubt."""
+"""The result of a look for one suspect: the ways out of its wait, its end time, and doubts."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from stilltrue.runtime.introspection.places import Place
 from stilltrue.runtime.introspection.tasks import Task
 
 WAYS_OUT_MAX = 64
-"""Ways out that are reported for one suspect; if there are more, it is in doubt."""
+"""Maximum number of ways out reported per suspect; beyond it the suspect is in doubt."""
 
 
 @dataclass(slots=True)
 class Found:
-    """What was found for one suspect: ``until`` (epoch) a timer ends its wait; ``doubt``: why this is unknown.
+    """The findings for one suspect. A timer ends its wait at ``until`` (epoch); ``doubt`` is the reason why this is unknown.
 
-    ``handles`` are the objects that end its wait when they are cancelled or set; ``kin`` are the tasks that await its own;
-    ``contexts`` are those of the call it serves: who cancels that frees its caller. ``grown_by``: who may give the pool in
-    which it serves more workers.
+    ``handles``: the objects that end its wait when cancelled or set. ``awaiters``: the tasks that await its own. ``contexts``:
+    those of the call it serves; cancelling one frees its caller. ``grown_by``: who may add workers to the pool in which it
+    serves.
     """
 
     place: Place
     handles: list[Any]
-    kin: list[Task] = field(default_factory=list)
+    awaiters: list[Task] = field(default_factory=list)
     contexts: list[Any] = field(default_factory=list)
     ways_out: dict[object, WayOut] = field(default_factory=dict)
     until: float | None = None
@@ -33,8 +33,8 @@ class Found:
     interruptible: bool = False
     grown_by: str = ""
 
-    def add(self, text: str, party: PartyName | None = None, by: object = None) -> None:
-        """One way out more, ``by`` somebody, once; beyond the bound there is doubt, and only open ones are kept."""
+    def add_way_out(self, text: str, party: PartyName | None = None, by: object = None) -> None:
+        """Add a way out, once per actor ``by``. Past the bound only open ones are kept, and the suspect is in doubt."""
         key = party or by or text
         if key in self.ways_out or len(self.ways_out) < WAYS_OUT_MAX or party is None:
             self.ways_out.setdefault(key, WayOut(text=text, party=party))

@@ -1,19 +1,19 @@
-"""Which of some objects can be reached from where somebody acts: a walk along references, nearest first, within bounds.
+"""Which targets an actor can reach: a bounded breadth-first walk along references.
 
 Rules:
 
-1. What a frame or a callback names is held: a variable, a cell, an argument, a default, the object of a bound method, and what
-   lists, tuples, sets and dictionaries of these hold.
-2. What is found only inside other objects, or as a global, is held by an actor whose code speaks of ending things
-   (:mod:`~stilltrue.runtime.look.code.ending`), and by whoever comes by something that ends it when it is called,
-   left or forgotten: a handler in a registry, a ``with`` block's exit, a finalizer. Otherwise every registry would be one.
-3. The walk does not pass through tasks and threads (each acts for itself), event loops, contexts, modules, classes, nor through
-   what is the agent's or gRPC's own, or an HTTP server's that ends no request. A thread of the application's own class has
-   attributes as any object; a context that is held outright is there for its variables.
-4. Of a container with many items, and where the walk ends, what is right behind is read at once.
-5. Who gives back what others have comes by whatever has attributes: threads, classes, functions. What a variable of a context
-   or thread means cannot be read: it may be anything.
-6. It runs no code of the application: it inspects types, never calls objects.
+1. Objects named by a frame or callback are held: variables, cells, arguments, defaults, the instance of a bound method, and the
+   items of lists, tuples, sets and dictionaries of these.
+2. Objects found only inside other objects, or as globals, are held by an actor whose code mentions ending things
+   (:mod:`~stilltrue.runtime.look.code.ending`), or that can get something that ends them when it is called, left or dropped: a
+   handler in a registry, a ``with`` block's exit, a finalizer. Otherwise every registry would be a way out.
+3. The walk does not pass through tasks and threads (each acts for itself), event loops, contexts, modules, classes, the agent's
+   and gRPC's own objects, or an HTTP server that ends no request. A thread of an application class has attributes like any
+   object; a context held outright counts for its variables.
+4. In a container with many items, and where the walk stops, the objects directly behind are read in bulk.
+5. A party that can undo what another holds can use anything with attributes: threads, classes, functions. Variables of a
+   context or thread cannot be interpreted, so they may be anything.
+6. No application code runs: the walk inspects types and never calls objects.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.attributes import attributes_of
 
 NEAR_MAX = 2_000
-"""What is walked by rule 1 from one actor."""
+"""Maximum number of objects walked by rule 1 per actor."""
 FAR_MAX = 150
-"""What is walked by rule 2 from one object, nearest first."""
+"""Maximum number of objects walked by rule 2 per object, nearest first."""
 UNDOING_MAX = 2_000
-"""What is walked so from what somebody has who gives back what others have."""
+"""As :data:`FAR_MAX`, for an actor that can undo what others hold."""
 ITEMS_MAX = 1_000
-"""Items that are looked at in one container."""
+"""Maximum number of items read per container."""
 MANY = 50
-"""Items from which on what is behind them is read at once."""
+"""Above this number of items a container is read in bulk."""
 ITEMS_BEHIND_MAX = 100_000
-"""Items that are read at once in one container that has more."""
+"""Maximum number of items read in bulk per container."""
 _CALLABLES = (FunctionType, MethodType, BuiltinFunctionType, CellType, ref)
 _SUSPENDED = (CoroutineType, GeneratorType, AsyncGeneratorType)
 _CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, deque)
 _PLAIN: tuple[Any, ...] = (dict, *_CONTAINERS)
-"""What can end nothing: ``set.discard`` as a callback is no way out for what else is in the set."""
-PASSED_BY = (
+"""Methods of these end nothing: ``set.discard`` as a callback is not a way out by other items of the set."""
+SKIPPED_CLASSES = (
     type(None),
     str,
     bytes,
@@ -85,73 +85,73 @@ _CONDITIONS = (threading.Condition, asyncio.Condition)
 
 Leads = Callable[[Iterable[Any]], bool]
 EndedBy = Callable[[Any, Leads], Iterable[Any]]
-"""What a thing ends that is called: it need not tell of what does not lead to a target."""
-_opened_things: dict[int, tuple[Any, Iterable[Any] | None, tuple[Any, ...]]] = {}
-"""In this look, by the identity of an object: what it names (None: nothing by itself), and what is found behind it."""
+"""The objects that a callable ends. It may omit those that do not lead to a target."""
+_objects_read: dict[int, tuple[Any, Iterable[Any] | None, tuple[Any, ...]]] = {}
+"""Cache of this look, by object identity: the objects it names (None: none by itself), and the objects behind it."""
 
 
-def forget() -> None:
-    """Forget what was found in a look."""
-    _opened_things.clear()
+def clear_caches() -> None:
+    """Clear the cache after a look."""
+    _objects_read.clear()
 
 
 class Reach:
-    """A search for ``targets``, by identity, from one actor after the other."""
+    """A search for ``targets``, by identity, from one actor after another."""
 
     def __init__(
-        self, targets: Iterable[Any], budget: Budget, ended_by: EndedBy = lambda *_: (), *, outright: bool = True
+        self, targets: Iterable[Any], budget: Budget, ended_by: EndedBy = lambda *_: (), *, named_targets_count: bool = True
     ) -> None:
-        """``targets`` are kept alive for as long as the search; ``ended_by``: what a thing ends that is called (rule 2).
+        """``targets`` are kept alive during the search; ``ended_by`` returns what a callable ends (rule 2).
 
-        ``outright``: a target that is named is held, whatever its holder speaks of (rule 1).
+        ``named_targets_count``: a named target is held whatever its holder's code mentions (rule 1).
         """
-        self._outright = outright
+        self._named_targets_count = named_targets_count
         self._targets = {id(target): target for target in targets}
         self._budget = budget
         self._ended_by = ended_by
-        self._behind: dict[int, tuple[Any, frozenset[int]]] = {}
+        self._found_behind_cache: dict[int, tuple[Any, frozenset[int]]] = {}
         self._barren: dict[int, Any] = {}
-        self._ended: dict[int, tuple[Any, frozenset[int]]] = {}
-        self._passed: dict[int, tuple[type, bool | None]] = {}
-        self._within: dict[int, tuple[Any, tuple[Any, ...]]] = {}
-        self._behind_calls: dict[int, tuple[Any, frozenset[int]]] = {}
-        self._among: dict[int, tuple[Any, frozenset[int]]] = {}
-        self._by_name: dict[tuple[bool, tuple[int, ...]], tuple[Any, set[int]]] = {}
+        self._ended_cache: dict[int, tuple[Any, frozenset[int]]] = {}
+        self._opaque_cache: dict[int, tuple[type, bool | None]] = {}
+        self._inside_cache: dict[int, tuple[Any, tuple[Any, ...]]] = {}
+        self._ended_behind_cache: dict[int, tuple[Any, frozenset[int]]] = {}
+        self._among_cache: dict[int, tuple[Any, frozenset[int]]] = {}
+        self._by_name_cache: dict[tuple[bool, tuple[int, ...]], tuple[Any, set[int]]] = {}
 
-    def held(self, roots: Iterable[Any], *, ends: bool, loose: bool = False) -> set[int]:
+    def held(self, roots: Iterable[Any], *, ends: bool, borrowed: bool = False) -> set[int]:
         """The targets (identities) held by an actor with ``roots``.
 
-        ``ends``: its code speaks of ending things (rule 2). ``loose``: the roots are not its own (a module's globals).
+        ``ends``: its code mentions ending things (rule 2). ``borrowed``: the roots are not its own (a module's globals).
         """
         roots = tuple(roots)
-        if loose and not ends:
+        if borrowed and not ends:
             return {id(root) for root in roots if id(root) in self._targets}
-        found, objects = self._near(roots, ends)
+        found, objects = self._held_outright(roots, ends)
         for thing in objects:
             if not self._budget.step():
                 break
-            found |= self._far(thing) if ends else self._behind_called(thing)
+            found |= self._found_behind(thing) if ends else self._ended_behind(thing)
         return found
 
     def held_by_name(self, named: Iterable[Any], *, ends: bool) -> set[int]:
-        """As :meth:`held`, of what code names. It is walked once in a search: many actors run the same code."""
+        """As :meth:`held`, for objects named by code; cached, because many actors run the same code."""
         named = tuple(named)
         key = (ends, tuple(map(id, named)))
-        if key not in self._by_name:
-            self._by_name[key] = (named, self.held(named, ends=ends))
-        return self._by_name[key][1]
+        if key not in self._by_name_cache:
+            self._by_name_cache[key] = (named, self.held(named, ends=ends))
+        return self._by_name_cache[key][1]
 
     def ended_by_calls(self, roots: Iterable[Any]) -> set[int]:
-        """The targets (identities) that something ends which is found through one of ``roots``, and may be called (rule 2)."""
+        """The targets (identities) that a callable found through one of ``roots`` ends (rule 2)."""
         found: set[int] = set()
         for root in roots:
             if not self._budget.step():
                 break
-            found |= self._behind_called(root)
+            found |= self._ended_behind(root)
         return found
 
-    def _near(self, roots: Iterable[Any], ends: bool) -> tuple[set[int], list[Any]]:
-        """Rule 1: the targets that are held outright, and the other objects that are."""
+    def _held_outright(self, roots: Iterable[Any], ends: bool) -> tuple[set[int], list[Any]]:
+        """Rule 1: the targets held outright, and the other objects held."""
         found: set[int] = set()
         objects: list[Any] = []
         seen: dict[int, Any] = {}
@@ -160,91 +160,91 @@ class Reach:
             thing = todo.popleft()
             if id(thing) in seen:
                 continue
-            seen[id(thing)] = thing  # kept alive, or its identity may be given anew
+            seen[id(thing)] = thing  # kept alive, or its identity may be reused
             if id(thing) in self._targets:
-                if self._outright or ends:
+                if self._named_targets_count or ends:
                     found.add(id(thing))
-            elif type(thing) is Context or not self._is_passed_by(thing):
-                near = self._named_by(thing)
+            elif type(thing) is Context or not self._is_skipped(thing):
+                near = self._names_of(thing)
                 found |= self._ended_if_called(thing)
                 if near is not None:
                     todo.extend(near)
-                    found |= self._among_many(thing) if self._outright or ends else frozenset()
-                    if type(thing) is FunctionType and not self._outright and thing.__dict__:
+                    found |= self._among_many(thing) if self._named_targets_count or ends else frozenset()
+                    if type(thing) is FunctionType and not self._named_targets_count and thing.__dict__:
                         objects += thing.__dict__.values()
                 elif is_open(thing):
                     objects.append(thing)
         return found, objects
 
-    def _named_by(self, thing: Any) -> Iterable[Any] | None:
-        """As :func:`named_by`; a context's variables have a meaning, but for who undoes things (rule 5)."""
-        return tuple(thing.values()) if self._outright and type(thing) is Context else _opened(thing)[1]
+    def _names_of(self, thing: Any) -> Iterable[Any] | None:
+        """As :func:`named_by`; includes a context's variables, unless the search is for undoing (rule 5)."""
+        return tuple(thing.values()) if self._named_targets_count and type(thing) is Context else _read_object(thing)[1]
 
-    def _is_passed_by(self, thing: Any) -> bool:
-        """Whether the walk does not open it (rule 3); who undoes things comes by all that has attributes (rule 5)."""
+    def _is_skipped(self, thing: Any) -> bool:
+        """Whether the walk skips an object (rule 3). A search for undoing opens anything with attributes (rule 5)."""
         kind = type(thing)
-        known = self._passed.get(id(kind))
+        known = self._opaque_cache.get(id(kind))
         if known is None:
-            known = self._passed[id(kind)] = (kind, self._is_kind_passed_by(kind))
+            known = self._opaque_cache[id(kind)] = (kind, self._is_class_skipped(kind))
         return _is_standard(thing) if known[1] is None else known[1]
 
-    def _is_kind_passed_by(self, kind: type) -> bool | None:
-        """The same of all objects of a class; None: it depends on the object, which is a class itself."""
+    def _is_class_skipped(self, kind: type) -> bool | None:
+        """The same for all objects of a class; None if it depends on the object, which is itself a class."""
         if issubclass(kind, threading.Thread) and not _is_standard(kind):
             return False
-        if self._outright or not issubclass(kind, _HAVING):
-            return issubclass(kind, PASSED_BY)
+        if self._named_targets_count or not issubclass(kind, _HAVING):
+            return issubclass(kind, SKIPPED_CLASSES)
         return None if issubclass(kind, type) else False
 
-    def _behind_called(self, root: Any) -> frozenset[int]:
-        """Rule 2: the targets that something ends which is found through one object, and may be called."""
-        known = self._behind_calls.get(id(root))
+    def _ended_behind(self, root: Any) -> frozenset[int]:
+        """Rule 2: the targets that callables found through one object end."""
+        known = self._ended_behind_cache.get(id(root))
         if known is None:
             found: set[int] = set()
             for thing in self._walk(root):
                 found |= self._ended_if_called(thing)
-            known = self._behind_calls[id(root)] = (root, frozenset(found))
+            known = self._ended_behind_cache[id(root)] = (root, frozenset(found))
         return known[1]
 
     def _ended_if_called(self, thing: Any) -> frozenset[int]:
-        """Rule 2: the targets that one thing ends, if it is called. It is read once in a search."""
-        known = self._ended.get(id(thing))
+        """Rule 2: the targets that one callable ends. Cached per search."""
+        known = self._ended_cache.get(id(thing))
         if known is None:
-            ended = self._ended_by(thing, self._leads)
-            known = self._ended[id(thing)] = (thing, frozenset().union(*map(self._far, ended)))
+            ended = self._ended_by(thing, self._leads_to_target)
+            known = self._ended_cache[id(thing)] = (thing, frozenset().union(*map(self._found_behind, ended)))
         return known[1]
 
-    def _leads(self, things: Iterable[Any]) -> bool:
-        """Whether a target is found through one of some things."""
-        return any(map(self._far, things))
+    def _leads_to_target(self, things: Iterable[Any]) -> bool:
+        """Whether a target is found through one of ``things``."""
+        return any(map(self._found_behind, things))
 
     def _walk(self, root: Any) -> Iterator[Any]:
-        """What is found through one object, nearest first."""
+        """Yield the objects found through one object, nearest first."""
         seen: dict[int, Any] = {}
-        todo = deque([root] if not self._is_passed_by(root) else [])
+        todo = deque([root] if not self._is_skipped(root) else [])
         while todo:
             thing = todo.popleft()
             if id(thing) in seen:
                 continue
             if len(seen) >= FAR_MAX or not self._budget.step():
                 break
-            seen[id(thing)] = thing  # kept alive, or its identity may be given anew
+            seen[id(thing)] = thing  # kept alive, or its identity may be reused
             yield thing
-            known = self._within.get(id(thing))
+            known = self._inside_cache.get(id(thing))
             if known is None:
-                within = tuple(one for one in _opened(thing)[2] if not self._is_passed_by(one))
-                known = self._within[id(thing)] = (thing, within)
+                within = tuple(one for one in _read_object(thing)[2] if not self._is_skipped(one))
+                known = self._inside_cache[id(thing)] = (thing, within)
             todo.extend(known[1])
 
-    def _far(self, root: Any) -> frozenset[int]:
-        """Rule 2: the targets that are found through one object, nearest first; and right behind the last of those."""
-        known = self._behind.get(id(root))
+    def _found_behind(self, root: Any) -> frozenset[int]:
+        """Rule 2: the targets found through one object, nearest first, or directly behind the last objects."""
+        known = self._found_behind_cache.get(id(root))
         if known is not None:
             return known[1]
         found: set[int] = set()
         seen: dict[int, Any] = {}
         todo = deque([root])
-        far_max = FAR_MAX if self._outright else UNDOING_MAX
+        far_max = FAR_MAX if self._named_targets_count else UNDOING_MAX
         barren, targets, step = self._barren, self._targets, self._budget.step
         while todo:
             thing = todo.popleft()
@@ -254,28 +254,28 @@ class Reach:
             if len(seen) >= far_max or not step():
                 todo.appendleft(thing)
                 break
-            seen[key] = thing  # kept alive, or its identity may be given anew
+            seen[key] = thing  # kept alive, or its identity may be reused
             if key in targets:
                 found.add(key)
-            elif not self._outright and issubclass(type(thing), _OPAQUE):
+            elif not self._named_targets_count and issubclass(type(thing), _OPAQUE):
                 found |= targets.keys()
-            elif not self._is_passed_by(thing):
-                todo.extend(_opened(thing)[2])
+            elif not self._is_skipped(thing):
+                todo.extend(_read_object(thing)[2])
                 found |= self._among_many(thing)
         if todo:
-            found |= set() if self._outright else self._right_behind(todo)
+            found |= set() if self._named_targets_count else self._directly_behind(todo)
         elif not found:
             self._barren |= seen
-        self._behind[id(root)] = (root, frozenset(found))
-        return self._behind[id(root)][1]
+        self._found_behind_cache[id(root)] = (root, frozenset(found))
+        return self._found_behind_cache[id(root)][1]
 
     def _among_many(self, container: Any) -> frozenset[int]:
-        """The targets among the many items of a container, or right behind one of them (rule 4). Read once in a search."""
+        """The targets among the items of a large container or directly behind them (rule 4). Cached per search."""
         if not _has_many(container):
             return frozenset()
-        known = self._among.get(id(container))
+        known = self._among_cache.get(id(container))
         if known is None:
-            known = self._among[id(container)] = (container, frozenset(self._read_many(container)))
+            known = self._among_cache[id(container)] = (container, frozenset(self._read_many(container)))
         return known[1]
 
     def _read_many(self, container: Any) -> set[int]:
@@ -286,44 +286,44 @@ class Reach:
                 some = list(islice(items, ITEMS_MAX))
                 if not some or not self._budget.step():
                     break
-                found |= self._right_behind(some)
-        except RuntimeError:  # it changed meanwhile
+                found |= self._directly_behind(some)
+        except RuntimeError:  # it changed during the read
             pass
         return found
 
-    def _right_behind(self, things: Iterable[Any]) -> set[int]:
-        """The targets among some objects, or among what these have, read at once (rule 4)."""
-        near = [one for one in things if not issubclass(type(one), PASSED_BY) or id(one) in self._targets]
+    def _directly_behind(self, things: Iterable[Any]) -> set[int]:
+        """The targets among some objects or what these reference, read in bulk (rule 4)."""
+        near = [one for one in things if not issubclass(type(one), SKIPPED_CLASSES) or id(one) in self._targets]
         held = gc.get_referents(*near) if near else []
         names = gc.get_referents(*(one for one in held if type(one) is dict and not dict.__contains__(one, "__builtins__")))
         return {key for one in (near, held, names) for key in map(id, one) if key in self._targets}
 
 
 def _is_standard(kind: type) -> bool:
-    """Whether a class is one of the standard library's."""
+    """Whether a class belongs to the standard library."""
     return compat.module_of(kind).partition(".")[0] in sys.stdlib_module_names
 
 
 def _has_many(thing: Any) -> bool:
-    """Whether it is a container with many items, and no module's names."""
+    """Whether ``thing`` is a container with many items, but not a module's namespace."""
     for kind in _PLAIN:
         if issubclass(type(thing), kind):
             return kind.__len__(thing) > MANY and not (kind is dict and dict.__contains__(thing, "__builtins__"))
     return False
 
 
-def _opened(thing: Any) -> tuple[Any, Iterable[Any] | None, tuple[Any, ...]]:
-    """An object, what it names, and what is found behind it: that, or what it has. Read once in a look."""
-    known = _opened_things.get(id(thing))
+def _read_object(thing: Any) -> tuple[Any, Iterable[Any] | None, tuple[Any, ...]]:
+    """An object, the objects it names, and those found behind it. Cached per look."""
+    known = _objects_read.get(id(thing))
     if known is None:
         near = named_by(thing)
         named = None if near is None else tuple(near)
-        known = _opened_things[id(thing)] = thing, named, tuple(_had_by(thing)) if named is None else named
+        known = _objects_read[id(thing)] = thing, named, tuple(_referents_of(thing)) if named is None else named
     return known
 
 
-def _had_by(thing: Any) -> Iterable[Any]:
-    """What an object has, if the walk may pass through it."""
+def _referents_of(thing: Any) -> Iterable[Any]:
+    """The objects referenced by ``thing``, if the walk may pass through it."""
     if not is_open(thing):
         return ()
     found = gc.get_referents(thing)
@@ -333,7 +333,7 @@ def _had_by(thing: Any) -> Iterable[Any]:
 
 
 def named_by(thing: Any) -> Iterable[Any] | None:
-    """What ``thing`` holds by rule 1; None for an object of any other kind. Runs none of its code."""
+    """The objects that ``thing`` holds by rule 1; None for any other kind of object. Runs none of its code."""
     kind = type(thing)
     if issubclass(kind, _CALLABLES):
         carried = compat.bound_to(thing)
@@ -341,19 +341,19 @@ def named_by(thing: Any) -> Iterable[Any] | None:
     if issubclass(kind, functools.partial):
         return (thing.func, *thing.args, *thing.keywords.values())
     if issubclass(kind, _SUSPENDED):
-        return compat.names_in(thing)
+        return compat.held_by_coroutine(thing)
     if issubclass(kind, dict):
         return () if dict.__contains__(thing, "__builtins__") else _first(dict.values(thing)) + _first(dict.keys(thing))
     for container in _CONTAINERS:
         if issubclass(kind, container):
             return _first(container.__iter__(thing))
-    return compat.beneath(thing)
+    return compat.wrapped_objects(thing)
 
 
 def _first(things: Iterable[Any]) -> list[Any]:
     try:
         return list(islice(things, ITEMS_MAX))
-    except RuntimeError:  # it changed meanwhile
+    except RuntimeError:  # it changed during the read
         return []
 
 

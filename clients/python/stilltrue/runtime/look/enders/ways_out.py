@@ -1,7 +1,7 @@
-"""Every way out of their waits that can be found for the suspects of one look.
+"""Finds the ways out of the suspects' waits in one look.
 
-A holder of what ends a wait may end it: a way out by that party, where it is one, and an open one otherwise. A party that
-is itself bound to wait for the suspect first is no way out. What could not be looked at, or not in time, is doubt.
+A holder of an object that ends a wait may end it: a way out by that party, or an open one if it is not a party. A party that
+must itself wait for the suspect first does not count. What could not be read, or not in time, is doubt.
 """
 
 from __future__ import annotations
@@ -16,27 +16,30 @@ from typing import Any
 
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.intercepted import beneath
+from stilltrue.runtime.introspection.client_interceptors import interceptor_tasks
 from stilltrue.runtime.introspection.origins import is_application, position_of
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import blocking_future, siblings_of
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.code.ending import ended_by, forget
+from stilltrue.runtime.look.code.ending import clear_caches, ended_by
 from stilltrue.runtime.look.enders import actors
+from stilltrue.runtime.look.enders.actor_code import no_names
 from stilltrue.runtime.look.enders.actors import Actor
+from stilltrue.runtime.look.enders.awaiters import all_awaiters, must_wait_for
 from stilltrue.runtime.look.enders.found import Found
-from stilltrue.runtime.look.enders.kin import is_bound, kin_of
-from stilltrue.runtime.look.enders.kinds.closers import ANYTHING, Closer, closers, of_alarms, of_calls
-from stilltrue.runtime.look.enders.kinds.growers import Growers
+from stilltrue.runtime.look.enders.kinds.closers import ANYTHING, Closer, alarm_closers, closers, closers_after_calls
+from stilltrue.runtime.look.enders.kinds.future_requests import Request, requests_to_come
 from stilltrue.runtime.look.enders.kinds.kept_shares import KeptShares
-from stilltrue.runtime.look.enders.kinds.undoing import Undoers, interrupts
+from stilltrue.runtime.look.enders.kinds.pool_growers import Growers
+from stilltrue.runtime.look.enders.kinds.undoers import Undoers, signals_own_process
 from stilltrue.runtime.look.enders.reach import Reach, named_by
-from stilltrue.runtime.look.enders.spoken import nothing
 from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, NEVER, Progress
 from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of
 from stilltrue.runtime.seen.databases.sessions import Sessions
 from stilltrue.runtime.seen.wait import SeenWait
+
+_ALL_OBJECTS = frozenset({"get_objects", "get_referrers"})
 
 
 class Search:
@@ -45,84 +48,88 @@ class Search:
     def __init__(
         self,
         places: Places,
-        made: Iterable[Any],
+        open_calls: Iterable[Any],
         now: float,
         budget: Budget,
         waiting: Container[PartyName] = (),
-        carried: Container[PartyName] = (),
-        seen: Callable[[PartyName], Iterable[Any]] = lambda _: (),
-        of_shares: Mapping[PartyName, SeenWait | None] = MappingProxyType({}),
+        on_full_connections: Container[PartyName] = (),
+        handles_seen: Callable[[PartyName], Iterable[Any]] = lambda _: (),
+        share_waits: Mapping[PartyName, SeenWait | None] = MappingProxyType({}),
         sessions: Sessions | None = None,
     ) -> None:
-        """``made`` are gRPC's own objects of the calls that are open; ``now`` is the time (epoch).
+        """``open_calls``: gRPC's own objects of the open calls; ``now`` is epoch time.
 
-        ``waiting`` are the parties with a recorded wait; ``carried`` those whose own calls must last, too: whoever has their
-        contexts may end these. ``seen``: what ends the wait of a party that was seen at the cut; ``of_shares``: the waits
-        for a share, where that could be read again; ``sessions``: the connections to databases.
+        ``waiting``: the parties with a recorded wait. ``on_full_connections``: parties whose own calls must last, too; holders
+        of their contexts may end those calls. ``handles_seen`` returns the objects that end a wait observed at the cut.
+        ``share_waits``: waits for shares, read again (None: could not be read). ``sessions``: the connections to databases.
         """
         self._sessions = sessions or Sessions()
-        self._seen = seen
-        self._of_shares = of_shares
-        self._carried = carried
+        self._handles_seen = handles_seen
+        self._share_waits = share_waits
+        self._on_full_connections = on_full_connections
         self._places = places
         self._waiting = waiting
-        self._made = tuple(made)
+        self._open_calls = tuple(open_calls)
         self._now = now
         self._budget = budget
-        self._analysis = ProgressAnalysis(places, waiting, budget, self._made)
+        self._analysis = self._analysis_with_requests = ProgressAnalysis(places, waiting, budget, self._open_calls)
+        self._requests: list[Request] = []
 
     def find(self, suspects: Iterable[Place]) -> dict[PartyName, Found]:
-        """The ways out of the parties at these places, by party."""
-        found = {place.party: self._to_find(place) for place in suspects if place.party is not None}
-        owners: dict[int, list[Found]] = {}
-        below: dict[int, list[Found]] = {}
-        served: dict[int, list[Found]] = {}
+        """Find the ways out of the parties at these places, by party."""
+        found = {place.party: self._suspect(place) for place in suspects if place.party is not None}
+        by_handle: dict[int, list[Found]] = {}
+        by_awaiter: dict[int, list[Found]] = {}
+        by_context: dict[int, list[Found]] = {}
         for one in found.values():
             for handle in one.handles:
-                owners.setdefault(id(handle), []).append(one)
-            for task in one.kin:
-                below.setdefault(id(task), []).append(one)
+                by_handle.setdefault(id(handle), []).append(one)
+            for task in one.awaiters:
+                by_awaiter.setdefault(id(task), []).append(one)
             for context in one.contexts:
-                served.setdefault(id(context), []).append(one)
-        targets = [handle for one in found.values() for handle in (*one.handles, *one.kin, *one.contexts)]
+                by_context.setdefault(id(context), []).append(one)
+        targets = [handle for one in found.values() for handle in (*one.handles, *one.awaiters, *one.contexts)]
         reach = Reach(targets, self._budget, ended_by)
-        forget()
+        clear_caches()
         try:
-            self._look_for_actors(found, owners, below, served, reach)
-            self._look_for_closers(found.values())
+            self._requests = list(requests_to_come(self._places, found))
+            wakers = [(one.progress, (one.behaviour, one.wakes)) for one in self._requests if one.wakes is not None]
+            self._analysis_with_requests = ProgressAnalysis(self._places, self._waiting, self._budget, self._open_calls, wakers)
+            self._find_actors(found, by_handle, by_awaiter, by_context, reach)
+            self._find_closers(found.values())
         finally:
-            forget()  # what was found of the application's objects is not kept
+            clear_caches()  # application objects are not kept
         for one in found.values():
-            self._look_around(one)
-            self._look_at_sessions(one)
-            self._look_at_kin(one, found)
+            self._check_signals_and_server(one)
+            self._check_sessions(one)
+            self._check_awaiters(one, found)
             if self._budget.spent:
-                one.doubt = one.doubt or "there was no time to look at all that may end its wait"
+                one.doubt = one.doubt or "the look ran out of time"
         return found
 
     def _shares_of(self, party: PartyName) -> tuple[Any, ...]:
-        """What ends the wait of a party, or of those who wait for it, by whomever it is used."""
-        wait = self._of_shares.get(party)
+        """The shares and database connections whose use by any actor ends a party's wait, or its dependents' waits."""
+        wait = self._share_waits.get(party)
         connections = self._sessions.of(party)
         shares = () if wait is None else wait.shares
         return (*(shares or (object(),)), *connections) if connections else shares
 
-    def _look_at_sessions(self, one: Found) -> None:
-        """Whether its connections to databases are its own, and their sessions without timeouts."""
+    def _check_sessions(self, one: Found) -> None:
+        """Check that its database connections are its own and their sessions have no timeouts."""
         for name in sorted(set(self._sessions.shared(one.place).values())):
-            one.add(f"its connection to a database is also in {name}, which others may have")
+            one.add_way_out(f"its database connection is also in {name}, which others may use")
         one.doubt = one.doubt or self._sessions.doubt_of(one.place.party)
 
-    def _look_for_actors(
+    def _find_actors(
         self,
         found: dict[PartyName, Found],
-        owners: dict[int, list[Found]],
-        below: dict[int, list[Found]],
-        served: dict[int, list[Found]],
+        by_handle: dict[int, list[Found]],
+        by_awaiter: dict[int, list[Found]],
+        by_context: dict[int, list[Found]],
         reach: Reach,
     ) -> None:
-        """Finds who holds what ends the waits, or can undo what stands in their way."""
-        waits = {party: wait for party, wait in self._of_shares.items() if wait is not None}
+        """Find the actors that hold what ends the waits, or that can undo what blocks them."""
+        waits = {party: wait for party, wait in self._share_waits.items() if wait is not None}
         kept = KeptShares({party: self._shares_of(party) for party in found}, self._budget)
         undoers = Undoers(waits, {party: one.handles for party, one in found.items()}, self._budget)
         growers = Growers(found, self._budget)
@@ -130,46 +137,45 @@ class Search:
         for actor in self._actors(found.values(), kept):
             if self._budget.spent:
                 break
-            if actor.calls:
-                ended = reach.ended_by_calls(actor.roots)
-            else:
-                ended = reach.held(actor.roots, ends=actor.ends, loose=actor.loose)
-            for held in ended:
-                self._add(actor, owners.get(held, []))
-                self._add_below(actor, below.get(held, []))
-                self._add_served(actor, served.get(held, []))
-            if actor.calls:
+            every = {*by_handle, *by_awaiter, *by_context} if _inspects_all_objects(actor) else ()
+            for held in every or _held_by(actor, reach):
+                self._add(actor, by_handle.get(held, []))
+                self._add_by_awaiter(actor, by_awaiter.get(held, []))
+                self._add_by_context(actor, by_context.get(held, []))
+            if actor.only_calls:
                 continue
             self._add_keeper(actor, kept, found)
             for party in undoers.undone_by(actor):
                 self._add(actor, [found[party]])
             self._add_grower(actor, growers.grown_by(actor), found)
             self._add_interrupter(actor, found.values())
-        for actor, party in undoers.undone_by_calls(actors.of_libraries(threads)):
+        for actor, party in undoers.undone_by_calls(actors.library_threads(threads)):
             self._add(actor, [found[party]])
-        for actor, party in growers.grown_by_calls(actors.of_libraries(threads)):
+        for actor, party in growers.grown_by_calls(actors.library_threads(threads)):
             self._add_grower(actor, [party], found)
         for actor in kept.keepers(self._places):
             self._add_keeper(actor, kept, found)
+        self._add_requests(found, by_handle, by_awaiter, undoers, reach)
 
-    def _to_find(self, place: Place) -> Found:
-        handles = handles_of(place) + ([] if place.party is None else list(self._seen(place.party)))
-        writes = place.task is not None and place.serves is not None  # who has its context may send its caller an item
-        acts = place.party in self._carried or writes
+    def _suspect(self, place: Place) -> Found:
+        handles = handles_of(place) + ([] if place.party is None else list(self._handles_seen(place.party)))
+        writes = place.task is not None and place.serves is not None  # a holder of its context may send its caller an item
+        acts = place.party in self._on_full_connections or writes
         handles += contexts_of(place) if acts else []
-        lost = any(party == place.party and wait is None for party, wait in self._of_shares.items())
-        doubt = "who holds what it waits for could not be read again" if lost else _doubt_beneath(place)
-        kin = [] if place.task is None else kin_of(place.task)
-        return Found(place, handles, kin, [] if acts else contexts_of(place), doubt=doubt)
+        lost = any(party == place.party and wait is None for party, wait in self._share_waits.items())
+        doubt = "the holders of what it waits for could not be read again" if lost else _doubt_from_interceptors(place)
+        awaiters = [] if place.task is None else all_awaiters(place.task)
+        return Found(place, handles, awaiters, [] if acts else contexts_of(place), doubt=doubt)
 
-    # -- who acts ------------------------------------------------------------------------------------------------------
+    # -- actors and closers --------------------------------------------------------------------------------------------
 
     def _actors(self, found: Iterable[Found], kept: KeptShares) -> Iterator[Actor]:
         places = self._places
         threads, loops = self._threads(), places.loops(one.place.task for one in found)
         yield from actors.threads(threads)
+        yield from actors.items(threads)
         yield from actors.contexts(threads)
-        yield from actors.calls(self._made)
+        yield from actors.calls(self._open_calls)
         yield from actors.signals(loops)
         yield from actors.finalizers(kept.is_share)
         yield from actors.hooks(loops)
@@ -179,25 +185,25 @@ class Search:
             if handles is None or tasks is None:
                 self._cannot_read(found, loop, holder)
                 continue
-            watching = [one for one in compat.watched_by(loop) if _reads(*compat.called_by(one), kept)]
+            watching = [one for one in compat.watched_by(loop) if _reads(*compat.callback_of(one), kept)]
             here = (*actors.timers(loop, [*handles, *watching]), *actors.protocols(loop), *actors.tasks(places, tasks))
-            yield from here if holder is None else (replace(actor, party=holder, when=None) for actor in here)
+            yield from here if holder is None else (replace(actor, party=holder, fires_at=None) for actor in here)
 
     def _threads(self) -> list[Place]:
         return [place for place in self._places.threads.values() if place.ident != threading.get_ident()]
 
     def _cannot_read(self, found: Iterable[Found], loop: asyncio.AbstractEventLoop, holder: PartyName | None) -> None:
-        """Whatever is due on the loop may end a wait there, but not before ``holder`` goes on, who blocks it."""
+        """Any callback of the loop may end a wait there, but not before ``holder``, which blocks the loop, continues."""
         for one in found:
             if one.place.task is None or one.place.task.get_loop() is not loop:
                 continue
             if holder is None:
                 one.doubt = one.doubt or "the timers or tasks of its event loop cannot be read"
             elif holder != one.place.party:
-                one.add("what is due on its event loop", holder)
+                one.add_way_out("a callback due on its event loop", holder)
 
-    def _look_for_closers(self, found: Iterable[Found]) -> None:
-        """Finds what may close a channel or stop a server that a suspect depends on, cancel all tasks or end the process."""
+    def _find_closers(self, found: Iterable[Found]) -> None:
+        """Find what may close a channel or stop a server that a suspect depends on, cancel all tasks, or end the process."""
         owned: dict[int, list[Found]] = {}
         targets = []
         for one in found:
@@ -207,8 +213,8 @@ class Search:
         reach = Reach(targets, self._budget)
         for closer in (
             *closers(self._places, self._analysis),
-            *of_calls(self._made),
-            *of_alarms(self._places.loop_threads.values()),
+            *closers_after_calls(self._open_calls),
+            *alarm_closers(self._places.loop_threads.values()),
         ):
             if self._budget.spent:
                 break
@@ -219,16 +225,16 @@ class Search:
                 hit = list(found)
             if closer.tasks is not None:
                 hit += [one for one in found if one.place.task is not None and one.place.task.get_loop() is closer.tasks]
-            self._add_closer(closer, [one for one in hit if closer.of not in self._own_and_helpers(one)])
+            self._add_closer(closer, [one for one in hit if closer.owner not in self._excluded_closers(one)])
 
-    def _own_and_helpers(self, one: Found) -> tuple[Any, ...]:
-        """The suspect's own thread or task, and those of a library that close nothing by themselves."""
-        wait = None if one.place.party is None else self._of_shares.get(one.place.party)
+    def _excluded_closers(self, one: Found) -> tuple[Any, ...]:
+        """The suspect's own thread or task, and library helpers that close nothing by themselves."""
+        wait = None if one.place.party is None else self._share_waits.get(one.place.party)
         return (one.place.task or one.place.ident, *(() if wait is None else wait.helpers))
 
     def _owners_of(self, one: Found) -> list[Any]:
-        above = (self._places.of_task(task, self._places.party_of(task)) for task in one.kin)
-        wait = None if one.place.party is None else self._of_shares.get(one.place.party)
+        above = (self._places.of_task(task, self._places.party_of(task)) for task in one.awaiters)
+        wait = None if one.place.party is None else self._share_waits.get(one.place.party)
         own = owners_of(one.place, self._places) + ([] if wait is None else list(wait.owners))
         return own + [server for place in above for server in self._places.servers_of(place)]
 
@@ -236,166 +242,207 @@ class Search:
         progress = closer.progress() if hit else NEVER
         for one in hit:
             if progress.by_itself:
-                one.add(closer.text, by=closer.of)
+                one.add_way_out(closer.text, by=closer.owner)
             else:
                 for party in sorted(progress.parties):
-                    one.add(closer.text, party)
+                    one.add_way_out(closer.text, party)
 
-    # -- what that means -----------------------------------------------------------------------------------------------
+    # -- their effect on the suspects ----------------------------------------------------------------------------------
 
-    def _add(self, actor: Actor, owners: list[Found]) -> None:
-        """``actor`` holds what ends the waits of ``owners``."""
-        if any(_is(actor, one.place) for one in owners):
-            self._own(actor, owners)
+    def _add(self, actor: Actor, suspects: list[Found]) -> None:
+        """``actor`` holds what ends the waits of the ``suspects``."""
+        if any(_is_at(actor, one.place) for one in suspects):
+            self._mark_interruptible(actor, suspects)
             return
-        for one in owners:
-            if actor.when is not None and actor.loop is not None:
-                one.end_at(self._now + actor.when - compat.time_of(actor.loop))
+        for one in suspects:
+            if actor.fires_at is not None and actor.loop is not None:
+                one.end_at(self._now + actor.fires_at - compat.time_of(actor.loop))
             elif actor.party is not None and actor.party == one.place.party:
-                continue  # what its own wait holds up
-            elif not (any(handle is actor.of for handle in one.handles) or is_bound(actor.of, one.place, self._places)):
-                self._add_going(actor, one)
+                continue  # blocked by its own wait
+            elif not (
+                any(handle is actor.owner for handle in one.handles) or must_wait_for(actor.owner, one.place, self._places)
+            ):
+                self._add_if_it_progresses(actor, one)
 
-    def _add_going(self, actor: Actor, one: Found) -> None:
-        """``actor`` may end the wait of ``one`` once it goes on, if ever."""
+    def _add_if_it_progresses(self, actor: Actor, one: Found) -> None:
+        """``actor`` may end the wait of ``one`` once it makes progress, if ever."""
         progress = self._progress_of(actor)
         if progress.by_itself:
-            one.add(actor.text, actor.party, actor.of)
-        else:
-            for party in sorted(progress.parties):
-                one.add(actor.text, party)
+            one.add_way_out(actor.text, actor.party, actor.owner)
+            return
+        for party in sorted(progress.parties):
+            one.add_way_out(actor.text, party)
+        if _actor_progress(actor, self._analysis_with_requests).by_itself:
+            one.doubt = one.doubt or f"{actor.text}: a future request may wake it"
 
     def _progress_of(self, actor: Actor) -> Progress:
-        if actor.context or actor.shared:
-            return BY_ITSELF
-        if compat.is_task(actor.of):
-            return self._analysis.of_task(actor.of)
-        return self._analysis.of_thread(actor.of) if type(actor.of) is int else BY_ITSELF
+        return _actor_progress(actor, self._analysis)
+
+    def _add_requests(
+        self,
+        found: Mapping[PartyName, Found],
+        by_handle: Mapping[int, list[Found]],
+        by_awaiter: Mapping[int, list[Found]],
+        undoers: Undoers,
+        reach: Reach,
+    ) -> None:
+        """Add future requests whose methods can reach what ends a wait."""
+        for request in self._requests:
+            if self._budget.spent:
+                break
+            actor = request.actor
+            held = reach.held(actor.roots, ends=True) if actor.ends else ()
+            ended = [one for key in held for one in (*by_handle.get(key, ()), *by_awaiter.get(key, ()))]
+            for one in (*ended, *(found[party] for party in undoers.undone_by(actor))):
+                if request.progress.by_itself:
+                    one.doubt = one.doubt or f"{actor.text} may end its wait"
+                for party in sorted(request.progress.parties - {one.place.party}):
+                    one.add_way_out(actor.text, party)
 
     def _add_keeper(self, actor: Actor, kept: KeptShares, found: Mapping[PartyName, Found]) -> None:
-        """``actor`` can give back a share that is waited for."""
+        """``actor`` can release an awaited share."""
         for party in kept.held_by(actor):
             self._add(actor, [found[party]])
 
     def _add_grower(self, actor: Actor, parties: Iterable[PartyName], found: Mapping[PartyName, Found]) -> None:
-        """``actor`` may enlarge the pool in which these serve. If it must go on first, that ends their own waits, too."""
+        """``actor`` may enlarge the pool of the parties. If it needs others to continue first, they are ways out."""
         for party in parties:
             one = found[party]
-            if _is(actor, one.place) or actor.party == party:
+            if _is_at(actor, one.place) or actor.party == party:
                 continue
             progress = self._progress_of(actor)
             if progress.by_itself:
                 one.grown_by = one.grown_by or actor.text
             else:
                 for other in sorted(progress.parties):
-                    one.add(actor.text, other)
+                    one.add_way_out(actor.text, other)
 
     def _add_interrupter(self, actor: Actor, found: Iterable[Found]) -> None:
-        """``actor`` may send this very process a signal, which interrupts those on the main thread."""
+        """``actor`` may signal its own process, which interrupts parties on the main thread."""
         for one in found:
             own = actor.party is not None and actor.party == one.place.party
-            if own or _is(actor, one.place) or not self._places.is_on_main_thread(one.place):
+            if own or _is_at(actor, one.place) or not self._places.is_on_main_thread(one.place):
                 continue
-            if interrupts(actor.names_reached(False).names):
-                self._add_going(replace(actor, text=f"{actor.text}; it may interrupt the main thread"), one)
+            if signals_own_process(actor.names_reached(False).names):
+                self._add_if_it_progresses(replace(actor, text=f"{actor.text}; it may interrupt the main thread"), one)
 
-    def _add_below(self, actor: Actor, found: list[Found]) -> None:
+    def _add_by_awaiter(self, actor: Actor, found: list[Found]) -> None:
         """``actor`` holds a task that awaits each of ``found``."""
         for one in found:
-            if not _is(actor, one.place):
+            if not _is_at(actor, one.place):
                 self._add(actor, [one])
 
-    def _add_served(self, actor: Actor, found: list[Found]) -> None:
-        """``actor`` holds the context of the call that each of ``found`` serves, and may cancel it if it speaks of that."""
-        if not found or actor.context or not (actor.calls or _cancels(actor)):
+    def _add_by_context(self, actor: Actor, found: list[Found]) -> None:
+        """``actor`` holds the context of the call that each of ``found`` serves; it may cancel it if its code mentions that."""
+        if not found or actor.is_context_callback or not (actor.only_calls or _cancels(actor)):
             return
         for one in found:
-            if not _is(actor, one.place):
+            if not _is_at(actor, one.place):
                 self._add(actor, [one])
 
-    def _own(self, actor: Actor, owners: list[Found]) -> None:
-        """What is called at the end of the call that a party serves ends the party's own wait.
+    def _mark_interruptible(self, actor: Actor, suspects: list[Found]) -> None:
+        """Callbacks at the end of a party's served call end the party's own wait.
 
-        A caller that bears no stamp may hang up at any moment, unobserved; one that bears a stamp is left to the detector.
+        A caller without a stamp may hang up unobserved at any moment; the detector judges one with a stamp.
         """
-        for one in owners:
-            if actor.context and _is(actor, one.place):
+        for one in suspects:
+            if actor.is_context_callback and _is_at(actor, one.place):
                 one.interruptible = True
                 if one.place.serves is not None and one.place.serves.caller is None:
-                    one.add("its caller, who is outside and may hang up: the context of its call passes that on")
+                    one.add_way_out("its caller is outside and may cancel, which the context of its call passes on")
 
-    def _look_around(self, one: Found) -> None:
-        """What may end a wait without holding anything: signals, a server that stops, the feeding of a request stream."""
+    def _check_signals_and_server(self, one: Found) -> None:
+        """Check what ends a wait without holding anything: signals, a stopping server, the feeder of a request stream."""
         place = one.place
-        if self._places.is_on_main_thread(place) and (alarm := _alarm()):
-            one.add(alarm)
+        if self._places.is_on_main_thread(place) and (alarm := _pending_alarm()):
+            one.add_way_out(alarm)
         if self._places.is_of_stopping_server(place):
-            one.add("the server that it serves for is being stopped")
-        self._look_at_feeder(one)
+            one.add_way_out("its server is being stopped")
+        self._check_request_feeder(one)
 
-    def _look_at_kin(self, one: Found, suspected: Container[PartyName]) -> None:
-        """What ends the tasks that await a suspect ends its wait; so does a sibling that fails."""
+    def _check_awaiters(self, one: Found, suspected: Container[PartyName]) -> None:
+        """Check the tasks that await a suspect, whose end ends its wait, and siblings that may fail."""
         if one.place.task is None:
             return
-        for task in (one.place.task, *one.kin):
+        for task in (one.place.task, *one.awaiters):
             party = self._places.party_of(task)
             known = party in suspected
             if task is not one.place.task:
                 above = self._places.of_task(task, party)
                 if self._places.is_of_stopping_server(above):
-                    one.add("the server for which a task that awaits it serves is being stopped")
+                    one.add_way_out("the server of a task that awaits it is being stopped")
                 if party not in self._waiting:
-                    one.add(f"task {task.get_name()}, which awaits it", party, task)
+                    one.add_way_out(f"task {task.get_name()}, which awaits it", party, task)
                 elif not known and party not in one.ways_out:
                     one.doubt = one.doubt or f"task {task.get_name()} has begun to await it since the cut"
             for other in siblings_of(task):
                 holder = self._places.party_of(other)
-                if other is one.place.task or other in one.kin or other.done() or (known and holder in suspected):
+                if other is one.place.task or other in one.awaiters or other.done() or (known and holder in suspected):
                     continue
-                one.add(f"task {other.get_name()}, which may fail in the same task group", holder, other)
+                one.add_way_out(f"task {other.get_name()}, which may fail in the same task group", holder, other)
 
-    def _look_at_feeder(self, one: Found) -> None:
-        """A request stream that the application's own iterator still feeds ends the call when it raises."""
+    def _check_request_feeder(self, one: Found) -> None:
+        """Check the application's request iterator: if it raises, the call ends."""
         feeding = self._places.feeder_of(one.place)
         if feeding is None:
             return
         frame = next((frame for frame in feeding.frames if is_application(frame.f_code)), None)
         if frame is not None:
-            one.add(f"the iterator of its requests, which may fail: {position_of(frame)}", feeding.party)
-        else:  # it will be asked again when the one in progress is sent
+            one.add_way_out(f"its request iterator, which may fail: {position_of(frame)}", feeding.party)
+        else:  # it is asked again when the current request has been sent
             one.doubt = one.doubt or "gRPC is sending one of its requests"
 
 
-def _doubt_beneath(place: Place) -> str:
-    """Why the wait of a task may end by what its call's interceptors do."""
-    below = None if place.task is None else beneath(blocking_future(place.task))
-    return "" if below is None or below.known else "an interceptor of its call waits for something else"
+def _doubt_from_interceptors(place: Place) -> str:
+    """Why a task's wait may end through its call's interceptors; empty if it may not."""
+    interceptors = None if place.task is None else interceptor_tasks(blocking_future(place.task))
+    return "" if interceptors is None or interceptors.known else "an interceptor of its call waits for something else"
 
 
 def _reads(called: Any, arguments: Iterable[Any], kept: KeptShares) -> bool:
-    """Whether somebody is told of a socket: neither asyncio itself, nor a connection that is waited for, of its own socket."""
-    if not compat.is_given(called):
+    """Whether a socket callback notifies anything but asyncio or an awaited connection that owns the socket."""
+    if not compat.is_from_application(called):
         return False
-    told = [*compat.bound_to(called), *(held for one in arguments for held in (one, *(named_by(one) or ())))]
-    return not any(map(kept.is_share, told))
+    notified = [*compat.bound_to(called), *(held for one in arguments for held in (one, *(named_by(one) or ())))]
+    return not any(map(kept.is_share, notified))
+
+
+def _held_by(actor: Actor, reach: Reach) -> set[int]:
+    """The targets that an actor holds, or that something it may call ends."""
+    if actor.only_calls:
+        return reach.ended_by_calls(actor.roots)
+    return reach.held(actor.roots, ends=actor.ends, borrowed=actor.borrowed)
+
+
+def _inspects_all_objects(actor: Actor) -> bool:
+    """Whether an actor that ends things asks the collector for objects it was not given."""
+    return actor.ends and not actor.borrowed and not _ALL_OBJECTS.isdisjoint(actor.names_reached(True).names)
+
+
+def _actor_progress(actor: Actor, analysis: ProgressAnalysis) -> Progress:
+    if actor.is_context_callback or actor.is_module:
+        return BY_ITSELF
+    if compat.is_task(actor.owner):
+        return analysis.of_task(actor.owner)
+    return analysis.of_thread(actor.owner) if type(actor.owner) is int else BY_ITSELF
 
 
 def _cancels(actor: Actor) -> bool:
-    """Whether an actor's code cancels something, and not only stops or closes others; one that cannot be read may."""
+    """Whether an actor's code cancels something rather than only stopping or closing others; unreadable code may."""
     if not actor.ends:
         return False
-    said = actor.names_reached(True)
-    return actor.names_reached is nothing or said.anything or said.unread or "cancel" in said.names
+    reachable = actor.names_reached(True)
+    return actor.names_reached is no_names or reachable.any_code or reachable.any_name or "cancel" in reachable.names
 
 
-def _is(actor: Actor, place: Place) -> bool:
+def _is_at(actor: Actor, place: Place) -> bool:
     if place.task is None:
-        return actor.of is not None and actor.of == place.ident
-    return actor.of is place.task or (place.ident != 0 and actor.of == place.ident)
+        return actor.owner is not None and actor.owner == place.ident
+    return actor.owner is place.task or (place.ident != 0 and actor.owner == place.ident)
 
 
-def _alarm() -> str:
-    """Whether a signal is about to interrupt the main thread, in words."""
+def _pending_alarm() -> str:
+    """A text if a signal is about to interrupt the main thread, else empty."""
     seconds, interval = signal.getitimer(signal.ITIMER_REAL)
     if not seconds or interval or not callable(signal.getsignal(signal.SIGALRM)):
         return ""

@@ -1,1 +1,1 @@
-"""Who goes on by itself, who once somebody else does, and who never."""
+"""Whether threads and tasks make progress: by themselves, once another party does, or never."""

@@ -1,4 +1,4 @@
-"""Whether somebody goes on: by himself, when one of some parties does, or never."""
+"""Whether a party makes progress: by itself, when one of some parties does, or never."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from stilltrue.model import PartyName
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Whether somebody goes on: ``by_itself``, or when one of ``parties`` does, or else never."""
+    """Progress: ``by_itself``, when one of ``parties`` makes progress, or never."""
 
     by_itself: bool = False
     parties: frozenset[PartyName] = frozenset()
@@ -19,7 +19,7 @@ class Progress:
         return Progress(self.by_itself or other.by_itself, self.parties | other.parties)
 
     def __and__(self, other: Progress) -> Progress:
-        """Both must go on; of two that wait for parties, the one stands for both: doubt is on the side of a way out."""
+        """Both must progress. If both depend on parties, one stands for both, so doubt favours a way out."""
         if not self or not other:
             return NEVER
         return other if self.by_itself else self
@@ -33,7 +33,7 @@ BY_ITSELF = Progress(by_itself=True)
 
 
 def any_of(found: Iterable[Progress]) -> Progress:
-    """Somebody who goes on when one of these does."""
+    """Progress when one of these progresses."""
     together = NEVER
     for one in found:
         together |= one

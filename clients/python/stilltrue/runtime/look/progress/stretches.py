@@ -1,4 +1,4 @@
-"""What lies ahead of a thread or task, frame by frame: at once, and beyond the loops that are left when a flag changes."""
+"""The code ahead of a thread or task, frame by frame: reached at once, or beyond loops that end when a flag changes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from stilltrue.runtime.look.code.ahead import Ahead, ahead_of
 from stilltrue.runtime.look.code.conditions import Condition
 
 _MAIN_LOOPS = {("uvicorn/server.py", "main_loop"): Condition((("self", "should_exit"),))}
-"""Loops of servers that end when a flag changes, which only a method that they call shows."""
+"""Server main loops that end when a flag changes, which only a method they call shows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stretch:
-    """What is ahead of ``frame`` once one of ``after`` has changed (each read in its frame); empty: at once."""
+    """The code ahead of ``frame`` once one condition of ``after`` has changed (each read in its frame); empty: at once."""
 
     frame: FrameType
     ahead: Ahead
@@ -27,7 +27,7 @@ class Stretch:
 
 
 def stretches(frames: Iterable[FrameType]) -> Iterator[Stretch]:
-    """What is ahead of each of the application's ``frames`` (innermost first)."""
+    """The code ahead of each application frame (innermost first)."""
     at_once = True
     after: tuple[tuple[Condition, FrameType], ...] = ()
     for frame in frames:
@@ -51,7 +51,7 @@ def stretches(frames: Iterable[FrameType]) -> Iterator[Stretch]:
 
 
 def returns(frames: Iterable[FrameType]) -> tuple[bool, tuple[tuple[Condition, FrameType], ...]]:
-    """Whether all of the frames may return at once, or otherwise after which conditions."""
+    """Whether all frames may return at once; if not, the conditions after which they may."""
     last: dict[bool, Stretch] = {}
     outermost = None
     for one in stretches(frames):
@@ -72,5 +72,5 @@ def _main_loop(code: CodeType) -> Condition | None:
 
 
 def frames_of_task(task: Task) -> list[FrameType]:
-    """Where a task stands, innermost first."""
-    return [frame for one in reversed(compat.chain_of(task.get_coro())) if (frame := frame_of(one)) is not None]
+    """The frames of a task, innermost first."""
+    return [frame for one in reversed(compat.await_chain(task.get_coro())) if (frame := frame_of(one)) is not None]

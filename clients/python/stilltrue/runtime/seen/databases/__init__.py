@@ -1,1 +1,1 @@
-"""Connections to PostgreSQL: who waits for an answer on one, and who has a transaction open on one (docs/databases.md)."""
+"""Waits for PostgreSQL statements and Redis locks, and the owners of sessions and locks (docs/databases.md)."""

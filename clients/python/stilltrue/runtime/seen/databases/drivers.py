@@ -1,6 +1,7 @@
-"""The drivers' connections (psycopg2, psycopg 3, asyncpg), also inside cursors and SQLAlchemy's objects. Nothing is imported.
+"""Reads the connections of PostgreSQL drivers (psycopg2, psycopg 3, asyncpg), also through cursors and SQLAlchemy's objects.
 
-Attributes are read without running the application's code; of a connection only what the drivers read from their own memory.
+Imports no driver. Attributes are read without running the application's code; of a connection, only data that the driver keeps
+in memory.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from stilltrue.runtime.transport.channelz import namespace
 
 DRIVERS = ("psycopg2", "psycopg", "asyncpg")
 LIBRARIES = (*DRIVERS, "psycopg_pool", "sqlalchemy")
-"""Their pools and engines have every connection, and use none that is lent."""
+"""Their pools and engines refer to every connection, but do not use one that is checked out."""
 TIMEOUTS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout", "transaction_timeout")
-"""The settings by which a server ends a wait by itself."""
+"""The settings that make a server end a wait by itself."""
 
 
 class Status(IntEnum):
-    """What the client has last heard of its session (libpq's transaction status)."""
+    """The state of the session as the client last knew it (libpq's transaction status)."""
 
     IDLE = 0
     ACTIVE = 1
@@ -38,23 +39,23 @@ IDLE_IN_TRANSACTION = (Status.IN_TRANSACTION, Status.IN_ERROR)
 
 
 def is_loaded() -> bool:
-    """Whether the process uses one of the drivers."""
+    """Whether the process has imported one of the drivers."""
     return any(name in sys.modules for name in DRIVERS)
 
 
 def connections_in(thing: Any) -> tuple[Any, ...]:
-    """The connections that ``thing`` is, or is made to work on: a cursor, a transaction, a session."""
+    """The connections of ``thing``: itself, or those of a cursor, a transaction or a session."""
     found = _reader_of(cast("Hashable", type(thing)))
     return () if found is None else tuple(one for one in found(thing) if one is not None and one is not UNKNOWN)
 
 
 def is_library(module: str) -> bool:
-    """Whether a module is a driver's, or of a library that lends connections."""
+    """Whether a module belongs to a driver, or to a library with connection pools."""
     return module.partition(".")[0] in LIBRARIES
 
 
 def status_of(connection: Any) -> Status:
-    """What the client knows of its session. Of asyncpg: a statement that is under way is not seen here."""
+    """The client's status of its session. For asyncpg, a running statement does not show here."""
     try:
         match _driver_of(cast("Hashable", type(connection))):
             case "psycopg2":
@@ -70,7 +71,7 @@ def status_of(connection: Any) -> Status:
 
 
 def link_of(connection: Any) -> Link | None:
-    """The connection's name; None if it has none that the server knows, too."""
+    """The connection's name; None if it has no name that the server also knows."""
     try:
         match _driver_of(cast("Hashable", type(connection))):
             case "psycopg2":
@@ -90,7 +91,7 @@ def link_of(connection: Any) -> Link | None:
 
 
 def socket_of(connection: Any) -> int:
-    """The number of its socket, of psycopg2; -1 if it has none."""
+    """The file descriptor of a psycopg2 connection; -1 if it has none."""
     try:
         return int(_base_of(connection, "psycopg2").fileno(connection))
     except Exception:  # noqa: BLE001 - closed
@@ -98,7 +99,7 @@ def socket_of(connection: Any) -> int:
 
 
 def settings_of(connection: Any) -> str:
-    """The parameters that the session was begun with, as text in which the name of a setting is found."""
+    """The session's connection parameters, as text in which the name of a setting can be found."""
     try:
         match _driver_of(cast("Hashable", type(connection))):
             case "psycopg2":
@@ -108,7 +109,7 @@ def settings_of(connection: Any) -> str:
             case "asyncpg":
                 return str(attribute_of(connection, "_params").server_settings)
     except Exception:  # noqa: BLE001 - closed, or another version of the driver
-        return TIMEOUTS[0]  # as if it had one: doubt
+        return TIMEOUTS[0]  # as if it had a timeout: doubt
     return TIMEOUTS[0]
 
 
@@ -168,9 +169,9 @@ def _driver_of(kind: Any) -> str:
 
 
 def _base_of(thing: Any, package: str) -> Any:
-    """The driver's own class of ``thing``: an application may have derived one with methods of its own."""
+    """The driver's own class of ``thing``, as the application may have derived a class with other methods."""
     return next(base for base in type(thing).__mro__ if base.__module__.partition(".")[0] == package and _is_compiled(base))
 
 
 def _is_compiled(kind: type) -> bool:
-    return not kind.__flags__ & (1 << 9)  # Py_TPFLAGS_HEAPTYPE: made by a class statement
+    return not kind.__flags__ & (1 << 9)  # Py_TPFLAGS_HEAPTYPE: a class statement made it

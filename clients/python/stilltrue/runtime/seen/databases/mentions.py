@@ -1,7 +1,7 @@
-"""Where a program names one of some settings: in its environment, or in the text of any file that it has imported.
+"""Searches a program for mentions of some settings: in its environment, and in the text of every file that it has imported.
 
-A server does not tell what another session has set. So a program that names a setting anywhere, if only in a comment, may have
-set it. The drivers' own files and the standard library's are left out: they set nothing by themselves.
+A server does not show another session's settings. So a program that mentions a setting anywhere, even in a comment, may have
+set it. The files of the drivers and the standard library are left out: they set nothing by themselves.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from stilltrue.runtime.changing import items_of
+from stilltrue.runtime.concurrent_reads import items_of
 from stilltrue.runtime.seen.databases.drivers import LIBRARIES
 
 BYTES_MAX = 16 * 2**20
-"""How much is read in one look; the rest in the next."""
+"""Bytes to read in one look; the next look continues."""
 FILE_BYTES_MAX = 4 * 2**20
 _LEFT_OUT = ("stilltrue", "grpc", "google", *LIBRARIES)
 _STDLIB = str(Path(os.__file__).parent)
@@ -24,16 +24,16 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 class Mentions:
-    """What has been read so far; each file once."""
+    """The search so far; each file is read once."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
-        """``names`` are those of the settings."""
+        """``names``: of the settings."""
         self._wanted = re.compile(rf"{'|'.join(names)}|\bset\s+(?:local\s+|session\s+)?\S*_timeout\b".encode(), re.I)
         self._read: set[str] = set()
         self._found = ""
 
     def doubt(self) -> str:
-        """Where a setting is named, in words; empty if nowhere."""
+        """Where a setting is mentioned, as text; empty if nowhere."""
         options = os.environ.get("PGOPTIONS", "")
         if self._wanted.search(options.encode()):
             return f"PGOPTIONS is {options!r}"
@@ -43,19 +43,19 @@ class Mentions:
             if file is None or file in self._read:
                 continue
             if left <= 0:
-                return "not all files of the program have been searched for the settings of its sessions"
+                return "not all files of the program have been searched for session settings yet"
             self._read.add(file)
             text = _text_of(file)
             left -= len(text)
             named = self._wanted.search(text)
             if named is not None:
-                self._found = f"{named[0].decode()} is named in {file}, so the session may have such a timeout"
+                self._found = f"{file} mentions {named[0].decode()}, so the session may have such a timeout"
                 break
         return self._found
 
 
 def _file_of(name: str, module: object) -> str | None:
-    """The file of a module that may set something; None for those that do not."""
+    """The file of a module that may set something; None for a module that does not."""
     if not issubclass(type(module), ModuleType) or name.partition(".")[0] in _LEFT_OUT:
         return None
     file = ModuleType.__getattribute__(module, "__dict__").get("__file__")
@@ -65,7 +65,7 @@ def _file_of(name: str, module: object) -> str | None:
 
 
 def _text_of(file: str) -> bytes:
-    """The beginning of a file; empty for one that cannot be read (an archive's)."""
+    """The beginning of a file; empty if it cannot be read (in an archive)."""
     try:
         with Path(file).open("rb") as source:
             return source.read(FILE_BYTES_MAX)

@@ -1,8 +1,8 @@
-"""What the two ends of a connection to a database call it: the agent in the client, and the probe beside the server.
+"""The name of a database connection, on which its two ends agree: the agent in the client, and the probe beside the server.
 
-Both know the server's process (the driver is told at the start) and the client's address as the server sees it, unless a pooler
-or a translation of addresses is in between: then the names differ, and nothing is tied. An address of the loopback is of one
-network alone, which is then part of the name.
+Both know the server's process (the server sends it when the session begins) and the client's address as the server sees it. If
+a pooler or address translation is in between, the names differ, and nothing is tied. A loopback address is unique only within a
+network namespace, which is then part of the name.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One connection: the server's process ``pid``, the client's ``address`` and ``port``, the ``network`` of a loopback."""
+    """A connection: the server's process ``pid``, the client's ``address`` and ``port``, and a loopback's ``network``."""
 
     pid: int
     address: str
@@ -22,22 +22,22 @@ class Link:
 
     @property
     def server(self) -> str:
-        """What a client waits for that has sent a statement: held by the server's process."""
+        """The resource that a client waits for after sending a statement; the server's process holds it."""
         return f"postgres process {self}"
 
     @property
     def client(self) -> str:
-        """What a server's process waits for that has a transaction open and nothing to do: held by who has the connection."""
+        """The resource that a server's process with an idle transaction waits for; the holders of the connection hold it."""
         return f"postgres client of process {self}"
 
     def __str__(self) -> str:
-        """For people, and unique."""
+        """A readable, unique name."""
         within = f" in {self.network}" if self.network else ""
         return f"{self.pid} ({self.address}:{self.port}{within})"
 
 
 def link(pid: int, address: str, port: int, network: str | None) -> Link | None:
-    """The connection of this client; None where that names no connection. ``network``: the client's, if known."""
+    """The connection of this client; None if that does not identify one. ``network``: the client's, if known."""
     try:
         known = ipaddress.ip_address(address)
     except ValueError:

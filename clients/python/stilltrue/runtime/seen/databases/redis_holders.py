@@ -1,4 +1,4 @@
-"""Who is bound to give a lock of redis-py back: rules 2 and 3 of :mod:`~stilltrue.runtime.seen.databases.redis_locks`."""
+"""Finds the holders of redis-py's locks: rules 2 and 3 of :mod:`~stilltrue.runtime.seen.databases.redis_locks`."""
 
 from __future__ import annotations
 
@@ -13,34 +13,36 @@ from stilltrue.protocol.report import Hold
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.seen.databases.redis_locks import MODULE, is_lock
-from stilltrue.runtime.seen.databases.redis_names import held_by_token
+from stilltrue.runtime.seen.databases.redis_names import token_resource
 from stilltrue.runtime.seen.holders.blocks import blocks_of
-from stilltrue.runtime.seen.holders.brackets import may_take_bare, taken_bare
+from stilltrue.runtime.seen.holders.brackets import held_by_brackets, may_hold_by_brackets
 from stilltrue.runtime.seen.scene import LiveScene
 
 
 def holds(scene: LiveScene) -> tuple[Hold, ...]:
-    """Rule 2: who has which token, at a cut."""
+    """Rule 2: the parties that hold tokens at a cut."""
     if MODULE not in sys.modules:
         return ()
     found: list[Hold] = []
     for stack in scene.stacks().values():
         tokens = [token for lock in _held_in(stack.frames) if (token := _token_of(lock)) is not None]
-        party = scene.party_of(stack.who) if tokens else None  # which gives it a name: others need none
+        party = scene.party_of(stack.who) if tokens else None  # asks only for holders, as asking names the party
         if party is not None:
-            found += (Hold(party=party, resource=held_by_token(token)) for token in tokens)
+            found += (Hold(party=party, resource=token_resource(token)) for token in tokens)
     return tuple(dict.fromkeys(found))
 
 
 def _held_in(frames: Iterable[FrameType]) -> Iterator[Any]:
     for frame in frames:
         if is_application(frame.f_code):
-            bare = (one for one, awaited in taken_bare(frame) if not awaited) if may_take_bare(frame.f_code) else ()
+            bare = (
+                (one for one, awaited in held_by_brackets(frame) if not awaited) if may_hold_by_brackets(frame.f_code) else ()
+            )
             yield from (one for one in (*blocks_of(frame), *bare) if is_lock(one))
 
 
 def _token_of(lock: Any) -> bytes | None:
-    """The token of a lock that one thread alone has (rule 3)."""
+    """The token of a lock that only one thread holds (rule 3)."""
     local = attribute_of(lock, "local")
     if type(local) is not threading.local:
         return None

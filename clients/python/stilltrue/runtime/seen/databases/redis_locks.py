@@ -1,14 +1,14 @@
-"""Locks of redis-py, of threads: who polls for one.
+"""Waits of threads for redis-py's locks.
 
-Rules (2 and 3 are applied in :mod:`~stilltrue.runtime.seen.databases.redis_holders`):
+Rules (:mod:`~stilltrue.runtime.seen.databases.redis_holders` applies rules 2 and 3):
 
-1. A thread in ``Lock.acquire()`` that goes on polling without a limit waits for the key of this name; who has that is known
-   to the server alone, and told by the probe beside it.
-2. A thread that stands in the block of such a lock, or between ``acquire()`` and the ``finally`` that releases it, has its
-   token: the lock keeps it in the thread's own storage, so that nobody else can give it back by the lock.
-3. A lock whose token other threads have too (``thread_local=False``) is held by nobody known. One with a timeout has a time to
+1. A thread that polls in ``Lock.acquire()`` without a limit waits for the key with the lock's name. Only the server knows the
+   key's holder, which the probe beside it reports.
+2. A thread in the block of such a lock, or between ``acquire()`` and the ``finally`` that releases it, holds the lock's token.
+   The lock keeps the token in thread-local storage, so no other thread can release it through the lock.
+3. A lock whose token other threads can also read (``thread_local=False``) has no known holder. One with a timeout has a time to
    live, which the probe reads.
-4. Whoever can reach the client with which somebody waits, and whose code speaks of deleting or expiring keys, is a way out.
+4. A party that can reach the waiter's client, and whose code mentions deleting or expiring keys, is a way out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
-from stilltrue.runtime.seen.databases.redis_names import waited_for
+from stilltrue.runtime.seen.databases.redis_names import lock_resource
 from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 from stilltrue.runtime.transport.channelz import namespace
 
@@ -33,12 +33,12 @@ _ENDING = frozenset(
 _CONNECTIONS = ("_available_connections", "_in_use_connections", "_connections")
 
 
-class _Sign:
-    """Stands for one ``acquire()``, and keeps nothing."""
+class _Identity:
+    """Stands for one ``acquire()`` without keeping it alive."""
 
 
-_signs: WeakKeyDictionary[Any, dict[int, tuple[bytes, _Sign]]] = WeakKeyDictionary()
-"""Of each lock, by the thread that polls for it: its token, which is another each time, and what stands for that."""
+_identities: WeakKeyDictionary[Any, dict[int, tuple[bytes, _Identity]]] = WeakKeyDictionary()
+"""By lock and polling thread: the token, which is new for each ``acquire()``, and the object that stands for it."""
 
 
 def _read(stack: CallStack, at: int, _: Scene) -> SeenWait | None:
@@ -58,33 +58,35 @@ def _read(stack: CallStack, at: int, _: Scene) -> SeenWait | None:
         return any(one.f_code is code and variables_of(one).get("token") == token for one in frames)
 
     what = "a Redis lock" if known is None else known
-    return SeenWait(on=_sign(lock, ident, token), enders=enders, what=what, undone=(client,), by=_ENDING, same=same)
+    return SeenWait(
+        on=_identity_of(lock, ident, token), enders=enders, what=what, ended_through=(client,), ending_names=_ENDING, same=same
+    )
 
 
-def _sign(lock: Any, ident: int, token: bytes) -> _Sign:
-    of_threads = _signs.setdefault(lock, {})
+def _identity_of(lock: Any, ident: int, token: bytes) -> _Identity:
+    of_threads = _identities.setdefault(lock, {})
     known = of_threads.get(ident)
     if known is None or known[0] != token:
-        known = of_threads[ident] = token, _Sign()
+        known = of_threads[ident] = token, _Identity()
     return known[1]
 
 
 def is_lock(thing: Any) -> bool:
-    """Whether it is a lock of redis-py, of threads."""
+    """Whether it is one of redis-py's locks for threads."""
     module = sys.modules.get(MODULE)
     kind = None if module is None else module.__dict__.get("Lock")
     return isinstance(kind, type) and issubclass(type(thing), kind)
 
 
 def _name_of(lock: Any, client: Any) -> str | None:
-    """What the lock is called, if its client has connections to one database of one server alone."""
+    """The name of the lock's resource, if its client is connected to a single database of a single server."""
     name = attribute_of(lock, "name")
     servers = {_server_of(one) for one in _connections_of(attribute_of(client, "connection_pool"))} - {None}
     server = servers.pop() if len(servers) == 1 else None
     if type(name) not in (str, bytes) or server is None:
         return None
     address, port, database = server
-    return waited_for(name.encode() if isinstance(name, str) else name, database, address, port, namespace())
+    return lock_resource(name.encode() if isinstance(name, str) else name, database, address, port, namespace())
 
 
 def _connections_of(pool: Any) -> Iterator[Any]:
@@ -95,7 +97,7 @@ def _connections_of(pool: Any) -> Iterator[Any]:
 
 
 def _server_of(connection: Any) -> tuple[str, int, int] | None:
-    """The server's address as a connection sees it, and the number of the database; None if it is not connected."""
+    """The server's address as a connection sees it, and the database number; None if it is not connected."""
     found, database = attribute_of(connection, "_sock"), attribute_of(connection, "db")
     try:
         address = found.getpeername()

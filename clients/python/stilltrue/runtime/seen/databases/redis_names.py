@@ -1,8 +1,8 @@
-"""What the two ends of a lock of redis-py call it: the agent in the client, and the probe beside the server.
+"""Names for redis-py's locks on which the agent in the client and the probe beside the server agree.
 
-Both know the address of the server as its clients see it, unless a translation of addresses is in between: then the names
-differ, and nothing is tied. An address of the loopback is of one network alone, which is then part of the name. Of a lock's
-token only a digest is told.
+Both know the server's address as its clients see it. With address translation in between the names differ, and nothing is tied.
+A loopback address is unique only within a network namespace, which is then part of the name. Only a digest of a lock's token is
+revealed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _DIGEST_LENGTH = 16
 _OTHER = re.compile(r"[^A-Za-z0-9_:.\-]")
 
 
-def waited_for(name: bytes, database: int, address: str, port: int, network: str | None) -> str | None:
-    """What somebody waits for who wants the lock of this name; None where the address names no server.
+def lock_resource(name: bytes, database: int, address: str, port: int, network: str | None) -> str | None:
+    """The resource that a client waits for to acquire the lock ``name``; None if the address does not identify a server.
 
     ``network``: the client's, if known.
     """
@@ -32,13 +32,13 @@ def waited_for(name: bytes, database: int, address: str, port: int, network: str
     return f"redis lock {text_of(name)} ({_digest(name)}) of database {database} at {known}:{port}{within}"
 
 
-def held_by_token(token: bytes) -> str:
-    """What the server waits for that has a lock with this token: held by who is bound to give that back."""
+def token_resource(token: bytes) -> str:
+    """The resource that the server waits for while a lock has this token; the party that must release the lock holds it."""
     return f"redis token {_digest(token)}"
 
 
 def text_of(name: bytes) -> str:
-    """The name of a lock for people."""
+    """The name of a lock as readable text."""
     return _OTHER.sub("?", name.decode("utf-8", "replace")[:_TEXT_MAX])
 
 

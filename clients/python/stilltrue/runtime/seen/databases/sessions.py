@@ -1,13 +1,13 @@
-"""Who has which connection to a database: read from the frames of threads and tasks at the cut, searched at the second look.
+"""Finds the owners of database connections in the frames of threads and tasks at the cut, and again at the second look.
 
 Rules:
 
-1. A connection belongs to everybody in whose frames of the application it is named, or a cursor, transaction or session on it.
-   With a transaction open and no statement under way, the server's process waits for one of them.
-2. Whoever else can reach the connection may go on with its transaction, or end it: at the second look each is a way out,
-   whatever its code says. So is an object that its owner has besides: others may have that, too.
-3. A session whose settings may end its waits by themselves is in doubt. They cannot be asked of another session, so it is
-   enough that a setting is named where the session was begun, or in a file of the program.
+1. A thread or task owns a connection if a frame of its application code refers to it, or to a cursor, transaction or session on
+   it. If a transaction is open and no statement is running, the server's process waits for one of the owners.
+2. Any other party that can reach the connection may continue its transaction or end it: at the second look each is a way out,
+   whatever its code mentions. So is another object through which an owner reaches the connection: other parties may have it.
+3. A session is in doubt if its settings may end its waits by themselves. The server does not show another session's settings,
+   so a mention of such a setting in the connection parameters or in a file of the program is enough.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.places import Place
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.enders.reach import PASSED_BY, is_open, named_by
+from stilltrue.runtime.look.enders.reach import SKIPPED_CLASSES, is_open, named_by
 from stilltrue.runtime.seen.databases.drivers import (
     IDLE_IN_TRANSACTION,
     TIMEOUTS,
@@ -43,15 +43,15 @@ from stilltrue.runtime.seen.scene import LiveScene
 from stilltrue.runtime.seen.wait import Ender
 
 SECONDS_MAX = 0.01
-"""Processor time at one cut; beyond it nobody is said to have a connection."""
+"""Processor time at one cut; beyond it no connection has an owner."""
 OBJECTS_MAX = 500
-"""Objects that are walked through from one variable of an owner."""
+"""Number of objects to search from one variable of an owner."""
 BUSY_CODE = "asyncpg/"
 
 
 @dataclass(slots=True, eq=False)
 class _Owners:
-    """A connection: in whose frames it is named, and by what."""
+    """A connection, the threads and tasks whose frames refer to it, and the objects through which they do."""
 
     connection: Any
     who: set[Ender] = field(default_factory=set)
@@ -67,12 +67,12 @@ class Sessions:
         self._mentions = Mentions(TIMEOUTS)
 
     def holds(self, scene: LiveScene) -> tuple[Hold, ...]:
-        """Rule 1: for whom the servers' processes wait, at a cut."""
+        """Rule 1: the parties that the servers' processes wait for at a cut."""
         of: dict[PartyName, tuple[ref[Any], ...]] = {}
         try:
             return tuple(self._read(scene, of)) if is_loaded() else ()
         finally:
-            self._of = of  # at once: a look in another thread may read it
+            self._of = of  # in one step: a look in another thread may read it
 
     def _read(self, scene: LiveScene, of: dict[PartyName, tuple[ref[Any], ...]]) -> Iterable[Hold]:
         owners: dict[int, _Owners] = {}
@@ -102,7 +102,7 @@ class Sessions:
             known = tuple(dict.fromkeys(party for party in parties if party is not None))
             status = Status.ACTIVE if id(connection) in busy else status_of(connection)
             link = link_of(connection) if status in (*IDLE_IN_TRANSACTION, Status.ACTIVE) else None
-            if link is None:  # the database waits for nobody, nor is it waited for
+            if link is None:  # neither does the database wait, nor does a party wait for it
                 continue
             for party in known:
                 of[party] = (*of.get(party, ()), *_weakly(one.things.values()))
@@ -110,23 +110,23 @@ class Sessions:
                 yield from (Hold(party=party, resource=link.client) for party in sorted(known))
 
     def of(self, party: PartyName | None) -> tuple[Any, ...]:
-        """What a party had at the newest cut of connections with a transaction or statement, or made to work on one."""
+        """The objects through which a party owned connections with a transaction or statement at the newest cut."""
         weak = () if party is None else self._of.get(party, ())
         return tuple(connection for one in weak if (connection := one()) is not None)
 
     def doubt_of(self, party: PartyName | None) -> str:
-        """Rule 3: why waits on a party's connections may end by themselves, in words."""
+        """Rule 3: why waits on a party's connections may end by themselves, as text; empty: they do not."""
         connections = {id(one): one for thing in self.of(party) for one in connections_in(thing)}.values()
         if not connections:
             return ""
         for connection in connections:
             named = next((name for name in TIMEOUTS if name in settings_of(connection)), None)
             if named is not None:
-                return f"its connection to the database was begun with {named}"
+                return f"its connection to the database was opened with {named}"
         return self._mentions.doubt()
 
     def shared(self, place: Place) -> Mapping[int, str]:
-        """Rule 2: which of a party's connections are found in other objects that it has, and in which of its variables."""
+        """Rule 2: the party's connections that other objects of it also reach, each with the variable that refers to these."""
         wanted = {id(one) for thing in self.of(place.party) for one in connections_in(thing)}
         found: dict[int, str] = {}
         for frame in place.frames if wanted else ():
@@ -137,7 +137,7 @@ class Sessions:
 
 
 def _weakly(things: Iterable[Any]) -> Iterable[ref[Any]]:
-    """References that keep nothing open, where a class allows them."""
+    """Weak references to these objects, or to the connections of one whose class does not support them."""
     for thing in things:
         try:
             yield ref(thing)
@@ -146,20 +146,20 @@ def _weakly(things: Iterable[Any]) -> Iterable[ref[Any]]:
 
 
 def _is_users(frame: FrameType) -> bool:
-    """Whether a frame is of the application, and of no driver or pool."""
+    """Whether a frame belongs to the application and not to a driver or pool."""
     return is_application(frame.f_code) and not is_library(str(frame.f_globals.get("__name__", "")))
 
 
 def _inside(root: Any, wanted: set[int]) -> set[int]:
-    """The wanted connections that are found inside an object which is neither one of them nor made to work on one."""
+    """The wanted connections inside an object that is neither a connection nor works on one."""
     found: set[int] = set()
     seen: dict[int, Any] = {}
     todo = deque([root])
     while todo and len(seen) < OBJECTS_MAX:
         thing = todo.popleft()
-        if id(thing) in seen or issubclass(type(thing), PASSED_BY):
+        if id(thing) in seen or issubclass(type(thing), SKIPPED_CLASSES):
             continue
-        seen[id(thing)] = thing  # kept alive, or its identity may be given anew
+        seen[id(thing)] = thing  # keeps it alive, or its identity could be reused
         connections = connections_in(thing)
         if connections:
             found.update({id(one) for one in connections if id(one) in wanted} if thing is not root else ())

@@ -1,7 +1,7 @@
-"""Statements that a thread or task waits for, on a connection to PostgreSQL: a wait for the server's process.
+"""Waits of threads and tasks for a PostgreSQL statement: each is a wait for the server's process.
 
-psycopg 3 (threads) and asyncpg wait in functions of theirs. psycopg2 waits in compiled code: that a thread stands in it is seen
-where the system says that it polls the connection's socket, that alone and without a timeout (Linux).
+psycopg 3 (threads) and asyncpg wait in Python functions. psycopg2 waits in compiled code: a thread is in it if the system shows
+that it polls only the connection's socket, without a timeout (Linux).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from stilltrue.runtime.seen.databases.drivers import Status, connections_in, lin
 from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
 _NEAR = 3
-"""How many frames inside which a cursor's compiled method is called."""
+"""Number of innermost frames that may call a cursor's compiled method."""
 _POLLS = {("x86_64", 7): False, ("x86_64", 271): True, ("aarch64", 73): True}
-"""The system's calls that poll, by machine and number, and whether their timeout is a pointer (none: no timeout)."""
+"""The system calls that poll, by machine and number, and whether their timeout is a pointer (null: no timeout)."""
 _PROTOCOL = "asyncpg/protocol/protocol.pyx"
 _TASKS = Path("/proc/self/task")
 _MEMORY = Path("/proc/self/mem")
@@ -63,7 +63,7 @@ def _read_psycopg2(stack: CallStack, _: int, __: Scene) -> SeenWait | None:
             for connection in connections_in(thing):
                 descriptor = socket_of(connection)
                 if descriptor >= 0 and status_of(connection) is Status.ACTIVE and polls(number, descriptor):
-                    return _wait(connection, _sign_of(connection))
+                    return _wait(connection, _identity_of(connection))
     return None
 
 
@@ -78,19 +78,19 @@ def _read_asyncpg(stack: CallStack, at: int, _: Scene) -> SeenWait | None:
     return _wait(found[0], stack.future, once=True) if len(found) == 1 else None
 
 
-class _Sign:
-    """Stands for a connection, and does not keep it open."""
+class _Identity:
+    """Stands for a connection without keeping it open."""
 
 
-_signs: WeakKeyDictionary[Any, _Sign] = WeakKeyDictionary()
+_identities: WeakKeyDictionary[Any, _Identity] = WeakKeyDictionary()
 
 
-def _sign_of(connection: Any) -> _Sign:
-    return _signs.setdefault(connection, _Sign())
+def _identity_of(connection: Any) -> _Identity:
+    return _identities.setdefault(connection, _Identity())
 
 
 def polls(thread: int, descriptor: int) -> bool:
-    """Whether a thread (its number in the system) waits for this descriptor alone, without a timeout."""
+    """Whether a thread (native id) polls only this descriptor, without a timeout."""
     try:
         number, *arguments = (_TASKS / str(thread) / "syscall").read_text().split()
         timeout_is_pointer = _POLLS.get((os.uname().machine, int(number)))
@@ -102,7 +102,7 @@ def polls(thread: int, descriptor: int) -> bool:
         with _MEMORY.open("rb", buffering=0) as memory:
             memory.seek(where)
             return bool(_POLLED.unpack(memory.read(_POLLED.size))[0] == descriptor)
-    except (OSError, ValueError, struct.error):  # it runs, or the system does not say
+    except (OSError, ValueError, struct.error):  # it is running, or the system does not show it
         return False
 
 

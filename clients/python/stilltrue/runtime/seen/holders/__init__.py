@@ -1,1 +1,1 @@
-"""Which party holds a lock or a share, by where it stands: read from frames and their code."""
+"""Finds the holders of locks and shares by the positions of threads and tasks, read from their frames and bytecode."""

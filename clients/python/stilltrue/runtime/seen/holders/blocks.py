@@ -1,11 +1,11 @@
-"""Which objects a frame's ``with`` blocks are for, and which lock a frame is about to take.
+"""Finds the objects of a frame's ``with`` blocks, and the lock that a frame is about to acquire.
 
 Rules:
 
-1. A frame keeps on its stack how each of its blocks is left, and of a method it is known whose it is. Python shows that of
-   suspended frames; of others it is read where that can be done (:mod:`~stilltrue.runtime.compat.kept_values`).
-2. Elsewhere it is read from the bytecode: an expression is understood where it reads names, attributes and items only
-   (``lock``, ``self._lock``, ``locks[key]``); of any other (``self.lock_for(key)``) nothing is said.
+1. A frame keeps the exit method of each of its blocks on its value stack, and the method knows its object. Python shows the
+   stacks of suspended frames; others are read if possible (:mod:`~stilltrue.runtime.compat.value_stack`).
+2. Otherwise the object is read from the bytecode: an expression is understood if it only reads names, attributes and items
+   (``lock``, ``self._lock``, ``locks[key]``); any other (``self.lock_for(key)``) is unknown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from types import BuiltinMethodType, CodeType, FrameType, MethodType
 from typing import Any
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.by_code import kept_by_code
+from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.look.code.names import ATTRIBUTES, STORES, VARIABLES
@@ -30,39 +30,39 @@ SHUFFLES = frozenset({"LOAD_SPECIAL", "SWAP", "COPY", "PUSH_NULL", "CACHE", "NOP
 _CONSTANTS = frozenset({"LOAD_CONST", "LOAD_SMALL_INT", "LOAD_CONST_IMMORTAL"})
 _CALLS = frozenset({"CALL"})
 _ENTERING = (SHUFFLES - _ENTERS) | {
-    *("CALL", "GET_AWAITABLE", "LOAD_CONST", "SEND", "YIELD_VALUE", "RESUME", "JUMP_BACKWARD_NO_INTERRUPT", "END_SEND"),
+    *("CALL", "GET_AWAITABLE", "LOAD_CONST", "SEND", "YIELD_VALUE", "RESUME", "JUMP_BACKWARD_NO_INTERRUPT", "END_SEND")
 }
-"""What comes after a block's ``__exit__`` is known, until its ``__enter__`` has returned."""
+"""Instructions between the load of a block's ``__exit__`` and the return of its ``__enter__``."""
 _MAKES = _CALLS | {"CALL_KW", "CALL_FUNCTION_EX"}
-_TAKES = _CALLS | {"BEFORE_WITH"}
+_ACQUIRE = _CALLS | {"BEFORE_WITH"}
 _STORES = STORES | {"STORE_ATTR", "DELETE_FAST"}
 _KEYS = (str, int, bytes, bool, type(None))
 _LENGTH_MAX = 16
 Expression = tuple[tuple[str, Any], ...]
-"""Instructions in their order: ``("name", x)``, ``("attribute", x)``, ``("constant", x)``, ``("item", None)``."""
+"""Instructions in order: ``("name", x)``, ``("attribute", x)``, ``("constant", x)``, ``("item", None)``."""
 
 
 def blocks_of(frame: FrameType) -> Iterator[Any]:
-    """What the ``with`` blocks are for that a frame stands in, as far as that is known."""
+    """The known objects of the ``with`` blocks that a frame is in."""
     exits = exits_of(frame)
     yield from (one.__self__ for one in exits if one is not None)
     yield from named_blocks_of(frame, exits)
 
 
 def exits_of(frame: FrameType) -> list[Any]:
-    """How the ``with`` blocks are left that a frame stands in: methods, and None where that is unknown (rule 1)."""
+    """The exit methods of the ``with`` blocks that a frame is in; None for each unknown one (rule 1)."""
     at = frame.f_lasti
-    kept = [compat.kept_at(frame, at, one.depth) for one in blocks_at(frame.f_code, at)]
+    kept = [compat.stack_value_at(frame, at, one.depth) for one in blocks_at(frame.f_code, at)]
     return [_exit(one) for one in kept]
 
 
 def _exit(kept: Any) -> Any:
-    """A method by which a block is left, or None."""
+    """``kept`` if it is an exit method, else None."""
     return kept if type(kept) in METHODS and kept.__name__ in EXITS else None
 
 
 def named_blocks_of(frame: FrameType, exits: Sequence[Any]) -> Iterator[Any]:
-    """What those blocks are for of which it is not known how they are left, as far as the code says so (rule 2)."""
+    """The objects of the blocks with unknown exit methods, as far as the code shows them (rule 2)."""
     blocks = zip(blocks_at(frame.f_code, frame.f_lasti), exits, strict=False)
     within = [block.expression for block, left in blocks if left is None and block.expression]
     names = variables_of(frame) if within else {}
@@ -71,48 +71,48 @@ def named_blocks_of(frame: FrameType, exits: Sequence[Any]) -> Iterator[Any]:
 
 
 def depth_of(frame: FrameType) -> int:
-    """How many ``with`` blocks a frame stands in: those that it is about to enter or to leave do not count."""
+    """The number of ``with`` blocks that a frame is in, without those that it is entering or leaving."""
     return len(blocks_at(frame.f_code, frame.f_lasti))
 
 
-def taken_at(frame: FrameType) -> Any:
-    """On what a frame enters a ``with`` block, or calls ``acquire()`` without arguments, just now; None if it does not."""
+def acquired_at(frame: FrameType) -> Any:
+    """The object whose ``with`` block a frame is entering, or whose ``acquire()`` it calls without arguments; else None."""
     at = frame.f_lasti
-    expression = _taken_at(frame.f_code, at)
+    expression = _acquired_at(frame.f_code, at)
     value = value_of(expression, variables_of(frame), frame.f_globals) if expression else UNKNOWN
     if value is not UNKNOWN:
         return value
     depth = _entered_by(frame.f_code, at)
-    kept = None if depth is None else compat.kept_at(frame, at, depth)
+    kept = None if depth is None else compat.stack_value_at(frame, at, depth)
     left = _exit(kept)
     return kept if left is None else left.__self__
 
 
-@kept_by_code
+@cached_by_code
 def instructions_of(code: CodeType) -> tuple[dis.Instruction, ...]:
-    """The instructions of a code."""
+    """The instructions of a code object."""
     return tuple(dis.get_instructions(code))
 
 
 def exception_entries_of(code: CodeType) -> Sequence[Any]:
-    """Which instructions of a code have which handler."""
+    """The exception table of a code object."""
     found: Sequence[Any] = getattr(dis.Bytecode(code), "exception_entries", ())
     return found
 
 
-@kept_by_code
+@cached_by_code
 def _entered_by(code: CodeType, at: int) -> int | None:
-    """Where on the stack it is kept what is entered by the instruction of a ``with`` at which a frame stands."""
+    """The stack index of the object that the ``with`` instruction at ``at`` enters; None for another instruction."""
     if not 0 <= at < len(code.co_code) or dis.opname[code.co_code[at]] != "BEFORE_WITH":
         return None
     begins = next((one.offset for one in instructions_of(code) if one.offset > at), None)
     return next((one.depth - 1 for one in exception_entries_of(code) if one.start == begins), None)
 
 
-@kept_by_code
-def _taken_at(code: CodeType, at: int) -> Expression:
+@cached_by_code
+def _acquired_at(code: CodeType, at: int) -> Expression:
     name = dis.opname[code.co_code[at]] if 0 <= at < len(code.co_code) else ""
-    if name not in _TAKES or (name in _CALLS and "acquire" not in code.co_names and sys.version_info < (3, 14)):
+    if name not in _ACQUIRE or (name in _CALLS and "acquire" not in code.co_names and sys.version_info < (3, 14)):
         return ()
     every = instructions_of(code)
     index = next(number for number, one in enumerate(every) if one.offset == at)
@@ -128,21 +128,21 @@ def _taken_at(code: CodeType, at: int) -> Expression:
     return expression_before(every, before) if called.opname in ATTRIBUTES and called.argval == "acquire" else ()
 
 
-def made_at(frame: FrameType) -> tuple[Expression, ...]:
-    """For the ``with`` blocks in which a frame stands and that are not understood, what is called to make their objects.
+def factories_at(frame: FrameType) -> tuple[Expression, ...]:
+    """What a frame called to make the objects of those of its ``with`` blocks that are not understood.
 
-    Empty where that is not understood either.
+    An expression is empty if the call is not understood either.
     """
-    every = zip(_made_at(frame.f_code, frame.f_lasti), exits_of(frame), strict=False)
+    every = zip(_factories_at(frame.f_code, frame.f_lasti), exits_of(frame), strict=False)
     return tuple(made for made, left in every if made is not None and left is None)
 
 
 def is_entering(frame: FrameType) -> bool:
-    """Whether a frame is in the middle of entering a ``with`` or ``async with`` block: it keeps how that is left."""
+    """Whether a frame is entering a ``with`` or ``async with`` block, so that it already keeps the exit method."""
     return _is_entering(frame.f_code, frame.f_lasti)
 
 
-@kept_by_code
+@cached_by_code
 def _is_entering(code: CodeType, at: int) -> bool:
     before = [one for one in instructions_of(code) if one.offset <= at]
     while before and before[-1].opname in _ENTERING:
@@ -150,9 +150,9 @@ def _is_entering(code: CodeType, at: int) -> bool:
     return bool(before) and before[-1].opname in _ENTERS
 
 
-@kept_by_code
+@cached_by_code
 def entered_in(code: CodeType) -> frozenset[Expression]:
-    """What the ``with`` blocks of a code are for, as far as that is understood."""
+    """The expressions of a code object's ``with`` blocks, as far as they are understood."""
     every = instructions_of(code)
     found = (expression_before(every, index) for index, one in enumerate(every) if one.opname in _ENTERS)
     return frozenset(one for one in found if one)
@@ -160,9 +160,9 @@ def entered_in(code: CodeType) -> frozenset[Expression]:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A block in which a frame stands: the instruction that enters it (0: there may be several), and what it is for.
+    """A block that a frame is in: the instruction that enters it (0: one of several), and the expression of its object.
 
-    ``expression`` is empty if it is not understood; ``depth``: where on the stack it is kept how the block is left.
+    ``expression`` is empty if it is not understood; ``depth``: the stack index of the exit method.
     """
 
     entered: int
@@ -170,9 +170,9 @@ class _Block:
     depth: int
 
 
-@kept_by_code
+@cached_by_code
 def blocks_at(code: CodeType, at: int) -> tuple[_Block, ...]:
-    """The blocks in which a frame of this code stands at an instruction, the outermost first."""
+    """The blocks around an instruction, outermost first."""
     every = instructions_of(code)
     found = []
     for entered, inner, depth in _entered_at(code, at):
@@ -181,16 +181,16 @@ def blocks_at(code: CodeType, at: int) -> tuple[_Block, ...]:
     return tuple(found)
 
 
-@kept_by_code
-def _made_at(code: CodeType, at: int) -> tuple[Expression | None, ...]:
-    """For each block what is called to make its object; None if it is understood without that."""
+@cached_by_code
+def _factories_at(code: CodeType, at: int) -> tuple[Expression | None, ...]:
+    """For each block, what is called to make its object; None if its expression is understood without that."""
     every = instructions_of(code)
     blocks = blocks_at(code, at)
     return tuple(None if one.expression else _called_before(every, one.entered) if one.entered else () for one in blocks)
 
 
 def _entered_at(code: CodeType, at: int) -> Iterator[tuple[int, list[dis.Instruction], int]]:
-    """For each block, the instruction that enters it (0: there may be several), those within, and its place on the stack."""
+    """For each block, the instruction that enters it (0: one of several), those within, and its exit method's stack index."""
     entries = exception_entries_of(code)
     if not entries:
         return
@@ -210,7 +210,7 @@ def _entered_at(code: CodeType, at: int) -> Iterator[tuple[int, list[dis.Instruc
 
 
 def _called_before(every: Sequence[dis.Instruction], end: int) -> Expression:
-    """What is called to make the value on top of the stack before the instruction ``end``; empty if it is not understood."""
+    """What is called to make the value on top of the stack before instruction ``end``; empty if not understood."""
     last = skip_back(every, end - 1)
     if every[last].opname not in _MAKES:
         return ()
@@ -236,7 +236,7 @@ def _called_before(every: Sequence[dis.Instruction], end: int) -> Expression:
 
 
 def handlers_of(entries: Sequence[Any], at: int) -> list[int]:
-    """Where an exception goes that is raised at an instruction, and from there, outermost first."""
+    """The handlers of an exception that is raised at an instruction, and of those that they raise, outermost first."""
     found: list[int] = []
     target: int | None = at
     while target is not None:
@@ -248,26 +248,26 @@ def handlers_of(entries: Sequence[Any], at: int) -> list[int]:
 
 
 def is_changed(expression: Expression, inner: Sequence[dis.Instruction]) -> bool:
-    """Whether the code of a block itself sets a name or attribute by which its object was found."""
+    """Whether the code of a block sets a name or attribute of its object's expression."""
     names = {what for kind, what in expression if kind in ("name", "attribute")}
     return any(one.opname in _STORES and one.argval in names for one in inner)
 
 
 def skip_back(every: Sequence[dis.Instruction], index: int) -> int:
-    """The last instruction up to ``index`` that does more than move values on the stack."""
+    """The last instruction up to ``index`` that does more than move stack values."""
     while index > 0 and every[index].opname in SHUFFLES:
         index -= 1
     return index
 
 
 def expression_before(every: Sequence[dis.Instruction], end: int) -> Expression:
-    """The expression whose value is on top of the stack before the instruction ``end``; empty if it is not understood."""
+    """The expression whose value is on top of the stack before instruction ``end``; empty if not understood."""
     found = operand_before(every, end)
     return () if found is None else found[0]
 
 
 def operand_before(every: Sequence[dis.Instruction], end: int) -> tuple[Expression, int] | None:
-    """The same, with the instruction at which it begins; None if it is not understood."""
+    """As :func:`expression_before`, with the instruction at which the expression begins; None if not understood."""
     found: list[tuple[str, Any]] = []
     needed = 1
     if every[end].is_jump_target:  # one of several values
@@ -297,7 +297,7 @@ def operand_before(every: Sequence[dis.Instruction], end: int) -> tuple[Expressi
 
 
 def value_of(expression: Expression, names: Mapping[str, Any], others: Mapping[str, Any]) -> Any:
-    """The value of an expression, found without running anybody's code."""
+    """The value of an expression, without running any code; :data:`UNKNOWN` if it has none."""
     stack: list[Any] = []
     for kind, what in expression:
         if kind == "name":

@@ -1,12 +1,12 @@
-"""Which locks a frame has taken by ``lock.acquire()`` and gives back in ``finally: lock.release()``: read from its bytecode.
+"""Finds the locks that a frame holds by ``lock.acquire()`` and ``finally: lock.release()``, read from its bytecode.
 
 Rules:
 
-1. A bracket is ``acquire()`` as a statement of its own, without arguments (awaited or not), then a ``try`` whose ``finally``
-   calls ``release()`` on the same expression before it does anything on a condition. Between the two there is no branch.
-2. Who stands behind that ``acquire()`` and before that ``finally`` has what the expression means, if its code sets none of
-   the names by which it is found meanwhile, and if it names ``release`` nowhere else, nor does a function within it.
-3. A code all of whose mentions of ``release`` belong to brackets gives back what it has taken itself, and nothing else.
+1. A bracket is ``acquire()`` as a separate statement without arguments (awaited or not), then a ``try`` whose ``finally``
+   unconditionally calls ``release()`` on the same expression. There is no branch between the two.
+2. A frame between that ``acquire()`` and that ``finally`` holds the expression's object, if its code does not set any of the
+   expression's names meanwhile, and neither it nor a function within it mentions ``release`` elsewhere.
+3. Code that mentions ``release`` only in brackets releases what it has acquired itself, and nothing else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
-from stilltrue.runtime.introspection.by_code import kept_by_code
+from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN
 from stilltrue.runtime.look.code.names import ATTRIBUTES
@@ -32,7 +32,7 @@ from stilltrue.runtime.seen.holders.blocks import (
     value_of,
 )
 
-_TAKES, _GIVES_BACK = "acquire", "release"
+_ACQUIRE, _RELEASE = "acquire", "release"
 _AWAITS = frozenset({"GET_AWAITABLE", "LOAD_CONST", "SEND", "YIELD_VALUE", "RESUME", "JUMP_BACKWARD_NO_INTERRUPT", "END_SEND"})
 _IDLE = frozenset({"NOP", "CACHE"})
 _LEAVES = frozenset({"RETURN_VALUE", "RETURN_CONST", "RERAISE", "RAISE_VARARGS", "RETURN_GENERATOR"})
@@ -42,9 +42,9 @@ _BETWEEN_MAX = 60
 
 @dataclass(frozen=True, slots=True)
 class _Bracket:
-    """What is taken (and whether by ``await``), from where on, before which ``try``, and the handler that gives it back.
+    """The expression acquired (``awaited`` or not), the offsets of the ``acquire()`` and the ``try``, and the ``finally``.
 
-    ``mentions``: where the code names ``release`` in this bracket.
+    ``mentions``: the instructions that mention ``release`` in this bracket.
     """
 
     expression: Expression
@@ -55,9 +55,9 @@ class _Bracket:
     mentions: frozenset[int]
 
 
-def taken_bare(frame: FrameType) -> Iterator[tuple[Any, bool]]:
-    """What a frame has taken and is bound to give back (rule 2), as far as that is understood; and whether it awaited that."""
-    within = _brackets_at(frame.f_code, frame.f_lasti) if may_take_bare(frame.f_code) else ()
+def held_by_brackets(frame: FrameType) -> Iterator[tuple[Any, bool]]:
+    """The objects that a frame holds by brackets (rule 2), each with whether it awaited ``acquire()``."""
+    within = _brackets_at(frame.f_code, frame.f_lasti) if may_hold_by_brackets(frame.f_code) else ()
     if within:
         names = variables_of(frame)
         for bracket in within:
@@ -66,51 +66,51 @@ def taken_bare(frame: FrameType) -> Iterator[tuple[Any, bool]]:
                 yield value, bracket.awaited
 
 
-@kept_by_code
-def may_take_bare(code: CodeType) -> bool:
-    """Whether a frame of this code may have taken anything so."""
-    return bool(_brackets(code)) and gives_back_only_its_own(code)
+@cached_by_code
+def may_hold_by_brackets(code: CodeType) -> bool:
+    """Whether a frame of this code may hold anything by a bracket."""
+    return bool(_brackets(code)) and releases_only_bracketed(code)
 
 
-@kept_by_code
-def gives_back_only_its_own(code: CodeType) -> bool:
+@cached_by_code
+def releases_only_bracketed(code: CodeType) -> bool:
     """Rule 3."""
     if any(_is_named_in(one) for one in code.co_consts):
         return False
-    if _GIVES_BACK not in (*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars):
+    if _RELEASE not in (*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars):
         return True
     known = frozenset[int]().union(*(one.mentions for one in _brackets(code)))
     every = instructions_of(code)
     return all(index in known for index, one in enumerate(every) if _names_release(one))
 
 
-def gives_back_nothing_yet(frame: FrameType) -> bool:
-    """Whether a frame has yet to take itself whatever it gives back."""
+def has_released_nothing_else(frame: FrameType) -> bool:
+    """Whether a frame has yet to acquire everything that it releases."""
     code = frame.f_code
-    return gives_back_only_its_own(code) and all(frame.f_lasti < one.taken for one in _brackets(code))
+    return releases_only_bracketed(code) and all(frame.f_lasti < one.taken for one in _brackets(code))
 
 
 def _is_named_in(constant: object) -> bool:
-    """Whether a function within a code gives back anything that is not its own; or a text says so, to be looked up."""
-    return constant == _GIVES_BACK or (isinstance(constant, CodeType) and not gives_back_only_its_own(constant))
+    """Whether a nested function may release something unbracketed, or a string, perhaps for ``getattr``, names ``release``."""
+    return constant == _RELEASE or (isinstance(constant, CodeType) and not releases_only_bracketed(constant))
 
 
 def _names_release(one: dis.Instruction) -> bool:
-    return one.argval == _GIVES_BACK or (isinstance(one.argval, tuple) and _GIVES_BACK in one.argval)
+    return one.argval == _RELEASE or (isinstance(one.argval, tuple) and _RELEASE in one.argval)
 
 
-@kept_by_code
+@cached_by_code
 def _brackets_at(code: CodeType, at: int) -> tuple[_Bracket, ...]:
-    """The brackets in which a frame stands, outermost first."""
+    """The brackets around an instruction, outermost first."""
     handlers = handlers_of(exception_entries_of(code), at)
     within = [one for one in _brackets(code) if one.handler in handlers or one.taken <= at < one.begins]
     return tuple(sorted(within, key=lambda one: one.taken))
 
 
-@kept_by_code
+@cached_by_code
 def _brackets(code: CodeType) -> tuple[_Bracket, ...]:
-    """All brackets of a code."""
-    if _TAKES not in code.co_names or _GIVES_BACK not in code.co_names:
+    """All brackets of a code object."""
+    if _ACQUIRE not in code.co_names or _RELEASE not in code.co_names:
         return ()
     every = instructions_of(code)
     entries = exception_entries_of(code)
@@ -120,9 +120,9 @@ def _brackets(code: CodeType) -> tuple[_Bracket, ...]:
         covered = [entry for entry in entries if handler in handlers_of(entries, entry.start)]
         first = index_of[min(entry.start for entry in covered)]
         inner = [one for one in every[first:] if one.offset < max(entry.end for entry in covered)]
-        for mention in _given_back(every, index_of[handler]):
+        for mention in _released_by(every, index_of[handler]):
             expression = expression_before(every, mention)
-            taken = _taken_before(every, first, expression) if expression else None
+            taken = _acquired_before(every, first, expression) if expression else None
             if taken is None:
                 continue
             dropped, awaited = taken
@@ -134,8 +134,8 @@ def _brackets(code: CodeType) -> tuple[_Bracket, ...]:
     return tuple(found)
 
 
-def _given_back(every: Sequence[dis.Instruction], handler: int) -> Iterator[int]:
-    """Where a ``finally`` names ``release`` that it calls in any case; nothing for a handler of another kind."""
+def _released_by(every: Sequence[dis.Instruction], handler: int) -> Iterator[int]:
+    """Where a ``finally`` mentions ``release`` and unconditionally calls it; nothing for any other kind of handler."""
     if every[handler].opname != "PUSH_EXC_INFO" or every[handler + 1].opname == "POP_TOP":
         return
     for index in range(handler + 1, len(every)):
@@ -147,15 +147,15 @@ def _given_back(every: Sequence[dis.Instruction], handler: int) -> Iterator[int]
             or one.opname in ("CHECK_EXC_MATCH", "WITH_EXCEPT_START", "BEFORE_WITH")
         ):
             return
-        if one.opname in ATTRIBUTES and one.argval == _GIVES_BACK and called_and_dropped(every, index) is not None:
+        if one.opname in ATTRIBUTES and one.argval == _RELEASE and called_and_dropped(every, index) is not None:
             yield index
 
 
-def _taken_before(every: Sequence[dis.Instruction], first: int, expression: Expression) -> tuple[int, bool] | None:
-    """Where before the ``try`` that begins at ``first`` the result of ``acquire()`` is dropped; and whether it was awaited."""
+def _acquired_before(every: Sequence[dis.Instruction], first: int, expression: Expression) -> tuple[int, bool] | None:
+    """Where the result of ``acquire()`` is dropped before the ``try`` at ``first``, and whether it was awaited."""
     for index in range(first - 1, max(0, first - _BETWEEN_MAX), -1):
         one = every[index]
-        if one.opname in ATTRIBUTES and one.argval == _TAKES and expression_before(every, index) == expression:
+        if one.opname in ATTRIBUTES and one.argval == _ACQUIRE and expression_before(every, index) == expression:
             return called_and_dropped(every, index)
         if _names_release(one) or one.opname in _LEAVES:
             return None
@@ -165,7 +165,7 @@ def _taken_before(every: Sequence[dis.Instruction], first: int, expression: Expr
 def _is_entered_elsewhere(
     every: Sequence[dis.Instruction], entries: Sequence[Any], dropped: int, first: int, handler: int
 ) -> bool:
-    """Whether anything may come into a ``try``, or between ``acquire()`` and that, but by that ``acquire()``."""
+    """Whether control may reach the ``try``, or the code before it, without passing that ``acquire()``."""
     begins, ends = every[dropped].offset, every[first].offset
     if any(map(_branches, every[dropped:first])) or any(begins <= entry.target <= ends for entry in entries):
         return True
@@ -178,9 +178,9 @@ def _is_entered_elsewhere(
 
 
 def called_and_dropped(every: Sequence[dis.Instruction], attribute: int) -> tuple[int, bool] | None:
-    """Where the result of the method that is read at ``attribute`` is dropped, and whether it is awaited before.
+    """Where the result of the method loaded at ``attribute`` is dropped, and whether it is awaited first.
 
-    None if it is not called without arguments, or its result is used.
+    None if the method is called with arguments or not at all, or if its result is used.
     """
     call = attribute + 1
     while every[call].opname in SHUFFLES:
@@ -189,7 +189,7 @@ def called_and_dropped(every: Sequence[dis.Instruction], attribute: int) -> tupl
 
 
 def dropped_after(every: Sequence[dis.Instruction], call: int) -> tuple[int, bool] | None:
-    """Where the result of a call is dropped, and whether it is awaited before; None if it is used."""
+    """Where the result of a call is dropped, and whether it is awaited first; None if it is used."""
     index = call + 1
     while every[index].opname in _IDLE or every[index].opname in _AWAITS:
         index += 1
@@ -204,12 +204,12 @@ def _branches(one: dis.Instruction) -> bool:
 
 
 def _copies(every: Sequence[dis.Instruction], mention: int, expression: Expression) -> frozenset[int]:
-    """Where the same statement stands: the compiler writes a ``finally`` once for each way out."""
+    """All copies of the same statement: the compiler emits a ``finally`` once for each way out."""
     place = every[mention].positions
     if place is None or place.lineno is None or place.col_offset is None:
         return frozenset({mention})
     return frozenset(
         index
         for index, one in enumerate(every)
-        if one.argval == _GIVES_BACK and one.positions == place and expression_before(every, index) == expression
+        if one.argval == _RELEASE and one.positions == place and expression_before(every, index) == expression
     )

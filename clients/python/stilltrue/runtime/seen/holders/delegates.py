@@ -1,11 +1,11 @@
-"""Which lock one of the application's functions takes or gives back for its caller: read from its code.
+"""Finds the lock that one of the application's functions acquires or releases for its caller, read from its bytecode.
 
 Rules:
 
-1. The function is straight code that makes one call: ``acquire()``, ``release()`` or the like, without arguments, on an object
-   reached from its parameters or globals; or another such function, with arguments that are understood. What it awaits is
-   awaited in turn.
-2. A caller that calls it as a separate statement holds what it takes from there on, until the caller calls what gives it back.
+1. The function is straight-line code with one call: ``acquire()``, ``release()`` or the like, without arguments, on an object
+   reached from its parameters or globals; or of another such function, with understood arguments. If the inner function must
+   be awaited, so must this one.
+2. A caller that calls it as a separate statement holds the lock from there on, until it calls a function that releases it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
-from stilltrue.runtime.introspection.by_code import kept_by_code
+from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES
@@ -25,8 +25,8 @@ from stilltrue.runtime.seen.holders.blocks import SHUFFLES, Expression, instruct
 from stilltrue.runtime.seen.holders.gates import raised_by
 from stilltrue.runtime.seen.waits.locks import AWAITED, lock_of
 
-TAKES = frozenset({"acquire", "__enter__", "__aenter__"})
-GIVES_BACK = frozenset({"release", "__exit__", "__aexit__"})
+ACQUIRES = frozenset({"acquire", "__enter__", "__aenter__"})
+RELEASES = frozenset({"release", "__exit__", "__aexit__"})
 _CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX", "BEFORE_WITH", "BEFORE_ASYNC_WITH"})
 _BACK_TO_WAIT = frozenset({"JUMP_BACKWARD_NO_INTERRUPT", "SEND"})
 """The loop of an ``await``."""
@@ -36,9 +36,9 @@ _DEEP_MAX = 4
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call that a code makes: of the function ``name``, or of the method of that name of ``receiver``.
+    """A call of the function ``name``, or of the method ``name`` of ``receiver``.
 
-    ``at``: the instruction that calls; ``mention``: the one that names what is called.
+    ``at``: the calling instruction; ``mention``: the one that loads the function.
     """
 
     receiver: Expression
@@ -51,9 +51,9 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a call does: it takes a lock, or gives it back.
+    """The effect of a call: it acquires (``takes``) or releases a lock.
 
-    ``functions`` and ``attributes``: the names by which it comes to that; ``deep``: behind how many functions.
+    ``functions`` and ``attributes``: the names through which it gets there; ``deep``: the number of functions in between.
     """
 
     lock: Any
@@ -64,7 +64,7 @@ class Effect:
 
 
 def effect_of(call: Call, names: Mapping[str, Any], others: Mapping[str, Any], deep: int = 0) -> Effect | None:
-    """What a call does, made by a code with these variables and globals; None if that is not understood."""
+    """The effect of a call made with these variables and globals; None if it is not understood."""
     receiver = value_of(call.receiver, names, others) if call.receiver else None
     if receiver is UNKNOWN or deep > _DEEP_MAX:
         return None
@@ -72,9 +72,9 @@ def effect_of(call: Call, names: Mapping[str, Any], others: Mapping[str, Any], d
     named = frozenset({call.name})
     attributes = frozenset(what for how, what in call.receiver if how == "attribute")
     if lock is not None:
-        takes = call.name in TAKES
+        takes = call.name in ACQUIRES
         known = (takes and not call.arguments and call.awaited == (type(lock) in AWAITED)) or (
-            call.name in GIVES_BACK and not call.awaited
+            call.name in RELEASES and not call.awaited
         )
         return Effect(lock, takes, named, attributes, deep) if known else None
     function, first = _called(call, receiver, names, others)
@@ -95,7 +95,7 @@ def effect_of(call: Call, names: Mapping[str, Any], others: Mapping[str, Any], d
 def _called(
     call: Call, receiver: Any, names: Mapping[str, Any], others: Mapping[str, Any]
 ) -> tuple[FunctionType | None, tuple[Any, ...]]:
-    """The function of the application's own that is called, and the object whose method it is."""
+    """The application's own function that is called (else None), and the object whose method it is, if any."""
     found: Any = attribute_of(receiver, call.name) if call.receiver else names.get(call.name, others.get(call.name))
     first: tuple[Any, ...] = ()
     if type(found) is MethodType:
@@ -106,13 +106,13 @@ def _called(
 
 
 def method_of(kind: type, name: str) -> FunctionType | None:
-    """The plain method of this name of a class."""
+    """The plain method of a class with this name, or None."""
     found = next((one.__dict__[name] for one in kind.__mro__ if name in one.__dict__), None)
     return found if type(found) is FunctionType else None
 
 
 def _variables(function: FunctionType, given: Sequence[Any]) -> dict[str, Any] | None:
-    """The variables with which a function begins; None if it is given anything else than its parameters."""
+    """A function's initial variables; None if the arguments do not match its positional parameters."""
     code = function.__code__
     if code.co_flags & _ODD or code.co_kwonlyargcount or code.co_argcount != len(given):
         return None
@@ -120,14 +120,14 @@ def _variables(function: FunctionType, given: Sequence[Any]) -> dict[str, Any] |
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
         try:
             own[name] = cell.cell_contents
-        except ValueError:  # it is empty
+        except ValueError:  # an empty cell
             return None
     return own | dict(zip(code.co_varnames, given, strict=False))
 
 
-@kept_by_code
+@cached_by_code
 def only_call(code: CodeType) -> Call | None:
-    """Rule 1: the call that a code makes; None if it may do anything else."""
+    """Rule 1: the only call of a code object; None if it may do anything else."""
     every = instructions_of(code)
     if any(map(_branches, every, (None, *every))):
         return None
@@ -136,7 +136,7 @@ def only_call(code: CodeType) -> Call | None:
 
 
 def _with_variables(every: Sequence[dis.Instruction], at: int) -> Call | None:
-    """The call at an instruction of straight code, where variables that are set once stand for what they were set to."""
+    """The call at an instruction of straight-line code, with variables that are set once replaced by their expressions."""
     call = call_at(every, at)
     if call is None:
         return None
@@ -145,21 +145,21 @@ def _with_variables(every: Sequence[dis.Instruction], at: int) -> Call | None:
     written = {one.argval for one in every if one.opname in ("STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL")}
     if len(set_to) != len(stores) or any(one is None for one in set_to.values()):
         return None
-    meant = {name: one[0] for name, one in set_to.items() if one is not None}
-    receiver, *arguments = (_meant(one, meant) for one in (call.receiver, *call.arguments))
+    values = {name: one[0] for name, one in set_to.items() if one is not None}
+    receiver, *arguments = (_substituted(one, values) for one in (call.receiver, *call.arguments))
     if any(what in written for one in (receiver, *arguments) for _, what in one if type(what) is str):
         return None
     return Call(receiver, call.name, tuple(arguments), call.awaited, call.at, call.mention)
 
 
-def _meant(expression: Expression, set_to: Mapping[str, Expression]) -> Expression:
+def _substituted(expression: Expression, values: Mapping[str, Expression]) -> Expression:
     return tuple(
-        part for how, what in expression for part in (set_to[what] if how == "name" and what in set_to else ((how, what),))
+        part for how, what in expression for part in (values[what] if how == "name" and what in values else ((how, what),))
     )
 
 
 def call_at(every: Sequence[dis.Instruction], at: int) -> Call | None:
-    """The call at an instruction, if it is of a name or a method, with arguments by position that are understood."""
+    """The call at an instruction, if it calls a name or a method with understood positional arguments; else None."""
     one = every[at]
     if one.opname != "CALL":
         return None
@@ -187,7 +187,7 @@ def call_at(every: Sequence[dis.Instruction], at: int) -> Call | None:
 
 
 def _branches(one: dis.Instruction, before: dis.Instruction | None) -> bool:
-    """Whether an instruction jumps elsewhere than within an ``await`` or its clean-up."""
+    """Whether an instruction jumps, except within an ``await`` or its clean-up."""
     if one.opcode not in dis.hasjrel and one.opcode not in dis.hasjabs:
         return False
     return one.opname not in _BACK_TO_WAIT and (before is None or before.opname != "CLEANUP_THROW")

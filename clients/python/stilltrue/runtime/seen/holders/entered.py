@@ -1,16 +1,15 @@
-"""Which lock a party holds in the ``with`` block of an object of one of the application's classes.
+"""Finds the lock that a party holds inside the ``with`` block of an object of one of the application's classes.
 
 Rules:
 
-1. The class takes the lock when the block is entered: its ``__enter__`` (``__aenter__``) is straight code that calls
-   ``acquire()`` or ``__enter__()``, without arguments, on what one of its attributes leads to, or a method that does so
-   (:mod:`~stilltrue.runtime.seen.holders.delegates`), awaits it if it is a coroutine, and calls nothing else. So a party
-   inside holds the lock. Or it raises a gate (:mod:`~stilltrue.runtime.seen.holders.gates`), which its ``__exit__`` lowers.
-2. Its ``__exit__`` (``__aexit__``) names ``release`` or the like, or calls a method that gives the same lock back: leaving the
-   block gives it back.
-3. Only ``__init__`` sets the attribute: it still means the lock that was taken.
-4. No other method names what gives it back, except one of that name, whose callers name it too: the lock is not given back
-   unnoticed while a party is in the block.
+1. The class acquires the lock on entry: its ``__enter__`` (``__aenter__``) is straight-line code whose only call is
+   ``acquire()`` or ``__enter__()``, without arguments, on an object reached from one of its attributes, or a method that does
+   so (:mod:`~stilltrue.runtime.seen.holders.delegates`); it awaits a coroutine. So a party inside holds the lock. Or the class
+   raises a gate (:mod:`~stilltrue.runtime.seen.holders.gates`), which its ``__exit__`` lowers.
+2. Its ``__exit__`` (``__aexit__``) mentions ``release`` or the like, or calls a method that releases the same lock.
+3. Only ``__init__`` sets the attribute, so it still refers to the acquired lock.
+4. No other method mentions the releasing functions, except a method of such a name, whose callers mention it too. So the lock
+   is not released unnoticed while a party is in the block.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from typing import Any
 
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.seen.holders.blocks import instructions_of
-from stilltrue.runtime.seen.holders.delegates import GIVES_BACK, Effect, effect_of, method_of, only_call
+from stilltrue.runtime.seen.holders.delegates import RELEASES, Effect, effect_of, method_of, only_call
 from stilltrue.runtime.seen.holders.gates import Gate, raised_by
-from stilltrue.runtime.seen.left.census import codes_within
+from stilltrue.runtime.seen.left_behind.census import codes_within
 
 _WAYS = (("__enter__", "__exit__"), ("__aenter__", "__aexit__"))
 _WRITES = frozenset({"STORE_ATTR", "DELETE_ATTR"})
 
 
 def entered_lock(thing: Any) -> tuple[Any, frozenset[str]]:
-    """What somebody has who stands in a block of ``thing``, and the functions that give it back; None if not understood."""
+    """The lock that a party holds in a block of ``thing`` (None: not understood), and the functions that release it."""
     kind = type(thing)
     for enters, leaves in _WAYS:
         enter, leave = (method_of(kind, name) for name in (enters, leaves))
@@ -39,19 +38,19 @@ def entered_lock(thing: Any) -> tuple[Any, frozenset[str]]:
         taken = _effect(enter, thing) if enter.__code__.co_argcount == 1 else None
         if taken is None or not taken.takes:
             continue
-        givers = GIVES_BACK
-        if type(taken.lock) is Gate or GIVES_BACK.isdisjoint(leave.__code__.co_names):
+        givers = RELEASES
+        if type(taken.lock) is Gate or RELEASES.isdisjoint(leave.__code__.co_names):
             given = _effect(leave, thing)
             if given is None or given.takes or given.lock is not taken.lock:
                 continue
             givers |= given.functions
-        if not _is_let_go_by_others(kind, taken.attributes, givers):
-            return taken.lock, givers - GIVES_BACK
+        if not _is_released_elsewhere(kind, taken.attributes, givers):
+            return taken.lock, givers - RELEASES
     return None, frozenset()
 
 
 def _effect(method: FunctionType, thing: Any) -> Effect | None:
-    """What the only call of a method does that begins with its object, or what it does to a gate."""
+    """The effect of a method whose only call is on its own object, or its effect on a gate; else None."""
     call, first = only_call(method.__code__), method.__code__.co_varnames[0]
     if call is None and (raised := raised_by(method, [thing])) is not None:
         return Effect(*raised, frozenset({method.__name__}), frozenset(), 0)
@@ -60,8 +59,8 @@ def _effect(method: FunctionType, thing: Any) -> Effect | None:
     return effect_of(call, {first: thing}, method.__globals__)
 
 
-def _is_let_go_by_others(kind: type, attributes: frozenset[str], givers: frozenset[str]) -> bool:
-    """Rules 3 and 4, broken."""
+def _is_released_elsewhere(kind: type, attributes: frozenset[str], givers: frozenset[str]) -> bool:
+    """Whether the class breaks rule 3 or 4."""
     for name, code in ((name, code) for base in kind.__mro__ for name, one in base.__dict__.items() for code in _codes_of(one)):
         if (name != "__init__" and _sets(code, attributes)) or (name not in givers and _names(code, givers)):
             return True
@@ -69,7 +68,7 @@ def _is_let_go_by_others(kind: type, attributes: frozenset[str], givers: frozens
 
 
 def _codes_of(member: Any) -> Iterator[CodeType]:
-    """The codes of a method, a property, a class or static method, and of what decorates one of these."""
+    """The code objects of a method, property, class or static method, and of the function that a decorator wraps."""
     inner = (getattr(member, name, None) for name in ("fget", "fset", "fdel", "__func__", "__wrapped__", "func"))
     for one in (member, *inner):
         if type(one) is FunctionType:

@@ -1,11 +1,11 @@
-"""What ``ExitStack`` and ``AsyncExitStack`` of contextlib give back when they are left, and which lock is entered through one.
+"""Reads contextlib's ``ExitStack`` and ``AsyncExitStack``: the exits that one keeps, and the lock being entered through one.
 
 Rules:
 
-1. Who stands in the block of a stack has what it has entered through that: the stack keeps how each is left, from when it has
-   been entered until it is left. What was merely told to be called (``callback``) may be anything.
-2. Only the classes themselves are known, not what is derived from them.
-3. Whoever else has the stack may leave it early, whatever its code says.
+1. A party in the block of a stack holds what it has entered through the stack, which keeps the exit of each object until it
+   calls it. A ``callback`` may do anything.
+2. Only these two classes are known, not classes derived from them.
+3. Any other party that has the stack may close it early, whatever its code mentions.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _ENTERS = contextlib.ExitStack.enter_context.__code__
 
 
 def is_stack(thing: Any) -> bool:
-    """Whether it is such a stack (rule 2)."""
+    """Whether it is an exit stack (rule 2)."""
     return type(thing) in _KINDS
 
 
 def exits_in(stack: Any) -> list[Any]:
-    """How what has been entered through a stack is left, innermost last."""
+    """The exits that a stack keeps, innermost last."""
     kept = attribute_of(stack, "_exit_callbacks")
     if type(kept) is not deque:
         return []
@@ -37,7 +37,7 @@ def exits_in(stack: Any) -> list[Any]:
 
 
 def entered_through_stack(frame: FrameType) -> Any:
-    """What a frame enters through a stack just now; None if it does not."""
+    """The object that a frame is entering through a stack, or None."""
     if frame.f_code is not _ENTERS or dis.opname[frame.f_code.co_code[frame.f_lasti]] != "CALL":
         return None
     return variables_of(frame).get("cm")

@@ -1,7 +1,7 @@
-"""Whether a test keeps everybody waiting as long as one attribute is positive: read from its bytecode.
+"""Decides from bytecode whether a test keeps every party waiting for as long as one attribute is positive.
 
-All ways through the test are followed, with that attribute known to be positive and everything else unknown. An instruction
-that does anything but load, compare and jump ends a way as one on which the waiting is over: that is doubt.
+Follows all paths through the test with that attribute positive and everything else unknown. On a path with an instruction that
+does anything but load, compare and jump, the wait may end: that is doubt.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from enum import Enum
 from types import CodeType
 from typing import Any
 
-from stilltrue.runtime.introspection.by_code import kept_by_code
+from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES
 from stilltrue.runtime.seen.holders.blocks import instructions_of
 from stilltrue.runtime.seen.holders.brackets import dropped_after
@@ -22,14 +22,14 @@ _PASSED = frozenset({"RESUME", "NOP", "CACHE", "COPY_FREE_VARS", "MAKE_CELL", "N
 _JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
 _OF_ZERO = {">": True, ">=": True, "!=": True, "==": False, "<": False, "<=": False}
 _OF_ONE = {">=": True, "<": False}
-"""What comparing a number of one or more with 0 and with 1 says."""
+"""The results of comparing a number of at least one with 0 and with 1."""
 _STEPS_MAX = 400
 Stack = tuple[Any, ...]
-Way = tuple[int, Stack]
+Path = tuple[int, Stack]
 
 
 class Positive(Enum):
-    """What a positive attribute is: a count of one or more, ``True``, an owner (true in a test), or anybody but ``None``."""
+    """The kinds of positive attributes: a count of at least one, ``True``, an owner (true in a test), or any owner."""
 
     COUNT = "count"
     FLAG = "flag"
@@ -38,12 +38,12 @@ class Positive(Enum):
 
 
 class _Unknown:
-    """Some value; after a jump on it, it is known whether it is true."""
+    """An unknown value. After a jump on it, its truth is known."""
 
 
-@kept_by_code
+@cached_by_code
 def wait_before(code: CodeType, at: int) -> tuple[int, int] | None:
-    """Of a frame that stands in ``condition.wait()``: where it goes on, and where ``wait`` is read; None if not understood."""
+    """Where a frame inside ``condition.wait()`` continues, and where it loads ``wait``; None if not understood."""
     every = instructions_of(code)
     here = next((index for index in range(len(every) - 1, -1, -1) if every[index].offset <= at), 0)
     reads = next((index for index in range(here, -1, -1) if every[index].argval == "wait"), None)
@@ -54,13 +54,13 @@ def wait_before(code: CodeType, at: int) -> tuple[int, int] | None:
     return None if dropped is None or dropped[0] <= here else (dropped[0] + 1, reads)
 
 
-@kept_by_code
+@cached_by_code
 def keeps_waiting(
     code: CodeType, begins: int, ends: int | None, owner: str, attribute: str, positive: Positive, others: frozenset[str]
 ) -> bool:
-    """Whether all ways from ``begins`` lead to ``ends``, or to a false result where that is None.
+    """Whether all paths from ``begins`` lead to ``ends``, or to a false result if ``ends`` is None.
 
-    ``attribute`` of the variable ``owner`` is ``positive``, and neither equal to one of the variables ``others`` nor the same.
+    ``attribute`` of the variable ``owner`` is ``positive``, and neither equal nor identical to any of the variables ``others``.
     """
     return _Test(code, owner, attribute, positive, others).keeps_waiting(begins, ends)
 
@@ -74,23 +74,23 @@ class _Test:
         self._index_of = {one.offset: index for index, one in enumerate(self._every)}
 
     def keeps_waiting(self, begins: int, ends: int | None) -> bool:
-        """See above."""
-        todo: list[Way] = [(begins, ())]
+        """As :func:`keeps_waiting`."""
+        todo: list[Path] = [(begins, ())]
         seen: set[tuple[int, tuple[object, ...]]] = set()
         while todo:
             index, stack = todo.pop()
-            key = (index, tuple(_told_apart(one, stack) for one in stack))
+            key = (index, tuple(_key_of(one, stack) for one in stack))
             if index == ends or key in seen:
                 continue
             seen.add(key)
-            ways = self._ways(index, stack, ends) if len(seen) <= _STEPS_MAX and index < len(self._every) else None
-            if ways is None:
+            paths = self._paths(index, stack, ends) if len(seen) <= _STEPS_MAX and index < len(self._every) else None
+            if paths is None:
                 return False
-            todo += ways
+            todo += paths
         return True
 
-    def _ways(self, index: int, stack: Stack, ends: int | None) -> list[Way] | None:
-        """The ways on from an instruction; none after a false result; None where the waiting may be over."""
+    def _paths(self, index: int, stack: Stack, ends: int | None) -> list[Path] | None:
+        """The paths on from an instruction: none after a false result, None if the wait may end."""
         one = self._every[index]
         if one.opname.startswith("RETURN_"):
             value = one.argval if one.opname == "RETURN_CONST" else stack[-1] if stack else None
@@ -104,8 +104,8 @@ class _Test:
             return None
         return [(index + 1, after(self, one, stack))]
 
-    def _jumped(self, one: Any, further: int, stack: Stack) -> list[Way]:
-        """The ways on from a jump that depends on the top of the stack."""
+    def _jumped(self, one: Any, further: int, stack: Stack) -> list[Path]:
+        """The paths on from a jump that depends on the top of the stack."""
         *below, top = stack
         if "NONE" in one.opname:
             wanted, found = "NOT_NONE" not in one.opname, None if type(top) is _Unknown else top is None
@@ -114,12 +114,12 @@ class _Test:
             wanted, found = "TRUE" in one.opname, _truth(top)
             when = _known(stack if one.opname.endswith("_OR_POP") else tuple(below), top, wanted)
             otherwise = _known(tuple(below), top, not wanted)
-        ways = [(self._index_of[one.argval], when)] if found is None or found == wanted else []
-        return [*ways, (further, otherwise)] if found is None or found != wanted else ways
+        paths = [(self._index_of[one.argval], when)] if found is None or found == wanted else []
+        return [*paths, (further, otherwise)] if found is None or found != wanted else paths
 
 
-def _told_apart(value: Any, stack: Stack) -> object:
-    """What tells a value from others: of an unknown one, where it is first."""
+def _key_of(value: Any, stack: Stack) -> object:
+    """A key by which states are compared; an unknown value's is its first index."""
     if type(value) is _Unknown:
         return next(at for at, one in enumerate(stack) if one is value)
     return type(value), id(value)
@@ -132,11 +132,11 @@ def _truth(value: Any) -> bool | None:
 
 
 def _known(stack: Stack, value: Any, is_true: bool) -> Stack:
-    """A stack where it has turned out whether an unknown value is true."""
+    """The stack after an unknown value has turned out to be true or false."""
     return tuple(is_true if one is value else one for one in stack) if type(value) is _Unknown else stack
 
 
-# -- what an instruction leaves on the stack -----------------------------------------------------------------------------
+# -- effects of instructions on the stack --------------------------------------------------------------------------------
 
 
 def _load(test: _Test, one: Any, stack: Stack) -> Stack:
@@ -197,4 +197,4 @@ _STRAIGHT: dict[str, tuple[int, Callable[[_Test, Any, Stack], Stack]]] = {
     "COMPARE_OP": (2, _compare),
     "IS_OP": (2, _is),
 }
-"""How many values an instruction that only goes on to the next needs, and what it leaves."""
+"""Instructions without jumps: the number of stack values that each needs, and its effect."""

@@ -1,22 +1,21 @@
-"""Locks of one's own, of a condition and a counter, flag or owner, such as readers-writer locks: who keeps whom waiting.
+"""Gates: locks that the application builds from a condition and a counter, flag or owner, such as readers-writer locks.
 
 Rules:
 
-1. Who waits for a condition in a loop, or in ``wait_for``, goes on only when what is tested there has changed. An attribute
-   that is positive (a count of one or more, ``True``, or an owner: anything but ``None``) is a gate if with it the test keeps
-   everybody waiting, whatever else holds. The wait is for those who have raised it.
+1. A party that waits for a condition in a loop, or in ``wait_for``, goes on only once the test there has changed. A positive
+   attribute (a count of at least one, ``True``, or an owner: anything but ``None``) is a gate if the test then keeps every
+   party waiting, whatever else holds. The wait is for the parties that have raised the gate.
 2. A function raises an attribute of its object by ``+= 1`` or ``= True``, and lowers it by ``-= 1`` or ``= False``. It also
-   raises one by setting an owner, if it waits for the condition first, and lowers it by ``= None``. It is read from its code
-   where it stands between the two, and what its callers have by it: if it has raised it wherever it returns, and does not
-   lower it.
-3. All who have raised it must be known: as many as the count says, one for a flag or an owner. An owner that counts how often
-   it has entered (``self.count += 1`` beside ``self.owner = me``) has raised that count.
-4. Whoever may lower it without having raised it is a way out: those who come by the object, and whose code names such a method
-   or the attribute.
-5. Where others are meant to lower it, it is no lock: if a method sets it to anything else (``= 0``) or in another way, if the
-   function that waits has raised it before, or if the one that waits has raised a flag or is the owner, and there is such a
-   method.
-6. The ``with`` blocks of such a code are for locks and conditions alone: they swallow no exception.
+   raises one by setting an owner after waiting for the condition, and lowers it by ``= None``. Its bytecode shows whether a
+   frame is between the two. It raises the gate for its caller if it has raised it wherever it returns and does not lower it.
+3. All parties that have raised it must be known: as many as the count, or one for a flag or an owner. An owner that counts how
+   often it has entered (``self.count += 1`` beside ``self.owner = me``) has raised that count.
+4. A party that may lower it without having raised it is a way out: one that can reach the object and whose code mentions such a
+   method or the attribute.
+5. It is not a lock if other parties are meant to lower it: if a method sets it to another value (``= 0``) or in another way, if
+   the waiting function has raised it before, or if the waiter itself has raised the flag or is the owner and there is
+   a method as in rule 4.
+6. The ``with`` blocks of such code are only for locks and conditions, which do not swallow exceptions.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from stilltrue.runtime.introspection.by_code import kept_by_code
+from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
@@ -36,8 +35,8 @@ from stilltrue.runtime.look.code.names import VARIABLES
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.seen.holders.blocks import expression_before, instructions_of, value_of
 from stilltrue.runtime.seen.holders.gate_tests import Positive, keeps_waiting, wait_before
-from stilltrue.runtime.seen.left.balance import GIVES_BACK, TAKES, balance_of, leaves_with
-from stilltrue.runtime.seen.left.census import codes_within
+from stilltrue.runtime.seen.left_behind.balance import ACQUIRES, RELEASES, balance_of, leaves_with
+from stilltrue.runtime.seen.left_behind.census import codes_within
 from stilltrue.runtime.seen.wait import CallStack, Ender, Resolver, Scene, SeenWait
 from stilltrue.runtime.seen.waits.locks import lock_of
 
@@ -45,7 +44,7 @@ _WAITS = frozenset({threading.Condition.wait.__code__, asyncio.Condition.wait.__
 _WAITS_FOR = frozenset({threading.Condition.wait_for.__code__, asyncio.Condition.wait_for.__code__})
 _ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL"})
 _STORES = frozenset({"STORE_ATTR", "DELETE_ATTR"})
-_BY_ONE = {"+=": TAKES, "-=": GIVES_BACK}
+_BY_ONE = {"+=": ACQUIRES, "-=": RELEASES}
 _WAITING = frozenset({"wait", "wait_for"})
 _Effects = dict[int, str]
 _NAMES_MAX = 32
@@ -53,18 +52,18 @@ _NAMES_MAX = 32
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
 class Gate:
-    """An attribute of an object: who has raised it keeps those waiting who test it."""
+    """An attribute of an object. Parties that have raised it keep those waiting that test it."""
 
     owner: OwnRef
     attribute: str
 
 
 _gates: dict[tuple[int, str], Gate] = {}
-"""By identity of the object and attribute, for as long as the object is there."""
+"""By identity of the object and attribute, for as long as the object lives."""
 
 
 def gate_of(owner: Any, attribute: str) -> Gate | None:
-    """The gate that an attribute of an object is: the same each time; None for an object without weak references."""
+    """The unique gate of an object's attribute; None if the object does not support weak references."""
     key = (id(owner), attribute)
     known = _gates.get(key)
     if known is not None and known.owner() is owner:
@@ -77,11 +76,11 @@ def gate_of(owner: Any, attribute: str) -> Gate | None:
     return gate
 
 
-# -- who has raised it (rule 2) ------------------------------------------------------------------------------------------
+# -- raising (rule 2) ----------------------------------------------------------------------------------------------------
 
 
 def raised_in(frame: FrameType) -> Iterator[tuple[Gate, frozenset[str]]]:
-    """The gates that a frame has raised, and lowers itself; with the methods that may lower each otherwise."""
+    """The gates that a frame has raised and will lower, each with the methods that may lower it otherwise."""
     code = frame.f_code
     raised = [attribute for attribute, offsets in _all_sure(code).items() if frame.f_lasti in offsets]
     owner = variables_of(frame).get(code.co_varnames[0], UNKNOWN) if raised else UNKNOWN
@@ -94,7 +93,7 @@ def raised_in(frame: FrameType) -> Iterator[tuple[Gate, frozenset[str]]]:
 
 
 def raised_by(function: FunctionType, given: list[Any]) -> tuple[Gate, bool] | None:
-    """The gate that a call raises for its caller (True) or lowers (False); None if that is not understood."""
+    """The gate that a call raises for its caller (True) or lowers (False); None if not understood."""
     found = _net(function.__code__) if given else None
     if found is None or not _swallows_nothing(function.__code__, given[0]):
         return None
@@ -103,7 +102,7 @@ def raised_by(function: FunctionType, given: list[Any]) -> tuple[Gate, bool] | N
 
 
 def lowering(kind: type, attribute: str) -> frozenset[str]:
-    """The methods of a class that may lower an attribute which they have not raised, or do anything else with it."""
+    """The methods of a class that may lower an attribute that they have not raised, or set it in another way."""
     return frozenset(
         name
         for base in kind.__mro__
@@ -118,23 +117,23 @@ def _may_lower(function: Any, attribute: str) -> bool:
         return True
     changes = _changes(code)
     effects = changes.get(attribute, {})
-    if effects is not None and set(effects.values()) <= {TAKES}:
+    if effects is not None and set(effects.values()) <= {ACQUIRES}:
         return False
     return attribute not in _all_sure(code) and _net(code) != (attribute, True)
 
 
-@kept_by_code
+@cached_by_code
 def _changes(code: CodeType) -> Mapping[str, _Effects | None]:
-    """By attribute of its first parameter, at which instructions a code raises and lowers it; None if not understood."""
+    """By attribute of the first parameter, the instructions that raise and lower it; None if not understood."""
     if not code.co_argcount or not is_application(code):
         return {}
     counted, owned = _set_in(code, _effect), _set_in(code, _effect_on_owner)
     return {name: owned[name] if effects is None else effects for name, effects in counted.items()}
 
 
-@kept_by_code
+@cached_by_code
 def _owned(code: CodeType) -> frozenset[str]:
-    """The attributes of its first parameter that a code raises or lowers by setting an owner."""
+    """The attributes of the first parameter that a code object raises or lowers by setting an owner."""
     counted, owned = _set_in(code, _effect), _set_in(code, _effect_on_owner)
     return frozenset(name for name, effects in counted.items() if effects is None and owned[name] is not None)
 
@@ -155,50 +154,50 @@ def _set_in(code: CodeType, effect_at: Callable[[Any, int, str], str | None]) ->
 
 
 def _effect_on_owner(every: Any, index: int, owner: str) -> str | None:
-    """Whether an owner is set there after a wait, or taken away; None if it is neither."""
+    """The effect if an owner is set after a wait, or removed; None for anything else."""
     one, load, value = every[index], every[index - 1], every[index - 2]
     if one.opname != "STORE_ATTR" or not _is_plain(load, owner):
         return None
     if value.opname.startswith("LOAD_CONST"):
-        return GIVES_BACK if value.argval is None else None
-    return TAKES if any(before.argval in _WAITING for before in every[:index]) else None
+        return RELEASES if value.argval is None else None
+    return ACQUIRES if any(before.argval in _WAITING for before in every[:index]) else None
 
 
 def _is_plain(load: Any, owner: str) -> bool:
-    """Whether this loads the owner of what is set, and the value before it is that of one expression."""
+    """Whether this loads the owner of the attribute, after the value of a single expression."""
     return load.opname in VARIABLES and load.argval == owner and not load.is_jump_target
 
 
 def _effect(every: Any, index: int, owner: str) -> str | None:
-    """Whether an attribute is raised or lowered there as a count or flag; None if it is set to anything else."""
+    """The effect if an attribute is raised or lowered as a count or flag; None if it is set to anything else."""
     one = every[index]
     if one.opname != "STORE_ATTR":
         return None
-    if every[index - 1].opname == "SWAP":  # load, copy, read, by how much, operation
+    if every[index - 1].opname == "SWAP":  # load, copy, read, amount, operation
         load, copy, read, by, operation = every[max(0, index - 6) : index - 1] if index >= 6 else every[:5]
         known = load.argval == owner and copy.opname == "COPY" and read.argval == one.argval
         return _BY_ONE.get(operation.argrepr) if known and type(by.argval) is int and by.argval == 1 else None
     value, load = every[index - 2], every[index - 1]
     if not _is_plain(load, owner) or not value.opname.startswith("LOAD_CONST"):
         return None
-    return {True: TAKES, False: GIVES_BACK}.get(value.argval) if type(value.argval) is bool else None
+    return {True: ACQUIRES, False: RELEASES}.get(value.argval) if type(value.argval) is bool else None
 
 
-@kept_by_code
+@cached_by_code
 def _all_sure(code: CodeType) -> dict[str, frozenset[int]]:
-    """By attribute that a code raises and lowers itself, the offsets at which it has raised it in any case."""
+    """By attribute that a code object both raises and lowers, the offsets at which it has surely raised it."""
     found = {}
     for attribute, effects in _changes(code).items():
-        if effects and set(effects.values()) == {TAKES, GIVES_BACK}:
+        if effects and set(effects.values()) == {ACQUIRES, RELEASES}:
             balance = balance_of(code, effects, (), swallowed=False)
-            if balance.sure is not None and not balance.of_others:
+            if balance.sure is not None and not balance.unowned:
                 found[attribute] = balance.sure
     return found
 
 
-@kept_by_code
+@cached_by_code
 def _net(code: CodeType) -> tuple[str, bool] | None:
-    """Which one attribute a code has raised (True) or lowered wherever it returns."""
+    """The only attribute that a code object has raised (True) or lowered (False) wherever it returns."""
     found = {}
     counted = _counting_beside(code)
     for attribute, effects in _changes(code).items():
@@ -207,15 +206,15 @@ def _net(code: CodeType) -> tuple[str, bool] | None:
         kinds = set(effects.values())
         if len(kinds) > 1:
             return None
-        if not leaves_with(code, dict.fromkeys(effects, TAKES)):
+        if not leaves_with(code, dict.fromkeys(effects, ACQUIRES)):
             return None
-        found[attribute] = kinds == {TAKES}
+        found[attribute] = kinds == {ACQUIRES}
     return next(iter(found.items())) if len(found) == 1 else None
 
 
-@kept_by_code
+@cached_by_code
 def _counting_beside(code: CodeType) -> str:
-    """The one attribute by which a code counts how often an owner has raised what it also raises or lowers as that."""
+    """The only attribute in which a code object counts the entries of an owner that it also sets or removes; else empty."""
     changes = _changes(code)
     counts = [name for name, effects in changes.items() if effects is not None and name not in _owned(code)]
     return counts[0] if len(counts) == 1 and len(changes) == 2 and _owned(code) else ""
@@ -229,7 +228,7 @@ def _swallows_nothing(code: CodeType, owner: Any) -> bool:
     return all(one and lock_of(value_of(one, names, {})) is not None for one in entered)
 
 
-# -- who waits for it (rules 1 and 3) ------------------------------------------------------------------------------------
+# -- waiting (rules 1 and 3) ---------------------------------------------------------------------------------------------
 
 
 def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
@@ -248,16 +247,16 @@ def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
         on=condition if stack.task is None else stack.future,
         enders=tuple(dict.fromkeys(enders)),
         needs=None,
-        what="what {} keeps shut",
-        undone=tuple({id(owner): owner for _, owner, _ in known}.values()),
-        by=frozenset[str]().union(*(by for _, _, by in known)),
+        what="a lock of the application held by {}",
+        ended_through=tuple({id(owner): owner for _, owner, _ in known}.values()),
+        ending_names=frozenset[str]().union(*(by for _, _, by in known)),
     )
 
 
 def _holders(
     owner: Any, attribute: str, stack: CallStack, scene: Scene
 ) -> tuple[tuple[Ender, ...], Any, frozenset[str]] | None:
-    """Who has raised an attribute, if all are known (rule 3); whose it is, and what may lower it otherwise (rule 4)."""
+    """The parties that have raised an attribute, if all are known (rule 3), its owner, and the names that lower it (rule 4)."""
     kind = type(owner)
     counted = _count_of(kind, attribute)
     raised = counted or attribute
@@ -278,13 +277,13 @@ def _holders(
 
 
 def _count_of(kind: type, attribute: str) -> str:
-    """The attribute by which the methods of a class count how often the owner has raised ``attribute``; empty if none does."""
+    """The attribute in which the methods of a class count the entries of the owner ``attribute``; empty if there is none."""
     beside = {_counting_beside(code) for code in _codes_in(kind) if attribute in _owned(code)}
     return beside.pop() if len(beside) == 1 else ""
 
 
 def _is_set_otherwise(kind: type, attribute: str) -> bool:
-    """Whether a method sets it to anything else, or one as an owner and another as a count (rule 5)."""
+    """Whether a method sets it to another value, or methods set it both as an owner and as a count (rule 5)."""
     changing = [code for code in _codes_in(kind) if attribute in _changes(code)]
     owned = sum(attribute in _owned(code) for code in changing)
     return owned not in (0, len(changing)) or any(_changes(code)[attribute] is None for code in changing)
@@ -296,7 +295,7 @@ def _has_owner(kind: type, attribute: str) -> bool:
 
 
 def _codes_in(kind: type) -> Iterator[CodeType]:
-    """The code of all methods of a class but ``__init__``."""
+    """The code of all methods of a class except ``__init__``."""
     members = ((name, one) for base in kind.__mro__ for name, one in base.__dict__.items() if name != "__init__")
     return (code for name, one in members for code in _codes_of(one))
 
@@ -312,7 +311,7 @@ def _has_raised(frame: FrameType, attribute: str) -> bool:
 
 
 def _gates_of(stack: CallStack, condition: Any) -> Iterator[tuple[Any, str]]:
-    """The attributes, with their objects, each of which alone keeps waiting who stands there (rule 1)."""
+    """The attributes, with their objects, each of which alone keeps a party at this position waiting (rule 1)."""
     frame = stack.frames[1]
     if frame.f_code in _WAITS_FOR:
         predicate = variables_of(frame).get("predicate")
@@ -340,7 +339,7 @@ def _contents(function: FunctionType) -> Iterator[Any]:
     for cell in function.__closure__ or ():
         try:
             yield cell.cell_contents
-        except ValueError:  # it is empty
+        except ValueError:  # an empty cell
             yield None
 
 
@@ -352,7 +351,7 @@ def _is_raised(owner: Any, attribute: str) -> bool:
 
 
 def _kind_of(owner: Any, attribute: str) -> Positive:
-    """What an attribute is that is raised."""
+    """The kind of a raised attribute."""
     value = attribute_of(owner, attribute)
     if _has_owner(type(owner), attribute):
         return Positive.OWNER if _is_surely_true(value) else Positive.ANYBODY
@@ -360,7 +359,7 @@ def _kind_of(owner: Any, attribute: str) -> Positive:
 
 
 def _others_than(value: Any, names: Mapping[str, Any], code: CodeType) -> frozenset[str]:
-    """The variables, set once if at all, that are surely neither this value nor equal to it, as comparing runs no code."""
+    """The variables, set at most once, that are neither identical nor equal to this value; compared without running code."""
     kind = type(value)
     if kind not in (int, str, bytes) and any("__eq__" in base.__dict__ for base in kind.__mro__[:-1]):
         return frozenset()
@@ -371,7 +370,7 @@ def _others_than(value: Any, names: Mapping[str, Any], code: CodeType) -> frozen
 
 
 def _is_surely_true(value: Any) -> bool:
-    """Whether an object is true in a test, as far as that can be said without running its code."""
+    """Whether an object is true in a test, as far as that is known without running its code."""
     kind = type(value)
     if kind in (int, str, bytes):
         return bool(value)
@@ -379,7 +378,7 @@ def _is_surely_true(value: Any) -> bool:
 
 
 def _is_of_application(kind: type) -> bool:
-    """Whether a class has a method of the application's."""
+    """Whether a class has a method that the application defines."""
     return any(
         type(one) is FunctionType and is_application(one.__code__) for base in kind.__mro__ for one in base.__dict__.values()
     )

@@ -1,4 +1,4 @@
-"""Connection pools: who has their shares, and who waits for one; each library has one module, the only door to its parts."""
+"""Connection pools: the holders of their shares, and the waits for one. Only a library's own module reads its internals."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""aiohttp's connectors with a limit: a response that is read or released gives its connection back.
+"""aiohttp's connectors with a limit: reading or releasing a response releases its connection.
 
-Also the server gives it back, by sending the rest: a share counts only while its holder has paused the reading.
-A connection that nobody refers to any more is given back by its finalizer: a share without a holder is unknown.
+The server also releases it by sending the rest of the response, so a share counts only while its holder has paused reading.
+A finalizer releases an unreferenced connection, so a share without a holder is unknown.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
     connector = names.get("self")
     if stack.task is None or not has_type(connector, "aiohttp.connector", "BaseConnector"):
         return None
-    if stack.future is not names.get("fut"):  # it traces
+    if stack.future is not names.get("fut"):  # it awaits a trace callback
         return None
     taken = _taken(connector, names.get("key"))
     if not taken or any(read(one, "_reading_paused") is not True for one in taken):
@@ -36,7 +36,7 @@ def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
 
 
 def _taken(connector: Any, key: Any) -> list[Any] | None:
-    """The connections that are taken, if that is all there may be, in all or to this host; None if not, or if unknown."""
+    """The taken connections if the limit, total or per host, is reached; None if not, or if unknown."""
     used, limit = read(connector, "_acquired"), number(read(connector, "_limit"))
     if type(used) is not set or limit is None or read(connector, "_closed") is not False:
         return None
@@ -48,7 +48,7 @@ def _taken(connector: Any, key: Any) -> list[Any] | None:
 
 
 def _share_of(thing: Any, connector: Any, taken: set[int]) -> Any:
-    if id(thing) in taken:  # one that connects, or is used by a frame of aiohttp's own
+    if id(thing) in taken:  # one that is connecting, or that a frame of aiohttp uses
         return thing
     if not has_type(thing, "aiohttp.connector", "Connection") or read(thing, "_connector") is not connector:
         return None

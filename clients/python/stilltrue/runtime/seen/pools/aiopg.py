@@ -1,17 +1,17 @@
-"""aiopg's ``Pool``, which has no timeout for those that wait for a connection."""
+"""aiopg's ``Pool``, whose waits for a connection have no timeout."""
 
 from __future__ import annotations
 
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN
-from stilltrue.runtime.seen.pools.lost import inside, nobody_else_has
+from stilltrue.runtime.seen.pools.lost import has_no_other_references, library_parts
 from stilltrue.runtime.seen.pools.shares import PoolState, frame_named, has_type, number, read, wait_for_share
 from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
 
 def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
     pool = variables_of(stack.frames[at]).get("self")
-    waits = frame_named(stack, "Condition.wait", at) is not None  # else it connects
+    waits = frame_named(stack, "Condition.wait", at) is not None  # otherwise it is connecting
     if stack.task is None or not waits or not has_type(pool, "aiopg.pool", "Pool"):
         return None
     used, free, acquiring = read(pool, "_used"), read(pool, "_free"), number(read(pool, "_acquiring"))
@@ -29,7 +29,9 @@ def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
         share_of=lambda thing: thing if id(thing) in taken else None,
         closers=(pool,),
         lost=lambda: sum(
-            nobody_else_has(things, index, (used, *inside(things[index], ("aiopg.connection", "aiopg.utils"), pool)))
+            has_no_other_references(
+                things, index, (used, *library_parts(things[index], ("aiopg.connection", "aiopg.utils"), pool))
+            )
             for index in range(len(things))
         ),
     )

@@ -1,4 +1,4 @@
-"""asyncpg's ``Pool``: a wait for a connection ends by itself only if ``acquire`` was given a timeout, which is the loop's."""
+"""asyncpg's ``Pool``: a wait for a connection ends by itself only if ``acquire`` got a timeout, a timer of the loop."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN
-from stilltrue.runtime.seen.pools.lost import nobody_else_has
+from stilltrue.runtime.seen.pools.lost import has_no_other_references
 from stilltrue.runtime.seen.pools.shares import PoolState, frame_named, has_type, read, wait_for_share
 from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
 
 def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
     pool = variables_of(stack.frames[at]).get("self")
-    waits = frame_named(stack, "Queue.get", at) is not None  # else it connects
+    waits = frame_named(stack, "Queue.get", at) is not None  # otherwise it is connecting
     if stack.task is None or not waits or not has_type(pool, "asyncpg.pool", "Pool"):
         return None
     if _ends_sessions(pool):
@@ -34,7 +34,7 @@ def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
 
 
 def _lost(pool: Any) -> int:
-    """The connections that were acquired and cannot be released: nothing refers to their proxies, nor is one being released."""
+    """The number of acquired connections that cannot be released, as nothing refers to their proxies any more."""
     holders = read(pool, "_holders")
     return sum(_is_lost(holders, index) for index in range(len(holders))) if type(holders) is list else 0
 
@@ -44,13 +44,13 @@ def _is_lost(holders: list[Any], index: int) -> bool:
     connection = read(holders[index], "_con")
     if not has_type(proxies[0], "asyncpg.pool", "PoolConnectionProxy") or read(proxies[0], "_con") is not connection:
         return False
-    if not nobody_else_has(proxies, 0, (holders[index], connection)):
+    if not has_no_other_references(proxies, 0, (holders[index], connection)):
         return False
-    return nobody_else_has(holders, index, proxies, weak=1)  # else a task is in the middle of releasing it
+    return has_no_other_references(holders, index, proxies, weak=1)  # otherwise a task is just releasing it
 
 
 def _ends_sessions(pool: Any) -> bool:
-    """Whether the server is asked to end idle sessions: the pool takes a lost connection back."""
+    """Whether the server may end idle sessions, after which the pool takes a lost connection back."""
     arguments = read(pool, "_connect_kwargs")
     settings = dict.get(arguments, "server_settings") if type(arguments) is dict else UNKNOWN
     return settings is not None and (type(settings) is not dict or any("timeout" in str(name) for name in settings))

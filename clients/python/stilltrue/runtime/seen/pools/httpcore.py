@@ -1,6 +1,6 @@
-"""httpcore's connection pools, which httpx uses: a response that is read or closed gives its connection back.
+"""httpcore's connection pools, which httpx uses: reading or closing a response releases its connection.
 
-Connections that serve several requests at once (HTTP/2) make the wait unknown, but for those whose every request is found.
+If connections serve several requests at once (HTTP/2), the wait is unknown unless all their requests are found.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN
-from stilltrue.runtime.seen.pools.lost import nobody_else_has
+from stilltrue.runtime.seen.pools.lost import has_no_other_references
 from stilltrue.runtime.seen.pools.shares import PoolState, frame_named, has_type, number, read, wait_for_share
 from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
@@ -42,13 +42,13 @@ def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
         share_of=lambda thing: _share_of(thing, known),
         until=until,
         kinds=(*_STREAMS, *_REQUESTS),
-        lost=lambda: sum(nobody_else_has(taken, index, (requests,)) for index in range(len(taken))),
+        lost=lambda: sum(has_no_other_references(taken, index, (requests,)) for index in range(len(taken))),
     )
     return wait_for_share(state, scene)
 
 
 def _taken(pool: Any) -> list[Any] | None:
-    """The requests that have a connection, if every connection has one and there may be no more; None if not, or unknown."""
+    """The requests with a connection if the pool is full and each connection has a request; None if not, or if unknown."""
     connections, requests = read(pool, "_connections"), read(pool, "_requests")
     most = number(read(pool, "_max_connections"))
     if type(connections) is not list or type(requests) is not list or most is None or len(connections) < most:

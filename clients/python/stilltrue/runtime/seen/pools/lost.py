@@ -1,12 +1,11 @@
-"""Shares that are lost: their pool still counts them, and nothing but the pool refers to what could give them back.
+"""Lost shares: their pool still counts them as taken, but only the pool refers to the objects that could release them.
 
 Rules:
 
-1. The interpreter's own count of references decides, so that nothing is overlooked: a variable of any thread, what a function
-   is in the middle of, a compiled extension, a garbage cycle that is not collected yet. What the library itself refers with
-   is taken away from the count.
-2. Whatever has weak references is not lost: somebody may follow one.
-3. Where references are not counted at once (free-threaded Python) nothing is lost.
+1. The interpreter's own reference count decides, as it misses nothing: a variable of any thread, a temporary value of a running
+   function, a compiled extension, a garbage cycle that is not collected yet. The library's own references are subtracted.
+2. An object with weak references is not lost: any code may follow one.
+3. If reference counts are deferred (free-threaded Python), nothing is lost.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from stilltrue.runtime.look.code.attributes import attribute_dictionary, attribu
 INSIDE_MAX = 300
 
 
-def nobody_else_has(things: list[Any], index: int, inside: Iterable[Any] = (), weak: int = 0) -> bool:
-    """Whether nothing refers to ``things[index]`` but the objects ``inside``, itself and the list (rules 1 and 2).
+def has_no_other_references(things: list[Any], index: int, inside: Iterable[Any] = (), weak: int = 0) -> bool:
+    """Whether only the objects ``inside``, itself and the list refer to ``things[index]`` (rules 1 and 2).
 
-    It is given by its place, since a variable would count. ``weak`` of its weak references are the library's own.
+    The thing is passed by its index because a variable would add a reference. ``weak``: the library's own weak references.
     """
     if not getattr(sys, "_is_gil_enabled", lambda: True)() or weakref.getweakrefcount(things[index]) > weak:
         return False
@@ -34,10 +33,10 @@ def nobody_else_has(things: list[Any], index: int, inside: Iterable[Any] = (), w
     return sys.getrefcount(things[index]) - _OURS == known
 
 
-def inside(thing: Any, modules: tuple[str, ...], pool: Any) -> list[Any]:
-    """The objects of a library's own ``modules`` that are found from ``thing``, each with its own dictionary.
+def library_parts(thing: Any, modules: tuple[str, ...], pool: Any) -> list[Any]:
+    """The objects reachable from ``thing`` whose classes belong to the library's ``modules``, each with its dictionary.
 
-    The walk does not enter the ``pool``, which leads to everything. No other container counts: it may be the application's.
+    Does not enter the ``pool``, which leads to everything, nor other containers, which may be the application's.
     """
     found: dict[int, Any] = {}
     todo = _parts(thing)
@@ -54,21 +53,21 @@ def inside(thing: Any, modules: tuple[str, ...], pool: Any) -> list[Any]:
 
 
 def _parts(thing: Any) -> list[Any]:
-    """What an object refers to, by its dictionary or its slots."""
+    """The objects to which ``thing`` refers from its dictionary or its slots."""
     return [*attributes_of(thing), *gc.get_referents(thing)]
 
 
 def _count_own(thing: Any, wanted: int) -> int:
-    """How often an object refers to itself."""
+    """The number of references from an object to itself, if ``wanted`` is its identity."""
     own = attribute_dictionary(thing)
     return _count(thing, wanted) + (0 if own is None else _count(own, wanted))
 
 
 def _count(container: Any, wanted: int) -> int:
-    """How often a container refers to the object with this identity."""
+    """The number of references from a container to the object with this identity."""
     return sum(identity == wanted for identity in map(id, gc.get_referents(container)))
 
 
 _calibration = [object()]
 _OURS = sys.getrefcount(_calibration[0])
-"""References that the list and the call itself make."""
+"""The references from the list and the call itself."""

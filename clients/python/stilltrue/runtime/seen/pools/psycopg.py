@@ -1,4 +1,4 @@
-"""psycopg's ``ConnectionPool`` and ``AsyncConnectionPool``: whoever waits for a connection does so with a timeout."""
+"""psycopg's ``ConnectionPool`` and ``AsyncConnectionPool``: every wait for a connection has a timeout."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ from stilltrue.runtime.look.code.attributes import UNKNOWN
 from stilltrue.runtime.seen.pools.shares import PoolState, frame_named, has_type, number, read, wait_for_share
 from stilltrue.runtime.seen.wait import CallStack, Ender, Resolver, Scene, SeenWait
 
-_PLACES = (
-    ("psycopg_pool/pool.py", "ConnectionPool.getconn"),
-    ("psycopg_pool/pool_async.py", "AsyncConnectionPool.getconn"),
-)
+_PLACES = (("psycopg_pool/pool.py", "ConnectionPool.getconn"), ("psycopg_pool/pool_async.py", "AsyncConnectionPool.getconn"))
 _CONNECTIONS = (("psycopg", "Connection"), ("psycopg", "AsyncConnection"))
 _KINDS = (("psycopg_pool.pool", "ConnectionPool"), ("psycopg_pool.pool_async", "AsyncConnectionPool"))
 
@@ -34,7 +31,7 @@ def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
         name="a psycopg pool",
         taken=taken,
         share_of=lambda thing: _share_of(thing, pool),
-        until=scene.epoch(deadline) if stack.task is None else None,  # a task's timer is the loop's
+        until=scene.epoch(deadline) if stack.task is None else None,  # a task's timeout is a timer of the loop
         closers=(pool,),
         kinds=_CONNECTIONS,
         helpers=_helpers(pool),
@@ -43,7 +40,7 @@ def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
 
 
 def _taken(pool: Any) -> int | None:
-    """How many connections are out, if that is all there may be and none is being made; None if not, or if unknown."""
+    """The number of taken connections if the pool is full and is not growing; None if not, or if unknown."""
     free, count, most = read(pool, "_pool"), number(read(pool, "_nconns")), number(read(pool, "_max_size"))
     if free is UNKNOWN or count is None or most is None or read(pool, "_closed") is not False:
         return None
@@ -51,7 +48,7 @@ def _taken(pool: Any) -> int | None:
 
 
 def _helpers(pool: Any) -> tuple[Ender, ...]:
-    """The pool's own threads or tasks: they make, check and close connections as they are asked to."""
+    """The pool's own threads or tasks, which make, check and close connections on request."""
     workers, scheduler = read(pool, "_workers"), read(pool, "_sched_runner")
     known = (*(list(workers) if type(workers) is list else ()), scheduler)
     threads = [one.ident for one in known if isinstance(one, threading.Thread) and one.ident is not None]

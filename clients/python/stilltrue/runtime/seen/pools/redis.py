@@ -1,4 +1,4 @@
-"""redis-py's ``BlockingConnectionPool``, of threads and of asyncio."""
+"""redis-py's ``BlockingConnectionPool``, for threads and for asyncio."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from weakref import WeakSet
 
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN
-from stilltrue.runtime.seen.pools.lost import inside, nobody_else_has
+from stilltrue.runtime.seen.pools.lost import has_no_other_references, library_parts
 from stilltrue.runtime.seen.pools.shares import (
     PoolState,
     deadline_of_queue,
@@ -22,7 +22,7 @@ from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 _PARTS = tuple(
     f"redis.{name}" for name in ("_parsers", "asyncio.connection", "connection", "credentials", "maint_notifications", "retry")
 )
-"""The modules of what a connection consists of; those of commands hold connections."""
+"""The modules of a connection's parts. The classes for commands are not among them: they hold connections."""
 _GET = "BlockingConnectionPool.get_connection"
 
 
@@ -31,11 +31,7 @@ def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
     if stack.task is not None or not has_type(pool, "redis.connection", "BlockingConnectionPool"):
         return None
     waits, until = deadline_of_queue(stack, at, scene.epoch)
-    free, made, most = (
-        read(pool, "pool", "queue"),
-        read(pool, "_connections"),
-        number(read(pool, "max_connections")),
-    )
+    free, made, most = read(pool, "pool", "queue"), read(pool, "_connections"), number(read(pool, "max_connections"))
     if not waits or free is UNKNOWN or type(made) is not list or most is None or len(free) or len(made) != most:
         return None
     return wait_for_share(_state(pool, made, until, ()), scene)
@@ -46,18 +42,15 @@ def _read_of_task(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
     waits = frame_named(stack, "Condition.wait", at) is not None
     if stack.task is None or not waits or not has_type(pool, "redis.asyncio.connection", "BlockingConnectionPool"):
         return None
-    free, used, most = (
-        read(pool, "_available_connections"),
-        read(pool, "_in_use_connections"),
-        number(read(pool, "max_connections")),
-    )
+    free, used = read(pool, "_available_connections"), read(pool, "_in_use_connections")
+    most = number(read(pool, "max_connections"))
     if free is UNKNOWN or len(free) or type(used) not in (set, WeakSet) or most is None or len(used) < most:
         return None
     return wait_for_share(_state(pool, list(used), None, (used,)), scene)
 
 
 def _state(pool: Any, taken: list[Any], until: float | None, kept: tuple[Any, ...]) -> PoolState:
-    """``kept``: what of the pool refers to the connections besides the list ``taken``."""
+    """``kept``: the parts of the pool, besides the list ``taken``, that refer to the connections."""
     known = {id(one) for one in taken}
     return PoolState(
         pool=pool,
@@ -66,7 +59,8 @@ def _state(pool: Any, taken: list[Any], until: float | None, kept: tuple[Any, ..
         share_of=lambda thing: thing if id(thing) in known else None,
         until=until,
         lost=lambda: sum(
-            nobody_else_has(taken, index, (*kept, *inside(taken[index], _PARTS, pool))) for index in range(len(taken))
+            has_no_other_references(taken, index, (*kept, *library_parts(taken[index], _PARTS, pool)))
+            for index in range(len(taken))
         ),
     )
 

@@ -1,15 +1,15 @@
-"""Who can end a wait for a share of a pool: everybody in whose frames one of the shares that are taken is found.
+"""Waits for a share of a pool: the threads and tasks whose frames refer to a taken share can end them.
 
 Rules:
 
-1. The pool says how many shares are taken. Only if exactly so many are found in the frames of threads and tasks is it known who
-   can give one back; then one of these must act. A share that nobody's frames hold may come back at any moment: a registry, a
-   callback, the garbage collector.
-2. The wait ends when any share is given back, whoever waited first: so it waits for one of all who have a share.
-3. A share to which nothing refers but the pool itself will not be given back: who took it has ended. A library that lets the
-   garbage collector give back a share, or takes a share back in any other way, has no such share.
-4. Whoever else holds one of the shares, as the second look finds, may give it back, whatever its code says.
-5. What is not as this library's version is known to keep it is unknown.
+1. The pool knows how many shares are taken. The holders are known only if that many are found in the frames of threads and
+   tasks; then one of these must act. A share in no frame may be released at any moment: by a registry, a callback, the garbage
+   collector.
+2. The release of any share may end any of the waits: so each waits for one of all holders.
+3. A share to which only the pool refers will not be released: its holder has ended. Libraries whose shares are released by the
+   garbage collector, or recovered in any other way, have no such shares.
+4. Any other party that refers to a share, as the second look finds, may release it, whatever its code mentions.
+5. Data in a form other than that of the library's known versions is unknown.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _FAR = (8, 40, 150)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolState:
-    """A pool for one of whose shares somebody waits.
+    """A pool with a party that waits for one of its shares.
 
-    ``taken`` are its shares that are not free; ``share_of`` tells which share of it an object stands for (None: none).
-    ``until``: when (epoch) the wait ends by itself. ``closers``: what ends the wait when it is closed; ``helpers``: the
-    pool's own threads and tasks. ``around``: the classes (module and name) of objects that lead to no share, or to all;
-    ``kinds``: the only classes of those for which ``share_of`` must be asked (empty: all). ``lost`` counts the taken shares
-    that nobody can give back any more (:mod:`~stilltrue.runtime.seen.pools.lost`).
+    ``taken``: the number of taken shares; ``share_of`` returns the share that an object stands for, or None. ``until``: when
+    the wait ends by itself (epoch). ``closers``: closing one of these ends the wait; ``helpers``: the pool's own threads and
+    tasks. ``around``: classes (module and name) of objects that lead to no share or to all of them; ``kinds``: the only classes
+    whose objects can stand for a share (empty: any class). ``lost`` counts the taken shares that can no longer be released
+    (:mod:`~stilltrue.runtime.seen.pools.lost`).
     """
 
     pool: Any
@@ -53,8 +53,8 @@ class PoolState:
 
 
 def wait_for_share(state: PoolState, scene: Scene) -> SeenWait:
-    """The wait of somebody for a share of this pool (rules 1 and 2)."""
-    holders, shares = scene.once(id(state.pool), lambda: _holders(state, scene))
+    """A wait for a share of this pool (rules 1 and 2)."""
+    holders, shares = scene.cached(id(state.pool), lambda: _holders(state, scene))
     lost = state.lost() if state.until is None and len(holders) < state.taken else 0
     known = len(holders) + lost == state.taken > 0
     left = (EndedHolder(f"{lost} of the holders of connections of {state.name} ({id(state.pool):x})"),) if lost else ()
@@ -63,7 +63,7 @@ def wait_for_share(state: PoolState, scene: Scene) -> SeenWait:
         on=state.pool,
         enders=enders,
         until=state.until,
-        what=f"a connection of {state.name}; all {state.taken} are taken, by {{}}",
+        what=f"a connection of {state.name}, all {state.taken} of which are held by {{}}",
         owners=state.closers,
         helpers=state.helpers,
         shares=(state.pool, *shares) if known else (),
@@ -71,9 +71,9 @@ def wait_for_share(state: PoolState, scene: Scene) -> SeenWait:
 
 
 def _holders(state: PoolState, scene: Scene) -> tuple[dict[int, set[Ender]], tuple[Any, ...]]:
-    """By share, in whose frames it is found; and the objects by which it can be given back.
+    """The threads and tasks whose frames refer to each share, and the objects through which the shares can be released.
 
-    It is looked for nearby first: the second look searches for further holders, and has more time.
+    Searches nearby objects first: the second look, which has more time, searches for further holders.
     """
     holders: dict[int, set[Ender]] = {}
     objects: dict[int, Any] = {}
@@ -89,7 +89,7 @@ def _holders(state: PoolState, scene: Scene) -> tuple[dict[int, set[Ender]], tup
         return thing is state.pool or (state.share_of(thing) is not None if found is None else found)
 
     for far in _FAR:
-        for thing, who in scene.found(wanted, far):
+        for thing, who in scene.find(wanted, far):
             share = state.share_of(thing)
             if share is not None:
                 objects[id(thing)] = thing
@@ -100,7 +100,7 @@ def _holders(state: PoolState, scene: Scene) -> tuple[dict[int, set[Ender]], tup
 
 
 def has_type(thing: Any, module: str, name: str) -> bool:
-    """Whether an object is of this class, or of a subclass: no library is imported to know that."""
+    """Whether an object's class, or a base of it, has this name. Imports nothing."""
     return name in _names_of(cast("Hashable", type(thing))).get(module, ())
 
 
@@ -115,7 +115,7 @@ def _names_of(kind: Any) -> dict[str, frozenset[str]]:
 
 
 def read(thing: Any, *path: str) -> Any:
-    """The attribute of an attribute and so on, without running code; :data:`UNKNOWN` if one of them is missing."""
+    """The attribute at this path, without running code; :data:`UNKNOWN` if one is missing."""
     for name in path:
         thing = UNKNOWN if thing is UNKNOWN else attribute_of(thing, name)
     return thing
@@ -127,12 +127,12 @@ def number(thing: Any) -> int | None:
 
 
 def frame_named(stack: CallStack, name: str, below: int) -> FrameType | None:
-    """The innermost frame of a function of this name, of those inside the one with index ``below``."""
+    """The innermost frame of the function with this name, among those inside the frame with index ``below``."""
     return next((frame for frame in stack.frames[:below] if frame.f_code.co_qualname == name), None)
 
 
 def deadline_of_queue(stack: CallStack, below: int, now: Callable[[float], float]) -> tuple[bool, float | None]:
-    """Whether a thread stands in a queue's ``get``, and when that gives up: ``endtime`` as ``now`` turns it into epoch time."""
+    """Whether a thread is blocked in a queue's ``get``, and when that times out; ``now`` converts ``endtime`` to epoch time."""
     frame = frame_named(stack, "Queue.get", below)
     if frame is None:
         return False, None

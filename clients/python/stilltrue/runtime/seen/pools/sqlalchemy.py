@@ -1,7 +1,7 @@
-"""SQLAlchemy's ``QueuePool``, and the one of its asynchronous engines.
+"""SQLAlchemy's ``QueuePool``, and the pool of its asynchronous engines.
 
-A connection that nobody refers to any more is returned by the garbage collector: a share without a holder is unknown. So is
-one that is kept by a scoped session's registry only.
+The garbage collector returns an unreferenced connection, so a share without a holder is unknown. So is a share to which only
+a scoped session's registry refers.
 """
 
 from __future__ import annotations
@@ -12,14 +12,7 @@ from weakref import ref
 
 from stilltrue.runtime.introspection.frames import caller_of, variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN
-from stilltrue.runtime.seen.pools.shares import (
-    PoolState,
-    deadline_of_queue,
-    has_type,
-    number,
-    read,
-    wait_for_share,
-)
+from stilltrue.runtime.seen.pools.shares import PoolState, deadline_of_queue, has_type, number, read, wait_for_share
 from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
 _BASE = "sqlalchemy.pool.base"
@@ -36,12 +29,12 @@ def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
     if stack.task is not None:
         return None
     pool = variables_of(stack.frames[at]).get("self")
-    waits, until = deadline_of_queue(stack, at, lambda endtime: endtime)  # SQLAlchemy's queue uses time.time()
+    waits, until = deadline_of_queue(stack, at, lambda endtime: endtime)  # SQLAlchemy's queue uses epoch time
     return _wait(pool, until, scene) if waits else None
 
 
 def _read_of_task(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
-    """The synchronous half of SQLAlchemy runs in a greenlet, which stands in the queue's ``get``."""
+    """A task whose greenlet, which runs SQLAlchemy's synchronous code, is in the queue's ``get``."""
     greenlet = variables_of(stack.frames[at]).get("context")
     inner: FrameType | None = getattr(greenlet, "gr_frame", None) if has_type(greenlet, "greenlet", "greenlet") else None
     names: list[str] = []
@@ -54,7 +47,7 @@ def _read_of_task(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
         inner = caller_of(inner)
     if inner is None or "AsyncAdaptedQueue.get" not in names:
         return None
-    return _wait(variables_of(inner).get("self"), None, scene)  # a timeout is the loop's
+    return _wait(variables_of(inner).get("self"), None, scene)  # a timeout is a timer of the loop
 
 
 def _wait(pool: Any, until: float | None, scene: Scene) -> SeenWait | None:
@@ -78,7 +71,7 @@ def _wait(pool: Any, until: float | None, scene: Scene) -> SeenWait | None:
 
 
 def _taken(pool: Any) -> int | None:
-    """How many connections are checked out, if that is all there may be; None if not, or if unknown."""
+    """The number of taken connections if the pool is full; None if not, or if unknown."""
     waiting = read(pool, "_pool", "queue")
     if waiting is UNKNOWN:
         waiting = read(pool, "_pool", "_queue", "_queue")
@@ -102,10 +95,7 @@ def _share_of(thing: Any, pool: Any) -> Any:
 RESOLVERS = (
     Resolver((("sqlalchemy/pool/impl.py", "QueuePool._do_get"),), _read),
     Resolver(
-        (
-            ("sqlalchemy/util/concurrency.py", "greenlet_spawn"),
-            ("sqlalchemy/util/_concurrency_py3k.py", "greenlet_spawn"),
-        ),
+        (("sqlalchemy/util/concurrency.py", "greenlet_spawn"), ("sqlalchemy/util/_concurrency_py3k.py", "greenlet_spawn")),
         _read_of_task,
     ),
 )

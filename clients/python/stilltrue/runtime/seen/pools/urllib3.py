@@ -1,6 +1,6 @@
-"""urllib3's connection pools that block: a response that is read to its end or released gives its connection back.
+"""urllib3's blocking connection pools: reading a response to its end, or releasing it, releases its connection.
 
-Before Python has a response, the thread inside ``urlopen`` has the connection.
+Until there is a response, the thread inside ``urlopen`` holds the connection.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Waits for what nobody but the blocked can reach: the proof, and when it is tried."""
+"""Waits for objects that only blocked parties can reach: the proof, and when it is tried."""

@@ -1,7 +1,7 @@
-"""Whether a task is to wake another: its code that is still ahead does what ends the other's wait.
+"""Decides whether a task is about to wake another: the rest of its code mentions what ends the other's wait.
 
-A circle of tasks each of which would set the event, notify the condition or complete the future that the next one awaits is
-a deadlock; idle workers at a queue that nobody feeds are none, though they can reach what they wait for as well.
+A cycle of tasks each of which would set the event, notify the condition or complete the future that the next one awaits is a
+deadlock. Idle workers at a queue that is never fed are not, though they too can reach what they wait for.
 """
 
 from __future__ import annotations
@@ -21,24 +21,32 @@ _WAKING: dict[CodeType, frozenset[str]] = {
     asyncio.Event.wait.__code__: frozenset({"set"}),
     asyncio.Condition.wait.__code__: frozenset({"notify", "notify_all"}),
 }
+_DEPENDS_ON_OTHERS = frozenset(id(one.__code__) for one in (asyncio.Queue.put, asyncio.Queue.join, asyncio.Barrier.wait))
+"""By identity: to hash a code reads all of it."""
 _COMPLETING = frozenset({"set_result", "set_exception"})
 
 
 def is_to_wake(task: Task, waiting: Task) -> bool:
-    """Whether ``task`` names ahead what wakes ``waiting`` from an event, a condition or a plain future."""
+    """Whether the rest of ``task``'s code mentions what wakes ``waiting`` from an event, a condition or a plain future."""
     waking = _waking(waiting)
-    return bool(waking) and any(not waking.isdisjoint(_named_ahead(frame)) for frame in _frames_of(task))
+    return bool(waking) and any(not waking.isdisjoint(mentioned_ahead(frame)) for frame in _frames_of(task))
+
+
+def depends_on_others(task: Task) -> bool:
+    """Whether ``task`` is at a full queue or a barrier, or waits for the items of a queue to be done."""
+    return any(id(frame.f_code) in _DEPENDS_ON_OTHERS for frame in _frames_of(task))
 
 
 def _waking(waiting: Task) -> frozenset[str]:
-    """What ends the wait of a task; empty where that is left open."""
+    """The names of methods that end a task's wait; empty if unknown."""
     innermost = next(_frames_of(waiting), None)
     if innermost is None:
         return frozenset()
     return _COMPLETING if is_application(innermost.f_code) else _WAKING.get(innermost.f_code, frozenset())
 
 
-def _named_ahead(frame: FrameType) -> frozenset[str]:
+def mentioned_ahead(frame: FrameType) -> frozenset[str]:
+    """The names that the rest of a frame's code reaches; none for code that is not the application's."""
     if not is_application(frame.f_code):
         return frozenset()
     ahead = ahead_of(frame.f_code, frame.f_lasti)
@@ -48,5 +56,5 @@ def _named_ahead(frame: FrameType) -> frozenset[str]:
 
 def _frames_of(task: Task) -> Iterator[FrameType]:
     """The frames of a suspended task, innermost first."""
-    found = [frame for one in compat.chain_of(task.get_coro()) if (frame := frame_of(one)) is not None]
+    found = [frame for one in compat.await_chain(task.get_coro()) if (frame := frame_of(one)) is not None]
     return reversed(found)

@@ -1,1 +1,1 @@
-"""The waits of one library each: what somebody stands in, and who can end it."""
+"""The resolvers, one file per library or kind of wait."""

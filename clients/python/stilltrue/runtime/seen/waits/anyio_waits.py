@@ -1,13 +1,13 @@
-"""Waits of anyio's, on which Starlette and FastAPI stand: for a thread of its pool, a token of a limiter, a lock, an endpoint.
+"""Waits of anyio, the basis of Starlette and FastAPI: for a thread, a limiter's token, a lock, a task group, an endpoint.
 
 Rules:
 
-1. A task that runs a function in a thread waits for the thread that runs it; before a thread has begun it, the task goes on.
-2. A task that waits for a token of a limiter waits for one of the tasks that have one, where all tokens are out and each
-   is a task's.
-3. A task that leaves a task group waits for one of the group's tasks: it may fail, and the others are cancelled then.
-4. A lock knows the task that has it, and takes itself back from no other.
-5. What ``BaseHTTPMiddleware`` (``@app.middleware("http")``) calls runs in a task of its own, for which the request's waits.
+1. A task that runs a function in a worker thread waits for that thread; before a thread has begun it, the task is not blocked.
+2. A task that waits for a token of a limiter waits for one of the tasks that have one, if all tokens are taken, each by a task.
+3. A task that exits a task group waits for one of the group's tasks: if one fails, the others are cancelled.
+4. A lock knows the task that holds it, and only that task can release it.
+5. The endpoint that ``BaseHTTPMiddleware`` (``@app.middleware("http")``) calls runs in a separate task; the request's task
+   waits for it.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ def _read_thread(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
     future = variables_of(stack.frames[at]).get("future")
     if stack.task is None or future is None or future is not stack.future:
         return None
-    workers = scene.once(__name__, lambda: _workers(scene))
+    workers = scene.cached(__name__, lambda: _workers(scene))
     ident = workers.get(id(future))
     if ident is None:
         return None
-    return SeenWait(on=future, enders=(ident,), what="what {} runs for it", once=True)
+    return SeenWait(on=future, enders=(ident,), what="a function run by {}", once=True)
 
 
 def _workers(scene: Scene) -> dict[int, int]:
-    """By ``id`` of the future that it completes, the thread of anyio's that runs a function."""
+    """anyio's worker threads that run a function, by ``id`` of the future that each completes."""
     found: dict[int, int] = {}
     for ident, stack in scene.stacks().items():
         for frame in stack.frames[-_OUTERMOST_MAX:]:
@@ -61,7 +61,7 @@ def _read_limiter(stack: CallStack, at: int, _: Scene) -> SeenWait | None:
     holders = tuple(borrowers.copy())
     if len(holders) < total or not all(isinstance(one, asyncio.Task) for one in holders):
         return None
-    what = "a token of anyio's limiter, all of which {} have"
+    what = "a token of anyio's limiter, all of which are held by {}"
     return SeenWait(on=stack.future, enders=holders, what=what, handles=(limiter,), once=True)
 
 
@@ -99,7 +99,7 @@ def _read_middleware(stack: CallStack, at: int, _: Scene) -> SeenWait | None:
     called = [one for one in tasks.copy() if one.get_name().endswith(_CALLED) and not one.done()]
     if len(called) != 1:
         return None
-    return SeenWait(on=stack.future, enders=(called[0],), what="the reply of what its middleware calls: {}", once=True)
+    return SeenWait(on=stack.future, enders=(called[0],), what="the reply of its middleware's next handler: {}", once=True)
 
 
 RESOLVERS = (

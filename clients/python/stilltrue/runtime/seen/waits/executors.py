@@ -1,14 +1,15 @@
-"""Waits for what an executor has yet to begin: an item in its queue waits for one of its threads to end the item that it runs.
+"""Waits for a queued item of an executor: it begins once one of the executor's threads has finished its current item.
 
 Rules:
 
-1. It does so where the executor has all the threads it may have, and each of them runs an item. One that is idle, or could
-   be started, takes the item.
-2. An item in a queue can be cancelled by whoever holds its future: the second look searches for them. So can all items of a
-   queue by whoever holds the executor and shuts it down: where some code of the application speaks of ``cancel_futures``.
-   So is somebody who gives an executor more threads, or runs its items himself: by what nobody else may name.
-3. Who gathers or shields several waits for those that others work on: threads and tasks. Who needs all of them waits for those
-   that are under way; the queued ones begin only afterwards.
+1. This holds if the executor has as many threads as it may have, and each of them runs an item. An idle thread, or one that
+   could be started, would take the item.
+2. Any party that holds the future of a queued item can cancel it, so the second look searches for such parties. A party that
+   holds the executor can cancel all its queued items by shutting it down, if some code of the application mentions
+   ``cancel_futures``. A party can also give the executor more threads or run its items itself: its code then mentions one of
+   the executor's private names.
+3. A task that gathers or shields several futures waits for the threads and tasks that work on them. If it needs all of them, it
+   waits for those under way, as the queued ones begin only afterwards.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ _OUTERMOST = 6
 _ITEMS_MAX = 10_000
 _CANCEL = "cancel_futures"
 GROWING = frozenset({"_max_workers", "_adjust_thread_count", "_work_queue"})
-"""By what names an executor is given more threads, or its items are run by others."""
+"""Names that code uses to give an executor more threads, or to run its items itself."""
 
 
 def queued_items(stacks: Iterable[CallStack]) -> dict[int, Queued]:
-    """By ``id`` of its future, each item that is queued, where all threads are busy (rule 1)."""
+    """The queued items of executors whose threads are all busy, by ``id`` of the future (rule 1)."""
     queues: dict[int, tuple[Any, Any]] = {}
     workers: dict[int, list[int]] = {}
     idle: set[int] = set()
@@ -49,7 +50,7 @@ def queued_items(stacks: Iterable[CallStack]) -> dict[int, Queued]:
         queue, reference = names.get("work_queue"), names.get("executor_reference")
         queues[id(queue)] = (queue, reference)
         workers.setdefault(id(queue), []).append(stack.ident)
-        if compat.item_run_by(list(stack.frames)) is None:
+        if compat.running_item(list(stack.frames)) is None:
             idle.add(id(queue))
     found: dict[int, Queued] = {}
     for key, (queue, reference) in queues.items():
@@ -60,26 +61,26 @@ def queued_items(stacks: Iterable[CallStack]) -> dict[int, Queued]:
 
 
 def _has_all(executor: Any, count: int) -> bool:
-    """Whether an executor has no more threads than these ``count``, and will start none; one that is gone starts none."""
+    """Whether these ``count`` threads are all that an executor has or will start; one that is gone starts none."""
     if executor is None:
         return True
-    return bool(len(executor._threads) == count == executor._max_workers)  # noqa: SLF001 - it is told nowhere else
+    return bool(len(executor._threads) == count == executor._max_workers)  # noqa: SLF001 - there is no public API
 
 
 def _futures_in(queue: Any) -> list[Any]:
-    """The futures of the items in a ``SimpleQueue``, which shows them to the collector alone."""
+    """The futures of the items in a ``SimpleQueue``, which only the garbage collector can list."""
     return [one.future for one in _items_in(queue)]
 
 
 def executor_of(frames: Sequence[FrameType]) -> Any:
-    """The executor whose thread has these frames; None for any other thread, and for an executor that is gone."""
+    """The executor whose thread has these frames; None if it is gone or the thread is not an executor's."""
     frame = next((one for one in frames[-_OUTERMOST:] if one.f_code is _WORKER), None)
     reference = None if frame is None else variables_of(frame).get("executor_reference")
     return None if reference is None else reference()
 
 
 def items_behind(frames: Iterable[FrameType]) -> list[Any]:
-    """The items that are queued for the executor of a thread with these frames."""
+    """The queued items of the executor whose thread has these frames."""
     frame = next((one for one in frames if one.f_code is _WORKER), None)
     return [] if frame is None else _items_in(variables_of(frame).get("work_queue"))
 
@@ -87,14 +88,11 @@ def items_behind(frames: Iterable[FrameType]) -> list[Any]:
 def _items_in(queue: Any) -> list[Any]:
     held = gc.get_referents(queue)
     items = [one for part in held for one in (part[:_ITEMS_MAX] if type(part) is list else (part,))]
-    return [one for one in items if type(one) is _ITEM and not compat.is_over(one.future)]
+    return [one for one in items if type(one) is _ITEM and not compat.is_finished(one.future)]
 
 
 def behind(on: Any, things: Sequence[Any], scene: Scene) -> SeenWait | None:
-    """A wait for one of some things, of which some are queued: each of these for one of its executor's threads.
-
-    None if none of them is queued.
-    """
+    """A wait for one of ``things``, where each queued one waits for one of its executor's threads. None if none is queued."""
     queued = [scene.queued(thing) for thing in things]
     if not any(queued):
         return None
@@ -104,9 +102,9 @@ def behind(on: Any, things: Sequence[Any], scene: Scene) -> SeenWait | None:
     handles = [one for one in things if isinstance(one, Future)]
     items = [item for item in queued if item is not None]
     handles += _cancellable(items, scene)
-    what = "an item of an executor, all of whose threads are busy: {}"
+    what = "a queued item of an executor whose threads are all busy: {}"
     wait = SeenWait(on=on, enders=tuple(dict.fromkeys(enders)), what=what, handles=tuple(handles), once=True)
-    return replace(wait, undone=_executors(items), by=GROWING)
+    return replace(wait, ended_through=_executors(items), ending_names=GROWING)
 
 
 def _read_task(stack: CallStack, _: int, scene: Scene) -> SeenWait | None:
@@ -116,7 +114,7 @@ def _read_task(stack: CallStack, _: int, scene: Scene) -> SeenWait | None:
 
 
 def _read_several(stack: CallStack, _: int, scene: Scene) -> SeenWait | None:
-    """Rule 3: a task that awaits several, of which some are no tasks."""
+    """Rule 3: a task that awaits several futures, of which some are not tasks."""
     if stack.task is None or not awaits_tasks(stack.future, stack.frames):
         return None
     awaited = read(stack.task, stack.future)
@@ -124,7 +122,7 @@ def _read_several(stack: CallStack, _: int, scene: Scene) -> SeenWait | None:
         return None
     things = [one if compat.is_task(one) else compat.source_of(one) for one in awaited.futures]
     if any(one is None for one in things):
-        return None  # somebody unknown completes it
+        return None  # an unknown party completes one
     queued = {id(one): item for one in things if (item := scene.queued(one)) is not None}
     under_way = [one for one in things if id(one) not in queued]
     several = awaited.needs_all and bool(under_way)
@@ -135,7 +133,7 @@ def _read_several(stack: CallStack, _: int, scene: Scene) -> SeenWait | None:
     wait = SeenWait(on=stack.future, enders=tuple(dict.fromkeys(enders)), needs=None if several else 1, what=what, once=True)
     items = queued.values()
     handles = tuple(one for one in (*awaited.futures, *things) if not compat.is_task(one))
-    return replace(wait, handles=(*handles, *_cancellable(items, scene)), undone=_executors(items), by=GROWING)
+    return replace(wait, handles=(*handles, *_cancellable(items, scene)), ended_through=_executors(items), ending_names=GROWING)
 
 
 def _executors(queued: Iterable[Queued]) -> tuple[Any, ...]:
@@ -143,12 +141,12 @@ def _executors(queued: Iterable[Queued]) -> tuple[Any, ...]:
 
 
 def _cancellable(queued: Collection[Queued], scene: Scene) -> tuple[Any, ...]:
-    """The executors that somebody may shut down so that what they have queued is cancelled."""
+    """The executors whose queued items a party may cancel by shutting them down."""
     return _executors(queued) if queued and _some_code_cancels_queues(scene) else ()
 
 
 def _some_code_cancels_queues(scene: Scene) -> bool:
-    """Whether a function of the application's modules, or one that runs, speaks of cancelling what an executor has queued."""
+    """Whether a function of the application's modules, or one that runs, mentions ``cancel_futures``."""
     stacks = (*scene.stacks().values(), *scene.stacks_of_tasks().values())
     codes = {frame.f_code for stack in stacks for frame in stack.frames if is_application(frame.f_code)}
     return any(map(_cancels_queues, codes)) or any(map(_cancels_queues, _codes_of_modules()))

@@ -1,4 +1,4 @@
-"""Waits for a module that another thread imports: its lock knows the thread that has it, and takes it back from no other."""
+"""Waits for a module that another thread is importing: only the lock's owner, which it knows, can release it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
 
 def _read(stack: CallStack, at: int, _: Scene) -> SeenWait | None:
-    """A thread that imports what another has not yet imported to the end."""
+    """A thread that imports a module whose import by another thread is not complete."""
     lock = variables_of(stack.frames[at]).get("self")
     owner = attribute_of(lock, "owner")
     if stack.task is not None or at != 0 or type(owner) is not int or owner == stack.ident:

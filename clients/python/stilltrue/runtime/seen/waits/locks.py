@@ -1,17 +1,18 @@
-"""Waits for ``threading`` and ``asyncio`` locks and bounded semaphores that the application has made itself.
+"""Waits for ``threading`` and ``asyncio`` locks and semaphores that the application has made itself.
 
 Rules:
 
-1. A lock's holder is read from where the party stands (:mod:`~stilltrue.runtime.seen.holders.held`). An ``RLock`` knows its
-   owner. A lock taken in any other way has no known holder, so a wait for it does not count as one.
-2. For a bounded semaphore, as many holders must be known as there are shares. The size of an unbounded one is unknown: for
-   that, and for one that has lost shares, it must be proved that only the parties inside have a share
-   (:mod:`~stilltrue.runtime.seen.left`). Then only they can give one back.
+1. A lock's holder is found from the position of threads and tasks (:mod:`~stilltrue.runtime.seen.holders.held`). An ``RLock``
+   knows its owner. A lock acquired in any other way has no known holder, so a wait for it does not count.
+2. For a bounded semaphore, the holders of all its shares must be known. The size of an unbounded one is unknown: for that, and
+   for one that has lost shares, it must be proved that only the parties inside have a share
+   (:mod:`~stilltrue.runtime.seen.left_behind`). Then only they can release one.
 3. A wait with a timeout does not count here.
-4. Any party may release a lock or semaphore that another holds, and then hold it elsewhere, so that the apparent holder is the
-   wrong one. The second look searches for the parties that can reach it and whose code mentions that.
-5. An ``RLock`` whose thread has ended is never given back. For any other lock or semaphore without a known holder, that must be
-   proved (:mod:`~stilltrue.runtime.seen.left`).
+4. Any party may release a lock or semaphore that another holds, and another party may then hold it unseen, so that the apparent
+   holder is wrong. The second look searches for the parties that can reach it and whose code mentions releasing it.
+5. An ``RLock`` whose thread has ended is never released. For any other lock or semaphore without a known holder, that must be
+   proved (:mod:`~stilltrue.runtime.seen.left_behind`).
+6. Any party may close an ``ExitStack`` through which a holder entered a lock or semaphore, which releases it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import innermost_frames, variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.own_ref import OwnRef
-from stilltrue.runtime.seen.holders.blocks import EXITS, taken_at
+from stilltrue.runtime.seen.holders.blocks import EXITS, acquired_at
 from stilltrue.runtime.seen.holders.exit_stacks import entered_through_stack
 from stilltrue.runtime.seen.wait import CallStack, EndedHolder, Ender, Resolver, Scene, SeenWait
 
@@ -39,26 +40,26 @@ _CONDITIONS = (threading.Condition, asyncio.Condition)
 _SEMAPHORES = (threading.Semaphore, asyncio.Semaphore, threading.BoundedSemaphore, asyncio.BoundedSemaphore)
 _BOUNDED = {threading.BoundedSemaphore: "_initial_value", asyncio.BoundedSemaphore: "_bound_value"}
 AWAITED = (asyncio.Lock, asyncio.BoundedSemaphore, asyncio.Semaphore)
-GIVES_BACK = frozenset({"release", "release_lock"})
-_RELEASING = frozenset({"_release_save", "_at_fork_reinit", "enter_context", "unlock"}) | GIVES_BACK | EXITS
+RELEASES = frozenset({"release", "release_lock"})
+_RELEASING = frozenset({"_release_save", "_at_fork_reinit", "enter_context", "unlock"}) | RELEASES | EXITS
 _OWNER = re.compile(r"owner=(\d+)")
-_LEFT = "what {} and has not given back"
+_LEFT = "what {} never released"
 _ENDED_MAX = 1_000
 _ended_owners: dict[int, tuple[OwnRef, int]] = {}
-"""The owners of locks that have ended, by identity of the lock."""
+"""Ended owners of locks, by identity of the lock."""
 WAITS = frozenset({id(threading.Condition.wait.__code__), id(asyncio.Condition.wait.__code__)})
 
 
-def _read_taken(stack: CallStack, _: int, scene: Scene) -> SeenWait | None:
-    """A thread that is about to take a lock, or blocked in that."""
-    return None if stack.task is not None else _of_lock(lock_taken(stack.frames), stack, scene)
+def _read_acquired(stack: CallStack, _: int, scene: Scene) -> SeenWait | None:
+    """A thread that is about to acquire a lock, or blocked in acquiring it."""
+    return None if stack.task is not None else _of_lock(lock_acquired(stack.frames), stack, scene)
 
 
-def lock_taken(frames: Sequence[FrameType]) -> Any:
-    """The lock that a thread with these frames is about to take, or blocked in taking; None if there is none."""
+def lock_acquired(frames: Sequence[FrameType]) -> Any:
+    """The lock that a thread with these frames is about to acquire, or blocked in acquiring; None if there is none."""
     if id(frames[0].f_code) in WAITS or any(one.f_code is compat.THREAD_START for one in frames[:4]):
-        return None  # what it waits for there is to be woken
-    lock = lock_of(taken_at(frames[0]))
+        return None  # there it waits to be notified
+    lock = lock_of(acquired_at(frames[0]))
     lock = lock_of(entered_through_stack(frames[0])) if lock is None else lock
     return lock if type(lock) in (_LOCK, _RLOCK) else None
 
@@ -69,7 +70,7 @@ def _read_condition(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
 
 
 def _read_task(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
-    """A task that waits for a lock of asyncio's."""
+    """A task that waits for an asyncio lock or semaphore."""
     names = variables_of(stack.frames[at])
     if stack.task is None or at != 0 or names.get("fut") is not stack.future:
         return None
@@ -93,17 +94,19 @@ def _of_lock(lock: Any, stack: CallStack, scene: Scene) -> SeenWait | None:
     if type(lock) is _RLOCK:
         owner = _owner_of(lock)
         if is_left_by(lock, owner):
-            return SeenWait(on=lock, enders=(EndedHolder(f"the thread that took {_named(lock)}"),), what=_LEFT)
+            return SeenWait(on=lock, enders=(EndedHolder(f"the holder of {_named(lock)}"),), what=_LEFT)
         holders: tuple[Ender, ...] = (owner,) if owner not in (0, stack.ident) else ()
         tasks = tuple(one for one in scene.inside(lock) if isinstance(one, asyncio.Task))
-        holders = tasks if holders and tasks else holders  # it is its loop's thread that owns it
+        holders = tasks if holders and tasks else holders  # the owner is the thread of the task's loop
     else:
         holders = tuple(scene.inside(lock)) if lock.locked() else ()
-    if not holders and type(lock) is not _RLOCK and lock.locked() and scene.is_had_by_nobody_else(lock, stack):
+    if not holders and type(lock) is not _RLOCK and lock.locked() and scene.has_no_other_holders(lock, stack):
         return _left(lock)
     known = holders if len(holders) == 1 else None
     shares = _left_early(lock, scene)
-    return SeenWait(on=lock, enders=known, what="a lock that {} holds", undone=(lock,), by=_RELEASING, shares=shares)
+    return SeenWait(
+        on=lock, enders=known, what="a lock that {} holds", ended_through=(lock,), ending_names=_RELEASING, shares=shares
+    )
 
 
 def _of_semaphore(semaphore: Any, stack: CallStack, scene: Scene) -> SeenWait | None:
@@ -112,20 +115,20 @@ def _of_semaphore(semaphore: Any, stack: CallStack, scene: Scene) -> SeenWait | 
     holders = scene.inside(semaphore)
     attribute = _BOUNDED.get(type(semaphore))
     shares = UNKNOWN if attribute is None else attribute_of(semaphore, attribute)
-    if len(holders) != shares and (not _is_handed_over(semaphore) and scene.is_had_by_nobody_else(semaphore, stack)):
+    if len(holders) != shares and (not _is_handed_over(semaphore) and scene.has_no_other_holders(semaphore, stack)):
         if not holders:
             return _left(semaphore)
         shares = len(holders)
     if not holders and not isinstance(shares, int):
         return None
     known = tuple(dict.fromkeys(holders)) if len(holders) == shares else None
-    what = "a share of a semaphore, all of which {} have"
+    what = "a share of a semaphore, all of which are held by {}"
     kept = _left_early(semaphore, scene)
-    return SeenWait(on=semaphore, enders=known, what=what, undone=(semaphore,), by=_RELEASING, shares=kept)
+    return SeenWait(on=semaphore, enders=known, what=what, ended_through=(semaphore,), ending_names=_RELEASING, shares=kept)
 
 
 def _is_handed_over(semaphore: Any) -> bool:
-    """Whether a share has been given to somebody who has yet to run."""
+    """Whether a share has been handed to a waiter that has yet to run."""
     waiters = attribute_of(semaphore, "_waiters")
     return type(waiters) is deque and any(one.done() for one in tuple(waiters))
 
@@ -138,28 +141,28 @@ def _left_early(thing: Any, scene: Scene) -> tuple[Any, ...]:
 
 def _left(thing: Any) -> SeenWait:
     """Rule 5."""
-    return SeenWait(on=thing, enders=(EndedHolder(f"who took {_named(thing)}"),), what=_LEFT, shares=(thing,))
+    return SeenWait(on=thing, enders=(EndedHolder(f"the holder of {_named(thing)}"),), what=_LEFT, shares=(thing,))
 
 
 def _named(thing: Any) -> str:
     return f"a {type(thing).__name__} ({id(thing):x})"
 
 
-def is_taken(thing: Any) -> bool:
-    """Whether somebody has a lock, or all shares of a semaphore."""
+def is_exhausted(thing: Any) -> bool:
+    """Whether a lock, or all shares of a semaphore, are held."""
     return attribute_of(thing, "_value") == 0 if type(thing) in _SEMAPHORES else bool(thing.locked())
 
 
 def _owner_of(lock: Any) -> int:
-    """The identity of the thread that has an ``RLock``; 0 if none has."""
+    """The identity of the thread that holds an ``RLock``; 0 if none does."""
     owner = _OWNER.search(repr(lock))
     return int(owner[1]) if owner else 0
 
 
 def is_left_by(lock: Any, owner: int) -> bool:
-    """Whether the thread of this identity, which has an ``RLock``, has ended: nobody else can give it back.
+    """Whether the thread with this identity, which holds an ``RLock``, has ended: no other thread can release the lock.
 
-    A later thread may get the identity of one that has ended; it does not give back what it has not taken.
+    A later thread may get the same identity, but it does not release a lock that it has not acquired.
     """
     known = _ended_owners.get(id(lock))
     if not owner:
@@ -167,7 +170,7 @@ def is_left_by(lock: Any, owner: int) -> bool:
         return False
     if known is not None and known[0]() is lock and known[1] == owner:
         return True
-    if _lives(owner) or _owner_of(lock) != owner or _lives(owner):  # it may be another's by now, of the same identity
+    if _lives(owner) or _owner_of(lock) != owner or _lives(owner):  # a new thread may have got the same identity meanwhile
         _ended_owners.pop(id(lock), None)
         return False
     if len(_ended_owners) >= _ENDED_MAX:
@@ -181,7 +184,7 @@ def _lives(ident: int) -> bool:
 
 
 def lock_of(thing: Any) -> Any:
-    """The lock of a condition; a lock or semaphore itself; None for anything else."""
+    """The lock of a condition, a lock or semaphore itself, or None for anything else."""
     if issubclass(type(thing), _CONDITIONS):
         thing = attribute_of(thing, "_lock")
     return thing if type(thing) in (_LOCK, _RLOCK, asyncio.Lock, *_SEMAPHORES) else None
@@ -191,5 +194,5 @@ RESOLVERS = (
     Resolver((("threading.py", "Condition.__enter__"),), _read_condition),
     Resolver((("threading.py", "Semaphore.acquire"),), _read_semaphore),
     Resolver((("asyncio/locks.py", "Lock.acquire"), ("asyncio/locks.py", "Semaphore.acquire")), _read_task),
-    Resolver((), _read_taken),
+    Resolver((), _read_acquired),
 )

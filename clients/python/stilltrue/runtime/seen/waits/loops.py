@@ -1,10 +1,10 @@
-"""Threads of an executor that run an event loop of their own for one task (``asyncio.run``): such a thread waits for that task.
+"""Executor threads that run their own event loop for one task (``asyncio.run``): such a thread waits for that task.
 
 Rules:
 
-1. It is the thread's wait only where the loop has nothing to run at this moment: the thread stands in its selector.
-2. It ends when the task does, or by whoever stops the loop.
-3. Of other threads it is not said: that a program's main thread runs the program is nothing that somebody is to be told.
+1. The thread waits only while its loop has nothing to run, so that the thread is in the loop's selector.
+2. The wait ends when the task does, or when a party stops the loop.
+3. Other threads are left out: that the main thread runs the program's loop is of no interest.
 """
 
 from __future__ import annotations
@@ -19,16 +19,18 @@ _STOPPING = frozenset({"stop"})
 
 
 def _read(stack: CallStack, at: int, _: Scene) -> SeenWait | None:
-    if stack.task is not None or compat.item_run_by(list(stack.frames)) is None:
+    if stack.task is not None or compat.running_item(list(stack.frames)) is None:
         return None
     task = compat.main_task_in(stack.frames[at])
     within = list(takewhile(lambda frame: compat.loop_in(frame) is None, stack.frames[:at]))
     if not compat.is_task(task) or task.done() or not all(is_library(frame.f_code) for frame in within):
         return None
-    if any(compat.is_step(frame.f_code) for frame in within):
+    if any(compat.is_loop_step(frame.f_code) for frame in within):
         return None
     loop = task.get_loop()
-    return SeenWait(on=task, enders=(task,), what="the end of {}, for which it runs a loop", undone=(loop,), by=_STOPPING)
+    return SeenWait(
+        on=task, enders=(task,), what="the end of {}, for which it runs a loop", ended_through=(loop,), ending_names=_STOPPING
+    )
 
 
 RESOLVERS = (Resolver((("asyncio/base_events.py", "BaseEventLoop.run_until_complete"),), _read),)

@@ -1,9 +1,9 @@
-"""Waits for what others work on: ``Future.result()``, ``concurrent.futures.wait`` and ``as_completed``, ``Thread.join()``.
+"""Waits for futures and threads: ``Future.result()``, ``concurrent.futures.wait`` and ``as_completed``, ``Thread.join()``.
 
-They wait for the party that completes each future (the executor's thread that runs its item, the task that
-``run_coroutine_threadsafe`` made, or the threads that must end before a queued item runs), or for the thread. Who waits for
-all of several waits for those that run: the queued ones run only once these have ended. With a timeout of its own the thread
-counts as active. A future that somebody works on cannot be cancelled, but whoever has it may complete it.
+They wait for the thread, or for the party that completes each future: the executor's thread that runs its item, the task that
+``run_coroutine_threadsafe`` made, or the threads that must finish before a queued item begins. A wait for all of several
+futures is a wait for the running ones, as the queued ones begin only afterwards. With a timeout the thread counts as active. A
+running future cannot be cancelled, but any party that has it may complete it.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ def _read(stack: CallStack, _: int, scene: Scene) -> SeenWait | None:
     if found is not None:
         return found
     what = "the end of {}" if isinstance(on, threading.Thread) else "the result of a future that {} works on"
-    run = tuple(one for one in things if isinstance(one, Future) and compat.is_being_run(one))
-    return SeenWait(on=on, enders=things, needs=None if needs_all else 1, what=what, once=True, undone=run, by=_COMPLETING)
+    run = tuple(one for one in things if isinstance(one, Future) and compat.is_running_future(one))
+    return SeenWait(
+        on=on, enders=things, needs=None if needs_all else 1, what=what, once=True, ended_through=run, ending_names=_COMPLETING
+    )
 
 
 RESOLVERS = (Resolver((), _read),)

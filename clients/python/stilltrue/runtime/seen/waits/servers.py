@@ -1,6 +1,6 @@
-"""Who shuts a server of ``socketserver`` down (``http.server``, ``wsgiref``, werkzeug's) waits for the thread that serves.
+"""Waits in the shutdown of a ``socketserver`` server (``http.server``, ``wsgiref``, werkzeug) for the thread that serves.
 
-That thread ends the wait once it has done what it is doing, which may be the request that wants the server to shut down.
+That thread ends the wait after its current request, which may be the one that shuts the server down.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
         if any(one.f_code is _SERVES and variables_of(one).get("self") is server for one in other.frames)
     ]
     enders = tuple(serving) if len(serving) == 1 else None
-    what = "the end of what {} serves"
-    return SeenWait(on=attribute_of(server, _OVER), enders=enders, what=what, undone=(server,), by=frozenset({_OVER}))
+    what = "the end of the request that {} serves"
+    return SeenWait(
+        on=attribute_of(server, _OVER), enders=enders, what=what, ended_through=(server,), ending_names=frozenset({_OVER})
+    )
 
 
 RESOLVERS = (Resolver((("socketserver.py", "BaseServer.shutdown"),), _read),)

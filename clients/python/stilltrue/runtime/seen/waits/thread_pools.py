@@ -1,11 +1,11 @@
-"""Waits for what a ``multiprocessing.pool.ThreadPool`` has in its queue, or runs.
+"""Waits for items that a ``multiprocessing.pool.ThreadPool`` runs or has in its queue.
 
 Rules:
 
-1. A result comes only after the threads that run its items have ended them; that of ``map`` waits for all of its parts.
-2. If none is under way, and all threads of the pool run items, what is in the queue begins after one of these has ended.
-3. To terminate the pool wakes nobody up. Who sets a result himself, or gives the pool more threads, does it by names that are
-   nobody else's.
+1. A result comes only after the threads that run its items have finished them; a result of ``map`` waits for all its parts.
+2. If none of its items is running, and all threads of the pool run others, its queued items begin after one of these ends.
+3. Terminating the pool does not wake waiters. A party that sets a result itself, or gives the pool more threads, must mention
+   one of the pool's private names.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
 _MODULE = "multiprocessing.pool"
-"""Not imported here: it brings 1.3 MB along, and whoever waits in it has imported it."""
+"""Not imported here: it costs 1.3 MB, and a program that waits in it has imported it."""
 _OUTERMOST_MAX = 8
 _ITEMS_MAX = 10_000
 _PARTS = 5
@@ -43,19 +43,21 @@ def _read(stack: CallStack, at: int, scene: Scene) -> SeenWait | None:
     ):
         return None
     queue, size = attribute_of(pool, "_inqueue"), attribute_of(pool, "_processes")
-    running = scene.once(__name__, lambda: list(_running(scene.stacks().values(), pools.worker.__code__)))
+    running = scene.cached(__name__, lambda: list(_running(scene.stacks().values(), pools.worker.__code__)))
     at_work = {ident: item for ident, of, item in running if of is queue and item is not None}
     for_it = tuple(ident for ident, item in at_work.items() if item == job)
     if for_it:
-        return SeenWait(on=result, enders=for_it, needs=None, what="what {} runs for it", undone=(result,), by=_BY)
+        return SeenWait(
+            on=result, enders=for_it, needs=None, what="a pool's item run by {}", ended_through=(result,), ending_names=_BY
+        )
     if len(at_work) != size or sum(of is queue for _, of, _ in running) != size or job not in _queued_in(queue):
         return None
-    what = "an item of a pool, all of whose threads are busy: {}"
-    return SeenWait(on=result, enders=tuple(at_work), what=what, undone=(result, pool), by=_BY)
+    what = "a queued item of a pool whose threads are all busy: {}"
+    return SeenWait(on=result, enders=tuple(at_work), what=what, ended_through=(result, pool), ending_names=_BY)
 
 
 def _running(stacks: Iterable[CallStack], worker: CodeType) -> Iterator[tuple[int, Any, int | None]]:
-    """The threads that run ``worker``: each with its pool's queue and the number of what it runs, if it runs anything."""
+    """The threads that run ``worker``, each with its pool's queue and the number of the job that it runs, if any."""
     for stack in stacks:
         frame = next((one for one in stack.frames[-_OUTERMOST_MAX:] if one.f_code is worker), None)
         if frame is not None:
@@ -68,7 +70,7 @@ def _job_of(item: Any) -> int | None:
 
 
 def _queued_in(queue: Any) -> set[int | None]:
-    """The numbers of what is in a ``SimpleQueue``, which shows its items to the collector alone."""
+    """The job numbers in a ``SimpleQueue``, whose items only the garbage collector can list."""
     held = gc.get_referents(queue)
     return {_job_of(one) for part in held for one in (part[:_ITEMS_MAX] if type(part) is list else (part,))}
 

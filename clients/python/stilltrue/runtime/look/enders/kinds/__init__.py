@@ -1,1 +1,1 @@
-"""The kinds of ways out, one each: closing, stopping, waking, releasing, growing, ending the process."""
+"""The kinds of ways out: closing, stopping, waking, releasing, growing a pool, ending the process."""

@@ -1,17 +1,18 @@
-"""Who may close a channel, stop a server, cancel all tasks, or end the process, and so the waits of parties unknown to them.
+"""Code that may close a channel, stop a server, cancel all tasks or end the process, and so end the waits of unrelated parties.
 
 Rules:
 
-1. Nearly every program has its channels and servers in ``main``. So who has one counts only where code that is still ahead of
-   it (:mod:`~stilltrue.runtime.look.code.ahead`) closes or stops it, by itself or in a function that it names, or leaves its
-   ``with`` block; and only if it goes on (:mod:`~stilltrue.runtime.look.progress.analysis`), and comes there: beyond a loop
-   that polls a flag, only if somebody who goes on changes the flag.
-2. Handlers of signals, and what is called at exit, do nothing by themselves.
-3. The application's own code that ends the process ends all waits of it; in the main thread, which ends its program when it is
-   done, only within the loop in which that stands. What such code is, and what ends a loop or all tasks of it, is said in
-   :mod:`~stilltrue.runtime.look.enders.kinds.exits`.
-4. Who runs a loop for one task (``asyncio.run``) has all the tasks of it: when that task ends, the others are cancelled.
-5. A hook for failures (:mod:`~stilltrue.runtime.look.enders.kinds.failing`) counts when somebody goes on who may fail.
+1. Nearly every program has its channels and servers in ``main``. So a holder counts only if the code still ahead of it
+   (:mod:`~stilltrue.runtime.look.code.ahead`) closes or stops one, directly or in a function it names, or leaves its ``with``
+   block; and only if the holder makes progress (:mod:`~stilltrue.runtime.look.progress.analysis`) and gets there. Code beyond a
+   loop that polls a flag counts only if the flag may be changed by a party that makes progress.
+2. Signal handlers and exit handlers do nothing by themselves.
+3. Application code that ends the process ends all its waits. The main thread ends its program when it is done, so there only
+   code in the current loop counts. :mod:`~stilltrue.runtime.look.enders.kinds.exits` says what such code is, and what ends a
+   loop or all of its tasks.
+4. A thread that runs a loop for one task (``asyncio.run``) holds all its tasks: when that task ends, the others are cancelled.
+5. A failure hook (:mod:`~stilltrue.runtime.look.enders.kinds.failure_hooks`) counts if a thread or task that makes progress may
+   fail.
 """
 
 from __future__ import annotations
@@ -26,47 +27,58 @@ from types import CodeType, FrameType
 from typing import Any
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection import dumps
+from stilltrue.runtime.introspection import faulthandler_exit
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application, position_of
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.code.ahead import CLOSING, Ahead
-from stilltrue.runtime.look.code.attributes import UNKNOWN, value_of
-from stilltrue.runtime.look.code.called import named_ahead, named_by_callback
-from stilltrue.runtime.look.enders.kinds.blocks import blocks_of, closes, entered, may_own
+from stilltrue.runtime.look.code.attributes import UNKNOWN, named_values, value_of
+from stilltrue.runtime.look.code.call_graph import named_ahead, named_by_callback
 from stilltrue.runtime.look.enders.kinds.exits import (
-    cancels_all,
-    ends_its_loop,
+    callback_ends_loop,
+    callback_ends_process,
+    cancels_all_tasks,
+    ends_loop,
     ends_process,
-    interrupts_any,
-    is_end_of_loop,
-    is_end_of_process,
+    interrupts_any_thread,
 )
-from stilltrue.runtime.look.enders.kinds.failing import hooks_of_failure
-from stilltrue.runtime.look.enders.kinds.letting_go import drops, lets_go, may_let_go, takes_out
-from stilltrue.runtime.look.enders.kinds.wakers import roots_of
+from stilltrue.runtime.look.enders.kinds.failure_hooks import hooks_of_failure
+from stilltrue.runtime.look.enders.kinds.finalization import (
+    may_drop,
+    may_drop_closing_object,
+    removes_closing_items,
+    removes_references,
+)
+from stilltrue.runtime.look.enders.kinds.wakers import frame_roots
+from stilltrue.runtime.look.enders.kinds.with_blocks import (
+    block_generators,
+    closed_at_exit,
+    may_close,
+    may_own_channel,
+    mentions_closing,
+)
 from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, Progress
 from stilltrue.runtime.look.progress.stretches import Stretch, frames_of_task, stretches
 
 _Functions = Sequence[tuple[CodeType, dict[str, Any]]]
-"""Their code, with their globals."""
+"""Code of functions, each with its globals."""
 ANYTHING = object()
-"""Among what can be reached from a closer: every channel and server."""
+"""A root that stands for every channel and server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Closer:
-    """Somebody who may close, stop or cancel what can be reached from ``roots``: ``text`` for people.
+    """A thread, task or callback that may close, stop or cancel what can be reached from ``roots``; ``text`` is for people.
 
-    ``of`` is the task or thread (its identity) that it is; ``progress`` says whether it goes on. ``tasks``: the loop all of
-    whose tasks it may cancel. ``process``: it may end the process.
+    ``owner``: its task or thread (identity). ``progress`` returns whether it makes progress. ``tasks``: a loop of which it may
+    cancel all tasks. ``process``: it may end the process.
     """
 
     text: str
     roots: tuple[Any, ...] = ()
-    of: Any = None
+    owner: Any = None
     progress: Callable[[], Progress] = lambda: BY_ITSELF
     tasks: asyncio.AbstractEventLoop | None = None
     process: bool = False
@@ -76,74 +88,68 @@ def closers(places: Places, analysis: ProgressAnalysis) -> Iterator[Closer]:
     """Every closer of the process."""
     for place in places.threads.values():
         if place.ident != threading.get_ident():
-            yield from _of_thread(place, analysis, places)
-            yield from _at_end_of_item(place, analysis)
+            yield from _thread_closers(place, analysis, places)
+            yield from _item_callback_closers(place, analysis)
     for loop in places.loop_threads.values():
         for handle in compat.handles_of(loop) or ():
-            callback, arguments = compat.called_by(handle)
+            callback, arguments = compat.callback_of(handle)
             if not compat.is_asyncio(callback):
                 progress = functools.partial(analysis.of_loop, loop)
                 how = "scheduled on its event loop"
-                for closer in _of_callback(callback, arguments, how, loop):
+                for closer in _callback_closers(callback, arguments, how, loop):
                     yield replace(closer, progress=progress)
         for task in compat.tasks_of(loop) or ():
-            yield from _of_task(task, analysis)
-            yield from _at_end_of(task, loop, analysis)
+            yield from _task_closers(task, analysis)
+            yield from _done_callback_closers(task, loop, analysis)
 
     for hook in hooks_of_failure(places):
-        for closer in _of_callback(hook.callback, (), hook.text, hook.loop):
+        for closer in _callback_closers(hook.callback, (), hook.text, hook.loop):
             yield replace(closer, progress=functools.partial(analysis.of_failure, hook))
 
 
-def _of_thread(place: Place, analysis: ProgressAnalysis, places: Places) -> Iterator[Closer]:
+def _thread_closers(place: Place, analysis: ProgressAnalysis, places: Places) -> Iterator[Closer]:
     thread = compat.threads().get(place.ident)
     name = str(place.ident) if thread is None else thread.name
-
-    def progress() -> Progress:
-        return analysis.of_thread(place.ident)
-
     loop = places.loop_threads.get(place.ident)
-    yield from _of_frames(place.frames, f"thread {name}", place.ident, _Actor(analysis, progress), loop)
+    progress = functools.partial(analysis.of_thread, place.ident)
+    yield from _frame_closers(place.frames, f"thread {name}", place.ident, analysis, progress, loop)
     if isinstance(thread, threading.Timer):
-        carried = compat.carried_by(thread)
+        carried = compat.thread_arguments(thread)
         for one in carried:
             if callable(one):
-                yield from _of_callback(one, carried, f"called by thread {name}, a timer")
+                yield from _callback_closers(one, carried, f"called by thread {name}, a timer")
     for frame in place.frames:
-        for callback in compat.told_of_connectivity(frame):
-            yield from _of_callback(callback, (), "called when a channel's connectivity changes")
+        for callback in compat.connectivity_callbacks(frame):
+            yield from _callback_closers(callback, (), "called when a channel's connectivity changes")
         if frame.f_code.co_filename == compat.SCHED_FILE and frame.f_code.co_name == "run":
-            yield Closer(text=f"thread {name}, a scheduler", roots=tuple(variables_of(frame).values()), of=place.ident)
-    main: Any = None if loop is None else compat.run_by_asyncio(place.frames)
+            yield Closer(text=f"thread {name}, a scheduler", roots=tuple(variables_of(frame).values()), owner=place.ident)
+    main: Any = None if loop is None else compat.asyncio_run_task(place.frames)
     if main is not None:
-        text = f"the end of what asyncio.run() runs: {_position_of(main)}"
-        yield Closer(text=text, of=main, tasks=loop, progress=functools.partial(analysis.end_of, main))
+        text = f"the end of asyncio.run()'s main task: {_position_of(main)}"
+        yield Closer(text=text, owner=main, tasks=loop, progress=functools.partial(analysis.end_of, main))
 
 
-def _of_task(task: Task, analysis: ProgressAnalysis) -> Iterator[Closer]:
-    def progress() -> Progress:
-        return analysis.of_task(task)
-
-    actor = _Actor(analysis, progress)
-    yield from _of_frames(frames_of_task(task), f"task {task.get_name()}", task, actor, task.get_loop(), blocks_of(task))
+def _task_closers(task: Task, analysis: ProgressAnalysis) -> Iterator[Closer]:
+    who, progress = f"task {task.get_name()}", functools.partial(analysis.of_task, task)
+    yield from _frame_closers(frames_of_task(task), who, task, analysis, progress, task.get_loop(), block_generators(task))
 
 
-def _at_end_of_item(place: Place, analysis: ProgressAnalysis) -> Iterator[Closer]:
-    """What is called when the item of an executor is over that a thread runs."""
+def _item_callback_closers(place: Place, analysis: ProgressAnalysis) -> Iterator[Closer]:
+    """Callbacks at the end of the executor item that a thread runs."""
     progress = functools.partial(analysis.of_thread, place.ident)
-    for callback in compat.callbacks_of_item(compat.item_run_by(list(place.frames))):
-        for closer in _of_callback(callback, (), "called when an executor's item is over"):
-            yield replace(closer, of=place.ident, progress=progress)
+    for callback in compat.item_callbacks(compat.running_item(list(place.frames))):
+        for closer in _callback_closers(callback, (), "called when an executor item ends"):
+            yield replace(closer, owner=place.ident, progress=progress)
 
 
-def _at_end_of(task: Task, loop: asyncio.AbstractEventLoop, analysis: ProgressAnalysis) -> Iterator[Closer]:
-    """What is called when a task has ended."""
+def _done_callback_closers(task: Task, loop: asyncio.AbstractEventLoop, analysis: ProgressAnalysis) -> Iterator[Closer]:
+    """Done callbacks of a task."""
     progress = functools.partial(analysis.of_task, task)
     how = f"called when task {task.get_name()} ends"
     for callback, _ in compat.callbacks_of(task):
-        if not compat.is_asyncios_own(callback):
-            for closer in _of_callback(callback, (), how, loop):
-                yield replace(closer, of=task, progress=progress)
+        if not compat.is_asyncio_internal(callback):
+            for closer in _callback_closers(callback, (), how, loop):
+                yield replace(closer, owner=task, progress=progress)
 
 
 def _position_of(task: Task) -> str:
@@ -151,23 +157,17 @@ def _position_of(task: Task) -> str:
     return task.get_name() if frame is None else position_of(frame)
 
 
-@dataclass(frozen=True, slots=True)
-class _Actor:
-    """Whether a thread or task goes on, and comes to a stretch of what is ahead of it."""
-
-    analysis: ProgressAnalysis
-    progress: Callable[[], Progress]
-
-    def to(self, stretch: Stretch) -> Callable[[], Progress]:
-        """Whether it comes there."""
-        return lambda: self.analysis.beyond(stretch, self.progress())
+def _progress_to(stretch: Stretch, analysis: ProgressAnalysis, progress: Callable[[], Progress]) -> Progress:
+    """Whether a thread or task with this ``progress`` reaches ``stretch``."""
+    return analysis.beyond(stretch, progress())
 
 
-def _of_frames(
+def _frame_closers(
     frames: Iterable[FrameType],
     who: str,
-    of: Any,
-    actor: _Actor,
+    owner: Any,
+    analysis: ProgressAnalysis,
+    own_progress: Callable[[], Progress],
     loop: asyncio.AbstractEventLoop | None,
     blocks: Mapping[CodeType, Sequence[Any]] | None = None,
 ) -> Iterator[Closer]:
@@ -177,112 +177,101 @@ def _of_frames(
         functions = list(named_ahead(ahead, frame)) if ahead.names else []
         named = [code for code, _ in functions]
         roots = _roots(frame, names, ahead, functions, None if blocks is None else blocks.get(frame.f_code, ()))
-        progress = actor.to(stretch)
+        progress = functools.partial(_progress_to, stretch, analysis, own_progress)
+        closer = functools.partial(Closer, owner=owner, progress=progress)
         if roots:
-            yield Closer(text=f"{who}, which may close or stop it: {position_of(frame)}", roots=roots, of=of, progress=progress)
-        if loop is not None and cancels_all(ahead.names, named):
-            yield Closer(text=f"{who}, which may cancel all tasks: {position_of(frame)}", of=of, progress=progress, tasks=loop)
+            yield closer(text=f"{who}, which may close or stop it: {position_of(frame)}", roots=roots)
+        if loop is not None and cancels_all_tasks(ahead.names, named):
+            yield closer(text=f"{who}, which may cancel all tasks: {position_of(frame)}", tasks=loop)
         names_ahead = ahead.names if ahead.known else frozenset(frame.f_code.co_names)
-        if compat.is_task(of) and ends_its_loop(frame.f_code, names_ahead, named):
-            text = f"{who}, which may end its event loop: {position_of(frame)}"
-            yield Closer(text=text, of=of, progress=progress, tasks=loop)
-        if interrupts_any(names_ahead, named):
-            text = f"{who}, which may raise an exception in any thread: {position_of(frame)}"
-            yield Closer(text=text, of=of, progress=progress, process=True)
-        if of == threading.main_thread().ident:
+        if compat.is_task(owner) and ends_loop(frame.f_code, names_ahead, named):
+            yield closer(text=f"{who}, which may end its event loop: {position_of(frame)}", tasks=loop)
+        if interrupts_any_thread(names_ahead, named):
+            yield closer(text=f"{who}, which may raise an exception in any thread: {position_of(frame)}", process=True)
+        if owner == threading.main_thread().ident:
             ahead = ahead.in_loop()
             functions = list(named_ahead(ahead, frame)) if ahead.names else []
             names_ahead = ahead.names
-        if ends_process(frame.f_code, names_ahead, functions, (*names.values(), *_globals_of_code(frame))):
-            yield Closer(text=f"{who}, which may end the process: {position_of(frame)}", of=of, progress=progress, process=True)
+        if ends_process(frame.f_code, names_ahead, functions, frame_roots(frame, names)):
+            yield closer(text=f"{who}, which may end the process: {position_of(frame)}", process=True)
 
 
 def _roots(
     frame: FrameType, names: dict[str, Any], ahead: Ahead, functions: _Functions, blocks: Iterable[Any] | None
 ) -> tuple[Any, ...]:
-    """What a frame may still close, by itself or by the ``functions`` that it names.
+    """The objects that a frame may still close, directly or in the ``functions`` it names.
 
-    ``blocks``: the generators behind the blocks that it is in; None: they cannot be found.
+    ``blocks``: the generators behind its open blocks; None if they cannot be found.
     """
     if not ahead.known:
-        return roots_of(frame, names)
+        return frame_roots(frame, names)
     named = [code for code, _ in functions]
-    every = (*roots_of(frame, names), *_globals_of(functions))
-    if any(map(closes, named)) or may_let_go(ahead, named, names.values(), every):
+    every = (*frame_roots(frame, names), *_globals_of_closing(functions))
+    if any(map(mentions_closing, named)) or may_drop_closing_object(ahead, named, names.values(), every):
         return every
-    found: list[Any] = [one for name in ahead.names if _is_closing_callable(one := names.get(name))]
+    found: list[Any] = [one for name in ahead.names if compat.is_function(one := names.get(name)) and may_close(one)]
     for receiver in ahead.closed:
         value = value_of(receiver, names, frame.f_globals)
         if value is UNKNOWN:
-            return roots_of(frame, names)
+            return frame_roots(frame, names)
         found.append(value)
-    for receiver in ahead.left:
+    for receiver in ahead.exited:
         value = value_of(receiver, names, frame.f_globals)
         if value is UNKNOWN:
-            return roots_of(frame, names)
-        found += entered(value)
-        found += [ANYTHING] if blocks is None and may_own(value) else []
-    for generator in blocks or () if ahead.left else ():
-        found += compat.names_in(generator)
+            return frame_roots(frame, names)
+        found += closed_at_exit(value)
+        found += [ANYTHING] if blocks is None and may_own_channel(value) else []
+    for generator in blocks or () if ahead.exited else ():
+        found += compat.held_by_coroutine(generator)
     return tuple(found)
 
 
-def _globals_of_code(frame: FrameType) -> Iterator[Any]:
-    """The globals that a frame's code speaks of."""
-    return (frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals)
-
-
-def _globals_of(functions: _Functions) -> Iterator[Any]:
-    """The globals that functions speak of which close something, or let go of it."""
+def _globals_of_closing(functions: _Functions) -> Iterator[Any]:
+    """The globals named by functions that close or drop something."""
     for code, names in functions:
-        if closes(code) or drops(code):
-            yield from (names[name] for name in code.co_names if name in names)
+        if mentions_closing(code) or removes_references(code):
+            yield from named_values(code.co_names, names)
 
 
-def _is_closing_callable(thing: Any) -> bool:
-    code, _, _ = compat.called_in(thing) if compat.is_function(thing) else (None, {}, None)
-    return code is not None and (code.co_name in CLOSING or closes(code))
-
-
-def _of_callback(
+def _callback_closers(
     callback: Any, arguments: Iterable[Any], how: str, loop: asyncio.AbstractEventLoop | None = None
 ) -> Iterator[Closer]:
-    """A callback; one that is called on ``loop`` may also end the run of that, or cancel all tasks."""
+    """Closers by a callback. One that runs on ``loop`` may also end the loop's run or cancel all its tasks."""
     name = f"{compat.name_of(callback)}, {how}"
-    code, names, _ = compat.called_in(callback)
+    code, names, _ = compat.code_behind(callback)
     if code is None:
-        if is_end_of_process(callback, arguments):
+        if callback_ends_process(callback, arguments):
             yield Closer(text=f"{name}, which may end the process", process=True)
-        if loop is not None and is_end_of_loop(callback):
+        if loop is not None and callback_ends_loop(callback):
             yield Closer(text=f"{name}, which may end its event loop", tasks=loop)
-        if takes_out(callback):
+        if removes_closing_items(callback):
             yield Closer(text=name, roots=compat.bound_to(callback))
         return
     words = frozenset(code.co_names)
     functions = list(named_by_callback(callback, arguments))
     named = [code for code, _ in functions]
-    if ends_process(code, words, functions, (*arguments, *(names[name] for name in words if name in names))):
+    if ends_process(code, words, functions, (*arguments, *named_values(words, names))):
         yield Closer(text=f"{name}, which may end the process", process=True)
-    if loop is not None and ends_its_loop(code, words, named):
+    if loop is not None and ends_loop(code, words, named):
         yield Closer(text=f"{name}, which may end its event loop", tasks=loop)
-    if loop is not None and cancels_all(words, named):
+    if loop is not None and cancels_all_tasks(words, named):
         yield Closer(text=f"{name}, which may cancel all tasks", tasks=loop)
-    every = (callback, *arguments, *_globals_of([(code, names), *functions]))
-    if code.co_name in CLOSING or closes(code) or any(map(closes, named)) or lets_go((code, *named), every):
-        others = (names[name] for name in code.co_names if name in names)
-        yield Closer(text=name, roots=(*every, *others))
+    every = (callback, *arguments, *_globals_of_closing([(code, names), *functions]))
+    codes = (code, *named)
+    if code.co_name in CLOSING or any(map(mentions_closing, codes)) or may_drop(codes, every):
+        yield Closer(text=name, roots=(*every, *named_values(code.co_names, names)))
 
 
-def of_calls(made: Iterable[Any]) -> Iterator[Closer]:
-    """Those that are called at the end of calls that are open."""
-    for call in made:
-        for callback in compat.callbacks_of_made(call) or ():
-            yield from _of_callback(callback, (), "called at the end of another call")
+def closers_after_calls(open_calls: Iterable[Any]) -> Iterator[Closer]:
+    """Closers among the done callbacks of open calls."""
+    for call in open_calls:
+        for callback in compat.end_callbacks(call) or ():
+            yield from _callback_closers(callback, (), "called at the end of another call")
 
 
-def of_alarms(loops: Iterable[asyncio.AbstractEventLoop]) -> Iterator[Closer]:
-    """What an alarm that is set calls in the main thread or by an event loop, or the end of the process that it is."""
-    left = dumps.seconds_to_exit()
+def alarm_closers(loops: Iterable[asyncio.AbstractEventLoop]) -> Iterator[Closer]:
+    """Alarms that end the process, or whose handlers (the main thread's or a loop's) are closers."""
+    left = faulthandler_exit.seconds_to_exit()
     if left is not None:
         yield Closer(text=f"faulthandler, which ends the process in {left:.1f} s", process=True)
     handlers = [(loop, compat.signal_handlers_of(loop)) for loop in loops]
@@ -290,9 +279,9 @@ def of_alarms(loops: Iterable[asyncio.AbstractEventLoop]) -> Iterator[Closer]:
         number = compat.SIGNALS_OF_ALARMS[timer]
         handler = signal.getsignal(number)
         if callable(handler):
-            yield from _of_callback(handler, (), f"{number.name}'s handler")
+            yield from _callback_closers(handler, (), f"{number.name}'s handler")
         elif handler is signal.SIG_DFL:
             yield Closer(text=f"{number.name}, which ends the process", process=True)
         for loop, known in handlers:
             if number in known:
-                yield from _of_callback(*compat.called_by(known[number]), f"{number.name}'s handler", loop)
+                yield from _callback_closers(*compat.callback_of(known[number]), f"{number.name}'s handler", loop)

@@ -1,8 +1,7 @@
-"""Who else may give back a share that a suspect waits for: whoever can reach it, whatever its code says.
+"""Parties that may release a share a suspect waits for: all that can reach it, whatever their code mentions.
 
-Besides frames, tasks and timers a share may be kept where somebody will find it: in a module of the application's, in an item
-that an executor has yet to run, in a finalizer (not the share's own, which is called when nobody holds the share any more), in
-the context of a task, in what is called when a future is done.
+Besides frames, tasks and timers, a share may be kept in an application module, a queued executor item, a finalizer (except the
+share's own, which runs when the share is released), a task's context, or a future's done callback.
 """
 
 from __future__ import annotations
@@ -19,16 +18,17 @@ from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.places import Places
 from stilltrue.runtime.introspection.tasks import blocking_future
 from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.look.code.attributes import named_values
 from stilltrue.runtime.look.enders.actors import Actor
 from stilltrue.runtime.look.enders.reach import Reach
 from stilltrue.runtime.seen.scene import holding_frames
 
 
 class KeptShares:
-    """The shares that some parties wait for."""
+    """The shares that parties wait for."""
 
     def __init__(self, shares: Mapping[PartyName, tuple[Any, ...]], budget: Budget) -> None:
-        """``shares`` by the party that waits: first the pool, which the search does not pass through, then the shares."""
+        """``shares``: by waiting party, first the pool, at which the search stops, then its shares."""
         self._waiting: dict[int, list[PartyName]] = {}
         for party, those in shares.items():
             for share in those[1:]:
@@ -44,11 +44,11 @@ class KeptShares:
         return list(dict.fromkeys(party for one in sorted(held) for party in self._waiting.get(one, ())))
 
     def is_share(self, thing: Any) -> bool:
-        """Whether somebody waits for ``thing`` to be given back: whoever else can reach it is found here."""
+        """Whether a party waits for ``thing`` to be released; then this class finds the other parties that can reach it."""
         return id(thing) in self._waiting
 
     def keepers(self, places: Places) -> Iterator[Actor]:
-        """Where a share may be kept besides frames, tasks and timers."""
+        """Places other than frames, tasks and timers where a share may be kept."""
         if self._reach is None:
             return
         running = {
@@ -58,46 +58,46 @@ class KeptShares:
             if frame.f_code.co_name == "<module>"
         }
         for name, names in compat.modules_of_application():
-            if id(names) not in running:  # else it is the thread's that runs the module
-                yield Actor(text=f"the module {name}, in which others find it", roots=tuple(names.values()))
+            if id(names) not in running:  # else it belongs to the thread that runs the module
+                yield Actor(text=f"module {name}, where others can find it", roots=tuple(names.values()))
         called = tuple(info for thing, info in compat.finalizers() if not self.is_share(thing))
         yield Actor(text="a finalizer, which holds it", roots=called)
-        yield Actor(text="an item that an executor has yet to run, which holds it", roots=compat.executors_queues())
+        yield Actor(text="a queued executor item, which holds it", roots=compat.executor_queues())
         yield from _of_tasks(places)
         yield from _of_frames(places)
 
 
 def _of_tasks(places: Places) -> Iterator[Actor]:
-    """The contexts of tasks, and what is called when the futures are done on which they hang."""
+    """The contexts of tasks and the done callbacks of the futures they await."""
     for loop in places.loops(()):
         for task in compat.tasks_of(loop) or ():
             context = compat.context_of(task)
             if context is not None:
-                text = f"the context of task {task.get_name()}, which has it"
-                yield Actor(text=text, roots=tuple(context.values()), party=places.party_of(task), of=task)
+                text = f"the context of task {task.get_name()}, which holds it"
+                yield Actor(text=text, roots=tuple(context.values()), party=places.party_of(task), owner=task)
             future = blocking_future(task)
             called = [one for one, _ in compat.callbacks_of(future) if not compat.is_asyncio(one)]
             if called:
                 roots = tuple(held for one in called for held in (one, *compat.bound_to(one)))
-                yield Actor(text=f"what is called when that is done on which task {task.get_name()} hangs", roots=roots)
+                yield Actor(text=f"a done callback of the future that task {task.get_name()} awaits", roots=roots)
 
 
 def _of_frames(places: Places) -> Iterator[Actor]:
-    """What all frames of a thread have, those of libraries, too; and the globals that the application's functions name."""
+    """The variables of all frames, library frames included, and the globals that application functions name."""
     for place in places.threads.values():
         if place.ident != threading.get_ident():
             roots = tuple(held for frame in holding_frames(place.frames) for held in _of_frame(frame))
             text = f"thread {place.ident}, which holds it: {(place.stack() or ('',))[0]}"
-            yield Actor(text=text, roots=roots, party=place.party, of=place.ident)
+            yield Actor(text=text, roots=roots, party=place.party, owner=place.ident)
     for loop in places.loops(()):
         for task in compat.tasks_of(loop) or ():
             place = places.of_task(task, places.party_of(task))
             roots = tuple(held for frame in holding_frames(place.frames) for held in _of_frame(frame))
             text = f"task {task.get_name()}, which holds it: {(place.stack() or ('',))[0]}"
-            yield Actor(text=text, roots=roots, party=place.party, of=task)
+            yield Actor(text=text, roots=roots, party=place.party, owner=task)
 
 
 def _of_frame(frame: FrameType) -> Iterator[Any]:
     yield from variables_of(frame).values()
     if is_application(frame.f_code):
-        yield from (frame.f_globals[name] for name in frame.f_code.co_names if name in frame.f_globals)
+        yield from named_values(frame.f_code.co_names, frame.f_globals)

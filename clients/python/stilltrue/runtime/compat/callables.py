@@ -1,0 +1,111 @@
+"""Reads the contents and names of callables, coroutines and their code."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import gc
+from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType
+from typing import Any
+from weakref import ref
+
+Task = asyncio.Task[Any]
+Where = tuple[tuple[CodeType, int], ...]
+"""Position of a thread or task: its code objects and the current instruction of each."""
+WRAPPERS = frozenset({"async_generator_asend", "async_generator_athrow", "coroutine_wrapper", "anext_awaitable"})
+
+
+def bound_to(function: Any) -> tuple[Any, ...]:
+    """The objects a callable carries: its instance, closure and defaults, but not its module."""
+    kind = type(function)
+    if kind is MethodType:
+        return (function.__self__, function.__func__)
+    if kind is FunctionType:
+        cells = tuple(content_of(cell) for cell in function.__closure__ or ())
+        return (*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    if issubclass(kind, ref):  # includes the subclass that WeakValueDictionary uses
+        return (ref.__call__(function),)
+    if kind is CellType:
+        return (content_of(function),)
+    own = getattr(function, "__self__", None) if kind is BuiltinFunctionType or is_of_asyncio(kind) else None
+    return () if own is None else (own,)
+
+
+def closure_of(callback: Any) -> dict[str, Any]:
+    """The closure variables of a plain, bound or partial function, by name."""
+    while type(callback) in (MethodType, functools.partial):
+        callback = callback.__func__ if type(callback) is MethodType else callback.func
+    if type(callback) is not FunctionType:
+        return {}
+    return dict(zip(callback.__code__.co_freevars, map(content_of, callback.__closure__ or ()), strict=False))
+
+
+def is_function(thing: Any) -> bool:
+    """Whether ``thing`` is a Python function or method, or a ``functools.partial``."""
+    return type(thing) in (FunctionType, MethodType, functools.partial)
+
+
+def code_behind(callback: Any) -> tuple[CodeType | None, dict[str, Any], Any]:
+    """The code that a callback runs, its globals and its instance; (None, {}, None) for compiled callables."""
+    if type(callback) is functools.partial:
+        callback = callback.func
+    owner = None
+    if type(callback) is MethodType:
+        owner, callback = callback.__self__, callback.__func__
+    if type(callback) is not FunctionType:
+        owner, callback = (
+            callback,
+            next((one.__dict__["__call__"] for one in type(callback).__mro__ if "__call__" in one.__dict__), None),
+        )
+    if type(callback) is not FunctionType:
+        return None, {}, None
+    return callback.__code__, callback.__globals__, owner
+
+
+def name_of(callback: Any) -> str:
+    """The display name of a callback."""
+    code, _, _ = code_behind(callback)
+    if code is not None:
+        return code.co_qualname
+    plain = type(callback) is BuiltinFunctionType or is_of_asyncio(type(callback))
+    return str(callback.__qualname__) if plain and hasattr(callback, "__qualname__") else type(callback).__qualname__
+
+
+def module_of(kind: type) -> str:
+    """The module of a class; empty if the class uses ``__module__`` for a per-instance attribute."""
+    name: object = kind.__module__
+    return name if isinstance(name, str) else ""
+
+
+def is_of_asyncio(kind: type) -> bool:
+    """Whether a class belongs to asyncio's compiled module."""
+    return module_of(kind) == "_asyncio"
+
+
+def content_of(cell: Any) -> Any:
+    """The content of a closure cell; None if the cell is empty."""
+    try:
+        return cell.cell_contents
+    except ValueError:  # empty cell
+        return None
+
+
+def held_by_coroutine(coroutine: Any) -> list[Any]:
+    """The objects a suspended coroutine or generator holds: its variables, and the exits of its open ``with`` blocks."""
+    code = code_of(coroutine)
+    return [one for one in gc.get_referents(coroutine) if not _is_own(one, code)]
+
+
+def _is_own(one: Any, code: CodeType | None) -> bool:
+    """Whether ``one`` belongs to the coroutine itself rather than to its variables."""
+    kind = type(one)
+    return kind in (CodeType, str, FrameType) or (kind is FunctionType and one.__code__ is code)
+
+
+def code_of(coroutine: Any) -> CodeType | None:
+    """The code of a coroutine, generator or asynchronous generator; None for compiled ones."""
+    for name in ("cr_code", "gi_code", "ag_code"):
+        code = getattr(coroutine, name, None)
+        if isinstance(code, CodeType):
+            return code
+    return None

@@ -1,0 +1,60 @@
+"""Reads where Python keeps objects to be found or called later: modules, finalizers, queued executor items."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import sys
+import weakref
+from collections.abc import Iterator
+from concurrent.futures import thread
+from pathlib import Path
+from types import FunctionType, MethodType, ModuleType
+from typing import Any
+
+from stilltrue.runtime.concurrent_reads import items_of
+
+_INSTALLED = ("site-packages", "dist-packages")
+_STDLIB = str(Path(weakref.__file__).parent)
+_OURS = str(Path(__file__).parents[2])
+
+
+def modules_of_application() -> Iterator[tuple[str, dict[str, Any]]]:
+    """The application's modules (not Python's, installed or the agent's) and their globals."""
+    for name, module in items_of(sys.modules):
+        if not issubclass(type(module), ModuleType):
+            continue
+        names = ModuleType.__getattribute__(module, "__dict__")
+        file = names.get("__file__")
+        if not isinstance(file, str) or file.startswith(_OURS) or any(folder in file for folder in _INSTALLED):
+            continue
+        if not file.startswith(_STDLIB):
+            yield name, names
+
+
+def finalizers() -> Iterator[tuple[Any, Any]]:
+    """The objects that have a ``weakref.finalize``, each with its function and arguments."""
+    registry = getattr(weakref.finalize, "_registry", {})
+    for info in list(registry.values()):
+        weak = getattr(info, "weakref", None)
+        if isinstance(weak, weakref.ref) and (thing := weak()) is not None:
+            yield thing, info
+
+
+def weakref_callbacks(thing: Any) -> Iterator[Any]:
+    """The functions that weak references to an object and its proxies call when the object is released."""
+    if not type(thing).__weakrefoffset__:
+        return
+    for weak in weakref.getweakrefs(thing):
+        # a proxy hides its callback, but the callback is all that the collector sees
+        is_ref = issubclass(type(weak), weakref.ref)
+        for callback in (weakref.ref.__dict__["__callback__"].__get__(weak),) if is_ref else gc.get_referents(weak):
+            if type(callback) in (FunctionType, MethodType, functools.partial):
+                yield callback
+
+
+def executor_queues() -> tuple[Any, ...]:
+    """The queues of items that executors have not run yet."""
+    by_thread = getattr(thread, "_threads_queues", {})
+    queues = list(getattr(by_thread, "data", by_thread).values())
+    return tuple(queues)

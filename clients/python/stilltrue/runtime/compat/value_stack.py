@@ -1,0 +1,174 @@
+"""Reads the value stack of a running frame; Python itself exposes only that of suspended coroutines.
+
+Rules:
+
+1. Memory is read only if it is laid out as in the CPython versions listed here, which is verified on a frame of our own; not in
+   free-threaded or debug builds; and only if the system lets a process read its own memory as a file. Otherwise nothing is
+   known.
+2. The slot must be one that the frame's code keeps in use at the current instruction, according to the compiler's own table.
+   The same expression checks that the frame still runs and stands there; within it the interpreter does not switch threads
+   unless a collection begins.
+3. A frame that an exception leaves points back at the raising instruction when its blocks are already left, and finalizers may
+   run then: the object in the slot may be gone. The slot is first read as numbers, and used as an object only if it has a
+   plausible reference count and type.
+"""
+
+from __future__ import annotations
+
+import abc
+import ctypes
+import dis
+import functools
+import os
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from types import BuiltinMethodType, CodeType, FrameType, MethodType
+from typing import Any
+
+from stilltrue.runtime.introspection.code_cache import cached_by_code
+from stilltrue.runtime.introspection.frames import no_collection
+
+_OWNER_BITS = {(3, 11): 40, (3, 12): 48, (3, 13): 48}
+"""By version, the position of a frame's owner field in the last header word."""
+_FUNCTION = {(3, 11): 0, (3, 12): 2, (3, 13): 2}
+"""By version, the position of the reference to the function."""
+_HEAD = 9
+"""Header words before the variables."""
+_ENDED = 2
+"""Owner of the data of a finished frame: its frame object."""
+_REFERENCES_MAX = 2**31
+_TYPES = frozenset({id(type), id(abc.ABCMeta)})
+_METHODS = frozenset({id(MethodType), id(BuiltinMethodType)})
+_LOCALS_MAX = 10_000
+_WORDS = struct.Struct("=qQ")
+_MEMORY = "/proc/self/mem"
+
+
+class _Frame(ctypes.Structure):
+    _fields_ = (
+        ("references", ctypes.c_ssize_t),
+        ("type", ctypes.c_size_t),
+        ("caller", ctypes.c_void_p),
+        ("numbers", ctypes.POINTER(ctypes.c_size_t)),
+    )
+
+
+class _FrameOfObjects(ctypes.Structure):
+    _fields_ = (*_Frame._fields_[:3], ("objects", ctypes.POINTER(ctypes.py_object)))
+
+
+class _Object(ctypes.Structure):
+    _fields_ = (("references", ctypes.c_ssize_t), ("type", ctypes.c_size_t))
+
+
+def stack_value_at(frame: FrameType, at: int, depth: int) -> Any:
+    """The value at this depth of the stack of a frame that is at instruction ``at``; None if it cannot be read."""
+    return _read(frame, at, depth) if _can_read() else None
+
+
+def frame_references(frame: FrameType, kept: int = 0) -> tuple[int, list[tuple[str, int]]] | None:
+    """The identities a thread's frame refers to: its function and its variables (or cells); None if they cannot be read.
+
+    ``kept``: the number of stack slots in use that are read as well, without names. Nothing is used as an object: an identity
+    may be stale if the frame has run meanwhile.
+    """
+    if not _can_read():
+        return None
+    head, count = _Frame.from_address(id(frame)), _variables(frame.f_code)
+    names = [*map(_name_of(frame.f_code), range(count)), *[""] * kept]
+    with no_collection:
+        function = head.numbers[_FUNCTION[sys.version_info[:2]]]
+        places = [(name, head.numbers[_HEAD + index]) for index, name in enumerate(names)]
+    return function, places
+
+
+def _name_of(code: CodeType) -> Callable[[int], str]:
+    found: Callable[[int], str] = code._varname_from_oparg  # type: ignore[attr-defined]  # noqa: SLF001 - as dis does
+    return found
+
+
+def _read(frame: FrameType, at: int, depth: int) -> Any:
+    place = _HEAD + _variables(frame.f_code) + depth
+    head, objects = _Frame.from_address(id(frame)), _FrameOfObjects.from_address(id(frame))
+    owner_bits = _OWNER_BITS[sys.version_info[:2]]
+    with no_collection:
+        kept = head.numbers[place]
+        if not _is_like_an_object(kept):
+            return None
+        one = _Object.from_address(kept)
+        kind = _Object.from_address(one.type)
+        return (
+            objects.objects[place]
+            if frame.f_lasti == at
+            and (head.numbers[_HEAD - 1] >> owner_bits) & 0xFF != _ENDED
+            and head.numbers[place] == kept
+            and 0 < one.references < _REFERENCES_MAX
+            and kind.type in _TYPES
+            else None
+        )
+
+
+def _is_like_an_object(address: int) -> bool:
+    """Rule 3. The memory is read as a file, since that cannot fault."""
+    try:
+        memory = os.open(_MEMORY, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        references, kind = _WORDS.unpack(os.pread(memory, _WORDS.size, address))
+        is_known = kind in _METHODS or _WORDS.unpack(os.pread(memory, _WORDS.size, kind))[1] in _TYPES
+    except (OSError, OverflowError, struct.error):
+        return False
+    finally:
+        os.close(memory)
+    return is_known and 0 < references < _REFERENCES_MAX
+
+
+@cached_by_code
+def _variables(code: CodeType) -> int:
+    """The number of all variables of a frame of this code."""
+    count = 0
+    while count < _LOCALS_MAX:
+        try:
+            _name_of(code)(count)
+        except IndexError:
+            break
+        count += 1
+    return count
+
+
+@functools.lru_cache(maxsize=1)
+def _can_read() -> bool:
+    """Rule 1."""
+    is_known = sys.implementation.name == "cpython" and sys.version_info[:2] in _OWNER_BITS and sys.maxsize > 2**32
+    if not is_known or hasattr(sys, "gettotalrefcount") or hasattr(sys, "getobjects"):
+        return False
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return False
+    left = _Leave()
+    standing = _stands(left)
+    next(standing)
+    frame = standing.gi_frame  # type: ignore[attr-defined]  # it is a generator
+    depths = [one.depth for one in getattr(dis.Bytecode(frame.f_code), "exception_entries", ())]
+    return any(depth and _read(frame, frame.f_lasti, depth - 1) is left for depth in depths)
+
+
+class _Leave:
+    """The exit of a ``with`` block: a callable."""
+
+    def __call__(self, *_: object) -> None:
+        """Does nothing."""
+
+
+def _stands(left: _Leave) -> Iterator[object]:
+    """Suspends inside a ``with`` block with this exit, with variables of all kinds."""
+
+    class Block:
+        __exit__ = left
+
+        def __enter__(self) -> list[object]:
+            return [left]
+
+    with Block() as entered:
+        yield lambda: entered

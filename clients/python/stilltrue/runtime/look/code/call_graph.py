@@ -1,0 +1,302 @@
+"""The code that a code object may run: the functions and methods it names, and those that these name.
+
+Rules:
+
+1. A function is named by a variable (also of a closure), as an attribute of an application module, or behind a decorator. A
+   method is named by its name, if an object nearby has it.
+2. A name passed to ``getattr`` and the like counts as named (:mod:`~stilltrue.runtime.look.code.lookups`). If that name is
+   computed, all methods of the objects nearby count.
+3. Only application code is followed far.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import threading
+from collections import ChainMap, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import CodeType, FrameType, FunctionType, MethodType
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.code_cache import cached_by_code
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.origins import is_application, is_own_code
+from stilltrue.runtime.look.code import methods
+from stilltrue.runtime.look.code.ahead import Ahead
+from stilltrue.runtime.look.code.attributes import attribute_of, named_values
+from stilltrue.runtime.look.code.lookups import COMPUTED, LOOKUPS, looked_up
+from stilltrue.runtime.look.code.methods import (
+    classes_named_by,
+    constructors_of,
+    functions_named_by,
+    functions_of_modules,
+    implicit_methods,
+    merge_methods,
+    methods_of,
+)
+from stilltrue.runtime.look.code.names import WITH, markers_in, only_measured_names, words_in
+from stilltrue.runtime.look.enders.reach import SKIPPED_CLASSES, is_open, named_by
+
+KINDS_WALK_MAX = 150
+"""Maximum number of objects walked from one actor to find the classes nearby, nearest first."""
+KINDS_WALKS_MAX = 4
+"""Maximum number of such walks per look for the same code: a thousand similar tasks have objects of the same classes."""
+NAMED_DEPTH = 2
+"""Depth up to which every word of a function counts, and library code is followed (rule 3)."""
+CODES_MAX = 10_000
+"""Maximum number of code objects in a cache."""
+_NAMED_MAX = 200
+_UNNAMED_MAX = 100
+_COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
+"""Functions before Python 3.12."""
+_named_cache: dict[tuple[CodeType, int, tuple[type, ...]], tuple[tuple[CodeType, dict[str, Any], int], ...]] = {}
+"""Cache of this look: the code that a function names, transitively, with its globals."""
+
+_direct_cache: dict[tuple[int, int], tuple[CodeType, dict[str, Any], _NamesOfCode]] = {}
+"""Cache of this look, by the identities of a code and its globals: what it names directly."""
+_inside_cache: dict[int, tuple[Any, type | None, tuple[Any, ...]]] = {}
+"""Cache of this look, by object identity: its class, if relevant, and the objects directly inside."""
+_passed_by_cache: dict[int, tuple[type, bool]] = {}
+"""Cache of this look: whether the walk skips objects of a class."""
+_own_cache: dict[int, tuple[type, bool]] = {}
+"""Cache of this look: whether a class is application code."""
+
+
+def clear_caches() -> None:
+    """Clear the caches after a look."""
+    _named_cache.clear()
+    _direct_cache.clear()
+    _inside_cache.clear()
+    _passed_by_cache.clear()
+    _own_cache.clear()
+    methods.clear_caches()
+
+
+def reachable_code(
+    code: CodeType,
+    names: dict[str, Any],
+    kinds: Iterable[type],
+    ahead: frozenset[str] | None = None,
+    *,
+    unnamed: tuple[type, ...] | None = None,
+) -> Iterator[tuple[CodeType, dict[str, Any], int]]:
+    """Yield ``code`` and the functions and methods (of ``kinds``) it names, nearest first, with their globals and depth.
+
+    ``ahead``: the names still ahead of ``code``. ``unnamed``: classes whose implicitly called methods count, too; so do those
+    of the classes named on the way.
+    """
+    known = methods_of(tuple(kinds))
+    near = methods_of(unnamed or ())
+    classes: set[type] = set()
+    seen = {id(code): code}
+    todo = deque([(code, names, 0)])
+    last: deque[FunctionType] = deque()
+    while todo or last:
+        if not todo:  # implicit methods come last, so that they leave room for named functions
+            implicit = last.popleft()
+            if id(implicit.__code__) in seen or len(seen) >= _NAMED_MAX + _UNNAMED_MAX:
+                continue
+            seen[id(implicit.__code__)] = implicit.__code__
+            todo.append((implicit.__code__, implicit.__globals__, 1))
+        code, names, depth = todo.popleft()
+        yield code, names, depth
+        if len(seen) >= _NAMED_MAX or (depth >= NAMED_DEPTH and not is_application(code)):
+            continue
+        one = _cached_names_of_code(code, names) if depth or ahead is None else _names_of_code(code, ahead, names)
+        made = tuple(kind for kind in one.classes if kind not in classes)
+        if made:
+            classes.update(made)
+            known, near = merge_methods(known, methods_of(made)), merge_methods(near, methods_of(made))
+        words, functions = _words_and_functions(one, code, names, known)
+        if unnamed is not None and one.has_names and (made or not depth or one.leaves_blocks):
+            last.extend(implicit_methods(near, blocks=one.leaves_blocks))
+        for function in (*functions, *functions_named_by(words, known), *constructors_of(made)):
+            within = function.__code__
+            if id(within) not in seen:
+                seen[id(within)] = within
+                todo.append((within, function.__globals__, depth + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class _NamesOfCode:
+    """What one code object names directly: words (for methods), functions of modules, and application classes.
+
+    ``has_names``: whether it names anything; ``leaves_blocks``: whether it leaves ``with`` blocks.
+    """
+
+    words: frozenset[str]
+    functions: tuple[FunctionType, ...]
+    classes: tuple[type, ...]
+    has_names: bool
+    leaves_blocks: bool
+
+
+def _names_of_code(code: CodeType, words: frozenset[str], names: dict[str, Any]) -> _NamesOfCode:
+    """What code with these ``words`` names."""
+    texts = frozenset() if LOOKUPS.isdisjoint(words) else looked_up(code)
+    every = (words - {WITH}) | texts
+    functions = functions_of_modules(every, names)
+    return _NamesOfCode(every, functions, classes_named_by(words, names), bool(words), WITH in words)
+
+
+def _words_and_functions(
+    one: _NamesOfCode, code: CodeType, names: dict[str, Any], methods: Iterable[str]
+) -> tuple[frozenset[str], tuple[FunctionType, ...]]:
+    """The words and functions that code names. If it computes a name, all ``methods`` count (rule 2)."""
+    if COMPUTED not in one.words or not is_own_code(code):
+        return one.words, one.functions
+    words = one.words.union(methods)
+    return words, functions_of_modules(words, names)
+
+
+def _cached_names_of_code(code: CodeType, names: dict[str, Any]) -> _NamesOfCode:
+    """The same for all words of the code, cached per look."""
+    known = _direct_cache.get((id(code), id(names)))
+    if known is None:
+        known = _direct_cache[id(code), id(names)] = code, names, _names_of_code(code, words_in(code), names)
+    return known[2]
+
+
+def classes_near(near: Iterable[Any]) -> tuple[type, ...]:
+    """The application classes of ``near`` and of the objects inside, nearest first."""
+    kinds: dict[type, None] = {}
+    seen: dict[int, Any] = {}
+    todo = deque(thing for thing in near if not _is_skipped(type(thing)))
+    while todo and len(seen) < KINDS_WALK_MAX:
+        thing = todo.popleft()
+        if id(thing) in seen:
+            continue
+        seen[id(thing)] = thing  # kept alive, or its identity may be reused
+        known = _inside_cache.get(id(thing))
+        if known is None:
+            known = _inside_cache[id(thing)] = _read_inside(thing)
+        if known[1] is not None:
+            kinds[known[1]] = None
+        todo.extend(known[2])
+    return tuple(kind for kind in kinds if is_own_class(kind))
+
+
+def _read_inside(thing: Any) -> tuple[Any, type | None, tuple[Any, ...]]:
+    held = named_by(thing)
+    kind = type(thing) if held is None and is_open(thing) else None
+    if kind is not None:
+        held = gc.get_referents(thing)
+    return thing, kind, tuple(one for one in held or () if not _is_skipped(type(one)))
+
+
+def _is_skipped(kind: type) -> bool:
+    known = _passed_by_cache.get(id(kind))
+    if known is None:
+        passed = issubclass(kind, SKIPPED_CLASSES) and not (issubclass(kind, threading.Thread) and is_own_class(kind))
+        known = _passed_by_cache[id(kind)] = kind, passed
+    return known[1]
+
+
+def classes_named(objects: Iterable[Any], words: frozenset[str]) -> tuple[type, ...]:
+    """The application classes of some objects, and of their attributes named by ``words``."""
+    found: dict[type, None] = {}
+    for thing in objects:
+        if not is_own_class(type(thing)):
+            continue
+        found[type(thing)] = None
+        held = (attribute_of(thing, word) for word in words)
+        found.update((type(one), None) for one in held if is_own_class(type(one)))
+    return tuple(found)
+
+
+def is_own_class(kind: type) -> bool:
+    """Whether a class has a method written by the application."""
+    known = _own_cache.get(id(kind))
+    if known is None:
+        own = any(type(one) is FunctionType and is_application(one.__code__) for one in kind.__dict__.values())
+        known = _own_cache[id(kind)] = kind, own
+    return known[1]
+
+
+def named_ahead(ahead: Ahead, frame: FrameType, *, far: bool = False) -> Iterator[tuple[CodeType, dict[str, Any]]]:
+    """The functions that a frame still has ahead, and those that these name: their code and globals.
+
+    These are the functions its variables name, and the application's methods that its attributes name on its objects, or on
+    the globals it names. ``far``: also the application's own functions that these name in turn, however far away.
+    """
+    own = variables_of(frame)
+    return _functions_named(ahead.variables, ahead.attributes, ChainMap(own, frame.f_globals), own.values(), far=far)
+
+
+def named_by_callback(
+    callback: Any,
+    arguments: Iterable[Any] = (),
+    variables: Iterable[str] = (),
+    attributes: Iterable[str] = (),
+    *,
+    far: bool = False,
+) -> Iterator[tuple[CodeType, dict[str, Any]]]:
+    """The same for a callback: for all names of its code, or only some ``variables`` and ``attributes``."""
+    code, names, owner = compat.code_behind(callback)
+    if code is None:
+        return iter(())
+    variables, attributes = tuple(variables) or code.co_names, tuple(attributes) or code.co_names
+    near = (owner, *compat.bound_to(callback), *arguments)
+    every = ChainMap(compat.closure_of(callback), names)
+    return _functions_named((*variables, *code.co_freevars), attributes, every, near, far=far)
+
+
+def _functions_named(
+    variables: Collection[str], attributes: Collection[str], names: Mapping[str, Any], near: Iterable[Any], *, far: bool
+) -> Iterator[tuple[CodeType, dict[str, Any]]]:
+    named = named_values(variables, names, attributes)
+    kinds = classes_near((*near, *named))
+    known = methods_of(kinds)
+    functions = _with_closures(named)
+    for one in (*functions, *(method for name in attributes for method in known.get(name, ()))):
+        key = one.__code__, id(one.__globals__), kinds
+        if key not in _named_cache:
+            every = reachable_code(one.__code__, one.__globals__, kinds)
+            _named_cache[key] = tuple(every)
+        for code, within, depth in _named_cache[key]:
+            if depth < NAMED_DEPTH or (far and is_own_code(code)):
+                yield code, within
+
+
+def _with_closures(things: Iterable[Any]) -> list[FunctionType]:
+    """The functions among ``things``, bound and partial ones included, and those in their closures."""
+    found: dict[FunctionType, None] = {}
+    todo = deque(things)
+    while todo and len(found) < _NAMED_MAX:
+        one = todo.popleft()
+        if type(one) is FunctionType:
+            if one not in found:
+                found[one] = None
+                todo.extend(compat.closure_of(one).values())
+        elif type(one) in (MethodType, functools.partial):
+            todo.append(one.__func__ if type(one) is MethodType else one.func)
+    return list(found)
+
+
+def makes_functions(code: CodeType) -> bool:
+    """Whether a function contains inner functions other than comprehensions."""
+    return any(isinstance(one, CodeType) and one.co_name not in _COMPREHENSIONS for one in code.co_consts)
+
+
+@cached_by_code
+def names_within(code: CodeType, ahead: frozenset[CodeType]) -> frozenset[str]:
+    """The names used by the functions inside a function; none for a module, whose callers name its functions.
+
+    A comprehension counts only if it is still ``ahead``, since it cannot run again; functions that it made may still be called.
+    """
+    if code.co_name == "<module>":
+        return frozenset()
+    within = [one for one in code.co_consts if isinstance(one, CodeType)]
+    passed = [one for one in within if one.co_name in _COMPREHENSIONS and one not in ahead]
+    names = (names_within(one, frozenset()) if one in passed else names_in(one) for one in within)
+    return frozenset().union(*names)
+
+
+@cached_by_code
+def names_in(code: CodeType) -> frozenset[str]:
+    """The names used by a code object and the functions inside it."""
+    within = (names_in(one) for one in code.co_consts if isinstance(one, CodeType))
+    return (frozenset(code.co_names) - only_measured_names(code)).union(looked_up(code), markers_in(code), *within)

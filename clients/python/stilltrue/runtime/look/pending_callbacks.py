@@ -1,0 +1,73 @@
+"""Callbacks that will run application code later, though no thread is inside it now: part of the look for termination.
+
+Rules:
+
+1. When an executor's item ends, its callbacks and the items queued behind it run.
+2. When a child process ends or writes, its protocol is called. Only asyncio's child-watching threads started later count.
+3. When a process pool has finished an item, the item's callbacks run.
+4. When a channel's connectivity changes, the callbacks subscribed later run.
+5. When an alarm set later fires, the signal's handler runs, or the event loop's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.declared.idle_declaration import IdleDeclaration
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.origins import is_application_callback
+from stilltrue.runtime.introspection.places import Place, Places
+from stilltrue.runtime.look.enders.kinds.wakers import protocol_methods
+from stilltrue.runtime.seen.waits.executors import items_behind
+
+_WAITS_FOR_CHILD = "ThreadedChildWatcher._do_waitpid"
+
+
+def executor_items(place: Place) -> Iterator[str]:
+    """Rule 1, for the thread that runs the item."""
+    item = compat.running_item(list(place.frames))
+    if item is None:
+        return
+    for callback in filter(is_application_callback, compat.item_callbacks(item)):
+        yield f"{compat.name_of(callback)}, a done callback of an executor item"
+    for queued in items_behind(place.frames):
+        if is_application_callback(queued.fn):
+            yield f"{compat.name_of(queued.fn)}, an item queued for an executor"
+
+
+def child_processes(place: Place) -> Iterator[str]:
+    """Rule 2, for a thread started later."""
+    for frame in place.frames:
+        if frame.f_code.co_qualname.endswith(_WAITS_FOR_CHILD):
+            for one in variables_of(frame).get("args") or ():
+                methods = protocol_methods(one.get_protocol()) if issubclass(type(one), asyncio.SubprocessTransport) else []
+                yield from (f"{method.__qualname__}, a callback for a child process" for method in methods)
+
+
+def process_pools(place: Place) -> Iterator[str]:
+    """Rule 3, for the thread that receives results from the processes."""
+    for frame in place.frames:
+        for callback in filter(is_application_callback, compat.result_callbacks(frame)):
+            yield f"{compat.name_of(callback)}, a result callback of a process pool"
+
+
+def subscribers(place: Place) -> Iterator[str]:
+    """Rule 4, for the gRPC thread started later for the subscribers."""
+    for frame in place.frames:
+        for callback in filter(is_application_callback, compat.connectivity_callbacks(frame)):
+            yield f"{compat.name_of(callback)}, a connectivity callback of a channel"
+
+
+def alarms(places: Places, covered: IdleDeclaration | None) -> Iterator[str]:
+    """Rule 5."""
+    handlers = [compat.signal_handlers_of(loop) for loop in places.loop_threads.values()]
+    for timer, seconds in compat.alarms().items():
+        if covered is not None and timer in covered.alarms:
+            continue
+        number = compat.SIGNALS_OF_ALARMS[timer]
+        by_loops = [compat.callback_of(one[number])[0] for one in handlers if number in one]
+        for handler in filter(is_application_callback, [signal.getsignal(number), *by_loops]):
+            yield f"{compat.name_of(handler)}, the {number.name} handler, due in {seconds:.1f} s"

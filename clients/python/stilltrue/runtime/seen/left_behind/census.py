@@ -1,0 +1,74 @@
+"""A census of all functions, suspended coroutines and generators of the process, which a proof must examine.
+
+Python's garbage collector knows all of them, wherever they are kept.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, FunctionType, GeneratorType
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.frames import frame_of, no_collection
+from stilltrue.runtime.introspection.origins import is_application
+
+BLOCKS_MAX = 1_500_000
+"""Maximum number of allocated memory blocks (one to three per object): reading more would stop the process for too long."""
+_INSTALLED = "-packages"
+_SUSPENDED = (CoroutineType, GeneratorType, AsyncGeneratorType)
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """``suspended``: coroutines and generators with their frames; ``hidden``: whether greenlets have invisible frames."""
+
+    functions: Sequence[FunctionType]
+    suspended: Sequence[tuple[Any, FrameType]]
+    hidden: bool
+
+
+def take_census() -> Census | None:
+    """The census of this moment; None if the process is too large."""
+    if sys.getallocatedblocks() > BLOCKS_MAX:
+        return None
+    with no_collection:
+        objects = gc.get_objects()
+        functions = [one for one in objects if type(one) is FunctionType]
+        suspended = [one for one in objects if type(one) in _SUSPENDED]
+        hidden = any(_is_greenlet(one) for one in objects if type(one).__name__ == "greenlet")
+        del objects
+    frames = [(one, frame) for one in suspended if (frame := frame_of(one)) is not None and not _runs(one)]
+    return Census(functions, frames, hidden)
+
+
+def _is_greenlet(thing: Any) -> bool:
+    """Whether it is a suspended greenlet."""
+    return compat.module_of(type(thing)) == "greenlet" and getattr(thing, "gr_frame", None) is not None
+
+
+def _runs(suspended: Any) -> bool:
+    """Whether a coroutine or generator is running, so that its frame is on a thread's stack."""
+    return any(getattr(suspended, name, False) is True for name in ("cr_running", "gi_running", "ag_running"))
+
+
+def codes_within(code: CodeType) -> Iterator[CodeType]:
+    """A code object, and those of the functions within it."""
+    yield code
+    for one in code.co_consts:
+        if type(one) is CodeType:
+            yield from codes_within(one)
+
+
+def root_of(code: CodeType) -> str:
+    """The folder of the installed package that a code object belongs to; empty if it is not installed."""
+    before, found, after = code.co_filename.replace("\\", "/").partition(f"{_INSTALLED}/")
+    return f"{before}{found}{after.partition('/')[0]}" if found else ""
+
+
+def is_of(code: CodeType, roots: frozenset[str]) -> bool:
+    """Whether code is the application's own: not installed, or in one of these packages."""
+    return is_application(code) and (not (root := root_of(code)) or root in roots)

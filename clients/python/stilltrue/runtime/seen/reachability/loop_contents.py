@@ -1,0 +1,100 @@
+"""What event loops run: their tasks and callbacks, the coroutines of these tasks, and what a coroutine can still reach.
+
+Rules:
+
+1. A task can reach what its suspended coroutines read again, if it waits for a future, or if its loop is blocked by another
+   step. A running coroutine, and what a loop has scheduled, belong to the loop's thread. For any other task nothing is known.
+2. A coroutine shows its variables to the garbage collector, unless it runs and has called a compiled function: then only its
+   frame shows them.
+"""
+
+from __future__ import annotations
+
+import gc
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import CoroutineType, FrameType
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.frames import frame_of
+from stilltrue.runtime.introspection.tasks import Task, blocking_future
+
+_RUNNING = ("cr_running", "gi_running", "ag_running")
+
+
+@dataclass(slots=True)
+class LoopContents:
+    """What the event loops of a process run, by identity."""
+
+    scheduled: dict[int, tuple[Any, int]] = field(default_factory=dict)
+    """Tasks and callbacks, each with its loop's thread."""
+    futures: dict[int, Any] = field(default_factory=dict)
+    """What each of these tasks waited for; None: its loop is blocked."""
+    suspended: dict[int, int] = field(default_factory=dict)
+    """Suspended coroutines, each with the identity of its task. Another may get its identity once the task has moved."""
+    running: dict[int, int] = field(default_factory=dict)
+    """Running coroutines, each with its thread."""
+    hidden: set[int] = field(default_factory=set)
+    """The frames of running coroutines that only they themselves show (rule 2)."""
+
+    def reacher(self, one: int) -> int | Task:
+        """The task with this identity, or the thread that runs it, or the callback, next."""
+        found, thread = self.scheduled[one]
+        return thread if not compat.is_task(found) or compat.current_task_of(found.get_loop()) is found else found
+
+    def has_moved(self, task: Task) -> bool:
+        """Whether a task has run since, unless its loop is blocked."""
+        return blocking_future(task) is not self.futures[id(task)]
+
+    def thread_of(self, task: Task) -> int | None:
+        """The thread of a task whose loop is blocked; None for any other."""
+        return self.scheduled[id(task)][1] if self.futures[id(task)] is None else None
+
+
+def read_loops(frames: Mapping[int, Sequence[FrameType]], paused: Callable[[], Iterable[Any]]) -> LoopContents:
+    """What the loops of threads with these frames run; ``paused`` returns all coroutines and generators of the process."""
+    found = LoopContents()
+    for ident, those in frames.items():
+        loop = next((loop for one in those if (loop := compat.loop_in(one)) is not None), None)
+        if loop is None:
+            continue
+        is_blocked = any(compat.is_loop_step(frame.f_code) for frame in those)
+        found.scheduled.update((id(handle), (handle, ident)) for handle in compat.handles_of(loop) or ())
+        for task in compat.tasks_of(loop) or ():
+            future = blocking_future(task)
+            if is_blocked or future is not None:
+                found.scheduled[id(task)], found.futures[id(task)] = (task, ident), future
+                chain = compat.await_chain(task.get_coro())
+                found.suspended.update((id(one), id(task)) for one in chain if not is_running(one))
+    _read_running(found, frames, paused)
+    return found
+
+
+def _read_running(found: LoopContents, frames: Mapping[int, Sequence[FrameType]], paused: Callable[[], Iterable[Any]]) -> None:
+    threads = {id(one): ident for ident, those in frames.items() for one in those if one.f_code.co_flags & inspect.CO_COROUTINE}
+    for one in paused() if threads else ():
+        frame = frame_of(one) if type(one) is CoroutineType and one.cr_running else None
+        if frame is None or id(frame) not in threads:
+            continue
+        found.running[id(one)] = threads[id(frame)]
+        read = compat.frame_references(frame)
+        if read is not None and not {held for _, held in read[1] if held} <= set(map(id, gc.get_referents(one))):
+            found.hidden.add(id(frame))
+
+
+def is_running(paused: Any) -> bool:
+    """Whether a coroutine or generator is running at this moment."""
+    return any(getattr(paused, name, False) for name in _RUNNING)
+
+
+def reads_again(coroutine: Any, held: int, is_read: Callable[[FrameType, str], bool]) -> bool:
+    """Whether a coroutine may read the object with this identity again; ``is_read``: whether a frame reads a variable again."""
+    frame = frame_of(coroutine)
+    read = None if frame is None else compat.frame_references(frame)
+    if frame is None or read is None:
+        return True
+    names = [name for name, one in read[1] if one == held]
+    in_use = sum(id(one) == held for one in gc.get_referents(coroutine))
+    return in_use > len(names) or any(is_read(frame, name) for name in names)

@@ -1,0 +1,228 @@
+"""A future request that would end a wait is doubt, not a way out."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from stilltrue import Agent
+from stilltrue.protocol.requests.look import PartyLook
+from tests.client.look.worlds import LoopWorld, Stuck, look_at, look_at_caller, of, report_when, serving, task_of
+
+_CALLS: dict[int, Any] = {}
+_STOP = threading.Event()
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept() -> Iterator[None]:
+    yield
+    _CALLS.clear()
+    _STOP.clear()
+
+
+def calls_and_keeps_it(get: Any) -> None:
+    call = _CALLS[0] = get.future(b"")
+    call.result()
+
+
+def cancels(request: bytes, _: Any) -> bytes:
+    for call in _CALLS.values():
+        call.cancel()
+    return request
+
+
+def cancels_by_a_function(request: bytes, _: Any) -> bytes:
+    give_up()
+    return request
+
+
+def give_up() -> None:
+    for call in _CALLS.values():
+        call.cancel()
+
+
+def counts(_: bytes, context: Any) -> bytes:
+    if not _CALLS:
+        context.abort(grpc.StatusCode.NOT_FOUND, "no calls")
+    return str(len(_CALLS)).encode()
+
+
+class Service:
+    """A service that keeps its calls, and several methods that may end them."""
+
+    def __init__(self) -> None:
+        self.calls: dict[int, Any] = {}
+
+    def fetch(self, get: Any) -> None:
+        call = self.calls[0] = get.future(b"")
+        call.result()
+
+    def cancels(self, request: bytes, _: Any) -> bytes:
+        self.calls[int(request)].cancel()
+        return request
+
+    def counts(self, _: bytes, __: Any) -> bytes:
+        return str(len(self.calls)).encode()
+
+
+@pytest.mark.parametrize(("method", "doubtful"), [(cancels, True), (cancels_by_a_function, True), (counts, False)])
+def test_a_method_that_cancels_the_calls_of_its_module_is_doubt(
+    alone: Callable[..., Agent], stuck: Stuck, method: Any, doubtful: bool
+) -> None:
+    with serving(alone("admin"), Do=method):
+        seen = look_at_caller(alone, stuck, calls_and_keeps_it)
+    assert not seen.ways_out
+    assert ("/s/Do" in seen.doubt) is doubtful, seen.doubt
+
+
+@pytest.mark.parametrize("doubtful", [True, False])
+def test_a_method_of_an_object_that_cancels_its_calls_is_doubt(
+    alone: Callable[..., Agent], stuck: Stuck, doubtful: bool
+) -> None:
+    service = Service()
+    with serving(alone("admin"), Do=service.cancels if doubtful else service.counts):
+        seen = look_at_caller(alone, stuck, service.fetch)
+    assert bool(seen.doubt) is doubtful, seen.doubt
+
+
+def seen_in_a_pool(alone: Callable[..., Agent], stuck: Stuck, workers: int, **methods: Any) -> PartyLook:
+    """The look at a handler stuck in a call, one of a pool of ``workers``, whose server also has these methods."""
+    front, back = alone("front"), alone("back")
+
+    def do(request: bytes, _: Any) -> bytes:
+        calls_and_keeps_it(get)
+        return request
+
+    with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel:
+        get: Any = front.channel(channel).unary_unary("/s/Get")
+        with serving(front, workers=workers, Do=do, **methods) as door, grpc.insecure_channel(door) as outside:
+            fetch: Any = outside.unary_unary("/s/Do")
+            call = fetch.future(b"")
+            stuck.wait_for_callers()
+            report = report_when(front, lambda report: any(wait.waiter.startswith("front/Do") for wait in report.waits))
+            seen = of(look_at(front, report), "front/Do")
+            stuck.go.set()
+            call.result()
+    return seen
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_request_to_a_pool_that_is_full_of_suspects_comes_too_late(
+    alone: Callable[..., Agent], stuck: Stuck, workers: int
+) -> None:
+    seen = seen_in_a_pool(alone, stuck, workers, Cancel=cancels)
+    assert not seen.ways_out
+    assert bool(seen.doubt) is (workers > 1), seen.doubt
+
+
+def sets_the_event(request: bytes, _: Any) -> bytes:
+    _STOP.set()
+    return request
+
+
+def reads_the_event(_: bytes, __: Any) -> bytes:
+    return b"1" if _STOP.is_set() else b"0"
+
+
+def waits_for_the_event() -> None:
+    _STOP.wait()
+    give_up()
+
+
+@pytest.mark.parametrize(("method", "doubtful"), [(sets_the_event, True), (reads_the_event, False)])
+def test_a_method_that_wakes_who_cancels_is_doubt(
+    alone: Callable[..., Agent], stuck: Stuck, method: Any, doubtful: bool
+) -> None:
+    watchdog = threading.Thread(target=waits_for_the_event)
+    watchdog.start()
+    with serving(alone("admin"), Do=method):
+        seen = look_at_caller(alone, stuck, calls_and_keeps_it)
+    _STOP.set()
+    watchdog.join()
+    assert not seen.ways_out
+    assert bool(seen.doubt) is doubtful, seen.doubt
+
+
+_LOCK = threading.Lock()
+
+
+def gives_back_what_others_have(request: bytes, _: Any) -> bytes:
+    if _LOCK.locked():
+        _LOCK.release()
+    return request
+
+
+def gives_back_its_own(request: bytes, _: Any) -> bytes:
+    _LOCK.acquire()
+    try:
+        return request
+    finally:
+        _LOCK.release()
+
+
+@pytest.mark.parametrize(("method", "doubtful"), [(gives_back_what_others_have, True), (gives_back_its_own, False)])
+def test_a_method_that_releases_a_lock_it_has_not_taken_is_doubt(
+    alone: Callable[..., Agent], stuck: Stuck, method: Any, doubtful: bool
+) -> None:
+    front, back = alone("front"), alone("back")
+
+    def holds(get: Any) -> None:
+        with _LOCK:
+            get(b"")
+
+    def wants() -> None:
+        with _LOCK:
+            pass
+
+    with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel, serving(alone("admin"), Do=method):
+        get: Any = front.channel(channel).unary_unary("/s/Get")
+        holder = threading.Thread(target=holds, args=(get,), name="holder")
+        holder.start()
+        stuck.wait_for_callers()
+        waiter = threading.Thread(target=wants, name="waiter")
+        waiter.start()
+        seen = None
+        while seen is None or not seen.unchanged:  # at first it may still be on its way to the lock
+            report = report_when(front, lambda report: any(wait.waiter == "front/thread:waiter" for wait in report.waits))
+            seen = of(look_at(front, report), "front/thread:waiter")
+        stuck.go.set()
+        holder.join()
+        waiter.join()
+    assert bool(seen.doubt) is doubtful, seen.doubt
+
+
+_JOBS: set[Any] = set()
+
+
+@pytest.mark.parametrize("doubtful", [True, False])
+async def test_a_method_on_a_loop_that_cancels_jobs_is_doubt(world: LoopWorld, doubtful: bool) -> None:
+    async def cancel(request: bytes, _: Any) -> bytes:
+        for job in _JOBS:
+            job.cancel()
+        return request
+
+    async def count(_: bytes, __: Any) -> bytes:
+        return str(len(_JOBS)).encode()
+
+    admin = grpc.aio.server()
+    method: Any = grpc.unary_unary_rpc_method_handler(cancel if doubtful else count)
+    del cancel
+    admin.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", {"Do": method}),))
+    admin.add_insecure_port("127.0.0.1:0")
+    await admin.start()
+
+    async def body(world: LoopWorld) -> None:
+        job = asyncio.ensure_future(world.stuck(b""))
+        _JOBS.add(job)
+        job.add_done_callback(_JOBS.discard)
+        await job
+
+    del method
+    seen = task_of(await world.look(body))
+    await admin.stop(0)
+    assert bool(seen.doubt) is doubtful, seen.doubt

@@ -1,0 +1,174 @@
+"""Code that may add workers to a server's pool is reported: its queued items then begin, whatever the workers wait for."""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, thread
+from functools import partial
+from typing import Any
+from weakref import ref
+
+import grpc
+import pytest
+
+from stilltrue import Agent
+from tests.client.look.worlds import Stuck, look_at, of, report_when, serving
+
+FAR_SECONDS = 600.0
+Beside = Callable[[ThreadPoolExecutor, threading.Event], object]
+
+
+class Resizable(ThreadPoolExecutor):
+    """A pool that can be enlarged."""
+
+    def resize(self, workers: int) -> None:
+        """Set the number of workers."""
+        self._max_workers = workers
+        self._adjust_thread_count()
+
+    def busy(self) -> float:
+        """The share of possible workers that exist."""
+        return len(self._threads) / self._max_workers
+
+
+class GrowsWithWork(ThreadPoolExecutor):
+    """A pool that grows on submit when it has much to do."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self._work_queue.qsize() > 0:
+            self._grow()
+        return super().submit(fn, *args, **kwargs)
+
+    def _grow(self) -> None:
+        self._max_workers += 1
+
+
+class WithContext(ThreadPoolExecutor):
+    """A pool whose workers see the context variables of the submitter."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return super().submit(contextvars.copy_context().run, fn, *args, **kwargs)
+
+
+def outright(pool: ThreadPoolExecutor, go: threading.Event) -> None:
+    go.wait(FAR_SECONDS)
+    pool._max_workers += 1
+    pool._adjust_thread_count()
+
+
+def by_its_method(pool: Resizable, go: threading.Event) -> None:
+    go.wait(FAR_SECONDS)
+    pool.resize(8)
+
+
+def when_much_is_queued(pool: ThreadPoolExecutor, go: threading.Event) -> None:
+    while not go.wait(0.05):
+        if pool._work_queue.qsize() > 100:
+            pool._max_workers += 1
+
+
+def by_a_text(pool: ThreadPoolExecutor, go: threading.Event) -> None:
+    go.wait(FAR_SECONDS)
+    setattr(pool, "_max_workers", 8)  # noqa: B010
+
+
+def by_a_worker_of_its_own(pool: ThreadPoolExecutor, go: threading.Event) -> None:
+    go.wait(FAR_SECONDS)
+    worker: Any = thread._worker
+    threading.Thread(target=worker, args=(ref(pool), pool._work_queue, None, ()), daemon=True).start()
+
+
+def by_a_list_of_jobs(pool: Resizable, go: threading.Event) -> None:
+    jobs = [partial(pool.resize, 8)]
+    del pool
+    go.wait(FAR_SECONDS)
+    for job in jobs:
+        job()
+
+
+def measures(pool: Resizable, go: threading.Event) -> None:
+    meter = [0.0]
+    while not go.wait(0.05):
+        meter[0] = pool._work_queue.qsize() / pool._max_workers + pool.busy()
+
+
+def enlarges_another(pool: ThreadPoolExecutor, go: threading.Event) -> None:
+    other = ThreadPoolExecutor(1)
+    assert pool is not other
+    del pool
+    go.wait(FAR_SECONDS)
+    other._max_workers += 1
+
+
+def seen(alone: Callable[..., Agent], stuck: Stuck, pool: ThreadPoolExecutor, beside: Beside | None = None) -> str:
+    """The actor that may enlarge the pool in which a handler is stuck in a call."""
+    front, back = alone("front"), alone("back")
+    go = threading.Event()
+    with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel:
+        get: Any = front.channel(channel).unary_unary("/s/Get")
+        with serving(front, pool=pool, Do=lambda request, _: get(request)) as door, grpc.insecure_channel(door) as outside:
+            do: Any = outside.unary_unary("/s/Do")
+            call = do.future(b"")
+            stuck.wait_for_callers()
+            given = [pool]
+            other = threading.Thread(target=lambda: beside(given.pop(), go) if beside is not None else None)
+            other.start()
+            time.sleep(0.1)
+            report = report_when(front, lambda report: any(wait.waiter.startswith("front/Do") for wait in report.waits))
+            look = of(look_at(front, report), "front/Do")
+            stuck.go.set()
+            go.set()
+            other.join()
+            call.result()
+    assert look.unchanged
+    assert not look.doubt
+    assert front.live.faults == 0
+    return look.grown_by
+
+
+GROW = (outright, by_its_method, when_much_is_queued, by_a_text, by_a_worker_of_its_own, by_a_list_of_jobs)
+
+
+@pytest.mark.parametrize("beside", GROW, ids=lambda one: one.__name__)
+def test_who_enlarges_the_pool_is_told(alone: Callable[..., Agent], stuck: Stuck, beside: Beside) -> None:
+    assert beside.__name__ in seen(alone, stuck, Resizable(1), beside)
+
+
+@pytest.mark.parametrize("beside", [measures, enlarges_another], ids=lambda one: one.__name__)
+def test_who_only_measures_it_or_enlarges_another_is_not(alone: Callable[..., Agent], stuck: Stuck, beside: Beside) -> None:
+    assert seen(alone, stuck, Resizable(1), beside) == ""
+
+
+@pytest.mark.parametrize(("kind", "grows"), [(GrowsWithWork, True), (WithContext, False)])
+def test_a_pool_that_grows_when_it_is_given_something_is_told(
+    alone: Callable[..., Agent], stuck: Stuck, kind: type[ThreadPoolExecutor], grows: bool
+) -> None:
+    assert ("GrowsWithWork" in seen(alone, stuck, kind(1))) is grows
+
+
+def test_the_size_is_the_one_of_the_cut(alone: Callable[..., Agent]) -> None:
+    agent, pool = alone("front"), ThreadPoolExecutor(1)
+    agent.pool(pool, "workers")
+
+    def size() -> int | None:
+        (found,) = report_when(agent, lambda report: bool(report.pools)).pools
+        return found.size
+
+    assert size() == 1
+    pool._max_workers = 3
+    assert size() == 3
+    pool.shutdown()
+
+
+def test_a_pool_that_starts_its_threads_in_its_own_way_has_no_known_size(alone: Callable[..., Agent]) -> None:
+    class Own(ThreadPoolExecutor):
+        def _adjust_thread_count(self) -> None:
+            super()._adjust_thread_count()
+
+    agent = alone("front")
+    agent.pool(Own(1), "workers")
+    (found,) = report_when(agent, lambda report: bool(report.pools)).pools
+    assert found.size is None

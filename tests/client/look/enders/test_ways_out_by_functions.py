@@ -1,0 +1,137 @@
+"""A caller of a function that cancels what its module keeps is a way out, however it got the function."""
+
+from __future__ import annotations
+
+import gc
+import sched
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import grpc
+import pytest
+
+from stilltrue import Agent
+from tests.client.look.worlds import Stuck, look_at_caller
+
+FAR_SECONDS = 60.0
+_CALLS: dict[int, Any] = {}
+
+
+def calls_and_keeps_it(get: Any) -> None:
+    call = _CALLS[0] = get.future(b"")
+    call.result()
+
+
+def cancel_all(*_: object) -> None:
+    for call in _CALLS.values():
+        call.cancel()
+
+
+def give_up(*_: object) -> None:
+    cancel_all()
+
+
+def count_all(*_: object) -> None:
+    assert len(_CALLS) < 2
+
+
+def waits_and_cancels(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        cancel_all()
+
+
+def waits_and_gives_up(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        give_up()
+
+
+def waits_and_counts(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        count_all()
+
+
+def by_a_thread(job: Callable[..., None], over: threading.Event, stack: ExitStack) -> None:
+    waits = {cancel_all: waits_and_cancels, give_up: waits_and_gives_up, count_all: waits_and_counts}[job]
+    thread = threading.Thread(target=waits, args=(over,))
+    thread.start()
+    stack.callback(thread.join)
+
+
+def by_a_scheduler(job: Callable[..., None], over: threading.Event, stack: ExitStack) -> None:
+    scheduler = sched.scheduler(delayfunc=over.wait)
+    event = scheduler.enter(FAR_SECONDS, 1, job)
+    del job
+    _run(scheduler.run, stack)
+    stack.callback(scheduler.cancel, event)
+
+
+def by_the_end_of_an_item(job: Callable[..., None], over: threading.Event, stack: ExitStack) -> None:
+    pool = stack.enter_context(ThreadPoolExecutor(1))
+    pool.submit(over.wait, FAR_SECONDS).add_done_callback(job)
+
+
+def by_an_item_that_is_queued(job: Callable[..., None], over: threading.Event, stack: ExitStack) -> None:
+    pool = stack.enter_context(ThreadPoolExecutor(1))
+    pool.submit(over.wait, FAR_SECONDS)
+    pool.submit(job)
+
+
+def _run(function: Callable[[], object], stack: ExitStack) -> None:
+    thread = threading.Thread(target=function)
+    thread.start()
+    stack.callback(thread.join)
+
+
+BESIDE = (
+    by_a_thread,
+    by_a_scheduler,
+    by_the_end_of_an_item,
+    by_an_item_that_is_queued,
+)
+
+
+@pytest.fixture
+def over() -> Iterator[threading.Event]:
+    over = threading.Event()
+    yield over
+    over.set()
+    _CALLS.clear()
+
+
+@pytest.mark.parametrize("job", [cancel_all, give_up, count_all], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("beside", BESIDE, ids=lambda one: one.__name__)
+def test_who_calls_what_cancels_the_calls_of_its_module_is_a_way_out(
+    alone: Callable[..., Agent], stuck: Stuck, over: threading.Event, beside: Any, job: Callable[..., None]
+) -> None:
+    with ExitStack() as stack:
+        beside(job, over, stack)
+        stack.callback(over.set)
+        seen = look_at_caller(alone, stuck, calls_and_keeps_it)
+    assert bool(seen.ways_out) is (job is not count_all), seen.ways_out
+
+
+def cancels_every_call(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        for one in gc.get_objects():
+            if isinstance(one, grpc.Future):
+                one.cancel()
+
+
+def counts_every_call(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        assert sum(isinstance(one, grpc.Future) for one in gc.get_objects())
+
+
+@pytest.mark.parametrize(("sweep", "ends"), [(cancels_every_call, True), (counts_every_call, False)])
+def test_who_asks_the_collector_for_objects_may_cancel_any(
+    alone: Callable[..., Agent], stuck: Stuck, over: threading.Event, sweep: Callable[[threading.Event], None], ends: bool
+) -> None:
+    thread = threading.Thread(target=sweep, args=(over,))
+    thread.start()
+    seen = look_at_caller(alone, stuck, lambda get: get.future(b"").result())
+    over.set()
+    thread.join()
+    assert bool(seen.ways_out) is ends, seen.ways_out

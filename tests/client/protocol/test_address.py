@@ -1,0 +1,50 @@
+"""Addresses of detectors: which texts are valid, and the agent's error for the others."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from stilltrue.protocol.address import is_address
+from stilltrue.settings import SettingRefusedError, read_settings
+
+
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ("detector:7600", True),
+        ("[::1]:7600", True),
+        ("a:1,b:2", True),
+        ("dns:///a.b:7600", True),
+        ("unix:/run/stilltrue.sock", True),
+        ("a:7600, b:7600", True),
+        ("a:7600,", False),
+        ("detector", False),
+        ("", False),
+        ("http://detector:7600", False),
+        ("https://detector:7600", False),
+        ("detector:0", False),
+        ("detector:65535", True),
+        ("detector:65536", False),
+        ("a:1,b:99999", False),
+    ],
+)
+def test_an_address_has_a_host_and_a_port(text: str, right: bool) -> None:
+    assert is_address(text) is right
+
+
+@pytest.mark.parametrize("text", ["http://detector:7600", "detector", "detector:99999", "detector:7600,http://other:7600"])
+def test_an_address_that_nobody_can_dial_is_reported_at_once(text: str, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "stilltrue"):
+        assert read_settings({}, {"STILLTRUE_DETECTOR": text}).detector == "127.0.0.1:7600"
+    (line,) = caplog.messages
+    assert "STILLTRUE_DETECTOR" in line
+    assert f"{text!r} is not a valid HOST:PORT" in line
+    with pytest.raises(SettingRefusedError, match=r"detector: .* is not a valid HOST:PORT"):
+        read_settings({"detector": text}, {})
+
+
+def test_an_address_that_can_be_dialled_is_taken_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    assert read_settings({}, {"STILLTRUE_DETECTOR": "dns:///detector:7600, b:7600"}).detector == "dns:///detector:7600, b:7600"
+    assert caplog.messages == []

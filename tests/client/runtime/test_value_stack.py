@@ -1,0 +1,135 @@
+"""Reading the stack of a frame that is about to end may fail, but never crashes the process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+
+from stilltrue.runtime.compat import value_stack
+from stilltrue.runtime.seen.holders.blocks import exception_entries_of
+
+needs_reading = pytest.mark.skipif(
+    not value_stack._can_read(),
+    reason="the layout of this Python's frames is not known here",
+)
+
+_PROGRAM = """
+    import contextlib, faulthandler, random, sys, threading, time
+
+    faulthandler.enable()
+    sys.setswitchinterval(1e-5)
+    from stilltrue.runtime.seen.holders.blocks import blocks_of, exits_of, acquired_at
+
+    class Block:
+        def __enter__(self):
+            return [1] * random.randrange(3)
+
+        def __exit__(self, *_):
+            return random.random() < 0.3
+
+    class Dies(Block):  # the next reader comes when the block's object is about to go
+        def __del__(self):
+            _ = [bytearray(random.randrange(600)) for _ in range(5)]
+            time.sleep(0.0003)
+
+    class Static:
+        @staticmethod
+        def __enter__():
+            time.sleep(0.0002)
+
+        @staticmethod
+        def __exit__(*_):
+            return False
+
+    @contextlib.contextmanager
+    def made():
+        blocks = [Dies(), Block()]
+        with blocks[0]:
+            yield blocks
+
+    def raises():
+        with made(), Dies():
+            with Static(), Block():
+                if random.random() < 0.7:
+                    raise ValueError
+
+    def nests():
+        left = [Dies()]
+        with Dies():
+            try:
+                with Static():
+                    raises()
+            finally:
+                del left
+
+    def deep(depth):
+        with Block(), Block():
+            return deep(depth - 1) if depth else nests()
+
+    def generates():
+        def numbers():
+            with Block():
+                for number in range(5):
+                    with made():
+                        yield [number]
+
+        with Block():
+            for _ in numbers():
+                pass
+
+    def work():
+        while True:
+            with contextlib.suppress(ValueError):
+                random.choice((raises, nests, lambda: deep(5), generates))()
+
+    for _ in range(6):
+        threading.Thread(target=work, daemon=True).start()
+    known = 0
+    ends = time.monotonic() + 4
+    while time.monotonic() < ends:
+        for ident, frame in sys._current_frames().items():
+            while frame is not None and ident != threading.get_ident():
+                known += sum(repr(left.__self__) != "" for left in exits_of(frame) if left is not None)
+                list(blocks_of(frame)), acquired_at(frame)
+                frame = frame.f_back
+    print(known > 0, flush=True)
+    import os
+    os._exit(0)
+"""
+
+
+@needs_reading
+def test_frames_that_end_while_they_are_read_do_no_harm() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(_PROGRAM)], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr[-2000:]
+
+
+@needs_reading
+def test_nothing_is_known_where_the_system_does_not_show_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stands() -> Any:
+        with left:
+            yield
+
+    class Block:
+        def __enter__(self) -> None:
+            pass
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    left = Block()
+    standing = stands()
+    next(standing)
+    frame = standing.gi_frame
+    entries = exception_entries_of(frame.f_code)
+    depth = max(entry.depth for entry in entries if entry.start <= frame.f_lasti < entry.end) - 1
+    assert value_stack.stack_value_at(frame, frame.f_lasti, depth).__self__ is left
+    assert value_stack.stack_value_at(frame, frame.f_lasti - 2, depth) is None
+    monkeypatch.setattr(value_stack, "_MEMORY", "/proc/self/none")
+    assert value_stack.stack_value_at(frame, frame.f_lasti, depth) is None
