@@ -24,7 +24,7 @@ ROLLING_MINUTES ?= 60
 # Some machines forbid Python to keep compiled modules: each of hundreds of processes that the tests start would compile all of its own.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: pictures help demo test longer longer-ci field field-ci check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps apps-ci mutants bench soak rolling prove chaos fuzz release cluster locks vulnerabilities site clean
+.PHONY: pictures help demo test longer longer-ci field check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps apps-ci mutants bench soak rolling prove chaos fuzz release cluster locks vulnerabilities site clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -46,12 +46,6 @@ longer-ci: setup ## those of the longer tests that CI runs
 
 field: setup ## published deadlocks, with the real libraries and servers: the table in docs/field.md (about two minutes)
 	$(BIN)/pytest tests/field -m field -n $(WORKERS) --max-worker-restart 2 --benchmark-disable
-
-# On some machines these three are not called within the minute that the test waits, even alone.
-SLOW_FIELD := fastapi_3205 redis_lock grpc_node_1024
-
-field-ci: setup ## the same but the slowest, as CI runs it
-	$(BIN)/pytest tests/field -m field $(SLOW_FIELD:%=--deselect 'tests/field/test_field.py::test_field[%]') -n $(WORKERS) --max-worker-restart 2 --benchmark-disable
 
 check: lint types floors ## the inner loop: lint, types, floors, and the tests that start no process
 	$(BIN)/pytest tests $(SLOW_ROOMS:%=--ignore tests/%) -q -m "not slow and not soak and not longer and not field and not cluster and not apps and not truth and not mutants" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable

@@ -8,7 +8,8 @@ Rules:
    callback) ends what it carries or will be given (:mod:`~stilltrue.runtime.look.code.jobs`) if its code mentions ending
    things. The globals it names do not count: nearly every program has a list of functions that outside requests may call.
 3. Code called by name also ends the globals it names, but only if it or code it calls cancels or completes something (``def
-   sweep(): for call in calls.values(): call.cancel()``): nearly every function closes something.
+   sweep(): for call in calls.values(): call.cancel()``): nearly every function closes something. The globals of anyio and of
+   HTTP libraries do not count: anyio's lead to every task in a cancel scope, but it cancels through its own scopes alone.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of
-from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.introspection.origins import is_application, is_http_library
 from stilltrue.runtime.look.code import call_graph
 from stilltrue.runtime.look.code import reachable_names as reachable_code_names
 from stilltrue.runtime.look.code.attributes import inherited, named_values
@@ -113,7 +114,7 @@ def globals_ended(
 
 def _globals_of_cancelling(every: Iterable[tuple[CodeType, dict[str, Any], int]]) -> list[Any]:
     """The globals named by functions that cancel, and by functions that name one of those, transitively."""
-    todo = {code: names for code, names, _ in every if is_application(code)}
+    todo = {code: names for code, names, _ in every if is_application(code) and not is_http_library(code)}
     found: list[Any] = []
     words: set[str] = set()
     cancelling = [code for code in todo if any(map(_CANCELS.match, names_in(code)))]

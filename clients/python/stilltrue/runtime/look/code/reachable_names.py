@@ -6,11 +6,14 @@ Rules:
    exit of a ``with`` block, a finalizer) count as well.
 2. Code that calls ``release()`` only on what the same function acquired does not release what others hold, unless it may be
    suspended in between (the generator of a context manager).
+3. redis-py sends every command by ``execute_command``, and its locks release by a script that compares tokens. So its own code
+   does not delete or expire keys that others hold; application code that does names the command.
 """
 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from types import CodeType, FunctionType, ModuleType
@@ -36,10 +39,12 @@ from stilltrue.runtime.look.code.lookups import (
     texts_near,
 )
 from stilltrue.runtime.look.code.methods import imported, partialmethod_arguments
+from stilltrue.runtime.seen.databases.redis_names import DELETING
 from stilltrue.runtime.seen.holders.brackets import releases_only_bracketed
 
 _RELEASE = frozenset({"release"})
 _LIBRARY_NAMES = _RELEASE | {"cancel", "set_result", "set_exception", "__exit__", "__aexit__"}
+_REDIS = re.compile(r"[/\\](?:site|dist)-packages[/\\]redis[/\\]")
 _SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _reached: dict[tuple[Any, ...], tuple[int, ReachableNames]] = {}
 """Cache of this look: the number of walks near a code, and its reachable names."""
@@ -142,10 +147,11 @@ def names_of_application(code: CodeType, names: dict[str, Any], owner: Any) -> f
 
 
 def _ignored_names(code: CodeType) -> frozenset[str]:
-    """Names that cannot affect others: a release of its own (rule 2), and what the standard library does for itself."""
+    """Names that cannot affect others: a release of its own (rule 2), and what libraries do for themselves (rule 3)."""
     if is_library(code):
         return _LIBRARY_NAMES
-    return _RELEASE if not code.co_flags & _SUSPENDS and releases_only_bracketed(code) else frozenset()
+    own = _RELEASE if not code.co_flags & _SUSPENDS and releases_only_bracketed(code) else frozenset()
+    return own | DELETING if _REDIS.search(code.co_filename) else own
 
 
 def _globals_named(words: frozenset[str], names: dict[str, Any]) -> Iterator[Any]:

@@ -21,15 +21,12 @@ from weakref import WeakKeyDictionary
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
-from stilltrue.runtime.seen.databases.redis_names import lock_resource
+from stilltrue.runtime.seen.databases.redis_names import DELETING, lock_resource
 from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 from stilltrue.runtime.transport.channelz import namespace
 
 MODULE = "redis.lock"
 _POLLS = "Lock.acquire"
-_ENDING = frozenset(
-    {"delete", "unlink", "flushdb", "flushall", "expire", "pexpire", "expireat", "pexpireat", "getdel", "getex", "rename"}
-) | frozenset({"eval", "evalsha", "execute_command", "register_script"})
 _CONNECTIONS = ("_available_connections", "_in_use_connections", "_connections")
 
 
@@ -59,7 +56,7 @@ def _read(stack: CallStack, at: int, _: Scene) -> SeenWait | None:
 
     what = "a Redis lock" if known is None else known
     return SeenWait(
-        on=_identity_of(lock, ident, token), enders=enders, what=what, ended_through=(client,), ending_names=_ENDING, same=same
+        on=_identity_of(lock, ident, token), enders=enders, what=what, ended_through=(client,), ending_names=DELETING, same=same
     )
 
 

@@ -11,6 +11,11 @@ import hashlib
 import ipaddress
 import re
 
+DELETING = frozenset(
+    {"delete", "unlink", "flushdb", "flushall", "expire", "pexpire", "expireat", "pexpireat", "getdel", "getex", "rename"}
+    | {"eval", "evalsha", "execute_command", "register_script"}
+)
+"""Names of operations that may delete or expire a key, whoever set it."""
 _TEXT_MAX = 60
 _DIGEST_LENGTH = 16
 _OTHER = re.compile(r"[^A-Za-z0-9_:.\-]")
