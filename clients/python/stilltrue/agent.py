@@ -420,6 +420,8 @@ class Agent:
         self._pid = os.getpid()
         self._lifecycle = threading.Lock()
         self._process = self._identify(name)
+        if self._connection is not None:
+            self._connection.mark.clear()
         self._connection = None
         self._paused = {}
         self.parties.restart(self._process.instance)

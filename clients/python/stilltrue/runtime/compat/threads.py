@@ -35,6 +35,7 @@ _EXECUTOR_FILES = frozenset({thread.__file__, *map(str, _PROCESSES)})
 _EXECUTORS_QUEUES = getattr(getattr(thread, "_threads_queues", None), "data", None)
 _EXECUTOR_GONE = "ThreadPoolExecutor._adjust_thread_count.<locals>.weakref_cb"
 _POOL_RECEIVES = "Pool._handle_results"
+_POOL_MAINTAINS = "Pool._handle_workers"
 _EXECUTOR_RECEIVES = "_ExecutorManagerThread.run"
 _OF_THREAD = 6
 """Clock id bits for the processor time of one thread (CPUCLOCK_SCHED, CPUCLOCK_PERTHREAD)."""
@@ -244,6 +245,22 @@ def result_callbacks(frame: FrameType) -> tuple[Any, ...]:
         work = list((getattr(names.get("self"), "pending_work_items", None) or {}).values())
         return tuple(callback for one in work for callback in item_callbacks(one.future))
     return ()
+
+
+def idle_pool_processes(frame: FrameType) -> tuple[int, ...]:
+    """The process ids of a ``multiprocessing`` pool or ``ProcessPoolExecutor`` without items, managed in this frame."""
+    code, names = frame.f_code, variables_of(frame) if frame.f_code.co_filename in _EXECUTOR_FILES else {}
+    items: Any = None
+    workers: Any = ()
+    if code.co_qualname == _POOL_MAINTAINS:
+        items, workers = names.get("cache"), names.get("pool")
+    elif code.co_qualname == _EXECUTOR_RECEIVES:
+        manager = names.get("self")
+        items, workers = getattr(manager, "pending_work_items", None), (getattr(manager, "processes", None) or {}).values()
+    if items is None or len(items):
+        return ()
+    pids = (getattr(getattr(one, "_popen", None), "pid", None) for one in list(workers or ()))
+    return tuple(pid for pid in pids if pid is not None)
 
 
 def source_of(future: Any) -> Any:

@@ -8,11 +8,13 @@ from types import CodeType
 from weakref import ref
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.child_processes import child_processes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleDeclaration:
-    """Covers the ``threads`` (native ids) and ``tasks`` that existed at ``since`` (epoch), and the ``alarms`` that were set.
+    """Covers the ``threads`` (native ids), ``tasks`` and ``children`` (processes, by :attr:`ChildProcess.key`) that existed at
+    ``since`` (epoch), and the ``alarms`` that were set.
 
     ``scheduled``: the code of the callbacks that event loops had scheduled, which may schedule themselves again.
     ``waiting``, ``waiting_tasks``: the threads (identities) and tasks that were waiting, and where. One that has woken since
@@ -23,6 +25,7 @@ class IdleDeclaration:
     threads: frozenset[int]
     tasks: frozenset[ref[compat.Task]] = frozenset()
     alarms: frozenset[int] = frozenset()
+    children: frozenset[tuple[int, int]] = frozenset()
     scheduled: frozenset[CodeType] = frozenset()
     waiting: Mapping[int, compat.Where] = field(default_factory=dict)
     standing: Mapping[int, compat.Where] = field(default_factory=dict)
@@ -40,6 +43,12 @@ def declaration_at_idle(now: float) -> IdleDeclaration:
     """The declaration that ``idle()`` makes."""
     tasks = frozenset(map(ref, compat.tasks_of_all_loops()))
     alarms = frozenset(compat.alarms())
+    children = frozenset(child.key for child in child_processes())
     return IdleDeclaration(
-        since=now, threads=compat.native_ids(), tasks=tasks, alarms=alarms, scheduled=compat.codes_scheduled()
+        since=now,
+        threads=compat.native_ids(),
+        tasks=tasks,
+        alarms=alarms,
+        children=children,
+        scheduled=compat.codes_scheduled(),
     )

@@ -13,7 +13,7 @@ Rules:
    later by no known party is at work, unless it waits for another party and no timer wakes it. A timer or callback counts if
    its code was not scheduled before (code scheduled before may reschedule itself). HTTP libraries close idle connections by
    such timers, which do not count.
-5. Future callbacks of executors, child processes, alarms and channels count too
+5. Future callbacks of executors, alarms and channels count too, and child processes started later
    (:mod:`~stilltrue.runtime.look.pending_callbacks`).
 """
 
@@ -60,6 +60,7 @@ def unaccounted(places: Places, served: Iterable[ServerCall], covered: IdleDecla
         *_acting_threads(places, known, covered),
         *_acting_on_loops(places, known, covered),
         *pending_callbacks.alarms(places, covered),
+        *pending_callbacks.child_processes_started(places, covered),
     ):
         found[text] = None
         if len(found) >= UNACCOUNTED_MAX:
@@ -84,7 +85,7 @@ def _acting_threads(places: Places, served: set[int], covered: IdleDeclaration |
             yield from pending_callbacks.executor_items(place)
             yield from pending_callbacks.process_pools(place)
             if _is_started_since(thread, covered):
-                yield from pending_callbacks.child_processes(place)
+                yield from pending_callbacks.callbacks_of_child_processes(place)
                 yield from pending_callbacks.subscribers(place)
             continue
         how = _role_of(place, served)

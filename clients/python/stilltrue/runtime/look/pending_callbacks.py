@@ -1,4 +1,4 @@
-"""Callbacks that will run application code later, though no thread is inside it now: part of the look for termination.
+"""Callbacks and child processes that will act though no thread is inside application code: part of the look for termination.
 
 Rules:
 
@@ -7,6 +7,8 @@ Rules:
 3. When a process pool has finished an item, the item's callbacks run.
 4. When a channel's connectivity changes, the callbacks subscribed later run.
 5. When an alarm set later fires, the signal's handler runs, or the event loop's.
+6. A child process started later may call anybody, and nobody else knows of it. It does not count once it has been a member for
+   :data:`MEMBER_SECONDS_MIN`, nor while it is a worker of a pool that has no items.
 """
 
 from __future__ import annotations
@@ -17,12 +19,15 @@ from collections.abc import Iterator
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.declared.idle_declaration import IdleDeclaration
+from stilltrue.runtime.introspection.child_processes import child_processes, clock, joined_at
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application_callback
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.look.enders.kinds.wakers import protocol_methods
 from stilltrue.runtime.seen.waits.executors import items_behind
 
+MEMBER_SECONDS_MIN = 10.0
+"""Longer than a snapshot and its look take together: a member that joined before is part of the snapshot."""
 _WAITS_FOR_CHILD = "ThreadedChildWatcher._do_waitpid"
 
 
@@ -38,7 +43,7 @@ def executor_items(place: Place) -> Iterator[str]:
             yield f"{compat.name_of(queued.fn)}, an item queued for an executor"
 
 
-def child_processes(place: Place) -> Iterator[str]:
+def callbacks_of_child_processes(place: Place) -> Iterator[str]:
     """Rule 2, for a thread started later."""
     for frame in place.frames:
         if frame.f_code.co_qualname.endswith(_WAITS_FOR_CHILD):
@@ -71,3 +76,15 @@ def alarms(places: Places, covered: IdleDeclaration | None) -> Iterator[str]:
         by_loops = [compat.callback_of(one[number])[0] for one in handlers if number in one]
         for handler in filter(is_application_callback, [signal.getsignal(number), *by_loops]):
             yield f"{compat.name_of(handler)}, the {number.name} handler, due in {seconds:.1f} s"
+
+
+def child_processes_started(places: Places, covered: IdleDeclaration | None) -> Iterator[str]:
+    """Rule 6."""
+    children = [] if covered is None else [child for child in child_processes() if child.key not in covered.children]
+    frames = (frame for place in places.threads.values() for frame in place.frames) if children else ()
+    idle = {pid for frame in frames for pid in compat.idle_pool_processes(frame)}
+    for child in children:
+        joined = None if child.pid in idle else joined_at(child)
+        if child.pid not in idle and (joined is None or clock() - joined < MEMBER_SECONDS_MIN):
+            state = "which has not joined" if joined is None else "which has just joined"
+            yield f"child process {child.pid} ({child.name}), {state}, started after the idle declaration or the first call"

@@ -27,6 +27,7 @@ from stilltrue.runtime.membership.credentials import Security
 from stilltrue.runtime.membership.detector_requests import DetectorRequests
 from stilltrue.runtime.membership.differences import Differences
 from stilltrue.runtime.membership.leases import Leases
+from stilltrue.runtime.membership.member_mark import MemberMark
 from stilltrue.runtime.membership.triggers import SnapshotRequests
 from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.transport.transport import Transport
@@ -126,6 +127,7 @@ class Connection:
         """Threads that are about to fork."""
         self._call: grpc.Call | None = None
         self.welcomed = threading.Event()
+        self.mark = MemberMark()
         """Set while a detector has accepted this process."""
         self._thread = threading.Thread(target=self._run, name="stilltrue-agent", daemon=True)
 
@@ -147,6 +149,7 @@ class Connection:
             self._goodbye_sent.wait(GOODBYE_SECONDS_MAX)
         elif time.monotonic() - self._started_at < 1.0:  # after a hello without a goodbye it would be a missing member
             self._goodbye_sent.wait(HASTY_GOODBYE_SECONDS_MAX)
+        self.mark.clear()
         LOG.end()
 
     def pause(self, seconds_max: float) -> bool:
@@ -291,6 +294,7 @@ class Connection:
             self._refused = None
             self._name_taken_since = None
             self.welcomed.set()
+            self.mark.set()
             LOG.info("detector joined: address=%s name=%s", self._address, response.welcome.detector)
         else:
             self._detector_requests.handle(response)

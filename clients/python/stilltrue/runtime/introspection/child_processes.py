@@ -1,0 +1,136 @@
+"""The child processes of this process, and their children, as Linux shows them; elsewhere none are seen.
+
+Rules:
+
+1. A child is identified by its process id and its start time, since process ids are reused. A zombie is no longer a child.
+2. A child that has joined a detector has an open descriptor with the name :data:`MARK`
+   (:mod:`~stilltrue.runtime.membership.member_mark`).
+3. A child that has lost its parent (a shell's ``worker &``, a daemon) belongs to process 1 and is not found, unless this is
+   process 1.
+4. Helpers that ``multiprocessing`` starts for itself are left out: the resource tracker and the fork server. The processes that
+   the fork server starts are its children.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+MARK = "stilltrue-member"
+"""The start of the descriptor's name, which ends in the time of joining."""
+CHILDREN_MAX = 2_000
+DESCRIPTORS_MAX = 1_024
+"""The descriptor of a member is among its first ones."""
+_HELPERS = (
+    ("multiprocessing.resource_tracker", "_resource_tracker", "_pid"),
+    ("multiprocessing.forkserver", "_forkserver", "_forkserver_pid"),
+)
+_PROC = Path("/proc")
+_LISTS_CHILDREN = (_PROC / "thread-self" / "children").exists()
+_MARK = re.compile(rf"{MARK}:([0-9.]+):")
+_ENDED = ("Z", "X")
+_PARENT, _STARTED = 1, 19
+"""Positions of fields in ``/proc/PID/stat`` after the name, which ends with the last parenthesis."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChildProcess:
+    """A running child process; ``started``: clock ticks since the machine booted."""
+
+    pid: int
+    started: int
+    name: str
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Rule 1."""
+        return self.pid, self.started
+
+
+def child_processes() -> list[ChildProcess]:
+    """The running children of this process and their children, except the helpers of rule 4."""
+    helpers = _helpers()
+    found: dict[int, ChildProcess] = {}
+    todo = deque(_children_of(os.getpid()))
+    while todo and len(found) < CHILDREN_MAX:
+        pid = todo.popleft()
+        child = None if pid in found else _read(pid)
+        if child is not None:
+            found[pid] = child
+            todo.extend(_children_of(pid))
+    return [child for child in found.values() if child.pid not in helpers]
+
+
+def clock() -> float:
+    """The seconds in which marks are dated, the same in all processes of a machine."""
+    return time.monotonic()
+
+
+def joined_at(child: ChildProcess) -> float | None:
+    """When a child joined a detector, by :func:`clock`; None if it is not a member, or this cannot be read (rule 2)."""
+    try:
+        for descriptor in islice((_PROC / str(child.pid) / "fd").iterdir(), DESCRIPTORS_MAX):
+            found = _MARK.search(_target_of(descriptor))
+            if found is not None:
+                return float(found[1])
+    except OSError:  # it has ended, or belongs to another user
+        pass
+    return None
+
+
+def _target_of(descriptor: Path) -> str:
+    try:
+        return str(descriptor.readlink())
+    except OSError:  # closed meanwhile
+        return ""
+
+
+def _read(pid: int) -> ChildProcess | None:
+    before, fields = _stat_of(str(pid))
+    if len(fields) <= _STARTED or fields[0] in _ENDED:
+        return None
+    return ChildProcess(pid, int(fields[_STARTED]), before.partition("(")[2])
+
+
+def _stat_of(pid: str) -> tuple[str, list[str]]:
+    """The beginning of ``/proc/PID/stat`` up to the process's name, and the fields after it; empty if it has ended."""
+    try:
+        before, _, after = (_PROC / pid / "stat").read_text(errors="replace").rpartition(")")
+    except OSError:
+        return "", []
+    return before, after.split()
+
+
+def _children_of(pid: int) -> list[int]:
+    """The process ids of a process's children, which Linux lists by the thread that started them."""
+    try:
+        threads = list((_PROC / str(pid) / "task").iterdir())
+    except OSError:  # it has ended, or this is not Linux
+        return []
+    if not _LISTS_CHILDREN:
+        return _children_by_parent(pid)
+    found: list[int] = []
+    for thread in threads:
+        with contextlib.suppress(OSError):  # the thread has ended
+            found += map(int, (thread / "children").read_text().split())
+    return found
+
+
+def _children_by_parent(parent: int) -> list[int]:
+    """The same on a kernel that does not list children: by the parent of every process."""
+    every = [(int(entry.name), _stat_of(entry.name)[1]) for entry in _PROC.iterdir() if entry.name.isdecimal()]
+    return [pid for pid, fields in every if len(fields) > _PARENT and fields[_PARENT] == str(parent)]
+
+
+def _helpers() -> set[Any]:
+    """The process ids of rule 4."""
+    owners = ((getattr(sys.modules.get(module), owner, None), name) for module, owner, name in _HELPERS)
+    return {getattr(owner, name, None) for owner, name in owners}

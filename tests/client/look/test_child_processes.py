@@ -1,0 +1,190 @@
+"""Child processes that a handler has started: at work until they end, or have joined as members of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from stilltrue import Agent
+from stilltrue.model import SnapshotId
+from stilltrue.protocol.requests.look import LookRequest
+from stilltrue.runtime.introspection import child_processes as listing
+from stilltrue.runtime.look import pending_callbacks
+from stilltrue.runtime.membership.member_mark import MemberMark
+from tests.client.look.worlds import PATIENCE_SECONDS, serving
+
+_READS = "import sys; print('begun', flush=True); sys.stdin.read()"
+_JOINS = f"from stilltrue.runtime.membership.member_mark import MemberMark; MemberMark().set(); {_READS}"
+
+
+@contextmanager
+def child(*command: str) -> Iterator[subprocess.Popen[str]]:
+    """A child process that has begun, until its standard input is closed."""
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "begun\n"
+            yield process
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            process.wait(PATIENCE_SECONDS)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def children_at_work(agent: Agent) -> list[str]:
+    found = agent.looker().look(LookRequest(snapshot=SnapshotId(1), activity=True)).unaccounted
+    return [text for text in found if text.startswith("child process")]
+
+
+@contextmanager
+def called_once(agent: Agent) -> Iterator[None]:
+    """The process of ``agent`` has served its first call, which declares what was there before."""
+    with serving(agent, Do=lambda request, _: request) as address, grpc.insecure_channel(address) as channel:
+        do: Any = channel.unary_unary("/s/Do")
+        do(b"")
+        yield
+
+
+@pytest.fixture
+def called(alone: Callable[..., Agent]) -> Iterator[Agent]:
+    front = alone("front")
+    with called_once(front):
+        yield front
+
+
+def test_a_child_started_since_is_at_work_until_it_ends(called: Agent) -> None:
+    assert children_at_work(called) == []
+    with child(sys.executable, "-c", _READS) as process:
+        (text,) = children_at_work(called)
+        assert text.startswith(f"child process {process.pid} (python")
+        assert "which has not joined, started after" in text
+    assert children_at_work(called) == []
+
+
+def test_a_child_that_nobody_has_waited_for_has_ended(called: Agent) -> None:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    wait_until(lambda: children_at_work(called) == [])
+    assert process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_children_of_before_are_covered(alone: Callable[..., Agent]) -> None:
+    front = alone("front")
+    with child(sys.executable, "-c", _READS), called_once(front):
+        assert children_at_work(front) == []
+
+
+def test_idle_covers_what_there_is(called: Agent) -> None:
+    with child(sys.executable, "-c", _READS):
+        assert children_at_work(called)
+        called.idle()
+        assert children_at_work(called) == []
+
+
+def test_children_of_a_shell_are_found(called: Agent) -> None:
+    with child("/bin/sh", "-c", f'"{sys.executable}" -c "{_READS}"; true') as shell:
+        texts = children_at_work(called)
+        assert any(text.startswith(f"child process {shell.pid} (sh)") for text in texts)
+        assert any("(python" in text for text in texts)
+        assert len(texts) == 2
+
+
+def test_a_child_that_has_joined_is_at_work_until_it_is_part_of_every_snapshot(
+    called: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with child(sys.executable, "-c", _JOINS):
+        (text,) = children_at_work(called)
+        assert "which has just joined" in text
+        monkeypatch.setattr(pending_callbacks, "MEMBER_SECONDS_MIN", 0.0)
+        assert children_at_work(called) == []
+
+
+@pytest.mark.parametrize("kind", ["pool", "executor"])
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+@pytest.mark.slow
+def test_workers_of_a_pool_are_at_work_while_it_has_items(called: Agent, kind: str, method: str) -> None:
+    context: Any = get_context(method)
+    reading, writing = context.Pipe()
+    with ExitStack() as stack:
+        pool: Any = context.Pool(2) if kind == "pool" else ProcessPoolExecutor(2, mp_context=context)
+        stack.enter_context(pool)
+        submit = pool.apply_async if kind == "pool" else pool.submit
+        assert submit(abs, (-1,)).get(PATIENCE_SECONDS) == 1 if kind == "pool" else submit(abs, -1).result() == 1
+        wait_until(lambda: children_at_work(called) == [])
+        result = submit(reading.recv)
+        assert children_at_work(called)
+        writing.send(b"")
+        assert (result.get(PATIENCE_SECONDS) if kind == "pool" else result.result()) == b""
+        wait_until(lambda: children_at_work(called) == [])
+
+
+def test_a_kernel_that_does_not_list_children_is_asked_for_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    with child(sys.executable, "-c", _READS) as process:
+        assert process.pid in {one.pid for one in listing.child_processes()}
+        assert process.pid in set(listing._children_by_parent(os.getpid()))
+
+
+def test_a_mark_is_seen_from_outside_and_goes() -> None:
+    mark = MemberMark()
+    own = listing._read(os.getpid())
+    assert own is not None
+    assert listing.joined_at(own) is None
+    mark.set()
+    mark.set()
+    joined = listing.joined_at(own)
+    assert joined is not None
+    assert -0.001 <= listing.clock() - joined < PATIENCE_SECONDS
+    mark.clear()
+    mark.clear()
+    assert listing.joined_at(own) is None
+
+
+def test_a_mark_without_anonymous_memory_is_a_file_in_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "memfd_create")
+    test_a_mark_is_seen_from_outside_and_goes()
+    assert not list(Path("/dev/shm").glob(f"{listing.MARK}*"))
+
+
+def test_a_daemon_that_closes_all_files_keeps_those_that_it_opens_then() -> None:
+    mark = MemberMark()
+    mark.set()
+    descriptor = mark._descriptor
+    assert descriptor is not None
+    os.close(descriptor)
+    other = os.open(os.devnull, os.O_RDONLY)
+    try:
+        assert other == descriptor  # the system gives the lowest number
+        mark.clear()
+        os.fstat(other)
+    finally:
+        os.close(other)
+
+
+def test_a_forked_child_has_no_mark_of_its_parent(alone: Callable[..., Agent]) -> None:
+    front = alone("front")
+    front.start()
+    connection: Any = front._connection
+    connection.mark.set()
+    mark = connection.mark
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if mark._descriptor is None else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert mark._descriptor is not None
