@@ -97,12 +97,16 @@ def until_all_wait(*names: str) -> None:
 
 
 def reaching(thing: OwnRef) -> set[str] | None:
-    """The names of the threads and tasks that can reach an object; None if not proved."""
+    """The names of the threads and tasks that can reach an object, but for threads that have ended; None if not proved."""
     found = leading_to([thing], frames_of_threads(), time.thread_time() + PATIENCE_SECONDS)
     key = id(thing())
     reached = reached_by([key], found)
     idents = {one.ident: one.name for one in compat.threads().values()}
-    return None if reached is None else {idents[one] if isinstance(one, int) else one.get_name() for one in reached}
+    if reached is None:
+        return None
+    return {
+        idents[one] if isinstance(one, int) else one.get_name() for one in reached if not isinstance(one, int) or one in idents
+    }
 
 
 needs_memory = pytest.mark.skipif(not value_stack._can_read(), reason="this interpreter's frames cannot be read")
