@@ -22,6 +22,10 @@ PROGRAMS: dict[str, tuple[str, Found]] = {
     "its name is loaded before": ("run(run(app), app)", (("run",), frozenset({"run", "app"}))),
     "another way": ("run(app) or stop()", (("run",), frozenset({"stop"}))),
     "in a loop": ("while again():\n    run(app)", None),
+    "in a loop that begins with a block": (
+        "while True:\n    try:\n        next(rounds)\n    except StopIteration:\n        break\n    run(app)",
+        None,
+    ),
     "in a loop over something": ("for one in [app]:\n    run(one)", None),
     "in a block": ("with lock:\n    run(app)", None),
     "what a call gives": ("made()(app)", None),
@@ -47,6 +51,6 @@ def test_what_a_module_may_still_name(what: str) -> None:
     tools.run = run  # type: ignore[attr-defined]
     rounds = iter([True, False])
     names: dict[str, Callable[..., Any] | Any] = {"run": run, "tools": tools, "app": None, "lock": Lock(), "made": lambda: run}
-    names |= {"stop": lambda *_: None, "again": lambda: next(rounds)}
+    names |= {"rounds": rounds, "stop": lambda *_: None, "again": lambda: next(rounds)}
     exec(compile(text, "/program.py", "exec"), names)
     assert found[0] == expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import itertools
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 from typing import Any
@@ -189,9 +190,8 @@ def _still_ahead(code: CodeType, at: int) -> Sequence[dis.Instruction] | None:
         return None
     first = next((index for index, one in enumerate(every) if one.offset >= at), len(every))
     begun = begin_of_statement(every, first)
-    while any(_leads_before(one, every[begun].offset) for one in every[begun:]):
-        earliest = min(one.argval for one in every[begun:] if _leads_before(one, every[begun].offset))
-        begun = begin_of_statement(every, next(index for index, one in enumerate(every) if one.offset >= earliest))
+    while (earliest := min(_targets(every, begun), default=begun)) < begun:
+        begun = begin_of_statement(every, earliest)
     return every[begun:]
 
 
@@ -214,5 +214,7 @@ def begin_of_statement(every: Sequence[dis.Instruction], index: int) -> int:
     return index
 
 
-def _leads_before(one: dis.Instruction, offset: int) -> bool:
-    return (one.opcode in dis.hasjrel or one.opcode in dis.hasjabs) and one.argval < offset
+def _targets(every: Sequence[dis.Instruction], begun: int) -> Iterator[int]:
+    """The indices to which the instructions from ``begun`` on may jump. A jump to an ignored one leads to the next."""
+    jumps = (one.argval for one in every[begun:] if one.opcode in dis.hasjrel or one.opcode in dis.hasjabs)
+    return (bisect_left(every, target, key=lambda one: one.offset) for target in jumps)
