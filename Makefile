@@ -76,7 +76,7 @@ lint: setup ## ruff: lint and format
 types: setup ## mypy --strict over all of it
 	$(BIN)/mypy
 
-floors: setup ## the floors of the house (import-linter)
+floors: setup ## the import contracts: which layer may import which (import-linter)
 	$(BIN)/lint-imports
 
 .proto-venv/.ready: protos/requirements.txt

@@ -21,11 +21,11 @@ from detector.archive.rows.local_state_rows import Row
 from detector.archive.rows.row_decoder import ref_of, snapshot_of
 from detector.archive.rows.row_encoder import verdict_row
 from detector.archive.rows.schema import SNAPSHOTS, VERDICTS
-from detector.core.answer import nobody_reported, undetermined
 from detector.core.predicate import Predicate, reads_activity, treats_forgotten
 from detector.core.protocol.assembler import Outcome
 from detector.core.registry import PluginError, ask
 from detector.core.snapshot import Snapshot
+from detector.core.undetermined import nobody_reported, undetermined
 from detector.graph.columns import Bools
 from detector.graph.reduction import reduce
 from detector.predicates.deadlock import Deadlock

@@ -8,8 +8,8 @@ import numpy as np
 
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import Bools, WaitColumns
-from detector.graph.partial import ReductionBounds, bounds
 from detector.graph.reduction import Reduction
+from detector.graph.reduction_bounds import ReductionBounds, bounds
 from detector.predicates.deadlock import ended_holders, stuck_bounds
 from detector.predicates.evidence.blocked import as_of, blocked_verdict, certain_graph
 from detector.predicates.evidence.explain import sentence, shortened

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from detector.core.answer import depends_on_forgotten
 from detector.core.snapshot import Snapshot
+from detector.core.undetermined import depends_on_forgotten
 from detector.predicates.deadlock import stuck_bounds
 from detector.predicates.evidence.blocked import as_of, not_certain
 from detector.predicates.evidence.explain import shortened

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from detector.core.answer import depends_on_forgotten
 from detector.core.snapshot import Snapshot
+from detector.core.undetermined import depends_on_forgotten
 from detector.predicates.evidence.blocked import as_of
 from detector.predicates.evidence.explain import shortened
 from detector.predicates.evidence.verdicts import depends_on_missing, process_verdict, routes

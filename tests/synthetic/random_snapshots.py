@@ -16,10 +16,10 @@ from detector.archive.rows.row_decoder import verdict_of
 from detector.archive.rows.row_encoder import report_rows, snapshot_row, verdict_row
 from detector.archive.rows.schema import VERDICTS
 from detector.archive.writer import table_of
-from detector.core.answer import nobody_reported
 from detector.core.predicate import Predicate
 from detector.core.protocol.assembler import Assembled, PendingSnapshot
 from detector.core.registry import ask
+from detector.core.undetermined import nobody_reported
 from stilltrue.model import (
     Activity,
     CallNumber,

@@ -45,7 +45,7 @@ from stilltrue.runtime.declared.answering import Answering, Answers
 from stilltrue.runtime.declared.atomic import atomic
 from stilltrue.runtime.declared.declared_waits import holding, waiting_for
 from stilltrue.runtime.greenlets import would_be_held_up
-from stilltrue.runtime.introspection.sight import Sight
+from stilltrue.runtime.introspection.coverage import Sight
 from stilltrue.runtime.log_queue import LOG
 from stilltrue.runtime.membership import process_hooks
 from stilltrue.runtime.membership.stamp_keys import StampKeys

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from detector.commands.shared.time_limit import OverrunError, time_limit
-from detector.core.answer import undetermined
 from detector.core.document.keys import OnUnknownKey, ignore_unknown_key
 from detector.core.document.reader import parse_document
 from detector.core.predicate import Predicate
 from detector.core.registry import PluginError, ask, find_predicate
 from detector.core.scope import scoped
 from detector.core.snapshot import Snapshot
+from detector.core.undetermined import undetermined
 from detector.core.verdict import write_verdict
 from stilltrue.model import Verdict
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from detector.core.look.memory import Key
 from detector.core.snapshot import Snapshot
-from detector.graph.partial import left_over
+from detector.graph.reduction_bounds import left_over
 from stilltrue.model import Activity, PartyName, ProcessName, WaitNumber, process_of
 from stilltrue.protocol.report import Report
 

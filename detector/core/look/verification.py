@@ -35,7 +35,7 @@ from detector.core.look.reassembly import Reassembly
 from detector.core.look.round import INTERIM_SECONDS, Round
 from detector.core.look.suspicion import Suspicion, keys_of
 from detector.core.protocol.assembler import Assembled
-from detector.graph.partial import left_over
+from detector.graph.reduction_bounds import left_over
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect

@@ -10,8 +10,8 @@ from detector.core.snapshot import Snapshot
 from detector.core.times import clock
 from detector.core.waits.resolution import owner_of
 from detector.graph.columns import Bools, Ints, WaitColumns
-from detector.graph.partial import ReductionBounds
 from detector.graph.reduction import Reduction
+from detector.graph.reduction_bounds import ReductionBounds
 from detector.graph.remainder import RemainderGraph, remainder_graph
 from detector.graph.witness import Evidence, evidence
 from detector.predicates.evidence.explain import sentences, shortened

@@ -17,8 +17,8 @@ from detector.core.protocol.assembler import Assembled
 from detector.core.protocol.initiator import Assemble, Begin, Effect, EvaluatePartial, Finish, Initiator, Refuse
 from detector.core.times import duration, write_time
 from detector.ops.clock import Clock
+from detector.ops.deadline_extension import DeadlineExtension
 from detector.ops.logs import Log
-from detector.ops.patience import Patience
 from detector.service.detection.assembling import THREAD_MEMBERS_MIN, Assembling
 from detector.service.detection.current_verdicts import CurrentVerdicts
 from detector.service.detection.evaluator import Evaluator
@@ -87,11 +87,11 @@ class Driver:
             partial_seconds=PARTIAL_SECONDS if put is None else math.inf,
         )
         self._colours = ColourBudget(clock.now())
-        self._patience = Patience()
+        self._extension = DeadlineExtension()
         self.unread: Callable[[], bool] = lambda: False
         """Whether markers are unwritten or reports unread; members do not count as late meanwhile."""
         self._rounds, self._partial_rounds = (
-            Rounds(roster=self.roster, clock=clock, settings=settings, metrics=metrics, patience=self._patience)
+            Rounds(roster=self.roster, clock=clock, settings=settings, metrics=metrics, extension=self._extension)
             for _ in range(2)
         )
         self.remote_assembly = put and RemoteAssembly(
@@ -391,8 +391,8 @@ class Driver:
             self._timer.cancel()
             self._timer = None
         now = self._clock.now()
-        self._patience.held(now - begun, now)
-        at = min(self._patience.due(self._initiator.due(now)), self._initiator.partial_due())
+        self._extension.held(now - begun, now)
+        at = min(self._extension.due(self._initiator.due(now)), self._initiator.partial_due())
         if at < math.inf:
             delay = max(_TICK_SECONDS_MIN, at - now)
             self._timer = asyncio.get_running_loop().call_later(delay, self._tick, at)
@@ -400,10 +400,10 @@ class Driver:
     def _tick(self, at: float) -> None:
         """Let the initiator act on the time: members that have not reported are late, unless the loop was blocked."""
         now = self._clock.now()
-        self._patience.held(now - at, now)
+        self._extension.held(now - at, now)
         if self.unread():
-            self._patience.unread(now)
-        if now >= self._patience.due(at):
+            self._extension.unread(now)
+        if now >= self._extension.due(at):
             self._step(self._initiator.ticked)
         self._step(self._initiator.partial)
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from detector.core.answer import undetermined
+from detector.core.undetermined import undetermined
 from detector.ops.clock import Clock
 from detector.service.settings import Settings
 from stilltrue.model import SnapshotRef, Verdict

@@ -18,7 +18,7 @@ from detector.core.look.verification import AskLook, Interim, RoundEffect, Verif
 from detector.core.protocol.assembler import ENTRIES_PER_MEMBER, Assembled
 from detector.core.snapshot import Snapshot
 from detector.ops.clock import Clock
-from detector.ops.patience import Patience
+from detector.ops.deadline_extension import DeadlineExtension
 from detector.service.detection.evaluator import WorkerThread
 from detector.service.detection.membership.members import Roster
 from detector.service.metrics import Metrics
@@ -37,10 +37,10 @@ class Rounds:
     """Runs verification rounds. Every method is called on the event loop."""
 
     def __init__(
-        self, *, roster: Roster, clock: Clock, settings: Settings, metrics: Metrics, patience: Patience | None = None
+        self, *, roster: Roster, clock: Clock, settings: Settings, metrics: Metrics, extension: DeadlineExtension | None = None
     ) -> None:
         """``roster``: the members to ask."""
-        self._patience = patience or Patience()
+        self._extension = extension or DeadlineExtension()
         self._roster = roster
         self._clock = clock
         self._metrics = metrics
@@ -159,7 +159,7 @@ class Rounds:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        at = min(self._patience.due(self._verifier.due()), self._verifier.interim_due())
+        at = min(self._extension.due(self._verifier.due()), self._verifier.interim_due())
         if at < math.inf:
             delay = max(0.001, at - self._clock.now())
             self._timer = asyncio.get_running_loop().call_later(delay, self._tick, at)
@@ -167,8 +167,8 @@ class Rounds:
     def _tick(self, at: float) -> None:
         """Let the verifier act on the time: processes that have not answered are late, unless the loop was blocked."""
         now = self._clock.now()
-        self._patience.held(now - at, now)
-        if now >= self._patience.due(at):
+        self._extension.held(now - at, now)
+        if now >= self._extension.due(at):
             self._step(self._verifier.ticked)
         self._step(self._verifier.interim)
 

@@ -12,7 +12,6 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from detector.service.answers import agent_to_wire, incident_to_wire, plan_to_wire, stacks_to_wire
 from detector.service.cure.cures import CureRefusedError, Cures, Refusal
 from detector.service.detection.current_verdicts import Key, TooManyWatchersError
 from detector.service.detection.driver import Driver
@@ -21,6 +20,7 @@ from detector.service.detection.stacks import StacksRequests
 from detector.service.grpc_api.archive_service import ArchiveService
 from detector.service.grpc_api.roles import Role, Roles
 from detector.service.grpc_api.security import bearer_token, certificate_names, who_is
+from detector.service.protobuf_messages import agent_to_wire, incident_to_wire, plan_to_wire, stacks_to_wire
 from detector.service.settings import Settings
 from detector.service.storage.snapshot_store import SnapshotStore
 from stilltrue.protocol.stamp import NUMBER_MAX

@@ -15,7 +15,7 @@ from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from detector.ops.patience import HELD_SECONDS_MIN
+from detector.ops.deadline_extension import HELD_SECONDS_MIN
 
 Message = TypeVar("Message")
 

@@ -21,10 +21,10 @@ from urllib.parse import parse_qs
 from aiohttp import web
 
 from detector.ops.http import Answer
-from detector.service.answers import plan_to_wire
 from detector.service.cure.cures import CureRefusedError, Cures, Refusal
 from detector.service.documents import written_cure
 from detector.service.grpc_api.roles import Role, Roles, describe_client
+from detector.service.protobuf_messages import plan_to_wire
 
 BODY_BYTES_MAX = 4096
 _STATUSES = {

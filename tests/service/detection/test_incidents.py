@@ -13,9 +13,9 @@ from detector.core.snapshot import Snapshot
 from detector.graph.columns import WaitColumns
 from detector.predicates.deadlock import Deadlock
 from detector.predicates.gridlock import Gridlock
-from detector.service.answers import incident_to_wire
 from detector.service.detection.incident.explanation import current_explanation, current_waits
 from detector.service.detection.incident.incidents import Incident, Incidents
+from detector.service.protobuf_messages import incident_to_wire
 from detector.service.web.api.evidence import evidence_of
 from stilltrue.model import (
     CallNumber,

@@ -19,7 +19,7 @@ from tests.synthetic.random_snapshots import WorldShape, judged, random_snapshot
 SECONDS_MAX = 120.0
 PREDICATE = '''
 import os, time
-from detector.core.answer import undetermined
+from detector.core.undetermined import undetermined
 
 class Patient:
     """Waits in the worker until it is told to go on."""

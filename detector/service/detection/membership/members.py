@@ -26,7 +26,7 @@ from typing import Protocol
 
 from detector.core.counting import counted
 from detector.core.look.verification import AskLook
-from detector.service.detection.membership.shares import Shares
+from detector.service.detection.membership.fair_shares import FairShares
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.requests.cure import CureRequest
@@ -221,8 +221,8 @@ class Roster:
         self._forget_seconds = forget_seconds
         self._members_max = members_max
         self._members: dict[ProcessName, Member] = {}
-        self._report_bytes = Shares(reports_bytes_max)
-        self._report_entries = Shares(reports_entries_max)
+        self._report_bytes = FairShares(reports_bytes_max)
+        self._report_entries = FairShares(reports_entries_max)
 
     def __len__(self) -> int:
         return len(self._members)
@@ -297,7 +297,7 @@ class Roster:
         """The same for a report with unchanged content."""
         return self._report_bytes.keep(name) and self._report_entries.keep(name)
 
-    def _accepts(self, shares: Shares, name: ProcessName, amount: int) -> bool:
+    def _accepts(self, shares: FairShares, name: ProcessName, amount: int) -> bool:
         if shares.take(name, amount):
             return True
         for member in self._lost():

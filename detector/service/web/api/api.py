@@ -22,11 +22,11 @@ from detector.core.times import write_time
 from detector.core.verdict import write_verdict
 from detector.ops.http import Answer
 from detector.ops.text import printable_json
-from detector.service.answers import agent_to_wire, incident_to_wire
 from detector.service.detection.driver import Driver
 from detector.service.detection.incident.incidents import Incident
 from detector.service.detection.membership.members import MemberState
 from detector.service.documents import written_agent, written_incident, written_summary
+from detector.service.protobuf_messages import agent_to_wire, incident_to_wire
 from detector.service.storage.snapshot_store import SnapshotStore
 from detector.service.web.api.changes import changes_between
 from detector.service.web.api.evidence import evidence_of

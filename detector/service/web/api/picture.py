@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from detector.core.answer import undetermined
 from detector.core.document.reader import parse_document
+from detector.core.undetermined import undetermined
 from detector.drawing.draw import Format, draw
 from stilltrue.model import Holds, Verdict
 from stilltrue.protocol.wire.verdict import verdict_from_wire

@@ -1,4 +1,4 @@
-"""Patience: extends deadlines while the event loop could not receive what was due."""
+"""Extends deadlines while the event loop could not receive what was due, so that no member counts as late for it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNREAD_TICK_SECONDS = 0.05
 _UNREAD_PAUSE_SECONDS = 1.0
 
 
-class Patience:
+class DeadlineExtension:
     """Decides from when on members count as late. Times in seconds, by the caller's clock."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""What the agent sees of its process and what it does not: recorded servers and channels, and those made before the agent."""
+"""How much of its process the agent covers: the recorded servers and channels, and those that were made before the agent."""
 
 from __future__ import annotations
 

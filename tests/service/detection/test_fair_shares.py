@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from detector.service.detection.membership.fair_shares import FairShares
 from detector.service.detection.membership.members import Member, Roster
-from detector.service.detection.membership.shares import Shares
 from stilltrue.model import ProcessId, ProcessName, SnapshotId
 
 NAMES = [ProcessName(f"p{number}") for number in range(5)]
@@ -22,7 +22,7 @@ def member(name: ProcessName) -> Member:
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 150))))
 def test_who_has_its_share_is_taken_and_all_together_come_back_to_the_bound(steps: list[tuple[ProcessName, int]]) -> None:
-    shares, has = Shares(100), dict[ProcessName, int]()
+    shares, has = FairShares(100), dict[ProcessName, int]()
     for name, amount in steps:
         taken = shares.take(name, amount)
         assert taken or amount > 100 // len({*has, name})

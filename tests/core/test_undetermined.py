@@ -1,11 +1,11 @@
-"""Verdicts on snapshots without any report."""
+"""UNDETERMINED verdicts on snapshots without reports."""
 
 from __future__ import annotations
 
 import pytest
 
-from detector.core.answer import nobody_reported
 from detector.core.protocol.assembler import PendingSnapshot
+from detector.core.undetermined import nobody_reported
 from stilltrue.model import ProcessId, ProcessName, SnapshotId
 
 
@@ -17,7 +17,7 @@ from stilltrue.model import ProcessId, ProcessName, SnapshotId
         ((), "no process of the scope all is connected"),
     ],
 )
-def test_nobody_reported(names: tuple[str, ...], text: str) -> None:
+def test_the_verdict_on_a_snapshot_without_reports_says_why(names: tuple[str, ...], text: str) -> None:
     members = {ProcessName(name): ProcessId(service=name, instance=ProcessName(name), incarnation=1) for name in names}
     snapshot = PendingSnapshot(snapshot=SnapshotId(1), members=members, begun=0.5, begun_by="ask").assembled(2.0).snapshot
     verdict = nobody_reported("deadlock", snapshot)

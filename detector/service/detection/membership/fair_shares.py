@@ -5,7 +5,7 @@ from __future__ import annotations
 from stilltrue.model import ProcessName
 
 
-class Shares:
+class FairShares:
     """The members' shares of the bound."""
 
     def __init__(self, most: int) -> None:

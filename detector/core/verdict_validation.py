@@ -1,13 +1,12 @@
-"""Validates the verdicts that plug-in predicates return, and builds verdicts for snapshots they cannot be asked about."""
+"""Validates the verdicts that predicates return, which may be plug-ins."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import get_type_hints
 
-from detector.core.snapshot import Snapshot
-from stilltrue.model import Holds, PartyName, SnapshotRef, Verdict, Witness
+from stilltrue.model import Holds, SnapshotRef, Verdict, Witness
 
 _HINTS = get_type_hints(Verdict)
 _KINDS = [(name, hint) for name, hint in _HINTS.items() if hint in (Holds, Witness, SnapshotRef, str)]
@@ -44,35 +43,3 @@ def _is_time(seconds: object) -> bool:
         return math.isfinite(seconds)
     except OverflowError:  # an integer too large for a float
         return False
-
-
-def undetermined(predicate: str, ref: SnapshotRef, kind: str, text: str) -> Verdict:
-    """An UNDETERMINED verdict with its reason."""
-    witness = Witness(kind=kind, parties=(), text=text)
-    return Verdict(predicate=predicate, holds=Holds.UNDETERMINED, witness=witness, snapshot=ref)
-
-
-def nobody_reported(predicate: str, snapshot: Snapshot) -> Verdict:
-    """The verdict on a snapshot without reports: UNDETERMINED."""
-    ref, missing = snapshot.ref, snapshot.missing
-    if missing:
-        text = "its only member did not report" if len(missing) == 1 else f"none of its {len(missing)} members reported"
-    else:
-        text = f"no process of the scope {ref.scope} is connected"
-    return replace(undetermined(predicate, ref, "missing", text), missing=missing, decisive=missing)
-
-
-def depends_on_forgotten(name: str, snapshot: Snapshot) -> Verdict:
-    """UNDETERMINED: the answer depends on something that members had to forget."""
-    names = ", ".join(snapshot.forgetful)
-    return Verdict(
-        predicate=name,
-        holds=Holds.UNDETERMINED,
-        witness=Witness(
-            kind="forgotten",
-            parties=tuple(map(PartyName, snapshot.forgetful)),
-            text=f"{names} reached a bound and had to forget calls: the answer depends on them",
-        ),
-        snapshot=snapshot.ref,
-        missing=snapshot.missing,
-    )
