@@ -28,9 +28,9 @@ class Entry:
 
     ``source`` is the repository and the number of the issue. ``library`` is what it is shown with, ``what`` one sentence for
     people. ``near`` are the near misses, by mode, each in a few words. ``processes`` are started one by one, each with its
-    name; empty: one process. ``servers`` are ``postgres`` and ``redis``. ``predicate`` is the one that holds; ``lines``:
-    whether its verdict says where the parties stand. ``elsewhere``: how many parties of a service without code, such as a
-    database's, are in the core.
+    name; empty: one process. ``servers`` are ``postgres`` and ``redis``; ``modules``: without one of these it is skipped.
+    ``predicate`` is the one that holds; ``lines``: whether its verdict says where the parties stand. ``elsewhere``: how many
+    parties of a service without code, such as a database's, are in the core.
     """
 
     program: str
@@ -40,6 +40,7 @@ class Entry:
     near: dict[str, str]
     processes: tuple[str, ...] = ()
     servers: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
     predicate: str = "deadlock"
     lines: bool = True
     elsewhere: Mapping[str, int] = field(default_factory=dict)

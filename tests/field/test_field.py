@@ -25,6 +25,8 @@ _PLACE = re.compile(r"^(.*):(\d+) in ")
 
 @pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.program)
 def test_field(entry: Entry, harness: Harness, demo: Demo, servers: Servers) -> None:
+    for module in entry.modules:
+        pytest.importorskip(module)
     for mode in ("stuck", *entry.near):
         environment = servers.environment(entry.servers, f"{entry.program}_{mode}")
         environment["FIELD_MEETING"] = str(harness.folder / f"meeting-{mode}")

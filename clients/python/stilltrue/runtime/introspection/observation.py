@@ -30,6 +30,8 @@ from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.seen.call_stack import where_is
 from stilltrue.runtime.seen.databases import redis_holders
 from stilltrue.runtime.seen.databases.sessions import Sessions
+from stilltrue.runtime.seen.files.holders import FileLocks
+from stilltrue.runtime.seen.files.waits import find_polled_files
 from stilltrue.runtime.seen.left_behind.locks import LocksLeftBehind
 from stilltrue.runtime.seen.reachability.task_waits import ReportedTaskWait, TaskWaits
 from stilltrue.runtime.seen.reachability.thread_waits import ReportedThreadWait, ThreadWaits
@@ -58,6 +60,8 @@ class Observer:
         self._answers = answers
         self.sessions = Sessions()
         """Database connections and their owners."""
+        self.file_locks = FileLocks()
+        """Locks on files and their holders."""
         self._is_stopping = is_stopping
         self.newest = self._cut = SeenAtCut()
         """The newest complete cut; replaced as a whole, since a look in another thread may read it."""
@@ -80,7 +84,8 @@ class Observer:
                 seen = self._observe(known, now, scene)
             self.left.remember(scene.needing_proof())
             self.signals.remember(scene.unexplained())
-            seen = replace(seen, holds=(*self._answers(), *self.sessions.holds(scene), *redis_holders.holds(scene)))
+            elsewhere = (*self.sessions.holds(scene), *redis_holders.holds(scene), *self.file_locks.holds(scene))
+            seen = replace(seen, holds=(*self._answers(), *elsewhere))
             seen = self._with_ended_parties(seen, now)
             if self._is_stopping():
                 seen = replace(seen, deadlines={**seen.deadlines, **self._deadlines_of_stopping_servers(now)})
@@ -95,6 +100,8 @@ class Observer:
             self.left.search(now)
         with suppress(Exception):  # likewise
             self.signals.search()
+        with suppress(Exception):  # likewise
+            find_polled_files()
 
     def _deadlines_of_stopping_servers(self, now: float) -> dict[PartyName, float]:
         """Parties that serve a call of a server that is being stopped: the call ends by itself."""
@@ -190,7 +197,7 @@ class Observer:
             parties = frozenset(target.party for target in among if isinstance(target, PartyTarget))
             self._cut.reported[one.party] = ReportedTaskWait(task, future, parties)
         self._cut.handles[one.party] = one.wait.handles
-        self._cut.share_waits |= {one.party} if one.wait.shares or one.wait.ended_through else set()
+        self._cut.share_waits |= {one.party} if one.wait.is_released_by_others else set()
         needs = len(among) if one.wait.needs is None else one.wait.needs
         return replace(found, needs=needs, uncoloured=True, what=_wait_text(one.wait, among))
 
@@ -222,7 +229,7 @@ class Observer:
             self._cut.signalled[party] = ReportedThreadWait(ident, weak, parties)
         number, since = self._number(ident, wait.on, now, same, where)
         self._cut.handles[party] = wait.handles
-        self._cut.share_waits |= {party} if wait.shares or wait.ended_through else set()
+        self._cut.share_waits |= {party} if wait.is_released_by_others else set()
         return LocalWait(
             waiter=party,
             number=number,

@@ -97,6 +97,7 @@ class Looker:
             at.handles_of,
             self._waits_for_shares(stack, at.share_waits),
             self._observer.sessions,
+            self._observer.file_locks,
         )
         return search.find(stack)
 

@@ -11,6 +11,7 @@ from stilltrue.runtime.introspection.origins import is_application, is_library
 from stilltrue.runtime.seen import pools
 from stilltrue.runtime.seen.databases import redis_locks
 from stilltrue.runtime.seen.databases import waits as databases
+from stilltrue.runtime.seen.files import waits as files
 from stilltrue.runtime.seen.holders import gates
 from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 from stilltrue.runtime.seen.waits import anyio_waits, executors, imports, locks, loops, results, servers, thread_pools
@@ -28,6 +29,7 @@ RESOLVERS: tuple[Resolver, ...] = (
     *pools.RESOLVERS,
     *databases.RESOLVERS,
     *redis_locks.RESOLVERS,
+    *files.RESOLVERS,
 )
 FRAMES_MAX = 16
 """Number of innermost frames that are searched for a library's wait."""

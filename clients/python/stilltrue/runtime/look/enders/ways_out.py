@@ -37,6 +37,7 @@ from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, NEVER, Progress
 from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of
 from stilltrue.runtime.seen.databases.sessions import Sessions
+from stilltrue.runtime.seen.files.holders import FileLocks
 from stilltrue.runtime.seen.wait import SeenWait
 
 _ALL_OBJECTS = frozenset({"get_objects", "get_referrers"})
@@ -56,14 +57,17 @@ class Search:
         handles_seen: Callable[[PartyName], Iterable[Any]] = lambda _: (),
         share_waits: Mapping[PartyName, SeenWait | None] = MappingProxyType({}),
         sessions: Sessions | None = None,
+        file_locks: FileLocks | None = None,
     ) -> None:
         """``open_calls``: gRPC's own objects of the open calls; ``now`` is epoch time.
 
         ``waiting``: the parties with a recorded wait. ``on_full_connections``: parties whose own calls must last, too; holders
         of their contexts may end those calls. ``handles_seen`` returns the objects that end a wait observed at the cut.
         ``share_waits``: waits for shares, read again (None: could not be read). ``sessions``: the connections to databases.
+        ``file_locks``: the locks on files.
         """
         self._sessions = sessions or Sessions()
+        self._file_locks = file_locks or FileLocks()
         self._handles_seen = handles_seen
         self._share_waits = share_waits
         self._on_full_connections = on_full_connections
@@ -102,17 +106,18 @@ class Search:
         for one in found.values():
             self._check_signals_and_server(one)
             self._check_sessions(one)
+            one.doubt = one.doubt or self._file_locks.doubt_of(one.place.party)
             self._check_awaiters(one, found)
             if self._budget.spent:
                 one.doubt = one.doubt or "the look ran out of time"
         return found
 
     def _shares_of(self, party: PartyName) -> tuple[Any, ...]:
-        """The shares and database connections whose use by any actor ends a party's wait, or its dependents' waits."""
+        """The shares, connections and locked files whose use by any actor ends a party's wait, or its dependents' waits."""
         wait = self._share_waits.get(party)
-        connections = self._sessions.of(party)
+        held = (*self._sessions.of(party), *self._file_locks.of(party))
         shares = () if wait is None else wait.shares
-        return (*(shares or (object(),)), *connections) if connections else shares
+        return (*(shares or (object(),)), *held) if held else shares
 
     def _check_sessions(self, one: Found) -> None:
         """Check that its database connections are its own and their sessions have no timeouts."""

@@ -30,8 +30,11 @@ class Undoers:
     def __init__(self, waits: Mapping[PartyName, SeenWait], handles: Mapping[PartyName, Iterable[Any]], budget: Budget) -> None:
         """``waits``: by waiting party; ``handles``: the objects that end a party's wait when completed or cancelled."""
         self._waiting: dict[int, list[PartyName]] = {}
+        self._named: dict[frozenset[str], list[PartyName]] = {}
         targets: dict[frozenset[str], list[Any]] = {}
         for party, wait in waits.items():
+            if wait.found_by_name:
+                self._named.setdefault(wait.ending_names, []).append(party)
             for thing in wait.ended_through:
                 self._waiting.setdefault(id(thing), []).append(party)
                 targets.setdefault(wait.ending_names, []).append(thing)
@@ -53,6 +56,10 @@ class Undoers:
     def undone_by(self, actor: Actor) -> list[PartyName]:
         """The parties whose waits an actor may end this way."""
         found: dict[PartyName, None] = {}
+        for by, parties in self._named.items():
+            reachable = actor.names_reached(True)
+            if reachable.any_code or reachable.any_name or not by.isdisjoint(reachable.names):
+                found.update(dict.fromkeys(parties))
         for by, reach in self._searches:
             if self._is_only_waiter(by, actor):
                 continue

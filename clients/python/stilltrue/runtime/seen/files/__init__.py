@@ -1,0 +1,1 @@
+"""Locks on files that the kernel keeps: who waits for one, and who holds it (Linux)."""
