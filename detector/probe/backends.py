@@ -5,7 +5,8 @@ Rules:
 1. A process that waits for a lock waits for all processes that block it (``pg_blocking_pids``): the holders, and those that
    asked before it. One that is not a client backend, is hidden, or is a prepared transaction may end by itself.
 2. A cycle of such waits within one server ends by itself: the server detects it after ``deadlock_timeout``.
-3. A process that is idle in a transaction waits for the client of its connection; in any other state it is at work.
+3. A process that is idle in a transaction waits for the client of its connection. So does one that is idle outside a
+   transaction and blocks another: it has an advisory lock of its session. In any other state it is at work.
 4. Default timeouts of the server, the database or the role are deadlines. A session's own settings cannot be read: the
    client's agent looks for them, and here a statement or a function of the database that names a timeout is doubt.
 """
@@ -21,6 +22,7 @@ from stilltrue.model import PartyName, WaitNumber
 from stilltrue.protocol.report import Hold, LocalWait, PartyTarget, ResourceTarget, Target
 from stilltrue.runtime.seen.databases.names import link
 
+IDLE = "idle"
 IDLE_IN_TRANSACTION = ("idle in transaction", "idle in transaction (aborted)")
 _UNITS_MS = {"us": 0.001, "": 1.0, "ms": 1.0, "s": 1_000.0, "min": 60_000.0, "h": 3_600_000.0, "d": 86_400_000.0}
 _VALUE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|s|min|h|d|)\s*")
@@ -56,7 +58,9 @@ class Backend:
         """Seconds until a timeout ends its wait at the latest; None if no timeout is known (rule 4)."""
         limits = dict(self.timeouts)
         ages = {"transaction_timeout": self.transaction_age}
-        if self.blockers is not None:
+        if self.state == IDLE:
+            ages = {"idle_session_timeout": self.state_age}
+        elif self.blockers is not None:
             ages |= {"lock_timeout": self.waiting_age, "statement_timeout": self.statement_age}
         else:
             ages |= {"idle_in_transaction_session_timeout": self.state_age}
@@ -81,6 +85,7 @@ class Backends:
         """Convert ``rows``, read ``now`` (epoch), to waits and holds."""
         known = {row.pid: row for row in rows if row.ours}
         cycle = on_cycles({pid: row.blockers or () for pid, row in known.items()})
+        blocking = {other for row in known.values() for other in row.blockers or ()}
         self._numbers.begin()
         waits: list[LocalWait] = []
         holds: list[Hold] = []
@@ -93,7 +98,11 @@ class Backends:
             if row.blockers is not None and row.waiting_since is not None and pid not in cycle:
                 among = tuple(PartyTarget(party=self.party(other)) for other in row.blockers if other in known)
                 what, key = row.lock, (pid, row.started, row.waiting_since, row.blockers)
-            elif row.blockers is None and row.state in IDLE_IN_TRANSACTION and connection is not None:
+            elif (
+                row.blockers is None
+                and connection is not None
+                and (row.state in IDLE_IN_TRANSACTION or (row.state == IDLE and pid in blocking))
+            ):
                 among, what = (ResourceTarget(resource=connection.client),), f"its client; it is {row.state}"
             if among:
                 waits.append(self._wait(row, among, what, self._numbers.of(key, now), now))

@@ -54,16 +54,26 @@ def test_who_waits_for_a_lock_waits_for_all_who_block_it_and_who_is_idle_in_a_tr
     "blocker",
     [
         idle(2, state="active"),
-        idle(2, state="idle"),
         idle(2, state="fastpath function call"),
         idle(2, ours=False),
         idle(2, address=""),
         idle(2, address="127.0.0.1"),
     ],
-    ids=["at work", "idle", "other state", "hidden, or no client's", "unix socket", "loopback of another network"],
+    ids=["at work", "other state", "hidden, or no client's", "unix socket", "loopback of another network"],
 )
 def test_who_may_go_on_by_itself_waits_for_nobody(blocker: Backend) -> None:
     assert process(2) not in waits(read(waiting(1, 2), blocker))
+
+
+def test_who_is_idle_outside_a_transaction_and_blocks_another_waits_for_its_client() -> None:
+    """It can only have an advisory lock of its session; and only a timeout for idle sessions ends that."""
+    timeouts = (("idle_session_timeout", 60.0), ("idle_in_transaction_session_timeout", 20.0), ("transaction_timeout", 20.0))
+    found = waits(read(waiting(1, 2), idle(2, state="idle", state_age=10.0, timeouts=timeouts), idle(3, state="idle")))
+    client = link(2, "10.0.0.7", 40_002, None)
+    assert client is not None
+    assert found[process(2)].among == (ResourceTarget(resource=client.client),)
+    assert found[process(2)].deadline == 150.0
+    assert process(3) not in found
 
 
 def test_a_prepared_transaction_may_be_ended_by_anybody() -> None:

@@ -22,6 +22,22 @@ ENTRIES = (
         elsewhere={"postgres": 2},
     ),
     Entry(
+        program="advisory_lock",
+        source="widely known",
+        library="psycopg 3, gRPC, PostgreSQL",
+        what="A service calls another while its session has an advisory lock, and the other needs the lock.",
+        near={
+            "lock_time_out": "the session that waits for the lock has a `lock_timeout`",
+            "idle_time_out": "the database ends sessions that stay idle for long",
+            "other_thread": "another thread unlocks it later, on the same connection",
+            "deadline": "the call has a deadline",
+            "unlocked": "the lock was released before the call",
+        },
+        processes=("probe", "stock", "orders"),
+        servers=("postgres",),
+        elsewhere={"postgres": 2},
+    ),
+    Entry(
         program="redis_lock",
         source="widely known",
         library="redis-py, gRPC, Redis",

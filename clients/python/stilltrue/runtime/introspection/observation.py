@@ -102,6 +102,8 @@ class Observer:
             self.signals.search()
         with suppress(Exception):  # likewise
             find_polled_files()
+        with suppress(Exception):  # likewise
+            self.sessions.search()
 
     def _deadlines_of_stopping_servers(self, now: float) -> dict[PartyName, float]:
         """Parties that serve a call of a server that is being stopped: the call ends by itself."""

@@ -21,7 +21,13 @@ from stilltrue.runtime.transport.channelz import namespace
 DRIVERS = ("psycopg2", "psycopg", "asyncpg")
 LIBRARIES = (*DRIVERS, "psycopg_pool", "sqlalchemy")
 """Their pools and engines refer to every connection, but do not use one that is checked out."""
-TIMEOUTS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout", "transaction_timeout")
+TIMEOUTS = (
+    "lock_timeout",
+    "statement_timeout",
+    "idle_in_transaction_session_timeout",
+    "transaction_timeout",
+    "idle_session_timeout",
+)
 """The settings that make a server end a wait by itself."""
 
 

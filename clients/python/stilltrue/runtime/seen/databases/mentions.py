@@ -1,4 +1,4 @@
-"""Searches a program for mentions of some settings: in its environment, and in the text of every file that it has imported.
+"""Searches a program for mentions of some words: the text of every file that it has imported.
 
 A server does not show another session's settings. So a program that mentions a setting anywhere, even in a comment, may have
 set it. The files of the drivers and the standard library are left out: they set nothing by themselves.
@@ -26,32 +26,30 @@ _INSTALLED = ("site-packages", "dist-packages")
 class Mentions:
     """The search so far; each file is read once."""
 
-    def __init__(self, names: tuple[str, ...]) -> None:
-        """``names``: of the settings."""
-        self._wanted = re.compile(rf"{'|'.join(names)}|\bset\s+(?:local\s+|session\s+)?\S*_timeout\b".encode(), re.I)
+    def __init__(self, wanted: str) -> None:
+        """``wanted``: a regular expression; case does not matter."""
+        self._wanted = re.compile(wanted.encode(), re.I)
         self._read: set[str] = set()
-        self._found = ""
+        self.found = ""
+        """The first mention, as text; empty: none so far."""
 
-    def doubt(self) -> str:
-        """Where a setting is mentioned, as text; empty if nowhere."""
-        options = os.environ.get("PGOPTIONS", "")
-        if self._wanted.search(options.encode()):
-            return f"PGOPTIONS is {options!r}"
+    def search(self) -> bool:
+        """Search on; returns whether the search is complete."""
         left = BYTES_MAX
-        for name, module in [] if self._found else items_of(sys.modules):
+        for name, module in [] if self.found else items_of(sys.modules):
             file = _file_of(name, module)
             if file is None or file in self._read:
                 continue
             if left <= 0:
-                return "not all files of the program have been searched for session settings yet"
+                return False
             self._read.add(file)
             text = _text_of(file)
             left -= len(text)
             named = self._wanted.search(text)
             if named is not None:
-                self._found = f"{file} mentions {named[0].decode()}, so the session may have such a timeout"
+                self.found = f"{file} mentions {named[0].decode()}"
                 break
-        return self._found
+        return True
 
 
 def _file_of(name: str, module: object) -> str | None:

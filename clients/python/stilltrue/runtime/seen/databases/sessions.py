@@ -3,7 +3,9 @@
 Rules:
 
 1. A thread or task owns a connection if a frame of its application code refers to it, or to a cursor, transaction or session on
-   it. If a transaction is open and no statement is running, the server's process waits for one of the owners.
+   it. If a transaction is open and no statement is running, the server's process waits for one of the owners. So it does
+   outside a transaction, if the session has an advisory lock, which only the server knows: it may have one if the program
+   mentions such locks anywhere.
 2. Any other party that can reach the connection may continue its transaction or end it: at the second look each is a way out,
    whatever its code mentions. So is another object through which an owner reaches the connection: other parties may have it.
 3. A session is in doubt if its settings may end its waits by themselves. The server does not show another session's settings,
@@ -13,6 +15,8 @@ Rules:
 from __future__ import annotations
 
 import gc
+import os
+import re
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -47,6 +51,7 @@ SECONDS_MAX = 0.01
 OBJECTS_MAX = 500
 """Number of objects to search from one variable of an owner."""
 BUSY_CODE = "asyncpg/"
+_TIMEOUT = rf"{'|'.join(TIMEOUTS)}|\bset\s+(?:local\s+|session\s+)?\S*_timeout\b"
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +69,8 @@ class Sessions:
     def __init__(self) -> None:
         """Nothing is known yet."""
         self._of: dict[PartyName, tuple[ref[Any], ...]] = {}
-        self._mentions = Mentions(TIMEOUTS)
+        self._timeouts = Mentions(_TIMEOUT)
+        self._advisory_locks = Mentions("advisory")
 
     def holds(self, scene: LiveScene) -> tuple[Hold, ...]:
         """Rule 1: the parties that the servers' processes wait for at a cut."""
@@ -73,6 +79,11 @@ class Sessions:
             return tuple(self._read(scene, of)) if is_loaded() else ()
         finally:
             self._of = of  # in one step: a look in another thread may read it
+
+    def search(self) -> None:
+        """Search the program's files for advisory locks; not done at a cut, since it takes long once."""
+        if is_loaded():
+            self._advisory_locks.search()
 
     def _read(self, scene: LiveScene, of: dict[PartyName, tuple[ref[Any], ...]]) -> Iterable[Hold]:
         owners: dict[int, _Owners] = {}
@@ -101,7 +112,8 @@ class Sessions:
             parties = [scene.party_of(who) for who in one.who]
             known = tuple(dict.fromkeys(party for party in parties if party is not None))
             status = Status.ACTIVE if id(connection) in busy else status_of(connection)
-            link = link_of(connection) if status in (*IDLE_IN_TRANSACTION, Status.ACTIVE) else None
+            open_ones = (*IDLE_IN_TRANSACTION, Status.ACTIVE, *((Status.IDLE,) if self._advisory_locks.found else ()))
+            link = link_of(connection) if status in open_ones else None
             if link is None:  # neither does the database wait, nor does a party wait for it
                 continue
             for party in known:
@@ -110,7 +122,7 @@ class Sessions:
                 yield from (Hold(party=party, resource=link.client) for party in sorted(known))
 
     def of(self, party: PartyName | None) -> tuple[Any, ...]:
-        """The objects through which a party owned connections with a transaction or statement at the newest cut."""
+        """The objects through which a party owned connections that count (rule 1) at the newest cut."""
         weak = () if party is None else self._of.get(party, ())
         return tuple(connection for one in weak if (connection := one()) is not None)
 
@@ -123,7 +135,16 @@ class Sessions:
             named = next((name for name in TIMEOUTS if name in settings_of(connection)), None)
             if named is not None:
                 return f"its connection to the database was opened with {named}"
-        return self._mentions.doubt()
+        return self._doubt_of_program()
+
+    def _doubt_of_program(self) -> str:
+        options = os.environ.get("PGOPTIONS", "")
+        if re.search(_TIMEOUT, options, re.I):
+            return f"PGOPTIONS is {options!r}"
+        is_complete = self._timeouts.search()
+        if self._timeouts.found:
+            return f"{self._timeouts.found}, so the session may have such a timeout"
+        return "" if is_complete else "not all files of the program have been searched for session settings yet"
 
     def shared(self, place: Place) -> Mapping[int, str]:
         """Rule 2: the party's connections that other objects of it also reach, each with the variable that refers to these."""
