@@ -445,7 +445,7 @@ MUTANTS = (
         "stilltrue.runtime.look.enders.found",
         'self.doubt = self.doubt or f"more than {WAYS_OUT_MAX} parties may end its wait"',
         "pass",
-        "tests/client/look/enders/test_ways_out_of_tasks.py::test_more_ways_out_than_are_told_are_doubt",
+        "tests/client/look/enders/test_ways_out_of_tasks.py::test_more_ways_out_than_the_bound_are_doubt",
     ),
     # cures
     Mutant(
@@ -453,7 +453,7 @@ MUTANTS = (
         "stilltrue.runtime.cure.aborter",
         "        if not self._still_waits(victim):\n            return False, GONE_ON\n",
         "",
-        "tests/client/look/test_cure.py::test_a_cure_that_comes_late_hurts_nobody",
+        "tests/client/look/test_cure.py::test_a_late_cure_aborts_no_call",
     ),
     Mutant(
         "a cure asks whoever allows it, though another victim does not",

@@ -81,7 +81,7 @@ def targets(wait: LocalWait) -> list[str]:
     return [target.party for target in wait.among if isinstance(target, PartyTarget)]
 
 
-def test_a_call_that_was_accepted_before_waits_for_whoever_blocks_the_loop(
+def test_a_call_accepted_earlier_waits_for_the_party_that_blocks_the_loop(
     alone: Callable[..., Agent], world: FrontLoop, stuck: Stuck
 ) -> None:
     accepted = threading.Event()
@@ -110,7 +110,7 @@ def test_a_call_that_was_accepted_before_waits_for_whoever_blocks_the_loop(
             assert call.result(PATIENCE_SECONDS)
 
 
-def test_of_a_loop_whose_timers_are_not_shown_only_who_blocks_it_is_certain(alone: Callable[..., Agent], stuck: Stuck) -> None:
+def test_on_a_loop_with_unreadable_timers_only_the_blocking_party_is_certain(alone: Callable[..., Agent], stuck: Stuck) -> None:
     front = alone("front")
 
     async def parks(channel: Any) -> None:
@@ -143,7 +143,7 @@ def test_of_a_loop_whose_timers_are_not_shown_only_who_blocks_it_is_certain(alon
         thread.join(PATIENCE_SECONDS)
 
 
-def test_a_loop_that_runs_holds_nobody(world: FrontLoop) -> None:
+def test_a_running_loop_holds_up_no_call(world: FrontLoop) -> None:
     accepted = threading.Event()
     go = asyncio.Event()
 
@@ -161,7 +161,7 @@ def test_a_loop_that_runs_holds_nobody(world: FrontLoop) -> None:
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["directly", "by a thread"])
-def test_who_waits_on_its_own_loop_for_a_coroutine_waits_for_itself(world: FrontLoop, beside: bool) -> None:
+def test_a_task_that_blocks_its_own_loop_on_a_coroutine_waits_for_itself(world: FrontLoop, beside: bool) -> None:
     futures: list[Any] = []
     executor = ThreadPoolExecutor(1, "worker")
 
@@ -191,7 +191,7 @@ def test_who_waits_on_its_own_loop_for_a_coroutine_waits_for_itself(world: Front
     executor.shutdown()
 
 
-def test_who_waits_on_its_own_loop_with_a_timeout_goes_on(world: FrontLoop) -> None:
+def test_a_task_that_blocks_its_own_loop_with_a_timeout_is_not_stuck(world: FrontLoop) -> None:
     begun = threading.Event()
     never: Any = None
 

@@ -32,9 +32,7 @@ def seen(report: Report, waiter: str) -> list[LocalWait]:
     return [wait for wait in report.waits if wait.waiter == waiter and isinstance(wait.among[0], PartyTarget)]
 
 
-def test_who_asks_for_the_result_of_an_item_waits_for_the_thread_that_runs_it(
-    alone: Callable[..., Agent], stuck: Stuck
-) -> None:
+def test_result_of_an_executor_item_waits_for_the_thread_that_runs_it(alone: Callable[..., Agent], stuck: Stuck) -> None:
     executor = ThreadPoolExecutor(1, "worker")
     with calling(alone, stuck) as (front, get):
         thread = threading.Thread(target=lambda: executor.submit(get, b"").result(), name="caller")
@@ -57,7 +55,7 @@ def test_who_asks_for_the_result_of_an_item_waits_for_the_thread_that_runs_it(
     executor.shutdown()
 
 
-def test_a_time_out_of_its_own_is_no_wait(alone: Callable[..., Agent], stuck: Stuck) -> None:
+def test_a_result_with_a_timeout_is_not_a_wait(alone: Callable[..., Agent], stuck: Stuck) -> None:
     executor = ThreadPoolExecutor(1)
     with calling(alone, stuck) as (front, get):
         future = executor.submit(get, b"")
@@ -70,7 +68,7 @@ def test_a_time_out_of_its_own_is_no_wait(alone: Callable[..., Agent], stuck: St
     executor.shutdown()
 
 
-def test_a_future_that_nobody_is_known_to_work_on_is_no_wait(alone: Callable[..., Agent]) -> None:
+def test_a_future_with_no_known_completer_is_not_a_wait(alone: Callable[..., Agent]) -> None:
     front = alone("front")
     future: Future[None] = Future()
     begun = threading.Event()
@@ -87,7 +85,7 @@ def test_a_future_that_nobody_is_known_to_work_on_is_no_wait(alone: Callable[...
     thread.join()
 
 
-async def test_who_asks_a_task_of_a_loop_for_its_result_waits_for_the_task(alone: Callable[..., Agent]) -> None:
+async def test_result_of_run_coroutine_threadsafe_waits_for_the_task(alone: Callable[..., Agent]) -> None:
     world = LoopWorld(alone("front"), alone("back"))
     await world.start()
     loop = asyncio.get_running_loop()
@@ -166,7 +164,7 @@ JOINS: dict[str, Callable[[ThreadPoolExecutor, Any], object]] = {
 
 
 @pytest.mark.parametrize("how", JOINS)
-def test_who_waits_for_several_items_waits_for_their_threads(alone: Callable[..., Agent], stuck: Stuck, how: str) -> None:
+def test_a_wait_for_several_items_waits_for_their_threads(alone: Callable[..., Agent], stuck: Stuck, how: str) -> None:
     with calling(alone, stuck) as (front, get), ThreadPoolExecutor(2, "worker") as executor:
         thread = threading.Thread(target=JOINS[how], args=(executor, get), name="caller")
         thread.start()
@@ -183,7 +181,7 @@ def test_who_waits_for_several_items_waits_for_their_threads(alone: Callable[...
 
 
 @pytest.mark.parametrize("timed", [False, True])
-def test_who_joins_a_thread_waits_for_its_end(alone: Callable[..., Agent], stuck: Stuck, timed: bool) -> None:
+def test_joining_a_thread_waits_for_its_end(alone: Callable[..., Agent], stuck: Stuck, timed: bool) -> None:
     with calling(alone, stuck) as (front, get):
         helper = threading.Thread(target=get, args=(b"",), name="helper")
         helper.start()

@@ -159,7 +159,7 @@ WATCHES = [timer, timer_at, watchdog, reader, connection, datagrams, child, loop
 
 @pytest.mark.parametrize("cancels", [True, False], ids=["ends it", "near miss"])
 @pytest.mark.parametrize("watch", WATCHES, ids=lambda one: one.__name__)
-def test_what_may_end_the_wait_of_a_task(played: Played, watch: Watch, cancels: bool) -> None:
+def test_the_ways_out_of_a_tasks_wait(played: Played, watch: Watch, cancels: bool) -> None:
     async def body(world: LoopWorld) -> None:
         calls: list[Any] = []
 
@@ -177,7 +177,7 @@ def test_what_may_end_the_wait_of_a_task(played: Played, watch: Watch, cancels: 
     assert not seen.doubt
 
 
-def test_an_alarm_that_cancels(played: Played) -> None:
+def test_an_alarm_that_cancels_the_call_is_a_way_out(played: Played) -> None:
     async def body(world: LoopWorld) -> None:
         call, loop = world.stuck(b""), asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGALRM, call.cancel)

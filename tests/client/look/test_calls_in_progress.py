@@ -34,7 +34,7 @@ PROGRAMS: dict[str, tuple[str, Found]] = {
 
 
 @pytest.mark.parametrize("what", PROGRAMS)
-def test_what_a_module_may_still_name(what: str) -> None:
+def test_the_names_that_a_modules_code_may_still_use(what: str) -> None:
     text, expected = PROGRAMS[what]
     found: list[Found] = []
 

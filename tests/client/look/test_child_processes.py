@@ -70,7 +70,7 @@ def called(alone: Callable[..., Agent]) -> Iterator[Agent]:
         yield front
 
 
-def test_a_child_started_since_is_at_work_until_it_ends(called: Agent) -> None:
+def test_a_child_process_started_later_is_active_until_it_ends(called: Agent) -> None:
     assert children_at_work(called) == []
     with child(sys.executable, "-c", _READS) as process:
         (text,) = children_at_work(called)
@@ -79,19 +79,19 @@ def test_a_child_started_since_is_at_work_until_it_ends(called: Agent) -> None:
     assert children_at_work(called) == []
 
 
-def test_a_child_that_nobody_has_waited_for_has_ended(called: Agent) -> None:
+def test_a_zombie_child_process_has_ended(called: Agent) -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     wait_until(lambda: children_at_work(called) == [])
     assert process.wait(PATIENCE_SECONDS) == 0
 
 
-def test_children_of_before_are_covered(alone: Callable[..., Agent]) -> None:
+def test_child_processes_started_before_the_declaration_are_covered(alone: Callable[..., Agent]) -> None:
     front = alone("front")
     with child(sys.executable, "-c", _READS), called_once(front):
         assert children_at_work(front) == []
 
 
-def test_idle_covers_what_there_is(called: Agent) -> None:
+def test_idle_covers_existing_child_processes(called: Agent) -> None:
     with child(sys.executable, "-c", _READS):
         assert children_at_work(called)
         called.idle()
@@ -106,7 +106,7 @@ def test_children_of_a_shell_are_found(called: Agent) -> None:
         assert len(texts) == 2
 
 
-def test_a_child_that_has_joined_is_at_work_until_it_is_part_of_every_snapshot(
+def test_a_joined_child_process_is_active_until_every_snapshot_includes_it(
     called: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with child(sys.executable, "-c", _JOINS):
@@ -119,7 +119,7 @@ def test_a_child_that_has_joined_is_at_work_until_it_is_part_of_every_snapshot(
 @pytest.mark.parametrize("kind", ["pool", "executor"])
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 @pytest.mark.slow
-def test_workers_of_a_pool_are_at_work_while_it_has_items(called: Agent, kind: str, method: str) -> None:
+def test_pool_workers_are_active_while_the_pool_has_items(called: Agent, kind: str, method: str) -> None:
     context: Any = get_context(method)
     reading, writing = context.Pipe()
     with ExitStack() as stack:
@@ -135,13 +135,13 @@ def test_workers_of_a_pool_are_at_work_while_it_has_items(called: Agent, kind: s
         wait_until(lambda: children_at_work(called) == [])
 
 
-def test_a_kernel_that_does_not_list_children_is_asked_for_every_process(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_lists_of_children_every_process_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     with child(sys.executable, "-c", _READS) as process:
         assert process.pid in {one.pid for one in listing.child_processes()}
         assert process.pid in set(listing._children_by_parent(os.getpid()))
 
 
-def test_a_mark_is_seen_from_outside_and_goes() -> None:
+def test_a_member_mark_is_visible_to_the_parent_and_removable() -> None:
     mark = MemberMark()
     own = listing._read(os.getpid())
     assert own is not None
@@ -156,9 +156,9 @@ def test_a_mark_is_seen_from_outside_and_goes() -> None:
     assert listing.joined_at(own) is None
 
 
-def test_a_mark_without_anonymous_memory_is_a_file_in_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_memfd_a_member_mark_is_an_unlinked_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create")
-    test_a_mark_is_seen_from_outside_and_goes()
+    test_a_member_mark_is_visible_to_the_parent_and_removable()
     assert not list(Path("/dev/shm").glob(f"{listing.MARK}*"))
 
 

@@ -59,7 +59,7 @@ def fails_with_aborted(call: Any) -> bool:
 
 
 @pytest.mark.parametrize("streams", [False, True])
-def test_a_handler_in_a_call_is_freed_and_its_caller_is_told_why(
+def test_a_cured_handler_is_freed_and_its_caller_gets_the_reason(
     alone: Callable[..., Agent], stuck: Stuck, streams: bool
 ) -> None:
     front, back = alone("front"), alone("back")
@@ -121,7 +121,7 @@ def test_a_handler_that_waits_for_a_lock_keeps_waiting_but_its_caller_does_not(a
     assert front.live.faults == 0
 
 
-def test_a_thread_of_its_own_has_its_call_ended_and_a_lock_left_alone(alone: Callable[..., Agent], stuck: Stuck) -> None:
+def test_a_cure_ends_the_call_of_a_plain_thread_but_not_its_wait_for_a_lock(alone: Callable[..., Agent], stuck: Stuck) -> None:
     front, back = alone("front"), alone("back")
     lock = front.Lock("shelf")
     errors: list[Any] = []
@@ -155,7 +155,7 @@ def test_a_thread_of_its_own_has_its_call_ended_and_a_lock_left_alone(alone: Cal
     waiter.join(PATIENCE_SECONDS)
 
 
-def test_a_cure_that_comes_late_hurts_nobody(alone: Callable[..., Agent], stuck: Stuck) -> None:
+def test_a_late_cure_aborts_no_call(alone: Callable[..., Agent], stuck: Stuck) -> None:
     front, back = alone("front"), alone("back")
     with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel:
         get: Any = front.channel(channel).unary_unary("/s/Get")

@@ -87,7 +87,7 @@ async def test_a_task_that_may_end_its_loop_is_a_way_out(world: LoopWorld, besid
 
 
 @pytest.mark.parametrize("beside", [exits_when_all_is_over, exits_when_interrupted, lives_on], ids=lambda one: one.__name__)
-async def test_a_task_that_does_not_come_to_its_exit_is_none(world: LoopWorld, beside: Callable[[list[int]], Any]) -> None:
+async def test_a_task_that_cannot_reach_its_exit_is_not_a_way_out(world: LoopWorld, beside: Callable[[list[int]], Any]) -> None:
     assert not await way_out_beside(world, lambda loop: loop.create_task(beside([])))
 
 
@@ -106,7 +106,7 @@ async def test_a_timer_that_may_end_its_loop_is_a_way_out(world: LoopWorld, call
     assert any(what in one for one in found), found
 
 
-async def test_a_timer_that_ends_nothing_is_none(world: LoopWorld) -> None:
+async def test_a_timer_that_ends_nothing_is_not_a_way_out(world: LoopWorld) -> None:
     assert not await way_out_beside(world, lambda loop: loop.call_later(FAR_SECONDS, print, "exit"))
 
 
@@ -137,14 +137,14 @@ def ends_at_the_end(task: asyncio.Task[None]) -> None:
         (served, exits_at_the_end, False),
     ],
 )
-async def test_what_is_called_when_a_task_ends_may_end_the_loop(
+async def test_a_tasks_done_callback_may_end_the_loop(
     world: LoopWorld, body: Callable[[], Any], callback: Any, expected: bool
 ) -> None:
     found = await way_out_beside(world, lambda loop: loop.create_task(body()).add_done_callback(callback))
     assert bool(found) is expected, found
 
 
-async def test_what_is_called_when_a_task_ends_may_close_the_channel(world: LoopWorld) -> None:
+async def test_a_tasks_done_callback_may_close_the_channel(world: LoopWorld) -> None:
     def closes(_: object) -> None:
         closing.append(asyncio.ensure_future(world.channel.close()))
 
@@ -152,7 +152,7 @@ async def test_what_is_called_when_a_task_ends_may_close_the_channel(world: Loop
     assert await way_out_beside(world, lambda loop: loop.create_task(heartbeat()).add_done_callback(closes))
 
 
-async def test_what_is_called_when_an_item_is_over_may_close_the_channel(world: LoopWorld) -> None:
+async def test_an_executor_items_done_callback_may_close_the_channel(world: LoopWorld) -> None:
     go = threading.Event()
     loop = asyncio.get_running_loop()
 

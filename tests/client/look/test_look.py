@@ -17,7 +17,7 @@ from stilltrue.protocol.requests.look import LookRequest, Suspect
 from tests.client.look.worlds import PATIENCE_SECONDS, Stuck, look_at, of, report_of, serving
 
 
-def test_a_thread_in_a_call_waits_for_it_still_and_stands_in_its_own_code(alone: Callable[..., Agent], stuck: Stuck) -> None:
+def test_a_thread_still_in_a_call_is_reported_with_its_own_code(alone: Callable[..., Agent], stuck: Stuck) -> None:
     front, back = alone("front"), alone("back")
     with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel:
         get: Any = front.channel(channel).unary_unary("/s/Get")
@@ -123,7 +123,7 @@ async def test_a_task_is_found_with_its_deadline_and_where_it_awaits(alone: Call
         await server.stop(0)
 
 
-def test_a_party_that_nobody_knows_is_gone(alone: Callable[..., Agent]) -> None:
+def test_an_unknown_party_is_gone(alone: Callable[..., Agent]) -> None:
     agent = alone("front")
     nobody = Suspect(party=PartyName("front/thread:none"), waits=(WaitNumber(7),))
     (seen,) = agent.looker().look(LookRequest(snapshot=SnapshotId(1), suspects=(nobody,))).parties

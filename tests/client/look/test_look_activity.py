@@ -42,7 +42,7 @@ def test_an_ordinary_process_at_rest_has_nothing_that_acts(alone: Callable[..., 
     waiter.join()
 
 
-def test_a_done_callback_that_runs_is_at_work(alone: Callable[..., Agent], gate: Gate) -> None:
+def test_a_running_done_callback_is_active(alone: Callable[..., Agent], gate: Gate) -> None:
     front, back = alone("front"), alone("back")
     added = threading.Event()  # a callback added to a finished call runs at once, in this thread
 
@@ -61,7 +61,7 @@ def test_a_done_callback_that_runs_is_at_work(alone: Callable[..., Agent], gate:
         gate.go.set()
 
 
-def test_what_a_served_call_calls_at_its_end_is_at_work(alone: Callable[..., Agent], gate: Gate) -> None:
+def test_the_callbacks_of_a_served_call_are_active(alone: Callable[..., Agent], gate: Gate) -> None:
     front = alone("front")
 
     def place(request: bytes, context: Any) -> bytes:
@@ -77,7 +77,7 @@ def test_what_a_served_call_calls_at_its_end_is_at_work(alone: Callable[..., Age
 
 
 @pytest.mark.parametrize("how", ["thread", "timer", "executor"])
-def test_what_a_handler_has_left_behind_in_a_thread_is_at_work(alone: Callable[..., Agent], gate: Gate, how: str) -> None:
+def test_a_thread_that_a_handler_left_running_is_active(alone: Callable[..., Agent], gate: Gate, how: str) -> None:
     front = alone("front")
     executor = ThreadPoolExecutor(1)
 
@@ -140,9 +140,7 @@ class Reader:
 
 
 @pytest.mark.parametrize("kind", ["of_queue", "of_socket", "of_schedule"])
-def test_a_reader_of_before_the_first_call_that_was_given_something_is_at_work(
-    alone: Callable[..., Agent], gate: Gate, kind: str
-) -> None:
+def test_an_earlier_reader_thread_that_got_an_item_is_active(alone: Callable[..., Agent], gate: Gate, kind: str) -> None:
     front, reader = alone("front"), Reader(kind, gate)
     time.sleep(0.1)
 
@@ -163,7 +161,7 @@ def test_a_reader_of_before_the_first_call_that_was_given_something_is_at_work(
         assert f"thread {kind}, " in text
 
 
-def test_a_thread_of_before_the_first_call_is_the_applications_word(alone: Callable[..., Agent], gate: Gate) -> None:
+def test_a_thread_started_before_the_first_call_is_covered_by_the_declaration(alone: Callable[..., Agent], gate: Gate) -> None:
     front = alone("front")
     threading.Thread(target=gate.work).start()
     gate.is_reached()
@@ -174,7 +172,7 @@ def test_a_thread_of_before_the_first_call_is_the_applications_word(alone: Calla
         gate.go.set()
 
 
-def test_a_thread_of_before_the_first_call_that_a_message_woke_is_at_work(alone: Callable[..., Agent], gate: Gate) -> None:
+def test_an_earlier_thread_that_a_message_woke_is_active(alone: Callable[..., Agent], gate: Gate) -> None:
     front, orders = alone("front"), queue.Queue[bytes]()
 
     def gathers() -> None:
@@ -202,7 +200,7 @@ def test_a_thread_of_before_the_first_call_that_a_message_woke_is_at_work(alone:
         worker.join()
 
 
-async def test_a_task_of_before_the_first_call_that_a_message_woke_is_at_work(alone: Callable[..., Agent]) -> None:
+async def test_an_earlier_task_that_a_message_woke_is_active(alone: Callable[..., Agent]) -> None:
     front, orders = alone("front"), asyncio.Queue[bytes]()
     woken = asyncio.Event()
 
@@ -241,7 +239,7 @@ async def test_a_task_of_before_the_first_call_that_a_message_woke_is_at_work(al
 
 
 @pytest.mark.parametrize("how", ["timer", "scheduler"])
-def test_a_timer_that_a_handler_has_set_is_work_to_come(alone: Callable[..., Agent], how: str) -> None:
+def test_a_timer_set_by_a_handler_is_pending_work(alone: Callable[..., Agent], how: str) -> None:
     front = alone("front")
     plan = sched.scheduler()
     timers: list[threading.Thread] = []
@@ -267,7 +265,7 @@ def test_a_timer_that_a_handler_has_set_is_work_to_come(alone: Callable[..., Age
             timers[0].cancel()
 
 
-def test_a_thread_of_before_the_application_said_idle_is_covered_by_that(alone: Callable[..., Agent], gate: Gate) -> None:
+def test_a_thread_started_before_idle_is_covered_by_it(alone: Callable[..., Agent], gate: Gate) -> None:
     front = alone("front")
     with serving(front, Place=echo) as address, grpc.insecure_channel(address) as channel:
         stub: Any = channel.unary_unary("/s/Place")
@@ -280,7 +278,7 @@ def test_a_thread_of_before_the_application_said_idle_is_covered_by_that(alone: 
         gate.go.set()
 
 
-async def test_tasks_and_timers_that_a_handler_leaves_behind(alone: Callable[..., Agent]) -> None:
+async def test_tasks_and_timers_left_by_a_handler_are_active(alone: Callable[..., Agent]) -> None:
     world = LoopWorld(alone("front"), alone("back"))
     await world.start()
     go = asyncio.Event()
@@ -312,7 +310,7 @@ async def test_tasks_and_timers_that_a_handler_leaves_behind(alone: Callable[...
     await world.stop()
 
 
-def test_the_clean_up_of_a_generator_whose_caller_is_gone_is_at_work(alone: Callable[..., Agent], gate: Gate) -> None:
+def test_the_cleanup_of_a_generator_after_its_caller_left_is_active(alone: Callable[..., Agent], gate: Gate) -> None:
     front = alone("front")
 
     def items(request: bytes, context: Any) -> Iterator[bytes]:
@@ -374,7 +372,7 @@ async def _waits_for_others() -> None:
         (_waits_for_others, False),
     ],
 )
-def test_a_task_that_was_started_since_is_at_work_if_it_ends_its_wait_itself(
+def test_a_task_started_later_is_active_if_it_ends_its_own_wait(
     alone: Callable[..., Agent], waits: Callable[[], Coroutine[Any, Any, None]], acts: bool
 ) -> None:
     front = alone("front")

@@ -93,7 +93,7 @@ def to_come(agent: Agent) -> tuple[str, ...]:
         ("subscription_of_the_library", ""),
     ],
 )
-def test_what_a_handler_leaves_to_others_is_work_to_come(
+def test_work_that_a_handler_hands_to_others_is_pending(
     alone: Callable[..., Agent], leaves: Leaves, left: str, said: str
 ) -> None:
     front = alone("front")
@@ -123,7 +123,7 @@ def test_an_alarm_that_was_set_before_the_first_call_is_covered(alone: Callable[
 
 @pytest.mark.parametrize(("callback", "says"), [(echoes, ["echoes"]), (None, [])])
 @pytest.mark.parametrize("kind", ["pool", "executor"])
-def test_what_is_called_with_the_results_of_processes_is_work_to_come(
+def test_callbacks_on_the_results_of_a_process_pool_are_pending_work(
     alone: Callable[..., Agent], kind: str, callback: Any, says: list[str]
 ) -> None:
     front = alone("front")
@@ -184,7 +184,7 @@ class Ticking:
         self.loop.close()
 
 
-def test_a_timer_that_a_handler_has_had_set_on_a_loop_is_work_to_come(alone: Callable[..., Agent]) -> None:
+def test_a_loop_timer_set_for_a_handler_is_pending_work(alone: Callable[..., Agent]) -> None:
     front, ticking = alone("front"), Ticking()
     ticking.do(ticking.tick)
 
@@ -217,7 +217,7 @@ class Child(asyncio.SubprocessProtocol):
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="asyncio watches children as readers of its loop there")
 @pytest.mark.parametrize(("protocol", "says"), [(Child, ("Child.process_exited",)), (asyncio.SubprocessProtocol, ())])
-async def test_a_child_process_of_a_handler_is_work_to_come_where_the_application_is_told_of_its_end(
+async def test_a_handlers_child_process_with_a_callback_is_pending_work(
     alone: Callable[..., Agent], protocol: type[asyncio.SubprocessProtocol], says: tuple[str, ...]
 ) -> None:
     front = alone("front")
@@ -240,7 +240,7 @@ async def test_a_child_process_of_a_handler_is_work_to_come_where_the_applicatio
 
 
 @pytest.mark.parametrize(("asleep", "works"), [(True, True), (False, False)])
-async def test_a_task_that_a_callback_of_a_call_begins_is_at_work_unless_others_must_wake_it(
+async def test_a_task_started_by_a_calls_callback_is_active_unless_another_party_must_wake_it(
     alone: Callable[..., Agent], asleep: bool, works: bool
 ) -> None:
     front = alone("front")

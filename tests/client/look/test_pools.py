@@ -162,7 +162,7 @@ def until(found: Callable[[], list[SeenWait]], so: Callable[[list[SeenWait]], bo
 
 
 @pytest.mark.parametrize("make", POOLS)
-def test_those_who_have_a_connection_and_want_another_wait_for_each_other(make: Make, agent: Agent, port: int) -> None:
+def test_holders_of_connections_that_want_another_wait_for_each_other(make: Make, agent: Agent, port: int) -> None:
     idents, _ = start(make(port, None, SIZE))
     waits = until(partial(waits_of, agent, idents), lambda waits: len(waits) == SIZE and all(one.enders for one in waits))
     assert {frozenset(wait.enders or ()) for wait in waits} == {frozenset(idents)}
@@ -180,7 +180,7 @@ def test_a_timeout_is_a_deadline(make: Make, agent: Agent, port: int) -> None:
 
 
 @pytest.mark.parametrize("make", POOLS)
-def test_a_share_that_no_frame_has_makes_the_wait_unknown(make: Make, agent: Agent, port: int) -> None:
+def test_a_connection_in_no_frame_makes_the_wait_unknown(make: Make, agent: Agent, port: int) -> None:
     take = make(port, None, SIZE)
     registry = [take()]  # a local of this thread, which looks and does not hold
     thread = threading.Thread(target=nested, args=(take, threading.Semaphore(0), _set(), []), daemon=True)
@@ -205,7 +205,7 @@ def _set() -> threading.Event:
         (of_urllib3, "urllib3.connectionpool.HTTPConnectionPool", "block"),
     ],
 )
-def test_a_version_that_keeps_its_books_otherwise_is_unknown(
+def test_an_unknown_version_of_a_library_is_not_read(
     make: Make, owner: str, name: str, agent: Agent, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The expected attribute is missing."""
@@ -327,7 +327,7 @@ def waiter(agent: Agent, take: Take) -> Callable[[], list[SeenWait]]:
 
 
 @pytest.mark.parametrize("make", [of_redis, of_httpx])
-def test_what_ended_threads_have_left_behind_is_lost(make: Make, agent: Agent, port: int) -> None:
+def test_connections_of_ended_threads_are_lost(make: Make, agent: Agent, port: int) -> None:
     take = make(port, None, SIZE)
     left_behind(take, id)
     gc.collect()
@@ -337,7 +337,7 @@ def test_what_ended_threads_have_left_behind_is_lost(make: Make, agent: Agent, p
 
 @pytest.mark.parametrize("make", [of_redis, of_httpx])
 @pytest.mark.parametrize("how", ["list", "cycle", "closure"])
-def test_what_anything_still_refers_to_is_not(make: Make, how: str, agent: Agent, port: int) -> None:
+def test_a_connection_that_is_still_referenced_is_not_lost(make: Make, how: str, agent: Agent, port: int) -> None:
     take = make(port, None, SIZE)
     kept: list[Any] = []
     gc.disable()
@@ -357,7 +357,7 @@ def test_what_anything_still_refers_to_is_not(make: Make, how: str, agent: Agent
         gc.enable()
 
 
-def test_what_the_collector_gives_back_is_not_lost(agent: Agent, port: int) -> None:
+def test_a_connection_that_the_collector_returns_is_not_lost(agent: Agent, port: int) -> None:
     take = of_sqlalchemy(port, None, SIZE)
     gc.disable()
 

@@ -307,7 +307,7 @@ DO_NOT: list[Holder] = [
 
 
 @pytest.mark.parametrize("holder", [*GET_THERE, *DO_NOT], ids=lambda one: one.__name__)
-def test_who_may_close_the_channel(alone: Callable[..., Agent], stuck: Stuck, holder: Holder) -> None:
+def test_whether_code_may_close_the_channel(alone: Callable[..., Agent], stuck: Stuck, holder: Holder) -> None:
     assert may_close_the_channel(alone, stuck, holder) is (holder in GET_THERE)
 
 
@@ -323,7 +323,7 @@ class Stopped:
 
 
 @pytest.mark.parametrize("holder", [sleeps_then_closes, has_an_object_close_it, waits_for_ever, sleeps_until_it_is_interrupted])
-def test_who_may_stop_the_server(alone: Callable[..., Agent], stuck: Stuck, holder: Holder) -> None:
+def test_whether_code_may_stop_the_server(alone: Callable[..., Agent], stuck: Stuck, holder: Holder) -> None:
     front, back, client = alone("front"), alone("back"), alone("client")
     with serving(back, Get=stuck) as behind, grpc.insecure_channel(behind) as to_back:
         get: Any = front.channel(to_back).unary_unary("/s/Get")

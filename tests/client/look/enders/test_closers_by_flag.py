@@ -435,5 +435,5 @@ DO_NOT: list[Holder] = [
 
 
 @pytest.mark.parametrize("holder", [*GET_THERE, *DO_NOT], ids=lambda one: one.__name__)
-def test_who_may_close_the_channel_once_it_has_left_its_loop(alone: Callable[..., Agent], stuck: Stuck, holder: Holder) -> None:
+def test_whether_code_after_a_loop_may_close_the_channel(alone: Callable[..., Agent], stuck: Stuck, holder: Holder) -> None:
     assert may_close_the_channel(alone, stuck, holder) is (holder in GET_THERE)

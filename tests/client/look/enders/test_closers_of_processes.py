@@ -224,7 +224,7 @@ ENDING = [
 
 
 @pytest.mark.parametrize("holder", ENDING, ids=lambda one: one.__name__)
-def test_who_may_end_the_process_is_a_way_out(alone: Callable[..., Agent], stuck: Stuck, holder: Holder) -> None:
+def test_code_that_may_end_the_process_is_a_way_out(alone: Callable[..., Agent], stuck: Stuck, holder: Holder) -> None:
     assert may_close_the_channel(alone, stuck, holder)
 
 
@@ -243,7 +243,7 @@ def test_who_may_end_the_process_is_a_way_out(alone: Callable[..., Agent], stuck
     ],
     ids=lambda one: one.__name__,
 )
-def test_who_ends_another_or_ends_with_its_parent_is_none(alone: Callable[..., Agent], stuck: Stuck, holder: Holder) -> None:
+def test_code_that_ends_another_process_is_not_a_way_out(alone: Callable[..., Agent], stuck: Stuck, holder: Holder) -> None:
     assert not may_close_the_channel(alone, stuck, holder)
 
 
@@ -302,7 +302,7 @@ def test_the_main_thread_ends_its_program_when_it_is_done_but_not_in_a_loop(body
     assert ("_exit" in ahead_of(body.__code__, sleeping).in_loop().names) is expected
 
 
-def test_an_alarm_that_nobody_handles_is_a_way_out(alone: Callable[..., Agent], stuck: Stuck) -> None:
+def test_an_unhandled_alarm_is_a_way_out(alone: Callable[..., Agent], stuck: Stuck) -> None:
     before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.alarm(int(FAR_SECONDS))
     try:

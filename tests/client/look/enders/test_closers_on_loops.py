@@ -55,7 +55,7 @@ async def counts_all(world: LoopWorld) -> None:
         *((for_ever, False), (serves_in_its_block, False), (counts_all, False)),
     ],
 )
-async def test_who_may_close_or_stop_or_cancel_on_an_event_loop(
+async def test_whether_a_task_may_close_stop_or_cancel(
     world: LoopWorld, beside: Callable[[LoopWorld], Any], expected: bool
 ) -> None:
     async def body(world: LoopWorld) -> None:
@@ -69,7 +69,7 @@ async def test_who_may_close_or_stop_or_cancel_on_an_event_loop(
 
 
 @pytest.mark.parametrize("woken", [True, False])
-async def test_who_stops_a_server_when_an_event_is_set_does_if_a_timer_sets_it(world: LoopWorld, woken: bool) -> None:
+async def test_a_task_that_stops_a_server_once_a_timer_sets_its_event_is_a_way_out(world: LoopWorld, woken: bool) -> None:
     stop = asyncio.Event()
 
     async def serves() -> None:
@@ -102,7 +102,7 @@ async def test_a_timer_may_have_the_channel_closed(world: LoopWorld) -> None:
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_the_end_of_what_asyncio_runs_cancels_the_other_tasks(alone: Callable[..., Agent], ends: bool) -> None:
+def test_the_end_of_asyncio_run_cancels_the_other_tasks(alone: Callable[..., Agent], ends: bool) -> None:
     front, back = alone("front"), alone("back")
     seen: list[Any] = []
 
@@ -135,7 +135,7 @@ def test_the_end_of_what_asyncio_runs_cancels_the_other_tasks(alone: Callable[..
 
 
 @pytest.mark.parametrize("stops", [True, False])
-def test_who_stops_a_loop_lets_its_runner_cancel_what_runs_there(alone: Callable[..., Agent], stops: bool) -> None:
+def test_stopping_a_loop_lets_its_runner_cancel_all_tasks(alone: Callable[..., Agent], stops: bool) -> None:
     front, back = alone("front"), alone("back")
     loop, over = asyncio.new_event_loop(), threading.Event()
     world = LoopWorld(front, back)

@@ -86,7 +86,7 @@ def fails_below(_: Any, go: threading.Event) -> None:
 
 
 @pytest.mark.parametrize("holder", [sees_no_progress, pings, fails_below], ids=lambda one: one.__name__)
-def test_who_may_fail_where_that_ends_the_process_is_a_way_out(
+def test_a_thread_whose_failure_ends_the_process_is_a_way_out(
     alone: Callable[..., Agent], stuck: Stuck, monkeypatch: pytest.MonkeyPatch, holder: Holder
 ) -> None:
     monkeypatch.setattr(threading, "excepthook", exits)
@@ -94,7 +94,7 @@ def test_who_may_fail_where_that_ends_the_process_is_a_way_out(
 
 
 @pytest.mark.parametrize("holder", [pings_and_forgives, only_waits, forgives_below], ids=lambda one: one.__name__)
-def test_who_never_fails_calls_no_hook(stuck: Stuck, holder: Holder) -> None:
+def test_a_thread_that_cannot_fail_calls_no_hook(stuck: Stuck, holder: Holder) -> None:
     beside = threading.Thread(target=holder, args=(None, stuck.go))
     beside.start()
     end = time.monotonic() + FAR_SECONDS
@@ -110,14 +110,14 @@ def _is_waiting(thread: threading.Thread) -> bool:
     return codes[:1] == [threading.Condition.wait.__code__] and threading.Thread.start.__code__ not in codes
 
 
-def test_who_may_fail_where_that_is_only_told_is_none(
+def test_a_failure_that_is_only_reported_is_not_a_way_out(
     alone: Callable[..., Agent], stuck: Stuck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threading, "excepthook", logs)
     assert not may_close_the_channel(alone, stuck, sees_no_progress)
 
 
-def test_a_hook_may_pass_on_what_threads_fail_with(
+def test_a_failure_hook_may_pass_on_the_exception(
     alone: Callable[..., Agent], stuck: Stuck, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threading, "excepthook", tells_the_other)
@@ -183,7 +183,7 @@ async def of_loop(world: LoopWorld, hook: Any, body: Callable[[], Any]) -> bool:
 
 
 @pytest.mark.parametrize("hook", [ends_all, leaves, cancels, shuts_down], ids=lambda one: one.__name__)
-async def test_a_loops_handler_that_ends_things_is_a_way_out_if_something_may_fail(world: LoopWorld, hook: Any) -> None:
+async def test_an_exception_handler_that_ends_waits_is_a_way_out_if_code_may_fail(world: LoopWorld, hook: Any) -> None:
     assert await of_loop(world, hook, heartbeat)
 
 
@@ -196,11 +196,11 @@ async def test_whether_a_task_may_fail(body: Callable[[], Any], expected: bool) 
 
 
 @pytest.mark.parametrize("hook", [tells, counts], ids=lambda one: one.__name__)
-async def test_a_loops_handler_that_only_tells_is_none(world: LoopWorld, hook: Any) -> None:
+async def test_an_exception_handler_that_only_logs_is_not_a_way_out(world: LoopWorld, hook: Any) -> None:
     assert not await of_loop(world, hook, heartbeat)
 
 
-async def test_a_loops_handler_that_cancels_the_waiter_is_a_way_out(world: LoopWorld) -> None:
+async def test_an_exception_handler_that_cancels_the_waiter_is_a_way_out(world: LoopWorld) -> None:
     waiting: list[Any] = []
 
     def cancels_it(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -226,7 +226,7 @@ def fails_then() -> None:
     raise RuntimeError("no progress")
 
 
-async def test_a_timer_that_may_fail_calls_the_handler() -> None:
+async def test_a_timer_that_may_fail_calls_the_exception_handler() -> None:
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(ends_all)
     try:

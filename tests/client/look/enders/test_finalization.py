@@ -104,12 +104,14 @@ def kept_by(kind: Callable[[Any], Any], then: Callable[[threading.Event], None])
 
 @pytest.mark.parametrize("kind", [WithFinalizer, WithDel])
 @pytest.mark.parametrize("then", [empties, deletes, below], ids=lambda one: one.__name__)
-def test_who_may_let_go_of_it_is_a_way_out(alone: Callable[..., Agent], stuck: Stuck, kind: Any, then: Any) -> None:
+def test_code_that_drops_the_last_reference_is_a_way_out(
+    alone: Callable[..., Agent], stuck: Stuck, kind: Any, then: Any
+) -> None:
     assert may_close_the_channel(alone, stuck, kept_by(kind, then))
 
 
 @pytest.mark.parametrize(("kind", "then"), [(WithFinalizer, counts), (WithDel, counts), (Plain, empties), (Plain, deletes)])
-def test_who_keeps_it_or_lets_go_of_what_stays_open_is_none(
+def test_keeping_the_reference_or_dropping_one_of_several_is_not_a_way_out(
     alone: Callable[..., Agent], stuck: Stuck, kind: Any, then: Any
 ) -> None:
     assert not may_close_the_channel(alone, stuck, kept_by(kind, then))
@@ -121,7 +123,7 @@ async def test_a_timer_that_empties_their_collection_is_a_way_out(world: LoopWor
     assert bool(await way_out_beside(world, lambda loop: loop.call_later(FAR_SECONDS, held.clear))) is expected
 
 
-def test_a_function_that_closes_what_it_alone_names_is_a_way_out(alone: Callable[..., Agent], stuck: Stuck) -> None:
+def test_a_function_that_closes_a_channel_only_it_names_is_a_way_out(alone: Callable[..., Agent], stuck: Stuck) -> None:
     assert may_close_the_channel(alone, stuck, kept_by(Plain, closes_below))
 
 
@@ -136,7 +138,7 @@ def _evicts(go: threading.Event, held: dict[str, Session]) -> None:
 
 @pytest.mark.parametrize("weakly", [weakref.ref, weakref.proxy])
 @pytest.mark.parametrize("cancels", [True, False])
-def test_what_a_weak_reference_calls_may_end_a_call_when_its_object_is_let_go_of(
+def test_a_weak_references_callback_may_end_a_call_when_its_object_dies(
     alone: Callable[..., Agent], stuck: Stuck, cancels: bool, weakly: Callable[[object, Callable[[object], None]], object]
 ) -> None:
     held = {"a": Session()}

@@ -135,7 +135,7 @@ def waits_for_the_event() -> None:
 
 
 @pytest.mark.parametrize(("method", "doubtful"), [(sets_the_event, True), (reads_the_event, False)])
-def test_a_method_that_wakes_who_cancels_is_doubt(
+def test_a_method_that_wakes_a_canceller_is_doubt(
     alone: Callable[..., Agent], stuck: Stuck, method: Any, doubtful: bool
 ) -> None:
     watchdog = threading.Thread(target=waits_for_the_event)

@@ -113,7 +113,7 @@ def _reach(loop: Any) -> Reach:
 
 
 @pytest.mark.parametrize("ahead", [*BY_ITS_STOP, *SOMETHING_ELSE], ids=lambda one: one.__name__)
-def test_what_lies_ahead_stops_the_loop(loop: asyncio.AbstractEventLoop, ahead: Ahead) -> None:
+def test_whether_code_ahead_of_a_frame_may_stop_the_loop(loop: asyncio.AbstractEventLoop, ahead: Ahead) -> None:
     begun: Any = ahead(loop)
     next(begun)
     found = [may_stop(one, loop, _reach(loop)) for one in stretches([begun.gi_frame])]

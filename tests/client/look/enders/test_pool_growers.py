@@ -133,23 +133,23 @@ GROW = (outright, by_its_method, when_much_is_queued, by_a_text, by_a_worker_of_
 
 
 @pytest.mark.parametrize("beside", GROW, ids=lambda one: one.__name__)
-def test_who_enlarges_the_pool_is_told(alone: Callable[..., Agent], stuck: Stuck, beside: Beside) -> None:
+def test_code_that_enlarges_the_pool_is_reported(alone: Callable[..., Agent], stuck: Stuck, beside: Beside) -> None:
     assert beside.__name__ in seen(alone, stuck, Resizable(1), beside)
 
 
 @pytest.mark.parametrize("beside", [measures, enlarges_another], ids=lambda one: one.__name__)
-def test_who_only_measures_it_or_enlarges_another_is_not(alone: Callable[..., Agent], stuck: Stuck, beside: Beside) -> None:
+def test_code_that_only_reads_the_pools_size_is_not_reported(alone: Callable[..., Agent], stuck: Stuck, beside: Beside) -> None:
     assert seen(alone, stuck, Resizable(1), beside) == ""
 
 
 @pytest.mark.parametrize(("kind", "grows"), [(GrowsWithWork, True), (WithContext, False)])
-def test_a_pool_that_grows_when_it_is_given_something_is_told(
+def test_a_pool_that_grows_on_submit_is_reported(
     alone: Callable[..., Agent], stuck: Stuck, kind: type[ThreadPoolExecutor], grows: bool
 ) -> None:
     assert ("GrowsWithWork" in seen(alone, stuck, kind(1))) is grows
 
 
-def test_the_size_is_the_one_of_the_cut(alone: Callable[..., Agent]) -> None:
+def test_the_pool_size_is_the_one_at_the_cut(alone: Callable[..., Agent]) -> None:
     agent, pool = alone("front"), ThreadPoolExecutor(1)
     agent.pool(pool, "workers")
 
@@ -163,7 +163,7 @@ def test_the_size_is_the_one_of_the_cut(alone: Callable[..., Agent]) -> None:
     pool.shutdown()
 
 
-def test_a_pool_that_starts_its_threads_in_its_own_way_has_no_known_size(alone: Callable[..., Agent]) -> None:
+def test_a_pool_with_its_own_way_of_starting_threads_has_no_known_size(alone: Callable[..., Agent]) -> None:
     class Own(ThreadPoolExecutor):
         def _adjust_thread_count(self) -> None:
             super()._adjust_thread_count()

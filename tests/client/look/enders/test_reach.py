@@ -26,7 +26,7 @@ class CountedBudget(Budget):
         return super().step()
 
 
-def test_what_many_actors_name_is_walked_once() -> None:
+def test_an_object_that_many_actors_name_is_walked_once() -> None:
     """Once, each of hundreds of finalizers with the same code cost a walk: a look took seconds in a large process."""
     event, others = threading.Event(), [[f"{number}"] for number in range(100)]
     budget = CountedBudget()
@@ -39,7 +39,7 @@ def test_what_many_actors_name_is_walked_once() -> None:
     assert budget.steps == steps
 
 
-def test_what_is_named_is_walked_again_by_who_speaks_of_ending_things() -> None:
+def test_an_object_is_walked_again_for_an_actor_whose_code_ends_waits() -> None:
     class Owner:
         def __init__(self, event: threading.Event) -> None:
             self.event = event
@@ -51,7 +51,7 @@ def test_what_is_named_is_walked_again_by_who_speaks_of_ending_things() -> None:
     assert reach.held_by_name(named, ends=True) == {id(event)}
 
 
-def test_what_is_called_is_read_once_and_knows_whether_it_leads_to_what_is_searched_for() -> None:
+def test_called_code_is_read_once_and_remembers_whether_it_reaches_a_target() -> None:
     event, asked = threading.Event(), list[tuple[Any, bool]]()
 
     def ended_by(thing: Any, leads: Leads) -> Iterable[Any]:
@@ -66,7 +66,7 @@ def test_what_is_called_is_read_once_and_knows_whether_it_leads_to_what_is_searc
     assert [leads for thing, leads in asked if thing is other] == [False]
 
 
-def test_a_look_keeps_nothing_of_what_it_has_read(alone: Callable[..., Agent], stuck: Stuck) -> None:
+def test_a_look_keeps_no_reference_to_the_objects_it_read(alone: Callable[..., Agent], stuck: Stuck) -> None:
     class Held:
         pass
 

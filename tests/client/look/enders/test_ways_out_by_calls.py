@@ -267,7 +267,7 @@ def task_of(look: Look) -> PartyLook:
         (_counts, False),
     ],
 )
-async def test_who_may_end_a_task_without_naming_it(
+async def test_whether_code_may_end_a_task_without_naming_it(
     world: LoopWorld, beside: Callable[[asyncio.Event, list[Any]], Any], expected: bool
 ) -> None:
     async def body(world: LoopWorld) -> None:

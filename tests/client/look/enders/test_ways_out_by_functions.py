@@ -103,7 +103,7 @@ def over() -> Iterator[threading.Event]:
 
 @pytest.mark.parametrize("job", [cancel_all, give_up, count_all], ids=lambda one: one.__name__)
 @pytest.mark.parametrize("beside", BESIDE, ids=lambda one: one.__name__)
-def test_who_calls_what_cancels_the_calls_of_its_module_is_a_way_out(
+def test_a_caller_of_a_function_that_cancels_its_modules_calls_is_a_way_out(
     alone: Callable[..., Agent], stuck: Stuck, over: threading.Event, beside: Any, job: Callable[..., None]
 ) -> None:
     with ExitStack() as stack:
@@ -126,7 +126,7 @@ def counts_every_call(over: threading.Event) -> None:
 
 
 @pytest.mark.parametrize(("sweep", "ends"), [(cancels_every_call, True), (counts_every_call, False)])
-def test_who_asks_the_collector_for_objects_may_cancel_any(
+def test_code_that_gets_objects_from_the_collector_may_cancel_any_task(
     alone: Callable[..., Agent], stuck: Stuck, over: threading.Event, sweep: Callable[[threading.Event], None], ends: bool
 ) -> None:
     thread = threading.Thread(target=sweep, args=(over,))

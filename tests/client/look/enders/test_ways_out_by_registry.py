@@ -107,7 +107,7 @@ def _counts_the_global(go: threading.Event, _: object) -> None:
         (_counts_the_global, []),
     ],
 )
-def test_who_sweeps_a_registry_of_calls_may_cancel_them(
+def test_code_that_sweeps_a_registry_of_calls_may_cancel_them(
     alone: Callable[..., Agent], stuck: Stuck, sweeper: Callable[[threading.Event, Any], None], expected: list[str]
 ) -> None:
     registry = _IN_FLIGHT if sweeper in {_sweeps_the_global, _counts_the_global} else InFlight()
@@ -167,7 +167,7 @@ async def _winds_down_when_nobody_asks() -> None:
 @pytest.mark.parametrize(
     ("beside", "expected"), [(_winds_down_later, True), (_counts_later, False), (_winds_down_when_nobody_asks, False)]
 )
-async def test_who_calls_what_calls_the_hooks_of_a_module_may_cancel_what_they_carry(
+async def test_code_that_runs_a_modules_hooks_may_cancel_the_calls_they_carry(
     world: LoopWorld, beside: Callable[[], Any], expected: bool
 ) -> None:
     async def body(world: LoopWorld) -> None:

@@ -85,18 +85,18 @@ async def waits_within(call: Any) -> Any:
 
 
 @pytest.mark.parametrize("behaviour", [passes_on, waits_for_the_end, waits_in_a_task])
-async def test_an_interceptor_that_only_waits_for_its_call_is_no_way_out(world: LoopWorld, behaviour: Any) -> None:
+async def test_an_interceptor_that_only_awaits_its_call_is_not_a_way_out(world: LoopWorld, behaviour: Any) -> None:
     look = await look_through(world, behaviour)
     assert free_of_ways_out(look)
     assert not any(one.doubt for one in look.parties)
 
 
 @pytest.mark.parametrize("behaviour", [cancels_later, waits_until, waits_within])
-async def test_a_timeout_in_an_interceptor_is_a_deadline_of_who_waits_for_the_call(world: LoopWorld, behaviour: Any) -> None:
+async def test_a_timeout_in_an_interceptor_is_a_deadline_of_the_caller(world: LoopWorld, behaviour: Any) -> None:
     assert 0 < seconds_to(handler_of(await look_through(world, behaviour))) <= FAR_SECONDS
 
 
-async def test_an_interceptor_that_waits_for_something_else_may_go_on(world: LoopWorld) -> None:
+async def test_an_interceptor_that_awaits_something_else_may_end_the_wait(world: LoopWorld) -> None:
     async def sleeps(call: Any) -> Any:
         await asyncio.wait([asyncio.ensure_future(call)], timeout=0.0)
         await world.go.wait()
@@ -109,7 +109,7 @@ async def test_an_interceptor_that_waits_for_something_else_may_go_on(world: Loo
     assert all(one.doubt for one in look.parties)
 
 
-async def test_who_keeps_the_calls_of_an_interceptor_may_cancel_them(world: LoopWorld) -> None:
+async def test_a_party_that_keeps_an_interceptors_calls_may_cancel_them(world: LoopWorld) -> None:
     kept: list[Any] = []
 
     async def keeps(call: Any) -> Any:
@@ -161,7 +161,7 @@ async def test_a_timer_that_cancels_a_stream_is_a_deadline_of_its_reader(
         assert (seen.deadline, seen.ways_out) == (None, ())
 
 
-async def test_a_stream_that_is_let_go_of_is_not_kept_by_its_items(world: LoopWorld) -> None:
+async def test_a_dropped_stream_is_not_kept_alive_by_its_items(world: LoopWorld) -> None:
     async def body(world: LoopWorld) -> None:
         items = aiter(world.flow(b""))
         await settle()
@@ -173,7 +173,7 @@ async def test_a_stream_that_is_let_go_of_is_not_kept_by_its_items(world: LoopWo
     assert not report_of(world.front).waits
 
 
-async def test_who_has_the_context_of_a_handler_may_send_its_caller_what_that_waits_for(world: LoopWorld) -> None:
+async def test_a_party_with_a_handlers_context_may_send_the_awaited_item(world: LoopWorld) -> None:
     contexts: list[Any] = []
 
     async def companion(context: Any) -> None:

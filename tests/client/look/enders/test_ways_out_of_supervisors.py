@@ -56,7 +56,7 @@ def supervise(act: Callable[[], object], go: threading.Event) -> None:
 
 
 @pytest.mark.parametrize(("act", "expected"), [(Supervisor.restart, True), (Supervisor.report, False)])
-def test_who_has_a_thread_of_ones_own_class_may_cancel_what_it_shows(
+def test_a_party_with_a_thread_subclass_may_cancel_the_calls_it_exposes(
     alone: Callable[..., Agent], stuck: Stuck, act: Callable[[Supervisor], object], expected: bool
 ) -> None:
     def caller(get: Any) -> None:
@@ -73,7 +73,7 @@ def give_up() -> None:
 
 
 @pytest.mark.parametrize("expected", [True, False], ids=["after", "before"])
-def test_who_runs_something_in_a_copy_of_the_context_has_what_the_context_has(
+def test_code_in_a_copy_of_a_context_reaches_the_contexts_values(
     alone: Callable[..., Agent], stuck: Stuck, expected: bool
 ) -> None:
     def caller(get: Any) -> None:
@@ -146,7 +146,7 @@ JOBS: dict[str, tuple[Callable[..., Any], Callable[[list[Any]], None]]] = {
 
 @pytest.mark.parametrize(("function", "expected"), [(expire, True), (survey, False)])
 @pytest.mark.parametrize("kind", JOBS)
-def test_who_runs_jobs_ends_what_these_will_be_given(
+def test_a_job_runner_ends_the_arguments_of_its_jobs(
     alone: Callable[..., Agent], stuck: Stuck, kind: str, function: Callable[[Registry], object], expected: bool
 ) -> None:
     make, run = JOBS[kind]
@@ -165,7 +165,7 @@ def test_who_runs_jobs_ends_what_these_will_be_given(
 
 
 @pytest.mark.parametrize(("function", "expected"), [(expire, True), (survey, False)])
-def test_who_has_taken_a_job_ends_what_it_will_be_given(
+def test_a_thread_that_took_a_job_ends_the_jobs_arguments(
     alone: Callable[..., Agent], stuck: Stuck, function: Callable[[Registry], object], expected: bool
 ) -> None:
     def caller(get: Any) -> None:
@@ -202,7 +202,7 @@ class Inflight:
 
 
 @pytest.mark.parametrize(("act", "expected"), [(Inflight.fail, True), (Inflight.count, False)])
-def test_who_is_told_of_a_channels_connectivity_may_cancel_the_call(
+def test_a_connectivity_callback_may_cancel_the_call(
     alone: Callable[..., Agent], stuck: Stuck, act: Callable[..., None], expected: bool
 ) -> None:
     inflight = Inflight()

@@ -26,7 +26,7 @@ from tests.client.look.worlds import (
 FAR_SECONDS = 60.0
 
 
-async def test_who_sleeps_beside_a_task_may_cancel_it(world: LoopWorld) -> None:
+async def test_a_sleeping_task_with_a_reference_to_another_may_cancel_it(world: LoopWorld) -> None:
     async def body(world: LoopWorld) -> None:
         task = asyncio.ensure_future(world.stuck(b""))
         await world.go.wait()
@@ -37,7 +37,7 @@ async def test_who_sleeps_beside_a_task_may_cancel_it(world: LoopWorld) -> None:
     assert [holder.split("#")[0] for holder in holders(task)] == ["Do"]
 
 
-async def test_who_awaits_a_task_and_nothing_else_is_no_way_out(world: LoopWorld) -> None:
+async def test_a_task_that_only_awaits_another_is_not_a_way_out(world: LoopWorld) -> None:
     async def body(world: LoopWorld) -> None:
         task = asyncio.ensure_future(world.stuck(b""))
         await task
@@ -64,7 +64,7 @@ async def test_a_watchdog_is_a_way_out_of_what_it_watches(world: LoopWorld) -> N
     assert not handler_of(look).ways_out
 
 
-async def test_the_cancelling_of_a_gathering_is_one_of_its_children(world: LoopWorld) -> None:
+async def test_cancelling_a_gather_cancels_its_children(world: LoopWorld) -> None:
     async def body(world: LoopWorld) -> None:
         gathering = asyncio.gather(world.stuck(b"1"), world.stuck(b"2"), return_exceptions=True)
 
@@ -199,7 +199,7 @@ BESIDE: list[Any] = []
     ("beside", "expected"),
     [(is_left_alone, False), (sets_later, True), (is_cancelled_later, True), (has_a_sibling_that_may_fail, True)],
 )
-async def test_who_parks_for_ever_with_a_task_in_hand_is_no_way_out_unless_it_is_woken(
+async def test_a_parked_task_with_a_reference_is_a_way_out_only_if_it_may_be_woken(
     world: LoopWorld, beside: Any, expected: bool
 ) -> None:
     started: list[Any] = []
@@ -231,7 +231,7 @@ async def test_who_parks_for_ever_with_a_task_in_hand_is_no_way_out_unless_it_is
     assert ("-" in holders(task_of(look))) is expected, task_of(look).ways_out
 
 
-async def test_who_has_a_task_in_a_context_variable_may_cancel_it(world: LoopWorld) -> None:
+async def test_a_party_with_the_task_in_a_context_variable_may_cancel_it(world: LoopWorld) -> None:
     current: ContextVar[Any] = ContextVar("current")
 
     async def reaps() -> None:
@@ -249,7 +249,7 @@ async def test_who_has_a_task_in_a_context_variable_may_cancel_it(world: LoopWor
     assert "-" in holders(task_of(await world.look(body)))
 
 
-def test_more_ways_out_than_are_told_are_doubt() -> None:
+def test_more_ways_out_than_the_bound_are_doubt() -> None:
     found = Found(Place(party=PartyName("p/task"), frames=()), [])
     for number in range(WAYS_OUT_MAX):
         found.add_way_out("a task", PartyName(f"p/{number}"))
@@ -282,7 +282,7 @@ async def test_a_call_that_another_task_holds_may_be_cancelled_there(world: Loop
 _REGISTRY: set[Any] = set()
 
 
-async def test_a_registry_is_no_way_out_but_for_who_reaps_it(world: LoopWorld) -> None:
+async def test_a_registry_is_a_way_out_only_by_its_reaper(world: LoopWorld) -> None:
     async def passes_by() -> None:
         assert isinstance(_REGISTRY, set)
         await world.go.wait()
@@ -306,7 +306,7 @@ async def test_a_registry_is_no_way_out_but_for_who_reaps_it(world: LoopWorld) -
         assert holders(task_of(await world.look(body))) == expected
 
 
-async def test_who_waits_for_the_same_lock_is_no_way_out(world: LoopWorld) -> None:
+async def test_a_waiter_for_the_same_lock_is_not_a_way_out(world: LoopWorld) -> None:
     lock = world.front.aio.Lock("L")
 
     async def wants() -> None:
@@ -326,7 +326,7 @@ async def test_who_waits_for_the_same_lock_is_no_way_out(world: LoopWorld) -> No
     assert handler_of(look).party.endswith(holder)  # it holds the tasks, and is stuck itself
 
 
-async def test_what_is_called_at_the_end_of_a_task_is_a_way_out_by_it(world: LoopWorld) -> None:
+async def test_a_tasks_done_callback_is_a_way_out(world: LoopWorld) -> None:
     async def body(world: LoopWorld) -> None:
         first, second = (asyncio.ensure_future(world.stuck(b"")) for _ in range(2))
         first.add_done_callback(lambda _: second.cancelled())
@@ -352,7 +352,7 @@ async def test_the_iterator_of_the_requests_may_fail(world: LoopWorld) -> None:
     assert "feeds" in way.text
 
 
-async def test_a_request_stream_that_has_ended_cannot(world: LoopWorld) -> None:
+async def test_the_iterator_of_an_ended_request_stream_cannot_fail(world: LoopWorld) -> None:
     async def feeds() -> AsyncIterator[bytes]:
         yield b"1"
 
@@ -362,7 +362,7 @@ async def test_a_request_stream_that_has_ended_cannot(world: LoopWorld) -> None:
     assert free_of_ways_out(await world.look(body))
 
 
-async def test_a_server_that_is_being_stopped_ends_what_it_serves(world: LoopWorld) -> None:
+async def test_a_stopping_server_ends_its_calls(world: LoopWorld) -> None:
     async def body(world: LoopWorld) -> None:
         stopping = asyncio.create_task(world.servers[0].stop(FAR_SECONDS))
         await world.stuck(b"")

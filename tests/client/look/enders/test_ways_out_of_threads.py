@@ -46,7 +46,7 @@ def test_a_timer_thread_that_cancels_is_a_way_out(alone: Callable[..., Agent], s
     assert "-" in holders(look_at_caller(alone, stuck, caller))
 
 
-def test_a_timer_thread_for_something_else_is_none(alone: Callable[..., Agent], stuck: Stuck) -> None:
+def test_a_timer_thread_for_something_else_is_not_a_way_out(alone: Callable[..., Agent], stuck: Stuck) -> None:
     def caller(get: Any) -> None:
         timer = threading.Timer(FAR_SECONDS, stuck.go.set)
         timer.start()
@@ -97,7 +97,7 @@ class Teller(Janitor):
 
 
 @pytest.mark.parametrize(("kind", "expected"), [(Janitor, True), (Teller, False)])
-def test_a_thread_of_ones_own_class_may_cancel_what_it_has(
+def test_a_thread_subclass_may_cancel_the_calls_it_holds(
     alone: Callable[..., Agent], stuck: Stuck, kind: type[Janitor], expected: bool
 ) -> None:
     beside: list[Janitor] = []
@@ -147,7 +147,7 @@ def test_a_signal_interrupts_the_main_thread_alone(alone: Callable[..., Agent], 
         signal.signal(signal.SIGALRM, before)
 
 
-def test_a_timer_may_close_what_cancels_the_call(alone: Callable[..., Agent], stuck: Stuck) -> None:
+def test_a_timer_may_close_an_object_that_cancels_the_call(alone: Callable[..., Agent], stuck: Stuck) -> None:
     def caller(get: Any) -> None:
         call = get.future(b"")
         closing = contextlib.ExitStack()
@@ -241,7 +241,7 @@ def report_on(go: threading.Event, contexts: list[Any]) -> None:
 
 
 @pytest.mark.parametrize(("reap", "expected"), [(give_up, ["-"]), (report_on, [])])
-def test_who_cancels_the_call_that_a_thread_serves_is_a_way_out(
+def test_a_canceller_of_the_call_that_a_thread_serves_is_a_way_out(
     alone: Callable[..., Agent], stuck: Stuck, reap: Callable[..., None], expected: list[str]
 ) -> None:
     front, back, client = alone("front"), alone("back"), alone("client")
@@ -266,7 +266,7 @@ def test_who_cancels_the_call_that_a_thread_serves_is_a_way_out(
     assert holders(seen) == expected
 
 
-def test_a_server_of_threads_that_is_being_stopped(alone: Callable[..., Agent], stuck: Stuck) -> None:
+def test_a_stopping_threaded_server_ends_its_calls(alone: Callable[..., Agent], stuck: Stuck) -> None:
     front, back, client = alone("front"), alone("back"), alone("client")
     with serving(back, Get=stuck) as behind, grpc.insecure_channel(behind) as to_back:
         get: Any = front.channel(to_back).unary_unary("/s/Get")
@@ -297,7 +297,7 @@ def test_a_server_of_threads_that_is_being_stopped(alone: Callable[..., Agent], 
 
 
 @pytest.mark.parametrize("ended", [False, True])
-def test_the_iterator_that_feeds_a_request_stream_from_a_thread(alone: Callable[..., Agent], stuck: Stuck, ended: bool) -> None:
+def test_the_iterator_of_a_threads_request_stream_may_fail(alone: Callable[..., Agent], stuck: Stuck, ended: bool) -> None:
     front, back = alone("front"), alone("back")
 
     def feeds() -> Iterator[bytes]:

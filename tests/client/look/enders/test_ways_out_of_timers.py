@@ -28,7 +28,7 @@ async def test_nothing_may_end_a_plain_call(world: LoopWorld) -> None:
     assert free_of_ways_out(await world.look(body))
 
 
-async def test_nothing_may_end_what_a_handler_has_its_tasks_do(world: LoopWorld) -> None:
+async def test_nothing_ends_the_calls_of_a_handlers_tasks(world: LoopWorld) -> None:
     async def body(world: LoopWorld) -> None:
         call = world.stuck(b"1")
         tasks = [asyncio.ensure_future(world.stuck(b"2")), asyncio.create_task(asyncio.wait_for(world.stuck(b"3"), None))]
@@ -50,7 +50,7 @@ async def test_a_timer_that_cancels_the_call_is_a_deadline(world: LoopWorld) -> 
 
 
 @pytest.mark.parametrize("how", ["lambda", "partial", "default", "list", "object", "bus", "bus of calls"])
-async def test_a_timer_may_know_the_call_in_many_ways(world: LoopWorld, how: str) -> None:
+async def test_a_timer_may_refer_to_the_call_in_many_ways(world: LoopWorld, how: str) -> None:
     class Watch:
         __slots__ = ("call",)
 
@@ -92,7 +92,7 @@ async def test_a_timer_may_know_the_call_in_many_ways(world: LoopWorld, how: str
     assert "-" in holders(handler_of(await world.look(body)))
 
 
-async def test_the_search_runs_nobodys_code(world: LoopWorld) -> None:
+async def test_the_search_runs_no_application_code(world: LoopWorld) -> None:
     asked: list[str] = []
 
     class Touchy:
@@ -140,7 +140,7 @@ async def test_the_search_runs_nobodys_code(world: LoopWorld) -> None:
     assert asked == []
 
 
-async def test_a_timer_of_somebody_else_is_no_way_out(world: LoopWorld) -> None:
+async def test_a_timer_for_another_object_is_not_a_way_out(world: LoopWorld) -> None:
     async def body(world: LoopWorld) -> None:
         timer = asyncio.get_running_loop().call_later(FAR_SECONDS, asyncio.Event().set)
         await world.stuck(b"")

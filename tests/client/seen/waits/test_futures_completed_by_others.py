@@ -147,7 +147,7 @@ def _names_at(text: str, called: str) -> frozenset[str] | None:
     ],
     ids=["after", "function", "loop", "iterator", "statement"],
 )
-def test_what_a_module_may_still_name(text: str, named: set[str], past: set[str]) -> None:
+def test_the_names_that_a_modules_code_may_still_use(text: str, named: set[str], past: set[str]) -> None:
     found = _names_at(text, "here")
     assert found is not None
     assert found >= named
