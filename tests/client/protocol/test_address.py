@@ -35,7 +35,7 @@ def test_an_address_has_a_host_and_a_port(text: str, right: bool) -> None:
 
 
 @pytest.mark.parametrize("text", ["http://detector:7600", "detector", "detector:99999", "detector:7600,http://other:7600"])
-def test_an_address_that_nobody_can_dial_is_reported_at_once(text: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_address_is_reported_at_once(text: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "stilltrue"):
         assert read_settings({}, {"STILLTRUE_DETECTOR": text}).detector == "127.0.0.1:7600"
     (line,) = caplog.messages
@@ -45,6 +45,6 @@ def test_an_address_that_nobody_can_dial_is_reported_at_once(text: str, caplog: 
         read_settings({"detector": text}, {})
 
 
-def test_an_address_that_can_be_dialled_is_taken_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_valid_address_is_used_unchanged(caplog: pytest.LogCaptureFixture) -> None:
     assert read_settings({}, {"STILLTRUE_DETECTOR": "dns:///detector:7600, b:7600"}).detector == "dns:///detector:7600, b:7600"
     assert caplog.messages == []

@@ -46,7 +46,7 @@ ILLEGAL: list[tuple[Transitions[Any], ClientState | ServerState]] = [
 
 
 @pytest.mark.parametrize(("event", "state"), ILLEGAL)
-def test_what_cannot_happen_is_an_error_of_ours(event: Transitions[Any], state: ClientState | ServerState) -> None:
+def test_an_illegal_transition_is_an_internal_error(event: Transitions[Any], state: ClientState | ServerState) -> None:
     with pytest.raises(IllegalTransitionError, match=state.name):
         event[state]
     assert issubclass(IllegalTransitionError, AssertionError)
@@ -64,7 +64,7 @@ def test_a_call_is_taken_by_one_worker_only() -> None:
         a.started(served)
 
 
-def test_nothing_is_taken_from_a_request_that_nobody_serves() -> None:
+def test_facts_of_an_unserved_request_are_not_taken() -> None:
     a = recorder()
     served, _ = a.arrived(None, method="/s/M", now=0.0)
     step = Step(served)

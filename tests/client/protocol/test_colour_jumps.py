@@ -13,7 +13,7 @@ def test_before_the_first_marker_a_process_may_catch_up_once() -> None:
     assert not jumps.grants(1, 1e9)
 
 
-def test_after_it_the_colour_rises_no_faster_than_detectors_count() -> None:
+def test_after_the_first_marker_the_colour_rises_no_faster_than_a_detector_counts() -> None:
     jumps = ColourJumps(MOST, RATE)
     jumps.follows(5, 100.0)
     assert jumps.grants(INITIAL_SECONDS * RATE, 100.0)
@@ -22,14 +22,14 @@ def test_after_it_the_colour_rises_no_faster_than_detectors_count() -> None:
     assert jumps.grants(2 * RATE, 102.0)
 
 
-def test_a_clock_that_goes_back_grants_nothing() -> None:
+def test_a_clock_that_runs_backwards_grants_nothing() -> None:
     jumps = ColourJumps(MOST, RATE)
     jumps.follows(5, 100.0)
     assert jumps.grants(INITIAL_SECONDS * RATE, 100.0)
     assert not jumps.grants(1, 50.0)
 
 
-def test_what_a_marker_adds_is_taken_off_and_it_is_always_followed() -> None:
+def test_a_marker_is_always_followed_and_counts_against_the_rate() -> None:
     jumps = ColourJumps(MOST, RATE)
     jumps.follows(5, 0.0)
     jumps.follows(INITIAL_SECONDS * RATE, 0.0)

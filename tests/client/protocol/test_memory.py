@@ -9,7 +9,7 @@ from stilltrue.protocol.report import CallTarget
 from tests.client.recorders import CHANNEL, cut, recorder, stamp
 
 
-def test_rule_3_what_is_forgotten_for_space_is_owned_up_to() -> None:
+def test_rule_3_answers_forgotten_for_space_are_reported_as_forgotten() -> None:
     a = recorder(bounds=Bounds(answered_max=2))
     for number in (1, 2, 3):
         served, _ = a.arrived(stamp(number), method="/s/M", now=0.0)
@@ -18,7 +18,7 @@ def test_rule_3_what_is_forgotten_for_space_is_owned_up_to() -> None:
     assert (seen.numbers, seen.forgotten) == ((2, 3), 1)
 
 
-def test_parties_are_named_after_the_process_as_it_is_called_by_then() -> None:
+def test_parties_carry_the_current_name_of_their_process() -> None:
     a = recorder()
     assert [a.arrived(None, method="/s/M", now=0.0)[0].party for _ in range(2)] == ["a/M#1", "a/M#2"]
     a.renamed(ProcessId(service="s", instance=ProcessName("b"), incarnation=9))
@@ -27,7 +27,7 @@ def test_parties_are_named_after_the_process_as_it_is_called_by_then() -> None:
     assert a.arrived(None, method="/s/M", now=0.0)[0].party == "b/M#5"
 
 
-def test_a_renamed_process_reports_nothing_of_before_and_is_active_until_that_is_over() -> None:
+def test_a_renamed_process_omits_earlier_calls_and_is_active_until_they_end() -> None:
     a = recorder()
     a.fact({"token": 1})
     made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0, party=PartyName("a/x"), waiting=True)
@@ -47,7 +47,7 @@ def test_a_renamed_process_reports_nothing_of_before_and_is_active_until_that_is
     assert (sent.source, sent.incarnation, sent.number) == ("b", 9, 2)
 
 
-def test_of_a_name_the_two_newest_incarnations_are_remembered() -> None:
+def test_the_two_newest_incarnations_of_a_name_are_remembered() -> None:
     a = recorder()
     for run in (7, 3, 5):
         served, _ = a.arrived(stamp()._replace(incarnation=run), method="/s/M", now=0.0)
@@ -55,7 +55,7 @@ def test_of_a_name_the_two_newest_incarnations_are_remembered() -> None:
     assert [seen.caller.incarnation for seen in cut(a, 1).seen] == [3, 5]
 
 
-def test_doubts_dropped_for_space_are_owned_up_to_until_their_time_has_passed() -> None:
+def test_doubts_dropped_for_space_are_reported_until_they_would_have_expired() -> None:
     a = recorder(bounds=Bounds(doubts_max=2, doubt_seconds_max=30.0))
     for at in range(4):
         made, _ = a.sent(method="/s/M", channel=CHANNEL, now=float(at))
@@ -66,7 +66,7 @@ def test_doubts_dropped_for_space_are_owned_up_to_until_their_time_has_passed() 
     assert cut(a, 3, now=31.0).lost == 0
 
 
-def test_a_caller_forgotten_for_space_is_owned_up_to() -> None:
+def test_a_caller_forgotten_for_space_is_reported() -> None:
     a = recorder(bounds=Bounds(callers_max=1))
     for source in ("b", "c"):
         a.arrived(stamp(source=source), method="/s/M", now=0.0)
@@ -74,7 +74,7 @@ def test_a_caller_forgotten_for_space_is_owned_up_to() -> None:
     assert ([seen.caller.process for seen in report.seen], report.lost) == (["c"], 1)
 
 
-def test_a_server_dropped_from_a_channel_for_space_makes_strangers() -> None:
+def test_dropping_a_server_from_a_channel_for_space_is_reported() -> None:
     channel = ChannelRecord("b")
     for number in range(SERVERS_PER_CHANNEL_MAX + 1):
         assert not channel.strangers

@@ -12,7 +12,7 @@ from stilltrue.protocol.stamp import Stamp, decode, encode, mark_of
 from tests.client.recorders import CHANNEL, cut, recorder, stamp
 
 
-def test_rule_1_every_message_bears_the_colour_its_sender_has_by_then() -> None:
+def test_rule_1_every_message_carries_its_senders_current_colour() -> None:
     a = recorder()
     assert a.sent(method="/s/M", channel=CHANNEL, now=0.0)[1].colour == 0
     cut(a, 7)
@@ -68,7 +68,7 @@ def test_rule_1_every_reply_to_a_hedged_call_is_stamped() -> None:
         assert reply is not None
 
 
-def test_a_request_says_whom_its_sender_knows_and_what_else_follows_a_stamp_is_no_such_word() -> None:
+def test_a_request_names_the_servers_its_sender_knows_and_other_suffixes_are_ignored() -> None:
     one = stamp()._replace(known=mark_of(ProcessName("b"), 1))
     assert decode(encode(one)) == one
     assert decode(f"{encode(stamp())};{'0' * 32}") == stamp()
@@ -84,7 +84,7 @@ def test_rule_2_a_message_of_a_newer_colour_makes_the_process_cut_before_it_is_h
     assert (report.after, report.snapshot, report.served, report.seen) == (3, 5, (), ())
 
 
-def test_rule_2_so_does_a_reply_and_the_call_is_outstanding_in_that_cut() -> None:
+def test_rule_2_a_reply_of_a_newer_colour_forces_a_cut_in_which_its_call_is_outstanding() -> None:
     a = recorder()
     made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0, party=PartyName("a/x"), waiting=True)
     report = a.settled(made, stamp(colour=4), 0.0)
@@ -94,7 +94,7 @@ def test_rule_2_so_does_a_reply_and_the_call_is_outstanding_in_that_cut() -> Non
     assert cut(a, 5).made == ()
 
 
-def test_rule_2_a_mark_that_was_cut_for_already_is_nothing() -> None:
+def test_rule_2_a_marker_that_a_cut_already_serves_does_nothing() -> None:
     a = recorder()
     cut(a, 5)
     assert a.marked(SnapshotId(5), 0.0) is None
@@ -102,7 +102,7 @@ def test_rule_2_a_mark_that_was_cut_for_already_is_nothing() -> None:
     assert a.colour == 5
 
 
-def test_a_forged_colour_does_not_burn_the_numbers_to_come() -> None:
+def test_a_forged_colour_does_not_use_up_snapshot_numbers() -> None:
     a = recorder(bounds=Bounds(colour_jump_max=10))
     _, report = a.arrived(stamp(colour=11), method="/s/M", now=0.0)
     assert (report, a.colour, a.refused, a.lost) == (None, 0, 1, 0)
@@ -148,7 +148,7 @@ def test_rule_5_the_report_says_which_number_comes_next() -> None:
     assert cut(a, 1).next_number == 2
 
 
-def test_rule_8_a_failed_call_is_in_doubt_for_a_stated_time_and_no_wait_any_more() -> None:
+def test_rule_8_a_failed_call_is_in_doubt_for_a_stated_time_and_no_longer_a_wait() -> None:
     a = recorder(bounds=Bounds(doubt_seconds_max=30.0))
     made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0, party=PartyName("a/x"), waiting=True)
     a.settled(made, None, 10.0, in_doubt=True)
@@ -170,7 +170,7 @@ def test_rule_8_a_doubt_ends_when_a_snapshot_shows_that_a_server_has_answered() 
     assert a.sent(method="/s/M", channel=CHANNEL, now=0.0)[1].floor == 4
 
 
-def test_settling_twice_is_nothing() -> None:
+def test_settling_a_call_twice_does_nothing() -> None:
     a = recorder()
     made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0)
     a.settled(made, None, 0.0)
@@ -191,7 +191,7 @@ def test_a_process_is_active_until_it_is_known_to_be_idle() -> None:
     assert cut(a, 4).activity is Activity.ACTIVE, "it is unknown who made that call"
 
 
-def test_a_wait_lasts_until_it_is_ended_and_ending_it_twice_is_nothing() -> None:
+def test_a_wait_lasts_until_it_ends_and_ending_it_twice_does_nothing() -> None:
     a = recorder()
     number = a.waits(PartyName("a/x"), [CallTarget(number=CallNumber(1))], 0.0)
     assert [wait.number for wait in cut(a, 1).waits] == [number]
@@ -200,7 +200,7 @@ def test_a_wait_lasts_until_it_is_ended_and_ending_it_twice_is_nothing() -> None
     assert cut(a, 2).waits == ()
 
 
-def test_a_stamp_reads_back_and_anything_else_is_none() -> None:
+def test_a_stamp_is_parsed_back_and_other_text_is_rejected() -> None:
     one = stamp(12, colour=5, floor=3)
     assert decode(encode(one)) == one
     for text in ("", "a", "a;1;2;3", "a;1;2;3;x", ";1;2;3;4", "a;-1;2;3;4", "a;1;2;3;99999999999999999999", b"\xff;1;2;3;4"):
@@ -233,7 +233,7 @@ class Ending:
         return self.over
 
 
-def test_a_caller_that_is_gone_is_found_by_asking_at_the_cut_and_counts_as_one_event() -> None:
+def test_a_caller_that_left_is_noticed_at_the_cut_as_one_event() -> None:
     a, context = recorder(), Ending()
     served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
     a.started(served, context=context)
@@ -245,7 +245,7 @@ def test_a_caller_that_is_gone_is_found_by_asking_at_the_cut_and_counts_as_one_e
     assert (gone.happenings, again.happenings) == (before.happenings + 1, before.happenings + 1)
 
 
-def test_rule_10_a_look_asks_for_callers_that_are_gone_since_the_cut() -> None:
+def test_rule_10_a_look_checks_for_callers_that_left_since_the_cut() -> None:
     a, context = recorder(), Ending()
     served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
     a.started(served, context=context)
@@ -254,7 +254,7 @@ def test_rule_10_a_look_asks_for_callers_that_are_gone_since_the_cut() -> None:
     assert a.look(LookRequest(snapshot=SnapshotId(1), suspects=()), 0.0).happenings == before.happenings + 1
 
 
-def test_a_call_that_is_answered_is_asked_for_nothing_and_keeps_nothing_of_its_shell() -> None:
+def test_an_answered_call_is_not_checked_and_keeps_no_reference_to_its_shell() -> None:
     a, context = recorder(), Ending()
     served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
     a.started(served, context=context)
@@ -286,7 +286,7 @@ def test_rule_10_the_message_that_forces_a_cut_has_happened_after_it() -> None:
     assert look(a, report).happenings == report.happenings + 1
 
 
-def test_a_hedged_call_is_in_doubt_though_it_was_answered_for_other_copies_may_travel() -> None:
+def test_an_answered_hedged_call_is_in_doubt_since_other_copies_may_be_in_transit() -> None:
     a = recorder()
     made, _ = a.sent(method="/s/M", channel=ChannelRecord("b", copies_max=2, hedged=True), now=0.0)
     a.settled(made, stamp(), 0.0)
@@ -301,7 +301,7 @@ def test_a_process_whose_thread_waits_is_blocked_and_not_idle() -> None:
     assert cut(a, 2).activity is Activity.IDLE
 
 
-def test_no_two_waits_bear_one_number() -> None:
+def test_wait_numbers_are_unique() -> None:
     a = recorder()
     made, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0, party=PartyName("a/x"), waiting=True)
     other, _ = a.sent(method="/s/M", channel=CHANNEL, now=0.0, party=PartyName("a/y"))
@@ -313,7 +313,7 @@ def test_no_two_waits_bear_one_number() -> None:
     assert len({*first, *(wait.number for wait in cut(a, 2).waits)}) == 4
 
 
-def test_the_channel_remembers_who_answered_with_which_incarnation() -> None:
+def test_a_channel_remembers_the_incarnations_that_answered() -> None:
     a, channel = recorder(), ChannelRecord("b:1")
     made, _ = a.sent(method="/s/M", channel=channel, now=0.0)
     a.settled(made, stamp()._replace(incarnation=7), 0.0)
@@ -321,7 +321,7 @@ def test_the_channel_remembers_who_answered_with_which_incarnation() -> None:
     assert cut(a, 1).made[0].servers == {"b": 7}
 
 
-def test_a_call_of_before_a_fork_settles_nothing_in_the_child() -> None:
+def test_a_call_from_before_a_fork_settles_nothing_in_the_child() -> None:
     parent, child = recorder(), recorder()
     theirs, _ = parent.sent(method="/s/M", channel=CHANNEL, now=0.0)
     child.sent(method="/s/M", channel=CHANNEL, now=0.0)
@@ -329,7 +329,7 @@ def test_a_call_of_before_a_fork_settles_nothing_in_the_child() -> None:
     assert [call.number for call in cut(child, 1).made] == [1]
 
 
-def test_who_is_at_work_is_counted_for_each_party_and_each_block() -> None:
+def test_busy_blocks_are_counted_per_party() -> None:
     a, one, two = recorder(reactive=False), PartyName("a/1"), PartyName("a/2")
     a.active(one)
     a.active(two)
@@ -345,7 +345,7 @@ def test_who_is_at_work_is_counted_for_each_party_and_each_block() -> None:
     assert cut(a, 4).activity is Activity.IDLE
 
 
-def test_a_wait_for_several_of_many_ends_by_itself_where_a_way_out_cannot_be_said() -> None:
+def test_a_k_of_n_wait_ends_by_itself_if_its_way_out_cannot_be_expressed() -> None:
     seen = Observation(ways_out={PartyName("a/x"): (PartyName("a/y"),)})
     a = Recorder(process=recorder().process, observe=lambda _: seen)
     for needs in (1, 2):
@@ -355,7 +355,7 @@ def test_a_wait_for_several_of_many_ends_by_itself_where_a_way_out_cannot_be_sai
     assert (len(two.among), two.deadline) == (2, 5.0)
 
 
-def test_a_queued_call_ends_at_the_earlier_of_the_deadlines_that_are_known_of_it() -> None:
+def test_a_queued_call_ends_at_its_earliest_known_deadline() -> None:
     a = recorder()
     served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
     a.queued(served, "", 5.0)

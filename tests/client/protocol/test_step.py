@@ -73,7 +73,7 @@ def test_facts_travel_with_one_message_of_a_step() -> None:
     assert [(call.number, call.facts) for call in cut(a, 1).made] == [(1, {"token": 1})]
 
 
-def test_what_a_request_brought_goes_back_with_a_refusal_and_stays_with_a_reply() -> None:
+def test_facts_of_a_request_return_with_a_refusal_and_stay_with_a_reply() -> None:
     a = recorder()
     for number, (takes, failed) in enumerate([(False, False), (False, True), (True, True)], start=1):
         served, _ = a.arrived(stamp(number), method="/s/M", now=0.0)
@@ -88,7 +88,7 @@ def test_what_a_request_brought_goes_back_with_a_refusal_and_stays_with_a_reply(
     assert [answer and answer.taken for answer in answers] == [True, False, True]
 
 
-def test_what_a_failed_request_carried_may_have_come_back_once_its_step_is_over() -> None:
+def test_facts_of_a_failed_request_may_have_returned_once_its_step_ends() -> None:
     a, step = recorder(), Step()
     a.fact({"token": 1, "phase": "warm"})
     step.fact(token=0)
@@ -106,7 +106,7 @@ def test_what_a_failed_request_carried_may_have_come_back_once_its_step_is_over(
 
 
 @pytest.mark.parametrize(("within", "beside", "found"), [({}, {}, UNKNOWN_FACT), ({"token": 1}, {}, 1), ({}, {"token": 1}, 1)])
-def test_what_a_request_carried_that_fails_while_its_step_is_open_is_unknown_at_its_end_unless_it_was_said(
+def test_facts_of_a_request_that_fails_in_its_step_are_unknown_unless_set_again(
     within: dict[str, int], beside: dict[str, int], found: object
 ) -> None:
     a, step = recorder(), Step()
@@ -122,7 +122,7 @@ def test_what_a_request_carried_that_fails_while_its_step_is_open_is_unknown_at_
     assert cut(a, 1).facts == {"token": found}
 
 
-def test_a_step_with_the_reply_is_not_made_when_the_handler_fails() -> None:
+def test_a_step_with_the_reply_is_dropped_if_the_handler_fails() -> None:
     for failed, facts in ((True, {}), (False, {"token": 0})):
         a = recorder()
         served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
@@ -139,7 +139,7 @@ def test_a_step_with_the_reply_is_not_made_when_the_handler_fails() -> None:
         assert (report.facts, dict(answer.facts)) == (facts, {} if failed else {"token": 1})
 
 
-def test_what_a_step_has_sent_with_its_call_does_not_travel_with_its_reply_again() -> None:
+def test_facts_sent_with_a_call_are_not_sent_again_with_the_reply() -> None:
     a = recorder()
     served, _ = a.arrived(stamp(), method="/s/M", now=0.0)
     a.started(served)

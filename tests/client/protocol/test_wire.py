@@ -207,40 +207,40 @@ looks = st.builds(
 
 @settings(deadline=None)
 @given(reports)
-def test_a_report_comes_back_as_it_went(report: Report) -> None:
+def test_a_report_survives_the_round_trip(report: Report) -> None:
     message = pb.Report.FromString(report_to_wire(report).SerializeToString())
     assert report_from_wire(message) == report
 
 
 @settings(deadline=None)
 @given(reports)
-def test_true_stays_true_and_one_stays_one(report: Report) -> None:
+def test_booleans_and_integers_stay_distinct(report: Report) -> None:
     back = report_from_wire(report_to_wire(report))
     assert {name: type(fact) for name, fact in back.facts.items()} == {n: type(f) for n, f in report.facts.items()}
 
 
 @settings(deadline=None)
 @given(verdicts)
-def test_a_verdict_comes_back_as_it_went(verdict: Verdict) -> None:
+def test_a_verdict_survives_the_round_trip(verdict: Verdict) -> None:
     message = pb.Verdict.FromString(verdict_to_wire(verdict).SerializeToString())
     assert verdict_from_wire(message) == verdict
 
 
 @settings(deadline=None)
 @given(requests)
-def test_a_request_to_look_comes_back_as_it_went(request: LookRequest) -> None:
+def test_a_look_request_survives_the_round_trip(request: LookRequest) -> None:
     message = agent_pb.Look.FromString(request_to_wire(request).SerializeToString())
     assert request_from_wire(message) == request
 
 
 @settings(deadline=None)
 @given(looks)
-def test_a_look_comes_back_as_it_went(look: Look) -> None:
+def test_a_look_survives_the_round_trip(look: Look) -> None:
     message = agent_pb.Looked.FromString(look_to_wire(look).SerializeToString())
     assert look_from_wire(ProcessName("orders"), message) == look
 
 
-def test_a_process_can_speak_of_no_parties_but_its_own() -> None:
+def test_a_process_can_only_report_its_own_parties() -> None:
     message = agent_pb.Looked(parties=[agent_pb.PartyLook(party="stock/Reserve#1", unchanged=True)])
     with pytest.raises(MalformedError, match="stock/Reserve#1"):
         look_from_wire(ProcessName("orders"), message)
@@ -282,7 +282,7 @@ def put_wait(report: pb.Report, **changes: object) -> None:
         ("facts", lambda report: report.facts["token"].Clear()),
     ],
 )
-def test_what_breaks_the_contract_is_refused_by_name(field: str, spoil: Callable[[pb.Report], object]) -> None:
+def test_a_value_that_breaks_the_contract_is_refused_by_field_name(field: str, spoil: Callable[[pb.Report], object]) -> None:
     report = plain_report()
     report_from_wire(report)
     spoil(report)

@@ -71,7 +71,7 @@ def passing(alone: Alone) -> Iterator[Passing]:
     assert passing.giver.live.faults == passing.taker.live.faults == 0
 
 
-def test_a_token_is_given_up_in_the_step_that_sends_it_and_taken_in_one(passing: Passing) -> None:
+def test_a_token_is_released_in_the_step_that_sends_it_and_taken_in_one_step(passing: Passing) -> None:
     passing.giver.fact(token=1)
     passing.taker.fact(token=0)
     with passing.giver.atomic() as step:
@@ -89,7 +89,7 @@ def test_a_token_is_given_up_in_the_step_that_sends_it_and_taken_in_one(passing:
     ]
 
 
-def test_what_is_sent_carries_its_facts_in_the_report(passing: Passing) -> None:
+def test_a_sent_message_carries_its_facts_in_the_report(passing: Passing) -> None:
     hold = threading.Event()
     passing.fetch_hold = hold
     with passing.giver.atomic() as step:
@@ -101,7 +101,7 @@ def test_what_is_sent_carries_its_facts_in_the_report(passing: Passing) -> None:
     assert made.facts == {"token": 1}
 
 
-def test_what_a_refused_future_carried_is_unknown_until_its_sender_says_what_it_has(passing: Passing) -> None:
+def test_facts_of_a_refused_future_are_unknown_until_the_sender_sets_them(passing: Passing) -> None:
     passing.giver.fact(token=1)
     with passing.giver.atomic() as step:
         step.fact(token=0)
@@ -116,7 +116,7 @@ def test_what_a_refused_future_carried_is_unknown_until_its_sender_says_what_it_
 
 
 @pytest.mark.asyncio
-async def test_what_a_refused_call_carried_is_unknown_until_its_task_says_what_there_is(
+async def test_facts_of_a_refused_call_are_unknown_until_its_task_sets_them(
     passing: Passing,
 ) -> None:
     async with passing.giver.channel(grpc.aio.insecure_channel(passing.address)) as channel:
@@ -154,7 +154,7 @@ def test_a_reply_taken_in_a_step_is_received_at_its_end(passing: Passing) -> Non
     assert report.seen[0].answered[0].facts == {"token": 1}
 
 
-def test_a_step_has_one_message_and_says_so(passing: Passing) -> None:
+def test_a_second_message_in_a_step_is_an_error(passing: Passing) -> None:
     with passing.giver.atomic():
         passing.pass_it(b"")
         with pytest.raises(StepError, match="a second message"):
@@ -169,7 +169,7 @@ def test_a_step_has_one_message_and_says_so(passing: Passing) -> None:
     assert passing.give().made == ()
 
 
-def test_a_step_of_one_thread_is_not_anothers(passing: Passing) -> None:
+def test_a_step_belongs_to_one_thread(passing: Passing) -> None:
     with passing.giver.atomic() as step:
         step.fact(token=0)
         started(lambda: passing.pass_it(b""), "other").join()

@@ -26,7 +26,7 @@ def attempts(backoff: Backoff) -> Iterator[float]:
 
 @pytest.mark.parametrize("absent", [2.0, 3.0, 10.0, 60.0, 600.0])
 @pytest.mark.parametrize("seed", range(5))
-def test_a_fleet_is_back_soon_and_spread(absent: float, seed: int) -> None:
+def test_a_fleet_reconnects_soon_and_spread_out(absent: float, seed: int) -> None:
     longest = Settings().backoff_seconds_max
     fleet = [Backoff(longest, random.Random(seed * AGENTS + number)) for number in range(AGENTS)]
     back = [next(at for at in attempts(each) if at >= absent) - absent for each in fleet]
@@ -34,7 +34,7 @@ def test_a_fleet_is_back_soon_and_spread(absent: float, seed: int) -> None:
     assert max(Counter(int(10 * one) for one in back).values()) < AGENTS * max(0.125, 0.3 / absent)
 
 
-def test_what_was_a_session_begins_with_short_pauses_again() -> None:
+def test_after_a_session_the_pauses_are_short_again() -> None:
     backoff = Backoff(4.0)
     for _ in range(20):
         backoff.pause(0.0)
@@ -44,7 +44,7 @@ def test_what_was_a_session_begins_with_short_pauses_again() -> None:
     assert backoff.pause(0.0, interrupted=True) <= BACKOFF_SECONDS_MIN
 
 
-def test_the_programs_own_draws_stay_as_they_are() -> None:
+def test_the_programs_own_random_numbers_are_unaffected() -> None:
     """A program that seeds its random generator draws the same numbers with and without the agent."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(10)

@@ -98,7 +98,7 @@ async def test_the_tasks_and_feeders_of_grpc_on_a_loop_are_known(alone: Callable
     await world.stop()
 
 
-async def test_what_a_loop_has_scheduled_and_in_which_context() -> None:
+async def test_a_loops_scheduled_callbacks_are_read_with_their_context() -> None:
     loop = asyncio.get_running_loop()
     variable: ContextVar[int] = ContextVar("variable")
     variable.set(7)
@@ -136,7 +136,7 @@ async def test_an_asynchronous_generator_is_looked_through() -> None:
     await task
 
 
-def test_who_runs_an_item_and_who_waits_for_it() -> None:
+def test_the_thread_that_runs_an_item_and_its_waiter_are_found() -> None:
     executor = ThreadPoolExecutor(1)
     go, begun = threading.Event(), threading.Event()
     workers: list[int] = []
@@ -169,7 +169,7 @@ async def test_a_loops_future_is_known_by_the_executors() -> None:
     await awaited
 
 
-def test_what_is_not_there_is_doubt() -> None:
+def test_a_missing_attribute_is_doubt() -> None:
     class Loop:
         """Like uvloop's, which exposes nothing."""
 
@@ -181,7 +181,7 @@ def test_what_is_not_there_is_doubt() -> None:
     assert compat.callbacks_of(nothing) == []
 
 
-def test_a_class_may_have_something_else_for_its_module() -> None:
+def test_a_class_with_an_odd_module_attribute_is_handled() -> None:
     """Like some of Python's own classes since 3.12, it has an attribute only on instances."""
     Odd = type("Odd", (), {"__module__": property(str)})  # noqa: N806 - a class
     assert compat.module_of(Odd) == ""

@@ -48,7 +48,7 @@ def test_a_set_to_which_another_thread_adds_can_be_read() -> None:
     assert len(there) == len(kept) > len(first)
 
 
-def test_what_is_gone_is_left_out() -> None:
+def test_collected_members_are_left_out() -> None:
     kept, gone = Thing(), Thing()
     there = WeakSet([kept, gone])
     del gone
@@ -96,7 +96,7 @@ def test_a_dictionary_from_which_finalizers_take_can_be_read() -> None:
     assert [number for number, weak in found if weak() is kept] == [20]
 
 
-def test_a_thread_is_named_while_others_that_are_gone_are_collected() -> None:
+def test_a_thread_is_named_while_ended_threads_are_collected() -> None:
     parties = Parties(ProcessName("here"))
     here = threading.current_thread()
 

@@ -37,7 +37,7 @@ def test_an_agent_says_hello_leases_and_goodbye(detector: Any, join: Join) -> No
     detector.wait_for(lambda: "goodbye" in detector.kinds("orders"))
 
 
-def test_a_mark_is_answered_with_a_report_and_an_old_one_with_a_lease(detector: Any, join: Join) -> None:
+def test_a_marker_is_answered_with_a_report_and_an_old_one_with_a_lease(detector: Any, join: Join) -> None:
     join("orders")
     detector.mark(7)
     report = detector.report("orders", 7)
@@ -47,7 +47,7 @@ def test_a_mark_is_answered_with_a_report_and_an_old_one_with_a_lease(detector: 
     detector.wait_for(lambda: any(r.lease.colour == 7 for _, r in detector.heard[heard:]))
 
 
-def test_a_detector_that_takes_differences_is_told_what_has_changed(detector: Any, join: Join) -> None:
+def test_a_detector_that_accepts_differences_gets_only_the_changes(detector: Any, join: Join) -> None:
     detector.differences = True
     live = join("orders").live
     told: list[Any] = []
@@ -68,7 +68,7 @@ def test_a_detector_that_takes_differences_is_told_what_has_changed(detector: An
     assert "report" not in detector.kinds("orders")
 
 
-def test_a_process_looks_again_when_it_is_asked_to_and_says_what_it_sees(detector: Any, join: Join) -> None:
+def test_a_process_answers_a_request_to_look_again(detector: Any, join: Join) -> None:
     live = join("orders").live
     assert detector.heard[0][1].hello.looks
     party = PartyName("orders/x")
@@ -81,7 +81,7 @@ def test_a_process_looks_again_when_it_is_asked_to_and_says_what_it_sees(detecto
     assert not seen.unchanged
 
 
-def test_a_look_that_fails_says_nothing_and_the_stream_goes_on(
+def test_a_failing_look_sends_no_answer_and_keeps_the_stream(
     detector: Any, join: Join, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     join("orders")
@@ -96,7 +96,7 @@ def one_method(behaviour: Any) -> grpc.GenericRpcHandler:
     return grpc.method_handlers_generic_handler("t.T", {"Do": grpc.unary_unary_rpc_method_handler(behaviour)})
 
 
-def test_marks_are_answered_while_the_pool_is_full_and_the_queue_is_told(detector: Any, join: Join) -> None:
+def test_markers_are_answered_while_the_pool_is_full_with_its_queue(detector: Any, join: Join) -> None:
     caller, server = join("caller"), join("server")
     go = threading.Event()
 
@@ -135,7 +135,7 @@ def wait_until(found: Callable[[], Any]) -> None:
         time.sleep(0.002)
 
 
-async def test_marks_are_answered_while_the_event_loop_is_blocked(detector: Any, join: Join) -> None:
+async def test_markers_are_answered_while_the_event_loop_is_blocked(detector: Any, join: Join) -> None:
     join("orders")
     detector.mark(3)
     # this line blocks the loop until the report has arrived
@@ -166,7 +166,7 @@ def test_a_short_wait_requests_none(detector: Any, join: Join) -> None:
     assert "wish" not in detector.kinds("caller")
 
 
-def test_a_detector_that_never_answers_is_left_and_costs_nothing() -> None:
+def test_an_agent_leaves_a_detector_that_never_answers() -> None:
     listening = socket.create_server(("127.0.0.1", 0))
     address = f"127.0.0.1:{listening.getsockname()[1]}"
     agent = Agent("orders", instance="orders", detector=address, welcome_seconds_max=0.1, backoff_seconds_max=0.1)
@@ -187,7 +187,7 @@ def test_a_detector_that_never_answers_is_left_and_costs_nothing() -> None:
         listening.close()
 
 
-def test_an_agent_joins_a_detector_that_comes_back(detector: Any, join: Join) -> None:
+def test_an_agent_rejoins_a_detector_that_returns(detector: Any, join: Join) -> None:
     agent = join("orders", backoff_seconds_max=0.1)
     port = int(detector.address.rsplit(":", 1)[1])
     detector.server.stop(0).wait()
@@ -250,7 +250,9 @@ def test_a_detector_that_refuses_is_logged_once(caplog: pytest.LogCaptureFixture
     assert "UNIMPLEMENTED" in told()[0].message
 
 
-def test_a_long_absence_of_the_detector_is_told_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_absence_of_the_detector_is_logged_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection, "ABSENT_SECONDS_MAX", 0.1)
     agent = Agent("orders", instance="orders", detector="127.0.0.1:1", backoff_seconds_max=0.05)
 
@@ -267,7 +269,7 @@ def test_a_long_absence_of_the_detector_is_told_once(caplog: pytest.LogCaptureFi
     assert "keeps trying" in warnings[0]
 
 
-def test_of_several_addresses_the_next_is_dialled_when_one_fails(detector: Any) -> None:
+def test_the_next_address_is_dialled_when_one_fails(detector: Any) -> None:
     agent = Agent("a", instance="a", detector=f"127.0.0.1:1, {detector.address}")
     try:
         agent.start()

@@ -107,7 +107,7 @@ def test_a_child_forked_while_frames_are_read_collects_again() -> None:
     assert gc.isenabled()
 
 
-def test_what_the_application_lets_go_of_is_not_kept_alive_by_the_reading() -> None:
+def test_reading_frames_keeps_nothing_alive() -> None:
     go, held = threading.Event(), [Thing()]
     last = weakref.ref(held[0])
     thread = threading.Thread(target=stuck, args=(held, go))
@@ -170,7 +170,7 @@ def test_only_one_module_reads_frames() -> None:
     assert read == {"frames.py"}
 
 
-def test_a_profiler_that_is_told_of_a_call_finds_the_arguments_there() -> None:
+def test_a_profilers_call_event_sees_the_arguments() -> None:
     """Other threads do not see a thread's profiler; before Python 3.13 it writes the dictionary back when it returns."""
     called, go_on = threading.Event(), threading.Event()
     seen: list[int] = []

@@ -16,7 +16,7 @@ def leases() -> Leases:
     return Leases(pb.Hello(sight=SIGHT), 0.0)
 
 
-def test_a_lease_is_due_each_third_of_its_time_and_at_once_when_it_is_demanded(leases: Leases) -> None:
+def test_a_lease_is_due_each_third_of_its_term_and_at_once_on_demand(leases: Leases) -> None:
     assert not leases.due(0.9, SECONDS)
     assert leases.due(1.0, SECONDS)
     assert leases.must_send(pb.Lease(sight=SIGHT), 1.0)
@@ -25,13 +25,13 @@ def test_a_lease_is_due_each_third_of_its_time_and_at_once_when_it_is_demanded(l
     assert leases.due(1.9, SECONDS)
 
 
-def test_a_report_renews_it_once(leases: Leases) -> None:
+def test_a_report_renews_the_lease_once(leases: Leases) -> None:
     leases.reported()
     assert not leases.must_send(pb.Lease(colour=4, sight=SIGHT), 1.0)
     assert leases.must_send(pb.Lease(colour=4, sight=SIGHT), 2.0)
 
 
-def test_a_demanded_one_is_sent_whatever_was_reported(leases: Leases) -> None:
+def test_a_demanded_lease_is_sent_despite_a_report(leases: Leases) -> None:
     leases.reported()
     leases.demanded = True
     assert leases.must_send(pb.Lease(colour=4, sight=SIGHT), 0.1)
@@ -48,14 +48,14 @@ def test_a_demanded_one_is_sent_whatever_was_reported(leases: Leases) -> None:
         pb.Lease(sight=pb.Sight(servers=1)),
     ],
 )
-def test_one_that_says_something_new_is_sent(leases: Leases, news: pb.Lease) -> None:
+def test_a_lease_with_new_content_is_sent(leases: Leases, news: pb.Lease) -> None:
     leases.reported()
     assert leases.must_send(news, 1.0)
     leases.reported()
     assert not leases.must_send(news, 2.0)
 
 
-def test_counts_of_calls_are_said_now_and_then(leases: Leases) -> None:
+def test_counts_of_calls_are_sent_occasionally(leases: Leases) -> None:
     sent = 0
     for at in range(1, 2 * (SKIPPED_MAX + 1) + 1):
         leases.reported()

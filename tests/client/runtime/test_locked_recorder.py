@@ -48,14 +48,14 @@ def test_a_reply_of_a_newer_colour_while_a_step_is_open(live: LockedRecorder) ->
     live.close(key, step)
 
 
-def test_the_oldest_report_goes_when_too_many_await_sending_and_is_counted() -> None:
+def test_the_oldest_report_beyond_the_bound_is_dropped_and_counted() -> None:
     live = LockedRecorder(lambda: Recorder(process=PROCESS), reports_max=2)
     for colour in (1, 2, 3):
         live.arrived(stamp(colour), "/s/M", interruptible=False)
     assert (sent(live), live.dropped) == ([2, 3], 1)
 
 
-def test_a_mark_tells_which_calls_in_doubt_were_answered_before_the_cut_is_made(live: LockedRecorder) -> None:
+def test_a_marker_settles_doubts_before_the_cut(live: LockedRecorder) -> None:
     made, _ = live.sent("/s/M", CHANNEL, None, None, waiting=False)
     live.settled(made, None, in_doubt=True)
     report = live.marked(SnapshotId(1), settled=(made.number,))

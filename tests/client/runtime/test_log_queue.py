@@ -61,7 +61,7 @@ def test_an_agent_answers_while_the_log_is_stuck(detector: Any, join: Callable[[
     assert not stuck.said
 
 
-def test_without_an_agent_a_line_is_written_where_it_is_said(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_an_agent_a_line_is_logged_by_its_caller(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("DEBUG", "stilltrue"):
         LogQueue().warning("refused: %s", 1)
     assert [(one.getMessage(), one.threadName) for one in caplog.records] == [("refused: 1", threading.current_thread().name)]
@@ -86,7 +86,7 @@ def test_lines_are_written_in_their_order_until_the_last_agent_has_ended(caplog:
     assert [one.threadName for one in caplog.records[:3]] == ["stilltrue-log"] * 3
 
 
-def test_what_nobody_writes_is_bounded_and_ending_does_not_wait_for_it(stuck: Stuck) -> None:
+def test_unwritten_lines_are_bounded_and_do_not_delay_the_exit(stuck: Stuck) -> None:
     known = LogQueue()
     known.begin()
     known.info("0")

@@ -22,7 +22,7 @@ def in_thread(parties: Parties, name: str) -> PartyName:
     return found[0]
 
 
-def test_a_worker_that_has_served_a_call_is_a_party_of_its_own_afterwards() -> None:
+def test_a_worker_is_its_own_party_after_serving_a_call() -> None:
     parties = Parties(ProcessName("a"))
     parties.here.serving = served("a/M#1")
     assert parties.current() == "a/M#1"
@@ -30,7 +30,7 @@ def test_a_worker_that_has_served_a_call_is_a_party_of_its_own_afterwards() -> N
     assert parties.current() == "a/thread:MainThread"
 
 
-def test_two_living_threads_never_share_a_name_and_a_dead_one_s_is_free() -> None:
+def test_living_threads_never_share_a_name_and_ended_ones_free_theirs() -> None:
     parties, over, names = Parties(ProcessName("a")), threading.Event(), []
     named = threading.Semaphore(0)
 
@@ -69,7 +69,7 @@ def test_a_handler_that_runs_a_loop_is_its_main_task_and_the_others_are_their_ow
     parties.here.serving = None
 
 
-def test_the_tasks_of_a_loop_that_has_ended_are_known_no_more() -> None:
+def test_tasks_of_a_closed_loop_are_forgotten() -> None:
     parties = Parties(ProcessName("a"))
     parties.here.serving = served("a/M#1")
 
@@ -82,7 +82,7 @@ def test_the_tasks_of_a_loop_that_has_ended_are_known_no_more() -> None:
     parties.here.serving = None
 
 
-def test_a_thread_or_task_that_a_look_has_named_is_not_anothers_before_it_acts() -> None:
+def test_a_party_named_by_a_look_keeps_its_name_until_it_acts() -> None:
     """Two agents in a process: a thread that only one's look has found is unknown to it, so the other sees its waits, too."""
     front, back = Parties(ProcessName("front")), Parties(ProcessName("back"))
     found = []

@@ -50,14 +50,14 @@ def config(*methods: dict[str, Any]) -> tuple[str, str]:
         ([("grpc.service_config", "[]")], PLAIN),
     ],
 )
-def test_the_options_tell_how_gRPC_treats_a_call(options: Any, policy: MethodPolicy) -> None:  # noqa: N802 - its name
+def test_the_options_show_how_gRPC_treats_a_call(options: Any, policy: MethodPolicy) -> None:  # noqa: N802 - its name
     assert service_config_of(options).of("/t.T/Do") == policy
 
 
 @pytest.mark.parametrize(
     ("version", "hedges"), [("1.66.2", False), ("1.85.1", False), ("1.86.0", True), ("2.0", True), ("?", True)]
 )
-def test_a_version_of_gRPC_that_nobody_has_measured_may_hedge(  # noqa: N802 - its name
+def test_an_untested_version_of_gRPC_may_hedge(  # noqa: N802 - its name
     version: str, hedges: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grpc, "__version__", version)
@@ -93,7 +93,7 @@ def counting() -> Iterator[tuple[Counting, str]]:
         server.stop(None)
 
 
-def test_gRPC_sends_one_copy_though_the_flag_for_hedging_is_set(counting: tuple[Counting, str]) -> None:  # noqa: N802
+def test_gRPC_sends_one_copy_even_with_the_hedging_flag(counting: tuple[Counting, str]) -> None:  # noqa: N802
     handler, address = counting
     options = [config({"hedgingPolicy": {"maxAttempts": 3, "hedgingDelay": "0s"}}), HEDGING]
     with grpc.insecure_channel(address, options) as channel:
@@ -108,7 +108,7 @@ def test_gRPC_sends_one_copy_though_the_flag_for_hedging_is_set(counting: tuple[
     assert handler.arrived.empty()
 
 
-def test_gRPC_ends_each_try_after_its_own_time_where_the_flag_is_set(counting: tuple[Counting, str]) -> None:  # noqa: N802
+def test_gRPC_honours_the_timeout_per_attempt_with_the_flag(counting: tuple[Counting, str]) -> None:  # noqa: N802
     _, address = counting
     again = {
         "maxAttempts": 2, "initialBackoff": "0.01s", "maxBackoff": "0.01s", "backoffMultiplier": 1,
@@ -121,7 +121,7 @@ def test_gRPC_ends_each_try_after_its_own_time_where_the_flag_is_set(counting: t
         assert ended.value.code() is grpc.StatusCode.CANCELLED
 
 
-def test_the_most_special_name_counts() -> None:
+def test_the_most_specific_name_wins() -> None:
     methods = [
         {"name": [{"service": "t.T", "method": "Do"}], "timeout": "1s"},
         {"name": [{"service": "t.T"}, {"service": "t.U", "method": "Do"}], "timeout": "2s"},

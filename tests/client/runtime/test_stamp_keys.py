@@ -52,7 +52,7 @@ def test_callers_with_the_key_know_each_other(keyed: World) -> None:
     ],
     ids=["no tag", "another key", "another method", "a reply's", "another number"],
 )
-def test_a_forged_stamp_is_no_stamp_and_its_sender_is_told_nothing(keyed: World, forged: str) -> None:
+def test_a_forged_stamp_is_ignored_and_its_sender_learns_nothing(keyed: World, forged: str) -> None:
     with grpc.insecure_channel(address_of_server(keyed)) as channel:
         do: Any = channel.unary_unary("/t.T/Do")
         reply, call = do.with_call(b"x", metadata=((METADATA_KEY, forged),))
@@ -62,20 +62,20 @@ def test_a_forged_stamp_is_no_stamp_and_its_sender_is_told_nothing(keyed: World,
     assert METADATA_KEY not in {key for key, _ in (*call.initial_metadata(), *call.trailing_metadata())}
 
 
-def test_a_key_is_replaced_in_two_steps_with_nobody_unknown_in_between() -> None:
+def test_a_key_is_replaced_in_two_steps_without_unknown_callers() -> None:
     before, between, after = StampTags([OLD]), StampTags([NEW, OLD]), StampTags([NEW])
     for signs, verifies in ((before, between), (between, between), (between, after), (after, between)):
         assert verifies.verify(signs.sign(STAMP, "/s/M", reply=False), "/s/M", reply=False) == STAMP
     assert after.verify(before.sign(STAMP, "/s/M", reply=False), "/s/M", reply=False) is None
 
 
-def test_who_has_no_key_reads_a_tagged_stamp() -> None:
+def test_an_agent_without_a_key_reads_a_tagged_stamp() -> None:
     assert decode(StampTags([OLD]).sign(STAMP, "/s/M", reply=False)) == decode(STAMP) is not None
     assert decode(f"{STAMP};one;two") is None
 
 
 @pytest.mark.parametrize("text", ["", ";", STAMP, f"{STAMP};", f"{STAMP};\udcff", "\x00" * 99])
-def test_what_is_no_tagged_stamp_is_none(text: str) -> None:
+def test_an_untagged_stamp_is_rejected(text: str) -> None:
     assert StampTags([OLD]).verify(text, "/s/M", reply=False) is None
 
 
@@ -98,7 +98,7 @@ def test_a_file_of_keys_is_followed_and_a_bad_one_changes_nothing(tmp_path: Path
     assert "short" not in caplog.text
 
 
-def test_a_file_that_everybody_may_write_to_holds_no_secret(tmp_path: Path) -> None:
+def test_a_world_writable_key_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text(f"{OLD}\n")
     file.chmod(0o666)
@@ -107,7 +107,7 @@ def test_a_file_that_everybody_may_write_to_holds_no_secret(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("text", ["short", f"{OLD},short", " , "])
-def test_keys_that_prove_nothing_are_refused_and_never_shown(text: str) -> None:
+def test_weak_keys_are_refused_and_never_shown(text: str) -> None:
     with pytest.raises(SettingRefusedError, match="stamp_key") as refused:
         Agent("a", stamp_key=text)
     assert OLD not in str(refused.value)

@@ -69,7 +69,7 @@ def test_a_copy_of_a_channel_works_on_the_same_channel(world: World) -> None:
 
 
 @pytest.mark.parametrize("metadata", [5, "ab", ["a"], [None], [("a", 1)], [("a", "b", "c")], {"a": "b"}])
-def test_what_is_not_metadata_is_refused_as_gRPC_refuses_it(world: World, metadata: Any) -> None:  # noqa: N802 - its name
+def test_invalid_metadata_is_refused_as_by_gRPC(world: World, metadata: Any) -> None:  # noqa: N802 - its name
     def refusal(channel: grpc.Channel) -> str:
         call: Any = channel.unary_unary("/t.T/Do")
         with pytest.raises(Exception) as raised:  # noqa: PT011 - which one it is, is the question
@@ -95,7 +95,7 @@ class Answering(grpc.UnaryUnaryClientInterceptor):
         return SimpleNamespace(result=lambda timeout=None: b"cached")
 
 
-def test_a_generator_of_an_interceptor_beneath_is_a_stream(world: World) -> None:
+def test_a_generator_from_an_inner_interceptor_is_a_stream(world: World) -> None:
     plain = grpc.insecure_channel(world.addresses[world.server])
     channel: Any = world.client.channel(grpc.intercept_channel(plain, Generating()))
     stream: Any = channel.unary_stream("/t.T/Many")(b"x")
@@ -111,7 +111,7 @@ def test_a_generator_of_an_interceptor_beneath_is_a_stream(world: World) -> None
     plain.close()
 
 
-def test_an_object_of_an_interceptor_beneath_is_handed_on_and_nothing_stays_outstanding(world: World) -> None:
+def test_an_object_from_an_inner_interceptor_is_passed_on_and_settles_its_call(world: World) -> None:
     plain = grpc.insecure_channel(world.addresses[world.server])
     channel: Any = world.client.channel(grpc.intercept_channel(plain, Answering()))
     future: Any = channel.unary_unary("/t.T/Do").future(b"x")
@@ -120,7 +120,7 @@ def test_an_object_of_an_interceptor_beneath_is_handed_on_and_nothing_stays_outs
     plain.close()
 
 
-def test_a_call_that_cannot_be_wrapped_is_handed_on_as_it_is(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_cannot_be_wrapped_is_returned_unchanged(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as broken:
         broken.setattr("stilltrue.sync.call.RecordedCall", lambda *_: 1 / 0)
         call = world.start("Do", b"x").inner
@@ -130,7 +130,7 @@ def test_a_call_that_cannot_be_wrapped_is_handed_on_as_it_is(world: World, monke
     world.client.live.faults = 0
 
 
-async def test_a_call_that_fails_before_it_is_sent_stays_not_outstanding_on_a_loop(alone: Alone) -> None:
+async def test_a_call_that_fails_before_it_is_sent_is_not_outstanding_on_a_loop(alone: Alone) -> None:
     client = alone("client")
     async with client.channel(grpc.aio.insecure_channel("127.0.0.1:1")) as channel:
         call: Any = channel.unary_unary("/t.T/Do")
@@ -140,7 +140,7 @@ async def test_a_call_that_fails_before_it_is_sent_stays_not_outstanding_on_a_lo
 
 
 @pytest.mark.parametrize("metadata", [5, ["a"], [("a", 1)], {"a": "b"}])
-async def test_what_is_not_metadata_is_refused_on_a_loop_too(alone: Alone, metadata: Any) -> None:
+async def test_invalid_metadata_is_refused_on_a_loop_too(alone: Alone, metadata: Any) -> None:
     async def refusal(channel: Any) -> str:
         async with channel:
             with pytest.raises(Exception) as raised:  # noqa: PT011 - which one it is, is the question

@@ -16,7 +16,7 @@ def test_the_wall_clock_is_read_once() -> None:
     assert clock() == 1002.0
 
 
-def test_an_agent_goes_by_it() -> None:
+def test_an_agent_uses_the_steady_clock() -> None:
     with Agent("a", instance="a", detector="127.0.0.1:1") as agent:
         assert getattr(agent.live.clock, "__func__", None) is SteadyClock.__call__
         wall, steady = [1000.0], [5.0]

@@ -26,7 +26,7 @@ def world(alone: Alone) -> Iterator[World]:
     world.close()
 
 
-def test_a_future_is_waited_for_by_who_asks_for_its_result_and_only_then(world: World) -> None:
+def test_a_future_is_waited_for_only_while_its_result_is_awaited(world: World) -> None:
     future = world.stub(world.client, "Do").future(b"x")
     report = world.report(world.client)
     assert (len(report.made), report.waits) == (1, ())

@@ -54,7 +54,7 @@ READY = "Channel state change to READY"
         ([], 0, False),
     ],
 )
-def test_a_channel_was_connected_once_only_where_its_trace_says_so(events: list[str], logged: int, once: bool) -> None:
+def test_a_channels_trace_shows_whether_it_connected_only_once(events: list[str], logged: int, once: bool) -> None:
     trace = {"events": [{"description": event} for event in events], "numEventsLogged": str(logged)}
     assert was_connected_once({"state": {"state": "READY"}, "trace": trace}, FIRST) is once
     assert not was_connected_once({"state": {"state": "IDLE"}, "trace": trace}, FIRST)
@@ -75,7 +75,7 @@ def test_both_ends_of_a_connection_have_its_name_and_its_counts(alone: Agents) -
         assert call.result() == b"x"
 
 
-def test_a_call_that_is_waited_for_is_told_with_its_connection_and_no_longer(alone: Agents) -> None:
+def test_an_awaited_call_is_reported_with_its_connection_while_it_lasts(alone: Agents) -> None:
     server, client = alone("server"), alone("client")
     stuck = Stuck()
 
@@ -104,7 +104,7 @@ def test_a_server_is_found_by_a_call_of_its_own_though_the_first_readings_are_ol
     assert (endpoint.server, endpoint.wants_peer) == (3, False)
 
 
-def test_a_call_whose_connection_is_gone_or_names_two_servers_gives_way_to_a_later_one() -> None:
+def test_a_call_without_one_clear_connection_is_replaced_by_a_later_one() -> None:
     endpoint = Endpoint()
     endpoint.peer = "127.0.0.1:5"
     two = {number: {"127.0.0.1:5": Connection(name=f"{number}")} for number in (3, 4)}
@@ -128,7 +128,7 @@ def test_the_target_and_the_options_are_those_of_grpcs_own_channel() -> None:
         assert target_of(channel) is None
 
 
-def test_a_report_of_nobody_who_waits_for_long_says_nothing(alone: Agents) -> None:
+def test_a_report_without_long_waits_has_no_connections(alone: Agents) -> None:
     agent = alone("alone")
     report = agent.live.marked(SnapshotId(1))
     assert report is not None

@@ -37,14 +37,14 @@ def polled() -> Any:
     return SimpleNamespace(live=live, at=poll)
 
 
-def test_a_wait_that_has_become_long_is_shown_by_a_snapshot_that_began_since_it_did(polled: Any) -> None:
+def test_a_long_wait_is_covered_by_a_snapshot_that_began_after_it_became_long(polled: Any) -> None:
     polled.live.wait = (1, 100.0)
     assert polled.at(100.4) is None
     reason, covered = polled.at(100.6)
     assert (reason, covered) == ("blocked for 0.600 s", pytest.approx(0.6))
 
 
-def test_while_it_goes_on_one_since_the_last_request_will_do(polled: Any) -> None:
+def test_a_continuing_wait_is_covered_by_a_snapshot_since_the_last_request(polled: Any) -> None:
     polled.live.wait = (1, 100.0)
     assert polled.at(101.0) is not None
     asked, covered, now = [101.0], [], 101.0
@@ -61,7 +61,7 @@ def test_while_it_goes_on_one_since_the_last_request_will_do(polled: Any) -> Non
     assert pauses[-1] == pytest.approx(AGAIN_SECONDS_MAX, abs=0.02)
 
 
-def test_a_wait_that_is_over_asks_for_nothing(polled: Any) -> None:
+def test_an_ended_wait_requests_nothing(polled: Any) -> None:
     polled.live.wait = (1, 100.0)
     assert polled.at(101.0) is not None
     polled.live.wait = None

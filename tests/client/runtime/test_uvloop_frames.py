@@ -103,7 +103,7 @@ WAYS = [name for name in vars(Runs) if not name.startswith("_")]
 
 
 @pytest.mark.parametrize("way", [*WAYS, "as a thread", "as a part"])
-def test_whoever_runs_it_is_found(runs: Runs, way: str) -> None:
+def test_the_thread_that_runs_a_loop_is_found(runs: Runs, way: str) -> None:
     seen: list[int] = []
     run = getattr(runs, way) if way in WAYS else partial(runs.loop.run_forever) if way == "as a part" else runs.loop.run_forever
     ident = while_it_runs(runs, run, lambda: seen.extend(found(runs.loop)))
@@ -118,7 +118,7 @@ def test_an_item_of_an_executor_may_be_the_loop(runs: Runs) -> None:
     assert len(seen) == 1
 
 
-def test_who_has_started_the_thread_that_runs_it_does_not_run_it(runs: Runs) -> None:
+def test_the_starter_of_a_loops_thread_does_not_run_the_loop(runs: Runs) -> None:
     seen: list[int] = []
 
     def starts() -> None:

@@ -107,7 +107,7 @@ def test_the_tasks_that_timers_are_for_are_known(loop: asyncio.AbstractEventLoop
     loop.run_until_complete(main())
 
 
-def test_what_the_application_reads_and_writes_is_watched(
+def test_the_applications_readers_and_writers_are_read(
     loop: asyncio.AbstractEventLoop, ends: tuple[socket.socket, socket.socket]
 ) -> None:
     async def receives() -> None:  # a wait that only the loop knows
@@ -208,7 +208,7 @@ def test_a_loop_with_attributes_of_its_own_is_read_as_well() -> None:
     loop.close()
 
 
-def test_nothing_is_kept_of_what_was_read(loop: asyncio.AbstractEventLoop) -> None:
+def test_reading_a_loop_keeps_nothing_alive(loop: asyncio.AbstractEventLoop) -> None:
     class Thing:
         def __call__(self) -> None:
             """Do nothing."""
@@ -237,9 +237,7 @@ def without_timers(thing: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("referents", [no_fields, without_timers])
-def test_a_uvloop_that_is_built_otherwise_is_not_read(
-    monkeypatch: pytest.MonkeyPatch, referents: Callable[[Any], list[Any]]
-) -> None:
+def test_an_unknown_build_of_uvloop_is_not_read(monkeypatch: pytest.MonkeyPatch, referents: Callable[[Any], list[Any]]) -> None:
     monkeypatch.setattr(gc, "get_referents", referents)
     monkeypatch.setattr(uvloops, "_layouts", {})
     loop = uvloop.new_event_loop()
@@ -251,7 +249,7 @@ def test_a_uvloop_that_is_built_otherwise_is_not_read(
     loop.close()
 
 
-def test_where_the_fields_are_is_seen_not_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_field_offsets_are_verified_not_assumed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gc, "get_referents", other_order)
     monkeypatch.setattr(uvloops, "_layouts", {})
     loop = uvloop.new_event_loop()
@@ -260,6 +258,6 @@ def test_where_the_fields_are_is_seen_not_assumed(monkeypatch: pytest.MonkeyPatc
     loop.close()
 
 
-def test_the_clock_of_a_loop_is_its_own_also_while_it_stands(loop: asyncio.AbstractEventLoop) -> None:
+def test_a_loops_own_clock_is_read_even_while_it_is_blocked(loop: asyncio.AbstractEventLoop) -> None:
     before = loop.time()
     assert before - 0.01 <= compat.time_of(loop) <= time.monotonic()

@@ -111,7 +111,7 @@ def test_frames_that_end_while_they_are_read_do_no_harm() -> None:
 
 
 @needs_reading
-def test_nothing_is_known_where_the_system_does_not_show_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_access_to_its_memory_a_frame_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def stands() -> Any:
         with left:
             yield

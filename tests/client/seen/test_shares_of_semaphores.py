@@ -9,12 +9,12 @@ from tests.client.seen.shared_programs import NOT_SHARED, SHARED
 
 
 @pytest.mark.parametrize("program", SHARED)
-def test_who_waits_for_a_share_waits_for_those_inside_if_nobody_else_has_one(program: str) -> None:
+def test_a_wait_for_a_permit_is_a_wait_for_the_parties_inside_if_no_other_has_one(program: str) -> None:
     found = run(program)
     assert [one.rpartition(":")[2] for one in found["among"]] == ["holder"]
     assert found["look"] == ["True", "", ""]
 
 
 @pytest.mark.parametrize("program", NOT_SHARED)
-def test_a_share_that_somebody_else_may_have_comes_from_anywhere(program: str) -> None:
+def test_a_permit_that_another_party_may_have_makes_the_wait_unknown(program: str) -> None:
     assert run(program)["among"] == []

@@ -24,7 +24,7 @@ def of(front: Front, *names: str) -> dict[str, StandingParty]:
     return {name: known[name] for name in names}
 
 
-def test_each_party_that_stands_still_says_what_it_is_blocked_in(front: Front) -> None:
+def test_each_stuck_party_shows_what_it_is_blocked_in(front: Front) -> None:
     lock, never = threading.Lock(), threading.Event()
     hold(front, lock)
     front.start("lost", lambda: never.wait())  # noqa: PLW0108 - a frame of the application's
@@ -40,7 +40,7 @@ def test_each_party_that_stands_still_says_what_it_is_blocked_in(front: Front) -
     front.let_go()
 
 
-def test_who_has_not_moved_since_the_count_before_in_no_known_wait_is_unexplained(front: Front) -> None:
+def test_a_party_that_has_not_moved_in_no_known_wait_is_unexplained(front: Front) -> None:
     never, failures = threading.Event(), list[str]()
     unexplained = Unexplained(Stacks(front.agent.live, front.agent.parties, 0.05), 0.0, failures.append)
     front.start("calls", front.get, b"")
@@ -62,7 +62,7 @@ def counted(unexplained: Unexplained) -> int:
     return counted(unexplained) if found is None else found
 
 
-def test_who_moves_is_left_out_and_the_unexplained_come_first(front: Front) -> None:
+def test_moving_parties_are_left_out_and_unexplained_ones_come_first(front: Front) -> None:
     stop, never = threading.Event(), threading.Event()
 
     def works() -> None:
@@ -126,7 +126,7 @@ def found(front: Front) -> tuple[StandingParty, ...]:
     return Stacks(front.agent.live, front.agent.parties, 0.01).find(1).parties
 
 
-def test_what_is_beyond_the_bound_is_counted(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parties_beyond_the_bound_are_counted(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     never = threading.Event()
     for number in range(3):
         front.start(f"lost-{number}", lambda: never.wait())  # noqa: PLW0108

@@ -160,12 +160,12 @@ async def a_generator_that_it_steps_itself() -> None:
         (a_generator_that_it_steps_itself, {"main"}),
     ],
 )
-def test_what_only_tasks_reach_is_proved(main: Main, enders: set[str]) -> None:
+def test_an_object_that_only_tasks_reach_is_proved(main: Main, enders: set[str]) -> None:
     with running(main):
         assert in_time("waiter") == enders
 
 
-def test_a_context_is_reach() -> None:
+def test_a_context_variable_counts_as_a_reference() -> None:
     """A task can reach what its context refers to."""
 
     async def main() -> None:
@@ -318,14 +318,14 @@ async def kept_by_nobody() -> None:
         kept_by_nobody,
     ],
 )
-def test_what_somebody_else_may_reach_is_unknown(main: Main) -> None:
+def test_an_object_that_another_party_may_reach_is_unknown(main: Main) -> None:
     with running(main):
         assert reaching("waiter") is None
     _FUTURES.clear()
     _REGISTRY.clear()
 
 
-def test_what_a_signals_handler_has_is_unknown() -> None:
+def test_an_object_that_a_signal_handler_refers_to_is_unknown() -> None:
     events = [asyncio.Event()]
 
     def handler(*_: object, event: asyncio.Event = events[0]) -> None:
@@ -356,7 +356,7 @@ def waits_of(report: Report) -> dict[str, set[str]]:
     return found
 
 
-def test_a_task_and_who_awaits_it_wait_for_each_other(alone: Callable[..., Agent]) -> None:
+def test_a_task_and_its_awaiter_wait_for_each_other(alone: Callable[..., Agent]) -> None:
     agent = alone("here")
     with running(a_queue_whose_producer_has_failed):
         found = waits_of(report_when(agent, lambda report: "waiter" in waits_of(report)))
@@ -484,7 +484,7 @@ async def two_that_park() -> None:
 @pytest.mark.parametrize(
     "stuck", [two_that_set_each_others_event, two_that_complete_each_others_future, two_that_alone_have_a_condition]
 )
-def test_tasks_that_are_to_wake_each_other_do_not_park(alone: Callable[..., Agent], stuck: Main) -> None:
+def test_tasks_that_are_to_wake_each_other_are_not_parked(alone: Callable[..., Agent], stuck: Main) -> None:
     agent = alone("here")
     with running(stuck):
         found = waits_of(report_when(agent, lambda report: "left" in waits_of(report)))
@@ -493,7 +493,7 @@ def test_tasks_that_are_to_wake_each_other_do_not_park(alone: Callable[..., Agen
         assert all(one.unchanged and one.deadline is None and not one.doubt for one in seen.values())
 
 
-def test_tasks_that_only_have_what_others_wait_for_park(alone: Callable[..., Agent]) -> None:
+def test_tasks_that_only_hold_what_others_wait_for_are_parked(alone: Callable[..., Agent]) -> None:
     agent = alone("here")
     with running(two_that_park):
         assert in_time("left") == {"right"}
@@ -525,7 +525,7 @@ async def two_stages_and_a_task_that_takes_one_out_later() -> None:
 
 
 @pytest.mark.parametrize("rescued", [two_stages_and_a_timer_that_takes_one_out, two_stages_and_a_task_that_takes_one_out_later])
-def test_what_takes_one_out_later_ends_the_wait_of_who_puts_there(alone: Callable[..., Agent], rescued: Main) -> None:
+def test_a_later_get_ends_the_wait_of_a_put(alone: Callable[..., Agent], rescued: Main) -> None:
     agent = alone("here")
     with running(rescued):
         found = waits_of(report_when(agent, lambda report: "right" in waits_of(report)))
@@ -534,7 +534,7 @@ def test_what_takes_one_out_later_ends_the_wait_of_who_puts_there(alone: Callabl
         assert "rescue" not in found
 
 
-def test_idle_workers_and_who_parks_are_nobodys_deadlock(alone: Callable[..., Agent]) -> None:
+def test_idle_workers_and_parked_tasks_are_not_deadlocked(alone: Callable[..., Agent]) -> None:
     async def main() -> None:
         queue = asyncio.Queue[int]()
 

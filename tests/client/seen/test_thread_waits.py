@@ -184,7 +184,9 @@ def by_a_thread_of_its_own_class(event: threading.Event, threads: Threads) -> No
     [by_an_argument, by_a_closure, by_an_object, by_a_method, by_a_thread_of_its_own_class],
     ids=lambda one: one.__name__,
 )
-def test_it_is_proved_who_can_reach_it(scene: Callable[[threading.Event, Threads], None], threads: Threads) -> None:
+def test_the_parties_that_can_reach_an_object_are_proved(
+    scene: Callable[[threading.Event, Threads], None], threads: Threads
+) -> None:
     event = threading.Event()
     scene(event, threads)
     thing = OwnRef(event)
@@ -228,7 +230,7 @@ def begin_task(threads: Threads, name: str, run: Callable[[Any, asyncio.Event], 
 
 @needs_memory
 @pytest.mark.parametrize(("run", "by"), [(_set_later, {"task"}), (_set_in_the_end, {"task"}), (_forget, set())])
-def test_a_suspended_task_reaches_what_its_coroutine_names_ahead(run: Any, by: set[str], threads: Threads) -> None:
+def test_a_suspended_task_reaches_the_names_ahead_in_its_coroutine(run: Any, by: set[str], threads: Threads) -> None:
     event = threading.Event()
     begin_task(threads, "task", run, event)
     thing = OwnRef(event)
@@ -359,7 +361,9 @@ def on_a_loop(event: threading.Event, threads: Threads) -> None:
     ],
     ids=lambda one: one.__name__,
 )
-def test_it_is_not_proved_who_can_reach_it(scene: Callable[[threading.Event, Threads], None], threads: Threads) -> None:
+def test_the_parties_that_can_reach_an_object_are_not_proved(
+    scene: Callable[[threading.Event, Threads], None], threads: Threads
+) -> None:
     event = threading.Event()
     thing = OwnRef(event)
     scene(event, threads)
@@ -368,7 +372,7 @@ def test_it_is_not_proved_who_can_reach_it(scene: Callable[[threading.Event, Thr
 
 
 @needs_memory
-def test_others_who_go_on_can_reach_it(threads: Threads) -> None:
+def test_parties_that_proceed_can_reach_the_object(threads: Threads) -> None:
     """A timer, an executor's item, a sleeping thread: each is found as a reacher, and is not among the waiting threads."""
     for name in ("timer", "item", "sleeper"):
         event = threading.Event()

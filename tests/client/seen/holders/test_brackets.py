@@ -21,7 +21,7 @@ from tests.client.seen.waits.test_locks_of_tasks import Loop, waits_of
 
 
 @pytest.mark.parametrize("how", HELD)
-def test_who_gives_it_back_in_finally_has_it(front: Front, how: str) -> None:
+def test_a_party_that_releases_in_finally_holds_the_lock(front: Front, how: str) -> None:
     lock = threading.Lock()
     front.hold(HELD[how], lock, lambda: front.get(b""))
     assert front.waits_for(by_finally, lock, lambda: None) == ["thread:holder"]
@@ -29,7 +29,7 @@ def test_who_gives_it_back_in_finally_has_it(front: Front, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", NOT_SURELY_HELD)
-def test_of_any_other_way_nobody_says_who_has_it(front: Front, how: str) -> None:
+def test_for_other_code_the_holder_is_unknown(front: Front, how: str) -> None:
     lock = threading.Lock()
     front.hold(NOT_SURELY_HELD[how], lock, lambda: front.get(b""))
     assert front.waits_unseen(Account(lock).by_attribute, lambda: None)
@@ -38,12 +38,12 @@ def test_of_any_other_way_nobody_says_who_has_it(front: Front, how: str) -> None
     front.let_go()
 
 
-def test_what_gives_back_its_own_locks_alone_is_known_by_its_code() -> None:
+def test_code_that_releases_only_its_own_locks_is_recognised() -> None:
     assert all(releases_only_bracketed(function.__code__) for function in HELD.values())
     assert not any(releases_only_bracketed(function.__code__) for function in NOT_SURELY_HELD.values())
 
 
-def test_one_name_and_two_locks(front: Front) -> None:
+def test_one_name_for_two_locks(front: Front) -> None:
     """The attribute refers to another lock by now, which an unknown party holds."""
     second, owner = threading.Lock(), SimpleNamespace(lock=threading.Lock())
 
@@ -63,7 +63,7 @@ def test_one_name_and_two_locks(front: Front) -> None:
     front.let_go()
 
 
-def test_who_has_called_what_gives_back_others_locks_may_not_have_it(front: Front) -> None:
+def test_a_caller_of_code_that_releases_others_locks_may_not_hold_it(front: Front) -> None:
     lock = threading.Lock()
 
     def waits_without() -> None:
@@ -104,7 +104,7 @@ def test_two_locks_in_two_orders(front: Front) -> None:
     front.let_go()
 
 
-def test_who_else_takes_the_lock_and_gives_it_back_is_no_way_out(front: Front) -> None:
+def test_another_party_that_acquires_and_releases_the_lock_is_not_a_way_out(front: Front) -> None:
     lock, idle = threading.Lock(), threading.Event()
 
     def uses_it_now_and_then() -> None:
@@ -138,7 +138,7 @@ def of_a_generator(lock: Any) -> Iterator[None]:
         lock.release()
 
 
-def test_who_is_within_the_block_of_a_generator_that_gives_it_back_may_do_so_to_what_another_has(front: Front) -> None:
+def test_a_party_in_the_block_of_a_releasing_generator_may_release_anothers_lock(front: Front) -> None:
     """Another party had the lock meanwhile: ``finally`` may release what the holder has by now."""
     lock, reached, idle = threading.Lock(), threading.Event(), threading.Event()
 
@@ -192,7 +192,7 @@ def test_two_locks_of_tasks_in_two_orders(front: Front, kind: Callable[[], Any])
     loop.stop()
 
 
-def test_a_lock_that_a_timer_gives_back_is_held_by_nobody_known(front: Front) -> None:
+def test_a_lock_that_a_timer_releases_has_no_known_holder(front: Front) -> None:
     loop: Any = Loop(front)
     lock = asyncio.Lock()
     loop.run(
@@ -203,7 +203,7 @@ def test_a_lock_that_a_timer_gives_back_is_held_by_nobody_known(front: Front) ->
     loop.stop()
 
 
-def test_a_lock_that_a_coroutine_never_awaited_was_to_take_is_held_by_nobody_known(front: Front) -> None:
+def test_a_never_awaited_acquire_makes_no_holder(front: Front) -> None:
     loop: Any = Loop(front)
     lock, other = asyncio.Lock(), asyncio.Lock()
 

@@ -160,7 +160,7 @@ class LockingOnce(Locking):
 
 
 @pytest.mark.parametrize("kind", [Mutex, Delegating, Counting, Releasable, AsyncMutex, Facade, Locking])
-def test_who_is_inside_has_the_lock(kind: type) -> None:
+def test_a_party_inside_the_block_holds_the_lock(kind: type) -> None:
     thing = kind()
     assert lock_inside(thing)[0] is thing._lock
 
@@ -172,7 +172,7 @@ def test_who_is_inside_has_the_lock(kind: type) -> None:
         *(LockingAndReset, LockingOnce),
     ],
 )
-def test_of_any_other_nothing_is_said(kind: type) -> None:
+def test_for_other_classes_the_holder_is_unknown(kind: type) -> None:
     assert lock_inside(kind())[0] is None
 
 
@@ -199,7 +199,7 @@ def test_two_threads_in_the_blocks_of_objects_wait_for_each_other(front: Front) 
 
 
 @pytest.mark.parametrize("kind", [Mutex, threading.Lock])
-def test_who_leaves_its_block_by_hand_may_have_given_the_lock_back(front: Front, kind: Any) -> None:
+def test_a_party_that_exits_its_block_explicitly_may_have_released_the_lock(front: Front, kind: Any) -> None:
     lock = kind()
 
     def hold() -> None:
@@ -218,7 +218,7 @@ def _enter(lock: Any) -> None:
         pass
 
 
-def test_a_task_in_the_block_of_an_object_has_its_lock(front: Front) -> None:
+def test_a_task_in_the_block_of_an_object_holds_its_lock(front: Front) -> None:
     async def main() -> None:
         mutex = AsyncMutex()
         waiting = asyncio.create_task(_take(mutex), name="waiting")

@@ -160,13 +160,13 @@ def test_a_writer_waits_for_all_readers(front: Front) -> None:
 
 
 @pytest.mark.parametrize("lock", [WithTimeout(), Impatient(), Resetting(), Guessing()], ids=lambda lock: type(lock).__name__)
-def test_what_may_end_otherwise_is_no_wait(front: Front, lock: ReadWriteLock) -> None:
+def test_a_wait_that_may_end_otherwise_is_not_reported(front: Front, lock: ReadWriteLock) -> None:
     front.hold(by_calls, lock, lambda: front.get(b""))
     assert front.waits_unseen(lock.acquire_write)
     front.let_go()
 
 
-def test_of_a_reader_that_is_not_found_nothing_is_said(front: Front) -> None:
+def test_without_every_reader_the_holders_are_unknown(front: Front) -> None:
     lock = ReadWriteLock()
     front.start("other", left_behind, lock, lambda: front.get(b""))
     front.wait_for_callers(1)
@@ -176,7 +176,7 @@ def test_of_a_reader_that_is_not_found_nothing_is_said(front: Front) -> None:
 
 
 @pytest.mark.parametrize("how", ["method", "function", "attribute"])
-def test_who_may_lower_it_later_is_a_way_out(front: Front, how: str) -> None:
+def test_a_party_that_may_lower_the_count_later_is_a_way_out(front: Front, how: str) -> None:
     lock = ReadWriteLock()
     go = threading.Event()
 
@@ -206,7 +206,7 @@ def test_who_may_lower_it_later_is_a_way_out(front: Front, how: str) -> None:
     front.let_go()
 
 
-def test_who_reads_and_wants_to_write_waits_for_itself(front: Front) -> None:
+def test_a_reader_that_wants_to_write_waits_for_itself(front: Front) -> None:
     lock = ReadWriteLock()
 
     def upgrades() -> None:
@@ -377,7 +377,7 @@ def owns(lock: OwnedLock | CountingLock, who: object, inside: Callable[[], objec
         *((ReentrantLock(), "a"), (CountingLock(), "a")),
     ],
 )
-def test_who_waits_for_an_owner_waits_for_who_has_become_it(front: Front, lock: OwnedLock | CountingLock, who: object) -> None:
+def test_a_wait_for_no_owner_is_a_wait_for_the_present_owner(front: Front, lock: OwnedLock | CountingLock, who: object) -> None:
     front.hold(owns, lock, who, lambda: front.get(b""))
     assert front.waits_for(owns, lock, "b", lambda: None) == ["thread:holder"]
     front.let_go()
@@ -386,14 +386,14 @@ def test_who_waits_for_an_owner_waits_for_who_has_become_it(front: Front, lock: 
 @pytest.mark.parametrize(
     ("lock", "who"), [(LeasedLock(), "a"), (VacantLock(), "a"), (ChangingLock(), "a"), (ReentrantLock(), OddName("a"))]
 )
-def test_an_owner_that_may_be_set_or_taken_otherwise_keeps_nobody(front: Front, lock: OwnedLock, who: object) -> None:
+def test_an_owner_that_may_change_otherwise_is_not_a_holder(front: Front, lock: OwnedLock, who: object) -> None:
     front.hold(owns, lock, who, lambda: front.get(b""))
     assert front.waits_unseen(owns, lock, "b", lambda: None)
     front.let_go()
 
 
 @pytest.mark.parametrize("lock", [EnteredLock(), LeftOpen()], ids=lambda lock: type(lock).__name__)
-def test_who_is_in_the_block_of_a_lock_with_an_owner_is_that(front: Front, lock: EnteredLock) -> None:
+def test_a_party_in_the_block_of_a_lock_with_an_owner_is_the_owner(front: Front, lock: EnteredLock) -> None:
     def enters(inside: Callable[[], object]) -> None:
         with lock:
             inside()
@@ -407,7 +407,7 @@ def test_who_is_in_the_block_of_a_lock_with_an_owner_is_that(front: Front, lock:
     front.let_go()
 
 
-def test_who_has_entered_twice_is_waited_for_once(front: Front) -> None:
+def test_a_reader_that_entered_twice_is_waited_for_once(front: Front) -> None:
     lock = CountingLock()
     front.hold(owns, lock, "a", lambda: owns(lock, "a", lambda: front.get(b"")))
     wait_for = front.waits_for(owns, lock, "b", lambda: None)
@@ -415,7 +415,7 @@ def test_who_has_entered_twice_is_waited_for_once(front: Front) -> None:
     front.let_go()
 
 
-def test_who_is_not_surely_true_is_not_what_a_test_waits_for(front: Front) -> None:
+def test_a_test_of_an_owner_that_may_be_false_is_not_a_gate(front: Front) -> None:
     class Owner:
         """True for some time."""
 
@@ -429,7 +429,7 @@ def test_who_is_not_surely_true_is_not_what_a_test_waits_for(front: Front) -> No
 
 
 @pytest.mark.parametrize("lowers", [True, False])
-def test_who_takes_the_owner_away_when_its_lease_is_over_is_a_way_out(front: Front, lowers: bool) -> None:
+def test_a_party_that_removes_an_expired_owner_is_a_way_out(front: Front, lowers: bool) -> None:
     lock = OwnedLock()
     go = threading.Event()
 
@@ -496,7 +496,7 @@ class Turnstile:
 
 
 @pytest.mark.parametrize(("waits", "ends"), [("enter", "admit"), ("close_and_stand", "open")])
-def test_what_others_are_meant_to_lower_is_no_lock(front: Front, waits: str, ends: str) -> None:
+def test_a_count_that_other_parties_are_meant_to_lower_is_not_a_lock(front: Front, waits: str, ends: str) -> None:
     turnstile = Turnstile()
     assert front.waits_unseen(getattr(turnstile, waits))
     getattr(turnstile, ends)()
@@ -614,7 +614,7 @@ class _Tests:
         ("changing", []),
     ],
 )
-def test_which_attributes_keep_a_test_waiting(name: str, keeps: list[str]) -> None:
+def test_the_attributes_on_which_a_test_keeps_waiting(name: str, keeps: list[str]) -> None:
     code = getattr(_Tests, name).__code__
     every = instructions_of(code)
     reads = next(index for index, one in enumerate(every) if one.argval == "wait")

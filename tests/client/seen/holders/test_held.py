@@ -267,7 +267,7 @@ def bare_and_handed_over(lock: Any, inside: Inside) -> None:
 
 @pytest.mark.parametrize("how", HELD)
 @reads_stacks
-def test_who_stands_there_has_it(front: Front, how: str) -> None:
+def test_a_party_at_this_position_holds_the_lock(front: Front, how: str) -> None:
     lock = threading.Lock()
     front.hold(HELD[how], lock, lambda: front.get(b""))
     assert front.waits_for(HELD[how], lock, lambda: None) == ["thread:holder"]
@@ -275,7 +275,7 @@ def test_who_stands_there_has_it(front: Front, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", NOT_HELD)
-def test_of_who_stands_elsewhere_nobody_says_it(front: Front, how: str) -> None:
+def test_at_other_positions_the_holder_is_unknown(front: Front, how: str) -> None:
     lock = threading.Lock()
     front.hold(NOT_HELD[how], lock, lambda: front.get(b""))
     assert front.waits_unseen(by_a_call, lock, lambda: None)
@@ -285,7 +285,7 @@ def test_of_who_stands_elsewhere_nobody_says_it(front: Front, how: str) -> None:
 
 
 @reads_stacks
-def test_who_else_releases_what_a_thread_has_taken_bare_is_a_way_out(front: Front) -> None:
+def test_another_party_that_releases_a_barely_acquired_lock_is_a_way_out(front: Front) -> None:
     """A lock as a signal: its function acquires it twice, and another thread releases it in between."""
     lock, over = threading.Lock(), threading.Event()
 
@@ -337,7 +337,7 @@ def test_asynchronous_generators_and_locks_that_a_call_returns(front: Front) -> 
 
 
 @reads_stacks
-def test_what_a_frame_keeps_is_read_in_frames_with_variables_of_all_kinds() -> None:
+def test_the_value_stack_is_read_in_frames_with_all_kinds_of_variables() -> None:
     first, second = threading.Lock(), threading.Lock()
     found: list[Any] = []
     reading, over = threading.Event(), threading.Event()
@@ -383,7 +383,7 @@ def test_an_asynchronous_exit_stack(front: Front) -> None:
 
 @reads_stacks
 @pytest.mark.parametrize("how", ["thread", "timer", "module", "nobody"])
-def test_who_else_has_the_exit_stack_is_a_way_out(front: Front, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_party_with_the_exit_stack_is_a_way_out(front: Front, how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The function may close the stack early, whatever its code mentions."""
     lock, over = threading.Lock(), threading.Event()
 

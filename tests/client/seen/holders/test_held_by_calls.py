@@ -300,7 +300,7 @@ def _fresh() -> None:
 
 
 @pytest.mark.parametrize("how", HELD)
-def test_who_stands_there_has_it(front: Front, how: str) -> None:
+def test_a_party_at_this_position_holds_the_lock(front: Front, how: str) -> None:
     front.start("holder", HELD[how], Account(), lambda: front.get(b""))
     front.wait_for_callers()
     front.start("waiter", HELD[how], Account(), lambda: None)
@@ -309,7 +309,7 @@ def test_who_stands_there_has_it(front: Front, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", NOT_HELD)
-def test_of_who_stands_elsewhere_nobody_says_it(front: Front, how: str) -> None:
+def test_at_other_positions_the_holder_is_unknown(front: Front, how: str) -> None:
     account = Account()
     front.start("holder", NOT_HELD[how], account, lambda: front.get(b""))
     front.wait_for_callers()
@@ -359,7 +359,7 @@ def test_two_threads_that_take_two_locks_in_two_orders_wait_for_each_other(front
     front.let_go()
 
 
-def test_another_thread_that_gives_it_back_is_a_way_out(front: Front) -> None:
+def test_another_thread_that_releases_the_lock_is_a_way_out(front: Front) -> None:
     account, over = Account(), threading.Event()
 
     def gives_back() -> None:
@@ -393,7 +393,7 @@ class AsyncAccount:
         self._lock.release()
 
 
-def test_a_task_that_awaits_such_a_function_has_the_lock(front: Front) -> None:
+def test_a_task_that_awaits_an_acquiring_function_holds_the_lock(front: Front) -> None:
     account: Any = []
 
     async def has(loop: Loop) -> None:

@@ -177,7 +177,7 @@ def assert_nobodys(front: Front, lock: Any, holds: Callable[[], None]) -> None:
 
 @pytest.mark.parametrize("how", HELD)
 @reads_stacks
-def test_what_a_package_releases_of_its_own_is_not_the_lock(front: Front, how: str) -> None:
+def test_a_package_that_releases_its_own_lock_does_not_release_the_callers(front: Front, how: str) -> None:
     lock = threading.Lock()
     client = package()
 
@@ -191,7 +191,7 @@ def test_what_a_package_releases_of_its_own_is_not_the_lock(front: Front, how: s
 
 
 @pytest.mark.parametrize("how", NOT_HELD)
-def test_what_it_may_have_given_back_is_nobodys(front: Front, how: str) -> None:
+def test_a_lock_that_a_package_may_have_released_has_no_known_holder(front: Front, how: str) -> None:
     lock = threading.Lock()
     client = package(lock)
 
@@ -203,7 +203,7 @@ def test_what_it_may_have_given_back_is_nobodys(front: Front, how: str) -> None:
     assert_nobodys(front, lock, holds)
 
 
-def test_on_a_loop_too(front: Front) -> None:
+def test_packages_are_judged_alike_on_a_loop(front: Front) -> None:
     client, lock = package(), asyncio.Lock()
 
     async def has(_: Loop) -> None:
@@ -220,7 +220,7 @@ def test_on_a_loop_too(front: Front) -> None:
     loop.stop()
 
 
-def test_by_another_name(front: Front) -> None:
+def test_a_release_under_another_name_is_found(front: Front) -> None:
     """``release_lock`` is ``release``."""
     lock = threading.Lock()
 

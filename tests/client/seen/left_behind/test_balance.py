@@ -80,7 +80,7 @@ def another_meanwhile(lock: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize("function", [straight, on_one_path, in_a_loop, awaited])
-def test_what_is_taken_before_on_every_way_is_ones_own(function: Callable[..., Any]) -> None:
+def test_a_lock_acquired_on_every_path_is_the_functions_own(function: Callable[..., Any]) -> None:
     uses = uses_of(function.__code__)
     assert (set(uses.own), set(uses.unowned)) == ({MEANT}, set())
     assert uses.held is not None
@@ -91,12 +91,12 @@ OTHERS = [elsewhere, only_sometimes, twice, in_its_own_block, handed_on, with_a_
 
 
 @pytest.mark.parametrize("function", OTHERS)
-def test_what_is_given_back_on_some_way_without_having_been_taken_is_anothers(function: Callable[..., Any]) -> None:
+def test_a_release_without_an_acquire_on_some_path_is_anothers(function: Callable[..., Any]) -> None:
     uses = uses_of(function.__code__)
     assert (set(uses.own), set(uses.unowned)) == (set(), {MEANT})
 
 
-def test_a_function_that_a_frame_has_left_behind_is_not_made_any_more() -> None:
+def test_a_function_defined_behind_the_position_is_not_made_again() -> None:
     module = compile("def first(): pass\nwait()\ndef second(): pass\n", "<module>", "exec")
     names = [one.co_name for one in codes_ahead(module, len(module.co_code) // 2)]
     assert names == ["second"]

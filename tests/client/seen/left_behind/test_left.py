@@ -25,7 +25,7 @@ def run(program: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("program", left_programs.LEFT)
-def test_who_waits_for_what_has_been_left_behind_waits_for_one_that_has_ended(program: str) -> None:
+def test_a_wait_for_an_abandoned_lock_is_a_wait_for_an_ended_holder(program: str) -> None:
     found = run(program)
     assert len(found["among"]) == 1
     assert found["among"][0].startswith("shop/ended:")
@@ -33,5 +33,5 @@ def test_who_waits_for_what_has_been_left_behind_waits_for_one_that_has_ended(pr
 
 
 @pytest.mark.parametrize("program", left_programs.NEAR)
-def test_what_somebody_may_still_give_back_is_not_left_behind(program: str) -> None:
+def test_a_lock_that_may_still_be_released_is_not_abandoned(program: str) -> None:
     assert [one for one in run(program)["among"] if one.startswith("shop/ended:")] == []

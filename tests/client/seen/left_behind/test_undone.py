@@ -63,7 +63,7 @@ class Locks:
 @pytest.mark.parametrize(
     ("beside", "expected"), [(Locks.reap, True), (Locks.hold_bare, True), (Locks.count, False)], ids=["reap", "bare", "count"]
 )
-def test_who_may_release_a_lock_that_another_has_is_a_way_out(
+def test_a_party_that_may_release_anothers_lock_is_a_way_out(
     front: Front, beside: Callable[[Locks], None], expected: bool
 ) -> None:
     locks = Locks()
@@ -94,7 +94,7 @@ def test_a_timer_that_releases_a_lock_is_a_way_out(front: Front, how: str) -> No
 
 
 @pytest.mark.parametrize("grows", ["by name", "by text", ""])
-def test_who_may_give_an_executor_more_threads_is_a_way_out(front: Front, grows: str) -> None:
+def test_a_party_that_may_add_threads_to_an_executor_is_a_way_out(front: Front, grows: str) -> None:
     over = threading.Event()
     executor: Any = ThreadPoolExecutor(1, "worker")
 
@@ -135,7 +135,7 @@ def _kills_a_child(child: int) -> None:
     os.kill(child, signal.SIGTERM)
 
 
-def test_who_sends_its_own_process_a_signal_may_interrupt_the_main_thread() -> None:
+def test_a_signal_to_the_own_process_may_interrupt_the_main_thread() -> None:
     assert signals_own_process(frozenset(_interrupts.__code__.co_names))
     assert signals_own_process(frozenset(_kills_itself.__code__.co_names))
     assert not signals_own_process(frozenset(_kills_a_child.__code__.co_names))

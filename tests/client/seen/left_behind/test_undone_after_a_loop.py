@@ -175,7 +175,7 @@ def loops() -> Iterator[list[asyncio.AbstractEventLoop]]:
 
 
 @pytest.mark.parametrize("body", [*ENDS, *NEVER_ENDS], ids=lambda one: one.__name__)
-def test_who_runs_a_loop_first(front: Front, loops: list[asyncio.AbstractEventLoop], body: Body) -> None:
+def test_code_after_a_loop_may_release_the_lock(front: Front, loops: list[asyncio.AbstractEventLoop], body: Body) -> None:
     lock, world = threading.Lock(), World()
 
     async def main() -> None:

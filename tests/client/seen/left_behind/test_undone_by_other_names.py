@@ -290,7 +290,7 @@ def releases_one_of_many_others(lock: Any, go: threading.Event) -> None:
 
 
 @pytest.mark.parametrize("beside", [*BESIDES.releasing, *BESIDES.harmless], ids=lambda one: one.__name__)
-def test_who_releases_a_lock_by_whatever_name(front: Front, beside: Beside) -> None:
+def test_a_release_by_any_name_is_found(front: Front, beside: Beside) -> None:
     lock = threading.Lock()
     _REGISTRY["the lock"] = lock if beside is out_of_the_modules_names else threading.Lock()
     found = is_way_out(front, beside, lock)
@@ -315,7 +315,7 @@ def reaped(request: pytest.FixtureRequest) -> Iterator[list[Any]]:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="this system has no such signals")
 @pytest.mark.parametrize(("reaped", "counts"), [(signal.SIGCHLD, True), (signal.SIGTERM, False)], indirect=["reaped"])
-def test_what_is_called_when_a_child_ends_is_a_way_out(front: Front, reaped: list[Any], counts: bool) -> None:
+def test_a_callback_on_a_childs_end_is_a_way_out(front: Front, reaped: list[Any], counts: bool) -> None:
     lock = threading.Lock()
     reaped.append(lock)
     hold(front, lock)
@@ -326,7 +326,7 @@ def test_what_is_called_when_a_child_ends_is_a_way_out(front: Front, reaped: lis
 
 
 @pytest.mark.parametrize("releases", [True, False])
-def test_what_a_pool_of_threads_calls_with_its_results_is_a_way_out(front: Front, releases: bool) -> None:
+def test_a_thread_pools_result_callback_is_a_way_out(front: Front, releases: bool) -> None:
     lock, go = threading.Lock(), threading.Event()
 
     def done(_: object) -> None:

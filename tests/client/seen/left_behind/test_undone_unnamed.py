@@ -293,14 +293,14 @@ def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("beside", [*BESIDES.releasing, *BESIDES.harmless], ids=lambda one: one.__name__)
-def test_who_releases_a_lock_without_naming_how(front: Front, beside: Beside) -> None:
+def test_a_release_without_a_name_is_found(front: Front, beside: Beside) -> None:
     found = is_way_out(front, beside, threading.Lock())
     _Locks.held.clear()
     assert found is (beside in BESIDES.releasing)
 
 
 @pytest.mark.parametrize("releases", [True, False])
-def test_what_threads_call_of_a_profiler_is_a_way_out(front: Front, releases: bool) -> None:
+def test_a_profile_function_is_a_way_out(front: Front, releases: bool) -> None:
     lock, go = threading.Lock(), threading.Event()
 
     def frees(_: object, event: str, __: object) -> None:
@@ -340,7 +340,7 @@ def collected(request: pytest.FixtureRequest) -> Iterator[tuple[list[Any], bool]
     gc.callbacks.remove(called)
 
 
-def test_what_the_collector_calls_is_a_way_out(front: Front, collected: tuple[list[Any], bool]) -> None:
+def test_a_collector_callback_is_a_way_out(front: Front, collected: tuple[list[Any], bool]) -> None:
     locks, releases = collected
     lock = threading.Lock()
     locks.append(lock)
