@@ -32,7 +32,7 @@ def world(shell: str, alone: Alone) -> Iterator[World]:
 
 
 @pytest.mark.parametrize("shell", ["threads"], indirect=True)  # on a loop, a running callback holds up the loop
-def test_a_done_callback_is_work_from_the_end_of_its_call_until_it_has_run(world: World) -> None:
+def test_a_pending_done_callback_keeps_the_process_active(world: World) -> None:
     running, go = threading.Event(), threading.Event()
 
     def work(_: Any) -> None:
@@ -53,7 +53,7 @@ def test_a_done_callback_is_work_from_the_end_of_its_call_until_it_has_run(world
 
 
 @pytest.mark.parametrize("shell", ["threads"], indirect=True)
-def test_a_callback_of_the_context_is_work_from_the_end_of_its_call_until_it_has_run(world: World) -> None:
+def test_a_pending_context_callback_keeps_the_process_active(world: World) -> None:
     running, go = threading.Event(), threading.Event()
 
     def work() -> None:

@@ -31,7 +31,7 @@ Join = Callable[..., Agent]
 # -- settings ----------------------------------------------------------------------------------------------------------
 
 
-def test_every_setting_has_a_twin_in_the_environment() -> None:
+def test_every_setting_has_an_environment_variable() -> None:
     environment = {
         "STILLTRUE_SERVICE": "orders",
         "STILLTRUE_INSTANCE": "orders-1",
@@ -49,7 +49,7 @@ def test_every_setting_has_a_twin_in_the_environment() -> None:
     assert read_settings({"service": "stock", "reactive": None}, environment).service == "stock"
 
 
-def test_a_name_is_found_for_who_gives_none() -> None:
+def test_a_process_without_a_name_gets_one() -> None:
     in_pod = read_settings({"service": "orders", "labels": {"zone": "a"}}, {"POD_NAME": "orders-7f9c"})
     assert in_pod.instance == f"orders-7f9c-{os.getpid()}", "other processes of the pod have other names"
     assert in_pod.labels == {"pod": "orders-7f9c", "zone": "a"}
@@ -74,7 +74,7 @@ def test_a_name_is_found_for_who_gives_none() -> None:
         ({"labels": "zone"}, {}, "STILLTRUE_LABELS"),
     ],
 )
-def test_what_cannot_be_is_refused_in_one_line(given: dict[str, Any], environment: dict[str, str], named: str) -> None:
+def test_an_invalid_setting_is_refused_in_one_line(given: dict[str, Any], environment: dict[str, str], named: str) -> None:
     with pytest.raises(SettingRefusedError, match=named) as refusal:
         read_settings(given, environment)
     assert "\n" not in str(refusal.value)
@@ -108,7 +108,7 @@ def test_a_bad_value_in_the_environment_is_a_warning_and_the_default(
     assert len(caplog.records) <= 1
 
 
-def test_what_is_wrong_with_a_secret_disables_the_agent(
+def test_an_invalid_secret_disables_the_agent(
     alone: Join, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert read_settings({}, {"STILLTRUE_TLS_KEY_FILE": "/k.pem"}).enabled is False
@@ -125,7 +125,7 @@ def test_excluded_methods_are_patterns(alone: Join) -> None:
     assert [session.leaves_out(method) for method in methods] == [True, True, False, False, True]
 
 
-def test_nothing_is_dialled_before_there_is_a_channel_or_a_server(detector: Any) -> None:
+def test_no_connection_is_made_before_the_first_channel_or_server(detector: Any) -> None:
     """In a new process, where nothing else has made a channel."""
     script = textwrap.dedent(
         """
@@ -259,7 +259,7 @@ while True:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("handled", [True, False])
-def test_the_handler_of_the_docs_says_goodbye_in_a_deadlock_and_without_it_nobody_does(detector: Any, handled: bool) -> None:
+def test_the_signal_handler_of_the_docs_says_goodbye_in_a_deadlock(detector: Any, handled: bool) -> None:
     page = (Path(__file__).parents[2] / "docs" / "agent.md").read_text()
     (code,) = (each for each in re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL) if "SIGTERM" in each)
     name = f"ended-{handled}"
@@ -285,7 +285,7 @@ def test_a_process_that_ends_at_once_says_goodbye_too_or_was_never_a_member(dete
     detector.wait_for(lambda: all(detector.kinds(name)[-1:] in ([], ["goodbye"]) for name in names))
 
 
-def test_a_finalizer_in_the_middle_of_a_step_is_put_off(alone: Join) -> None:
+def test_a_finalizer_in_the_middle_of_a_step_is_deferred(alone: Join) -> None:
     agent = alone("orders")
     channel = agent.channel(grpc.insecure_channel("127.0.0.1:1"))
     call: Any = channel.unary_stream("/t.T/Many")
@@ -331,7 +331,7 @@ def instrumented(detector: Any) -> Iterator[Agent]:
     assert (grpc.server, grpc.insecure_channel, grpc.aio.server, grpc.aio.insecure_channel) == before
 
 
-def test_one_line_joins_servers_and_channels_made_afterwards(instrumented: Agent) -> None:
+def test_instrument_records_servers_and_channels_made_afterwards(instrumented: Agent) -> None:
     assert stilltrue.instrument() is instrumented
     server = grpc.server(ThreadPoolExecutor(3))
     go = threading.Event()
@@ -369,7 +369,7 @@ POLICY = {
 RETRYING = (("grpc.service_config", json.dumps({"methodConfig": [{"name": [{}], "retryPolicy": POLICY}]})),)
 
 
-def test_one_line_sees_which_channels_may_send_a_call_again(instrumented: Agent) -> None:
+def test_instrument_sees_which_channels_may_retry(instrumented: Agent) -> None:
     for options, most in (((), 1), (RETRYING, 3), ((*RETRYING, ("grpc.enable_retries", 0)), 1)):
         with grpc.insecure_channel("127.0.0.1:1", options) as channel:
             call: Any = channel.unary_unary("/t.T/Do")
@@ -379,7 +379,7 @@ def test_one_line_sees_which_channels_may_send_a_call_again(instrumented: Agent)
             future.cancel()
 
 
-def test_a_channel_wrapped_by_hand_is_told_its_options(alone: Join) -> None:
+def test_an_explicitly_wrapped_channel_takes_its_options(alone: Join) -> None:
     agent = alone("orders")
     with agent.channel(grpc.insecure_channel("127.0.0.1:1", RETRYING), options=RETRYING) as channel:
         call: Any = channel.unary_unary("/t.T/Do")
@@ -390,7 +390,7 @@ def test_a_channel_wrapped_by_hand_is_told_its_options(alone: Join) -> None:
         future.cancel()
 
 
-async def test_one_line_joins_a_loop_too(instrumented: Agent) -> None:
+async def test_instrument_records_servers_and_channels_on_a_loop(instrumented: Agent) -> None:
     server = grpc.aio.server()
 
     async def do(request: bytes, context: Any) -> bytes:
@@ -409,7 +409,7 @@ async def test_one_line_joins_a_loop_too(instrumented: Agent) -> None:
     assert [seen.highest for seen in report.seen] == [1]
 
 
-def test_what_is_joined_by_hand_is_not_joined_twice(instrumented: Agent) -> None:
+def test_explicitly_wrapped_objects_are_not_wrapped_twice(instrumented: Agent) -> None:
     pool = instrumented.pool(ThreadPoolExecutor(2), "mine")
     handler: Any = grpc.unary_unary_rpc_method_handler(lambda request, context: request)
     handlers = [grpc.method_handlers_generic_handler("t.T", {"Do": handler})]
@@ -432,7 +432,7 @@ def test_the_pure_modules_load_without_grpc() -> None:
     subprocess.run([sys.executable, "-c", script], check=True, timeout=30)
 
 
-def test_protobuf_and_what_observes_are_loaded_when_an_agent_is_made_and_not_with_its_name() -> None:
+def test_importing_the_agent_loads_neither_protobuf_nor_the_observer() -> None:
     script = """
 import sys, grpc
 within = "stilltrue.runtime"

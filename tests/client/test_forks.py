@@ -70,12 +70,12 @@ def _ends(detector: str, target: str, forks: int, gap_seconds: float) -> str:
 
 
 @pytest.mark.longer
-def test_children_of_forks_while_no_detector_answers_can_call(echo: str) -> None:
+def test_forked_children_can_call_while_no_detector_answers(echo: str) -> None:
     assert _ends("127.0.0.1:1", echo, 200, 0.02) == str({"worked": 200, "failed": 0, "hang": 0})
 
 
 @pytest.mark.longer
-def test_children_of_forks_while_the_agent_joins_and_is_joined_can_call(echo: str, detector: Any) -> None:
+def test_forked_children_can_call_while_the_agent_joins(echo: str, detector: Any) -> None:
     assert _ends(detector.address, echo, 200, 0.1) == str({"worked": 200, "failed": 0, "hang": 0})
 
 

@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 20.0
 Alone = Callable[..., Agent]
 
 
-async def test_the_task_that_served_a_call_goes_without_a_garbage_collection(alone: Alone) -> None:
+async def test_a_serving_task_is_freed_without_a_garbage_collection(alone: Alone) -> None:
     agent = alone("server")
     served: list[ref[Any]] = []
     gone = asyncio.Event()

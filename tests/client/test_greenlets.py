@@ -35,7 +35,7 @@ print({{one.value.text for one in asked}})
 NOT_JOINED = "gevent has replaced the threads"
 
 
-def test_one_that_grpc_would_hold_up_is_not_joined_and_says_so(detector: Any, tmp_path: Path) -> None:
+def test_a_program_with_greenlets_does_not_join_and_logs_why(detector: Any, tmp_path: Path) -> None:
     program = tmp_path / "asks.py"
     program.write_text(ASKS.format(first="", last=""))
     attached = started([sys.executable, str(program)], detector=detector.address)
@@ -45,7 +45,7 @@ def test_one_that_grpc_would_hold_up_is_not_joined_and_says_so(detector: Any, tm
     assert joined(detector) == []
 
 
-def test_so_is_one_that_joins_itself_before_or_after_its_threads_were_replaced(detector: Any, tmp_path: Path) -> None:
+def test_an_instrumented_program_with_greenlets_does_not_join_either(detector: Any, tmp_path: Path) -> None:
     after = "import stilltrue\nstilltrue.instrument('after')"
     for code in (ASKS.format(first=after, last=""), f"{after}\n{ASKS.format(first='', last='stilltrue.instrument().start()')}"):
         program = tmp_path / "asks.py"
@@ -56,7 +56,7 @@ def test_so_is_one_that_joins_itself_before_or_after_its_threads_were_replaced(d
     assert joined(detector) == []
 
 
-def test_one_in_which_grpc_gives_way_to_greenlets_is_joined(detector: Any, tmp_path: Path) -> None:
+def test_a_program_with_grpc_gevent_support_joins(detector: Any, tmp_path: Path) -> None:
     program = tmp_path / "asks.py"
     first = "import grpc.experimental.gevent\ngrpc.experimental.gevent.init_gevent()"
     last = "import stilltrue\nprint(stilltrue.instrument().wait_until_joined(20))"
@@ -66,7 +66,7 @@ def test_one_in_which_grpc_gives_way_to_greenlets_is_joined(detector: Any, tmp_p
     assert joined(detector) == ["asks"]
 
 
-def test_a_program_with_threads_of_its_own_is_not_asked_to_do_anything(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_program_with_real_threads_is_unaffected(caplog: pytest.LogCaptureFixture) -> None:
     agent = Agent("plain", detector="127.0.0.1:1")
     assert agent.settings.enabled
     agent.start().close()

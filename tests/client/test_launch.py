@@ -98,7 +98,7 @@ def test_settings_come_from_the_environment_and_from_the_program_first(detector:
     assert joined(detector)[1:] == ["by itself"]
 
 
-def test_the_agent_is_not_even_loaded_where_no_channel_is_made(tmp_path: Path) -> None:
+def test_the_agent_is_not_loaded_without_a_channel(tmp_path: Path) -> None:
     script = tmp_path / "quiet.py"
     script.write_text("import sys, grpc, grpc.aio\nprint(sorted(n for n in sys.modules if n.startswith('stilltrue.')))")
     attached = started([sys.executable, str(script)])
@@ -108,7 +108,7 @@ def test_the_agent_is_not_even_loaded_where_no_channel_is_made(tmp_path: Path) -
     assert "google.protobuf" not in attached.stdout
 
 
-def test_the_sitecustomize_that_is_there_runs_under_its_own_name(tmp_path: Path) -> None:
+def test_a_hidden_sitecustomize_still_runs_under_its_own_name(tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir()
     (own / "sitecustomize.py").write_text("WORD = 'the other'\nimport os\nos.environ['SEEN'] = __file__")
@@ -146,13 +146,13 @@ def test_children_inherit_the_agent_and_helpers_do_not_join(detector: Any, tmp_p
     assert joined(detector) == ["parent", "orders"]
 
 
-def test_a_line_of_code_that_the_user_names_joins(detector: Any) -> None:
+def test_code_passed_by_the_user_joins(detector: Any) -> None:
     code = "import grpc, stilltrue; grpc.insecure_channel('x'); assert stilltrue.instrument().wait_until_joined(10)"
     assert started([sys.executable, "-c", code], detector=detector.address).returncode == 0
     assert joined(detector) == ["python"]
 
 
-def test_whoever_wraps_the_wrapper_is_called_once(detector: Any, tmp_path: Path) -> None:
+def test_a_wrapper_around_our_wrapper_is_called_once(detector: Any, tmp_path: Path) -> None:
     """As by instrumentations that replace ``grpc.insecure_channel`` before the first channel is made."""
     script = tmp_path / "wrapping.py"
     script.write_text(
@@ -177,7 +177,7 @@ def test_whoever_wraps_the_wrapper_is_called_once(detector: Any, tmp_path: Path)
     assert attached.stdout.split() == ["RecordedChannel", "RecordedChannel", "2", "Channel", "True"], attached.stderr
 
 
-def test_an_agent_that_cannot_begin_leaves_the_program_alone(tmp_path: Path, program: Path) -> None:
+def test_an_agent_that_cannot_start_leaves_the_program_alone(tmp_path: Path, program: Path) -> None:
     broken = tmp_path / "broken"
     (broken / "google").mkdir(parents=True)
     (broken / "google" / "__init__.py").write_text("raise ImportError('no protobuf here')")
@@ -187,7 +187,7 @@ def test_an_agent_that_cannot_begin_leaves_the_program_alone(tmp_path: Path, pro
     assert "not joined" in attached.stderr
 
 
-def test_what_cannot_be_run_says_so_as_a_shell_does(tmp_path: Path) -> None:
+def test_a_missing_program_is_reported_as_by_a_shell(tmp_path: Path) -> None:
     missing = started(["no-such-command"])
     assert (missing.returncode, missing.stderr) == (127, "stilltrue run: no such command: no-such-command\n")
     assert started([str(tmp_path)]).returncode == 126
@@ -234,12 +234,12 @@ def test_a_service_is_named_from_its_program(arguments: list[str], main_file: st
         (["python"], False),
     ],
 )
-def test_helpers_are_told_by_how_they_are_started(arguments: list[str], helper: bool) -> None:
+def test_helper_processes_are_recognised_by_their_command_line(arguments: list[str], helper: bool) -> None:
     assert launch.is_helper(arguments, {launch.STARTED: "1"}) is helper
     assert not launch.is_helper(arguments, {launch.STARTED: str(os.getpid())})
 
 
-def test_a_detector_that_is_no_address_is_refused() -> None:
+def test_an_invalid_detector_address_is_refused() -> None:
     """As when its value was forgotten: ``--detector -- python app.py``."""
     command = [sys.executable, "-m", "stilltrue", "run", "--detector", "--", sys.executable, "-c", "print('begun')"]
     told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)

@@ -49,7 +49,7 @@ async def test_the_deadline_of_the_served_call_ends_its_waits(world: World) -> N
     assert 50 < wait.deadline - report.cut_at <= 61  # gRPC rounds up the timeout that it sends
 
 
-async def test_gather_is_stuck_when_what_is_left_of_it_is(world: World) -> None:
+async def test_gather_is_stuck_when_its_remaining_children_are(world: World) -> None:
     async def body(world: World) -> None:
         await asyncio.gather(world.stuck(b"1"), world.quick(b"2"), world.quick(b"3"))
 
@@ -60,7 +60,7 @@ async def test_gather_is_stuck_when_what_is_left_of_it_is(world: World) -> None:
     assert task.startswith(handler(report) + ".")
 
 
-async def test_gather_that_keeps_exceptions_needs_all(world: World) -> None:
+async def test_gather_with_return_exceptions_needs_all(world: World) -> None:
     async def body(world: World) -> None:
         await asyncio.gather(world.stuck(b"1"), world.stuck(b"2"), world.quick(b"3"), return_exceptions=True)
 
@@ -70,7 +70,7 @@ async def test_gather_that_keeps_exceptions_needs_all(world: World) -> None:
     assert set(wait.among) == {PartyTarget(party=task) for task in subtasks(report)}
 
 
-async def test_gather_may_end_by_the_failure_of_a_child_that_is_not_stuck(world: World) -> None:
+async def test_gather_may_end_by_the_failure_of_an_active_child(world: World) -> None:
     async def body(world: World) -> None:
         async def works() -> None:
             await world.go.wait()
@@ -116,7 +116,7 @@ async def test_a_hedged_call_whose_loser_is_cancelled_leaves_nothing_behind(worl
 
 if hasattr(asyncio, "TaskGroup"):  # since Python 3.11
 
-    async def test_a_task_group_waits_for_one_and_a_member_also_for_its_fellows(world: World) -> None:
+    async def test_a_task_group_waits_for_one_and_each_task_also_for_its_siblings(world: World) -> None:
         async def body(world: World) -> None:
             async def calls() -> None:
                 await world.stuck(b"")
@@ -181,7 +181,7 @@ async def test_awaiting_a_task_is_waiting_for_it(world: World) -> None:
     assert isinstance(third.among[0], CallTarget)
 
 
-async def test_who_awaits_a_shield_waits_for_what_it_shields_and_does_not_pass_its_deadline_on(world: World) -> None:
+async def test_a_shield_does_not_pass_on_its_awaiters_deadline(world: World) -> None:
     async def body(world: World) -> None:
         async def call() -> None:
             await world.stuck(b"")
@@ -197,7 +197,7 @@ async def test_who_awaits_a_shield_waits_for_what_it_shields_and_does_not_pass_i
         assert subtasks(report)[task].deadline is None
 
 
-async def test_a_gathering_that_is_shielded_is_waited_for_as_its_children_are(world: World) -> None:
+async def test_a_shielded_gather_is_a_wait_for_its_children(world: World) -> None:
     async def body(world: World) -> None:
         await asyncio.shield(asyncio.gather(world.stuck(b"1"), world.stuck(b"2"), return_exceptions=True))
 
@@ -207,7 +207,7 @@ async def test_a_gathering_that_is_shielded_is_waited_for_as_its_children_are(wo
     assert set(wait.among) == {PartyTarget(party=task) for task in subtasks(report)}
 
 
-async def test_what_is_not_understood_is_no_wait(world: World) -> None:
+async def test_an_unknown_await_is_not_a_wait(world: World) -> None:
     async def body(world: World) -> None:
         task = asyncio.ensure_future(world.stuck(b""))
         await world.go.wait()
@@ -265,7 +265,7 @@ async def test_an_observer_that_fails_leaves_every_wait_in_doubt(world: World, m
     ],
     ids=["too many tasks", "threads that cannot be read", "a task that cannot be read"],
 )
-async def test_what_cannot_be_observed_leaves_every_wait_in_doubt(
+async def test_an_impossible_observation_leaves_every_wait_in_doubt(
     world: World, monkeypatch: pytest.MonkeyPatch, name: str, broken: Any
 ) -> None:
     monkeypatch.setattr(f"stilltrue.runtime.introspection.{name}", broken)
@@ -275,7 +275,7 @@ async def test_what_cannot_be_observed_leaves_every_wait_in_doubt(
     assert wait.deadline <= report.cut_at
 
 
-async def test_a_task_that_moves_while_it_is_looked_at_is_in_doubt(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_task_that_moves_while_it_is_read_is_in_doubt(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: set[int] = set()
 
     def moving(task: asyncio.Task[Any]) -> Any:
@@ -304,7 +304,7 @@ async def test_the_deadline_of_the_served_call_ends_the_waits_of_the_handlers_ta
 
 
 @pytest.mark.parametrize("come", [False, True])
-async def test_something_beside_a_task_may_come_by_itself(world: World, come: bool) -> None:
+async def test_a_future_awaited_beside_a_task_may_complete_by_itself(world: World, come: bool) -> None:
     other = asyncio.get_running_loop().create_future()
 
     async def body(world: World) -> None:

@@ -73,7 +73,7 @@ def test_a_call_cancelled_while_queued_is_withdrawn(world: World) -> None:
     assert (seen.highest, seen.numbers) == (2, (1, 2))
 
 
-def test_a_handler_that_has_lost_its_caller_is_cancelled_or_says_so(shell: str, world: World) -> None:
+def test_a_handler_without_its_caller_is_cancelled_or_reported(shell: str, world: World) -> None:
     call = world.start("Do", b"x")
     world.until(lambda: served_calls(world) == 1)
     assert [served.hung_up for served in world.report(world.server).served] == [False]
@@ -149,7 +149,7 @@ def test_a_call_that_cannot_be_made_is_in_doubt(shell: str, world: World) -> Non
     assert [made.doubtful for made in world.report(world.client).made] == [True]
 
 
-def test_a_call_that_cannot_be_made_fails_as_it_would_though_the_recorder_does(
+def test_a_call_fails_as_without_the_agent_even_if_the_recorder_fails(
     shell: str, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
@@ -187,7 +187,7 @@ def cannot_be_made(shell: str, world: World) -> int:
 # -- waits -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_call_is_waited_for_by_who_asks_for_its_result_and_only_then(shell: str, world: World) -> None:
+def test_a_call_is_waited_for_only_while_its_result_is_awaited(shell: str, world: World) -> None:
     call = world.start("Do", b"x")
     report = world.report(world.client)
     assert (len(report.made), report.waits) == (1, ())
@@ -263,7 +263,7 @@ def test_a_server_that_reads_a_stream_waits_for_its_caller(world: World) -> None
     assert asked.result() == b"ab"
 
 
-def test_a_handler_that_calls_on_is_the_waiter(world: World) -> None:
+def test_a_handler_that_makes_a_call_is_its_waiter(world: World) -> None:
     onward = world.stub(world.front, "Do")
     world.onward = lambda request, context: onward(request)
     call = world.start("Front", b"x")
@@ -307,7 +307,7 @@ def test_a_handler_that_passes_its_metadata_on_is_the_caller(world: World) -> No
     assert METADATA_KEY not in told[0]
 
 
-def test_a_reply_bears_the_stamp_of_who_sends_it_and_no_other(world: World) -> None:
+def test_a_reply_carries_only_its_senders_stamp(world: World) -> None:
     def forward(request: bytes, context: Any) -> Any:
         context.set_trailing_metadata((FOREIGN, ("kept", "yes")))
         return request
@@ -324,7 +324,7 @@ def test_a_reply_bears_the_stamp_of_who_sends_it_and_no_other(world: World) -> N
     assert [key for key, _ in call.trailing()] == ["kept"]
 
 
-def test_a_caller_without_a_stamp_is_told_nothing(world: World) -> None:
+def test_a_caller_without_a_stamp_learns_nothing(world: World) -> None:
     world.go.set()
     (address,) = {address for agent, address in world.addresses.items() if agent is world.server}
     with grpc.insecure_channel(address) as channel:
@@ -335,7 +335,7 @@ def test_a_caller_without_a_stamp_is_told_nothing(world: World) -> None:
             assert METADATA_KEY not in {key for key, _ in (*call.initial_metadata(), *call.trailing_metadata())}
 
 
-def test_several_stamps_make_the_caller_unknown_and_are_warned_of_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_several_stamps_make_the_caller_unknown_with_one_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
     world.go.set()
     (address,) = {address for agent, address in world.addresses.items() if agent is world.server}
     with caplog.at_level(logging.WARNING, "stilltrue"), grpc.insecure_channel(address) as channel:

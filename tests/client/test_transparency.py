@@ -175,7 +175,7 @@ def story(channel: grpc.Channel) -> list[Any]:
     return told
 
 
-def test_the_story_by_threads_is_the_same_with_agents(alone: Alone) -> None:
+def test_calls_from_threads_behave_the_same_with_agents(alone: Alone) -> None:
     client, server = alone("client"), alone("server")
     with serving([]) as address, grpc.insecure_channel(address) as channel:
         plain = story(channel)
@@ -300,7 +300,7 @@ async def _all(items: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("found", [AIO, SYNC], ids=["coroutines", "sync handlers"])
-async def test_the_story_on_a_loop_is_the_same_with_agents(alone: Alone, found: list[grpc.GenericRpcHandler]) -> None:
+async def test_calls_on_a_loop_behave_the_same_with_agents(alone: Alone, found: list[grpc.GenericRpcHandler]) -> None:
     client, server = alone("client"), alone("server")
     async with aio_serving([], found) as address, grpc.aio.insecure_channel(address) as channel:
         plain = await aio_story(channel)
@@ -313,7 +313,7 @@ async def test_the_story_on_a_loop_is_the_same_with_agents(alone: Alone, found: 
     nothing_left(client, server)
 
 
-async def test_the_two_worlds_understand_each_other(alone: Alone) -> None:
+async def test_instrumented_and_plain_ends_understand_each_other(alone: Alone) -> None:
     client, server = alone("client"), alone("server")
     with serving([server.server_interceptor()]) as address:
         async with client.channel(grpc.aio.insecure_channel(address)) as channel:
@@ -339,7 +339,7 @@ def test_a_failing_agent_fails_open(alone: Alone, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("make", [grpc.insecure_channel, lambda target: grpc.insecure_channel(target).unary_unary("/a.A/B")])
-def test_what_cannot_be_pickled_says_so_in_the_same_words(alone: Alone, make: Callable[[str], Any]) -> None:
+def test_an_unpicklable_object_gives_the_same_error(alone: Alone, make: Callable[[str], Any]) -> None:
     plain = make("127.0.0.1:1")
     channel = alone("here").channel(grpc.insecure_channel("127.0.0.1:1"))
     recorded = channel if isinstance(plain, grpc.Channel) else channel.unary_unary("/a.A/B")

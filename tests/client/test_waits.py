@@ -72,7 +72,7 @@ def _hold(lock: Any, held: threading.Event, over: threading.Event) -> None:
         over.wait()
 
 
-def test_a_share_taken_bare_is_held_by_nobody_known(agent: Agent, report: Snapshots) -> None:
+def test_a_permit_after_a_bare_acquire_has_no_known_holder(agent: Agent, report: Snapshots) -> None:
     lock, semaphore = agent.Lock(), agent.Semaphore(2)
     for one in (lock, semaphore):
         one.acquire()
@@ -85,7 +85,7 @@ def test_a_share_taken_bare_is_held_by_nobody_known(agent: Agent, report: Snapsh
     assert report().holds == ()
 
 
-def test_what_is_entered_outright_may_be_left_by_anybody(agent: Agent, report: Snapshots) -> None:
+def test_an_explicitly_entered_lock_may_be_exited_by_any_party(agent: Agent, report: Snapshots) -> None:
     lock, semaphore = agent.Lock(), agent.Semaphore(1)
     for one in (lock, semaphore):
         one.__enter__()
@@ -113,7 +113,7 @@ def test_what_is_entered_outright_may_be_left_by_anybody(agent: Agent, report: S
         assert report().holds == ()
 
 
-async def test_what_a_task_enters_outright_may_be_left_by_anybody(agent: Agent, report: Snapshots) -> None:
+async def test_a_lock_explicitly_entered_by_a_task_may_be_exited_by_any_party(agent: Agent, report: Snapshots) -> None:
     for one in (agent.aio.Lock(), agent.aio.Semaphore(1)):
         await one.__aenter__()
         assert report().holds == ()
@@ -123,7 +123,7 @@ async def test_what_a_task_enters_outright_may_be_left_by_anybody(agent: Agent, 
         assert report().holds == ()
 
 
-def test_the_application_may_vouch_that_owners_release(agent: Agent, report: Snapshots) -> None:
+def test_the_application_may_declare_that_owners_release(agent: Agent, report: Snapshots) -> None:
     for lock in (agent.Lock(owner_releases=True), agent.Semaphore(1, owner_releases=True), agent.RLock()):
         lock.acquire()
         assert len(report().holds) == 1
@@ -132,7 +132,7 @@ def test_the_application_may_vouch_that_owners_release(agent: Agent, report: Sna
 
 
 @pytest.mark.parametrize("kind", ["Lock", "RLock"])
-def test_a_lock_says_whether_it_is_locked_which_conditions_ask_from_python_3_14_on(agent: Agent, kind: str) -> None:
+def test_a_lock_has_locked_as_conditions_need_from_python_3_14_on(agent: Agent, kind: str) -> None:
     lock = getattr(agent, kind)()
     assert not lock.locked()
     with lock:
@@ -141,9 +141,7 @@ def test_a_lock_says_whether_it_is_locked_which_conditions_ask_from_python_3_14_
 
 
 @pytest.mark.parametrize("kind", ["Lock", "RLock"])
-def test_a_condition_gives_its_lock_back_while_it_waits_and_has_it_again_after(
-    agent: Agent, report: Snapshots, kind: str
-) -> None:
+def test_a_condition_releases_its_lock_while_it_waits(agent: Agent, report: Snapshots, kind: str) -> None:
     lock = getattr(agent, kind)("guard")
     condition, woken, over = threading.Condition(lock), threading.Event(), threading.Event()
 
@@ -167,7 +165,7 @@ def test_a_condition_gives_its_lock_back_while_it_waits_and_has_it_again_after(
     assert report().holds == ()
 
 
-def test_nothing_is_kept_of_threads_and_locks_that_are_gone(agent: Agent) -> None:
+def test_ended_threads_and_dropped_locks_are_forgotten(agent: Agent) -> None:
     for _ in range(50):
         started(lambda: agent.Lock("session").acquire(), "worker").join()
     gc.collect()
@@ -175,7 +173,7 @@ def test_nothing_is_kept_of_threads_and_locks_that_are_gone(agent: Agent) -> Non
     assert agent.parties.name_resource("lock", "session", agent) == "orders/lock:session"
 
 
-def test_a_lock_is_as_threadings(agent: Agent, report: Snapshots) -> None:
+def test_a_lock_behaves_like_threadings(agent: Agent, report: Snapshots) -> None:
     lock = agent.Lock()
     assert lock.acquire()
     assert lock.locked()
@@ -206,7 +204,7 @@ def test_a_timed_wait_for_a_lock_ends_by_itself(agent: Agent, report: Snapshots)
     waiter.join()
 
 
-def test_a_lock_given_back_by_another_is_a_signal(agent: Agent, report: Snapshots) -> None:
+def test_a_lock_released_by_another_thread_is_a_signal(agent: Agent, report: Snapshots) -> None:
     lock = agent.Lock(owner_releases=True)
     started(lock.acquire, "taker").join()
     lock.release()
@@ -216,7 +214,7 @@ def test_a_lock_given_back_by_another_is_a_signal(agent: Agent, report: Snapshot
     lock.release()
 
 
-def test_a_semaphore_has_several_holders_until_it_turns_out_a_signal(agent: Agent, report: Snapshots) -> None:
+def test_a_semaphore_has_several_holders_until_it_is_used_as_a_signal(agent: Agent, report: Snapshots) -> None:
     semaphore = agent.Semaphore(2, "slots")
     held, over = threading.Event(), threading.Event()
     with semaphore:
@@ -232,7 +230,7 @@ def test_a_semaphore_has_several_holders_until_it_turns_out_a_signal(agent: Agen
         waiter.join()
 
 
-def test_a_signal_from_birth_has_no_waits(agent: Agent, report: Snapshots) -> None:
+def test_a_semaphore_created_as_a_signal_has_no_waits(agent: Agent, report: Snapshots) -> None:
     semaphore = agent.Semaphore(0)
     waiter = started(semaphore.acquire, "waiter")
     until(lambda: stands_in(waiter, "wait"))
@@ -281,7 +279,7 @@ async def test_locks_of_tasks(agent: Agent, report: Snapshots) -> None:
     assert report().holds == (), "taken without a block"
 
 
-def test_what_the_agent_is_told(agent: Agent, report: Snapshots) -> None:
+def test_declared_waits_holds_and_facts_are_reported(agent: Agent, report: Snapshots) -> None:
     with agent.holding("row:41"), agent.waiting_for("row:42", "row:43", needs=1, what="a row", timeout=60):
         told = report()
         (wait,), (hold,) = told.waits, told.holds
@@ -295,7 +293,7 @@ def test_what_the_agent_is_told(agent: Agent, report: Snapshots) -> None:
         pass
 
 
-def test_who_answers_what(agent: Agent, report: Snapshots) -> None:
+def test_a_declared_wait_is_for_the_answering_parties(agent: Agent, report: Snapshots) -> None:
     with agent.answers("inbox:a", "inbox:b"):
         answering = agent.answers("inbox:a")
         me = {(hold.party, hold.resource, hold.capacity) for hold in report().holds}
@@ -332,7 +330,7 @@ async def test_tasks_answer_until_they_are_done(agent: Agent, report: Snapshots)
     assert report().holds == ()
 
 
-def test_idle_and_active(agent: Agent, report: Snapshots) -> None:
+def test_idle_and_active_set_the_activity(agent: Agent, report: Snapshots) -> None:
     assert report().activity is Activity.ACTIVE
     agent.idle()
     assert report().activity is Activity.IDLE
@@ -340,7 +338,7 @@ def test_idle_and_active(agent: Agent, report: Snapshots) -> None:
     assert report().activity is Activity.ACTIVE
 
 
-def test_facts(agent: Agent, report: Snapshots) -> None:
+def test_declared_facts_are_reported(agent: Agent, report: Snapshots) -> None:
     agent.fact(token=1, phase="warm", done=False, load=0.5)
     assert report().facts == {"token": 1, "phase": "warm", "done": False, "load": 0.5}
     with pytest.raises(TypeError, match="fact token"):

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 
-def test_a_detector_that_is_no_address_is_refused() -> None:
+def test_an_invalid_detector_address_is_refused() -> None:
     """As where its value was forgotten: ``--detector -- python app.py``."""
     command = [sys.executable, "-m", "detector", "run", "--detector", "--", sys.executable, "-c", "print('begun')"]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)

@@ -395,7 +395,7 @@ def test_parties_that_proceed_can_reach_the_object(threads: Threads) -> None:
 
 
 @needs_memory
-def test_who_asks_for_all_threads_comes_by_what_they_have(threads: Threads) -> None:
+def test_code_that_enumerates_threads_reaches_their_objects(threads: Threads) -> None:
     def others() -> list[threading.Thread]:
         return threading.enumerate()
 
@@ -466,7 +466,7 @@ def _begin_circle(threads: Threads) -> OwnRef:
 
 
 @needs_memory
-def test_a_circle_of_events_is_reported_and_the_look_finds_no_way_out(alone: Callable[..., Agent], threads: Threads) -> None:
+def test_a_cycle_of_events_is_reported_and_the_look_finds_no_way_out(alone: Callable[..., Agent], threads: Threads) -> None:
     _begin_circle(threads)
     agent = alone("one")
     report = reported(agent, "a", "b")
@@ -476,7 +476,7 @@ def test_a_circle_of_events_is_reported_and_the_look_finds_no_way_out(alone: Cal
 
 
 @needs_memory
-def test_who_comes_by_it_after_the_cut_is_a_way_out(alone: Callable[..., Agent], threads: Threads) -> None:
+def test_a_party_that_gets_the_object_after_the_cut_is_a_way_out(alone: Callable[..., Agent], threads: Threads) -> None:
     event = _begin_circle(threads)
     agent = alone("one")
     report = reported(agent, "a", "b")
@@ -487,7 +487,7 @@ def test_who_comes_by_it_after_the_cut_is_a_way_out(alone: Callable[..., Agent],
 
 
 @needs_memory
-def test_idle_workers_at_a_queue_that_nobody_feeds_wait_for_nobody(alone: Callable[..., Agent], threads: Threads) -> None:
+def test_idle_workers_of_an_unfed_queue_are_not_reported(alone: Callable[..., Agent], threads: Threads) -> None:
     def work(todo: queue.Queue[Any], done: queue.Queue[Any]) -> None:
         while (item := todo.get()) is not None:
             done.put(item)
@@ -506,7 +506,7 @@ def test_idle_workers_at_a_queue_that_nobody_feeds_wait_for_nobody(alone: Callab
 
 
 @needs_memory
-def test_idle_workers_whose_end_somebody_waits_for_are_reported(alone: Callable[..., Agent], threads: Threads) -> None:
+def test_idle_workers_that_are_joined_are_reported(alone: Callable[..., Agent], threads: Threads) -> None:
     """A published bug: the sentinels are put after the workers have been joined."""
 
     def work(todo: queue.Queue[Any]) -> None:
@@ -539,9 +539,7 @@ def _end_join(thing: OwnRef) -> None:
 
 @needs_memory
 @pytest.mark.parametrize("workers", [0, 1])
-def test_a_queue_whose_items_nobody_will_report_as_done_is_joined_for_ever(
-    alone: Callable[..., Agent], threads: Threads, workers: int
-) -> None:
+def test_joining_a_queue_without_task_done_never_ends(alone: Callable[..., Agent], threads: Threads, workers: int) -> None:
     """The worker has ended, or has forgotten ``task_done()`` and waits for more."""
 
     def work(todo: queue.Queue[Any]) -> None:
@@ -570,9 +568,7 @@ def test_a_queue_whose_items_nobody_will_report_as_done_is_joined_for_ever(
 
 
 @needs_memory
-def test_a_thread_parks_at_an_event_that_nobody_can_reach_unless_its_end_is_waited_for(
-    alone: Callable[..., Agent], threads: Threads
-) -> None:
+def test_a_thread_at_an_unreachable_event_is_parked_unless_it_is_joined(alone: Callable[..., Agent], threads: Threads) -> None:
     def park() -> None:
         event = threading.Event()
         things.append(OwnRef(event))
@@ -593,7 +589,7 @@ def test_a_thread_parks_at_an_event_that_nobody_can_reach_unless_its_end_is_wait
 
 
 @needs_memory
-def test_an_event_that_a_task_of_the_blocked_loop_would_set(alone: Callable[..., Agent], threads: Threads) -> None:
+def test_an_event_that_a_task_of_the_blocked_loop_would_set_is_a_cycle(alone: Callable[..., Agent], threads: Threads) -> None:
     async def wait(event: threading.Event) -> None:
         await asyncio.sleep(0.1)
         event.wait()

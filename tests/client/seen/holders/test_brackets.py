@@ -80,7 +80,7 @@ def test_a_caller_of_code_that_releases_others_locks_may_not_hold_it(front: Fron
     front.let_go()
 
 
-def test_two_locks_in_two_orders(front: Front) -> None:
+def test_two_locks_in_opposite_orders_deadlock(front: Front) -> None:
     first, second, both = threading.Lock(), threading.Lock(), threading.Barrier(2)
 
     def takes(one: threading.Lock, other: threading.Lock) -> None:

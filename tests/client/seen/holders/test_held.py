@@ -285,7 +285,7 @@ def test_at_other_positions_the_holder_is_unknown(front: Front, how: str) -> Non
 
 
 @reads_stacks
-def test_another_party_that_releases_a_barely_acquired_lock_is_a_way_out(front: Front) -> None:
+def test_another_party_that_releases_after_a_bare_acquire_is_a_way_out(front: Front) -> None:
     """A lock as a signal: its function acquires it twice, and another thread releases it in between."""
     lock, over = threading.Lock(), threading.Event()
 

@@ -16,7 +16,7 @@ from tests.client.look.worlds import look_at, of, report_when
 from tests.client.seen.conftest import Front, is_unseen, targets
 
 
-def test_who_asks_for_a_queued_item_waits_for_one_of_the_busy_threads(front: Front) -> None:
+def test_a_waiter_for_a_queued_item_waits_for_one_of_the_busy_threads(front: Front) -> None:
     with ThreadPoolExecutor(2, "worker") as executor:
         for _ in range(2):
             executor.submit(front.get, b"")
@@ -43,7 +43,7 @@ def test_an_item_that_waits_for_an_item_of_its_own_executor_waits_for_itself(fro
     wait([whole])
 
 
-def test_an_executor_that_may_start_another_thread_holds_nobody_up(front: Front) -> None:
+def test_an_executor_that_may_start_another_thread_is_not_full(front: Front) -> None:
     with ThreadPoolExecutor(2, "worker") as executor:
         executor.submit(front.get, b"")
         front.wait_for_callers()
@@ -54,7 +54,7 @@ def test_an_executor_that_may_start_another_thread_holds_nobody_up(front: Front)
         front.let_go()
 
 
-def test_who_holds_a_queued_future_and_may_cancel_it_is_a_way_out(front: Front) -> None:
+def test_a_party_that_may_cancel_a_queued_future_is_a_way_out(front: Front) -> None:
     executor = ThreadPoolExecutor(1, "worker")
     executor.submit(front.get, b"")
     front.wait_for_callers()
@@ -70,9 +70,7 @@ def test_who_holds_a_queued_future_and_may_cancel_it_is_a_way_out(front: Front) 
     executor.shutdown()
 
 
-def test_while_a_cut_is_taken_a_look_still_reads_what_the_one_before_has_seen(
-    front: Front, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_during_a_cut_a_look_reads_the_waits_of_the_previous_cut(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
     executor = ThreadPoolExecutor(1, "worker")
     executor.submit(front.get, b"")
     front.wait_for_callers()
@@ -141,7 +139,7 @@ def test_a_task_that_gathers_items_waits_for_the_threads_that_run_them(front: Fr
     front.let_go()
 
 
-def test_a_task_that_gathers_what_nobody_known_completes_waits_for_nobody(front: Front) -> None:
+def test_a_task_that_gathers_futures_without_known_completers_is_active(front: Front) -> None:
     executor = ThreadPoolExecutor(1, "worker")
     seen: list[Any] = []
 

@@ -104,7 +104,7 @@ def only_has_it_in_an_object(given: list[Any], go: threading.Event) -> None:
     ],
     ids=lambda one: getattr(one, "__name__", str(one)),
 )
-def test_who_may_complete_a_future_is_a_way_out(front: Front, beside: Beside, expected: bool) -> None:
+def test_a_party_that_may_complete_a_future_is_a_way_out(front: Front, beside: Beside, expected: bool) -> None:
     go = threading.Event()
     with ThreadPoolExecutor(1, "worker") as executor:
         executor.submit(front.get, b"")
@@ -160,7 +160,7 @@ def _passed(jobs: list[Any]) -> object:
     return ended, made
 
 
-def test_a_comprehension_that_is_past_names_nothing_but_what_it_has_made() -> None:
+def test_a_finished_comprehension_leads_only_to_its_result() -> None:
     code = _passed.__code__
     behind = ahead_of(code, len(code.co_code) - 2)
     assert names_within(code, behind.functions) == {"abort"}
@@ -169,5 +169,5 @@ def test_a_comprehension_that_is_past_names_nothing_but_what_it_has_made() -> No
 
 
 @pytest.mark.parametrize("text", ["try:\n    here()\nfinally:\n    after()", "with open('/dev/null'):\n    here()"])
-def test_what_stands_in_a_try_or_a_block_may_name_anything(text: str) -> None:
+def test_code_in_a_try_or_with_block_may_use_any_name(text: str) -> None:
     assert _names_at(text, "here") is None

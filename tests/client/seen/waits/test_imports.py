@@ -34,7 +34,7 @@ def slow_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str
     sys.modules.pop("slow_module", None)
 
 
-def test_who_imports_what_another_imports_waits_for_that_thread(front: Front, slow_module: str) -> None:
+def test_an_import_of_a_module_being_imported_waits_for_that_thread(front: Front, slow_module: str) -> None:
     front.start("first", importlib.import_module, slow_module)
     assert _INSIDE.wait(PATIENCE_SECONDS)
     front.start("second", importlib.import_module, slow_module)
@@ -45,7 +45,7 @@ def test_who_imports_what_another_imports_waits_for_that_thread(front: Front, sl
     front.let_go()
 
 
-def test_who_imports_for_others_waits_for_nobody(front: Front, slow_module: str) -> None:
+def test_the_importing_thread_itself_does_not_wait(front: Front, slow_module: str) -> None:
     front.start("first", importlib.import_module, slow_module)
     assert _INSIDE.wait(PATIENCE_SECONDS)
     assert not [wait for wait in front.report_when_still("first").waits if wait.waiter.endswith("thread:first")]

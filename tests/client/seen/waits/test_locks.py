@@ -47,7 +47,7 @@ WAITS: dict[str, Callable[[Account, Callable[[], object]], None]] = {
 
 @pytest.mark.parametrize("how", WAITS)
 @pytest.mark.parametrize("kind", [threading.Lock, threading.RLock, threading.Condition])
-def test_who_waits_for_a_lock_waits_for_who_stands_in_its_block(front: Front, kind: Callable[[], Any], how: str) -> None:
+def test_a_waiter_for_a_lock_waits_for_the_party_in_its_block(front: Front, kind: Callable[[], Any], how: str) -> None:
     account = Account(kind())
     front.hold(account.by_attribute, lambda: front.get(b""))
     front.start("waiter", WAITS[how], account, lambda: None)
@@ -61,7 +61,7 @@ def test_who_waits_for_a_lock_waits_for_who_stands_in_its_block(front: Front, ki
     assert not of(look_at(front.agent, report), "front/thread:waiter").unchanged
 
 
-def test_a_lock_that_somebody_has_taken_bare_is_held_by_nobody_known(front: Front) -> None:
+def test_a_lock_after_a_bare_acquire_has_no_known_holder(front: Front) -> None:
     lock = threading.Lock()
 
     def holds() -> None:
@@ -74,7 +74,7 @@ def test_a_lock_that_somebody_has_taken_bare_is_held_by_nobody_known(front: Fron
     front.let_go()
 
 
-def test_a_lock_that_was_given_back_within_its_block_is_held_by_who_has_taken_it_then(front: Front) -> None:
+def test_a_lock_released_within_its_block_is_held_by_the_next_holder(front: Front) -> None:
     lock = threading.Lock()
     taken = threading.Lock()
 
@@ -98,7 +98,7 @@ def test_a_lock_that_was_given_back_within_its_block_is_held_by_who_has_taken_it
     front.let_go()
 
 
-def test_who_waits_for_a_condition_has_given_its_lock_back(front: Front) -> None:
+def test_a_waiter_for_a_condition_has_released_its_lock(front: Front) -> None:
     lock = threading.Lock()
     condition = threading.Condition(lock)
     holding = threading.Event()
@@ -118,7 +118,7 @@ def test_who_waits_for_a_condition_has_given_its_lock_back(front: Front) -> None
             condition.notify()
 
 
-def test_two_locks_in_two_orders(front: Front) -> None:
+def test_two_locks_in_opposite_orders_deadlock(front: Front) -> None:
     first, second = threading.Lock(), threading.Lock()
     both = threading.Barrier(2)
 
@@ -138,7 +138,7 @@ def test_two_locks_in_two_orders(front: Front) -> None:
     front.let_go()
 
 
-def test_who_takes_a_lock_twice_waits_for_himself(front: Front) -> None:
+def test_a_thread_that_acquires_a_lock_twice_waits_for_itself(front: Front) -> None:
     lock = threading.Lock()
 
     def twice() -> None:
@@ -152,7 +152,7 @@ def test_who_takes_a_lock_twice_waits_for_himself(front: Front) -> None:
 
 
 @pytest.mark.parametrize("timed", [{"timeout": PATIENCE_SECONDS}, {"blocking": False}])
-def test_a_bounded_or_futile_attempt_is_no_wait(front: Front, timed: dict[str, Any]) -> None:
+def test_a_bounded_or_non_blocking_acquire_is_not_a_wait(front: Front, timed: dict[str, Any]) -> None:
     lock = threading.Lock()
 
     def tries() -> None:
@@ -165,7 +165,7 @@ def test_a_bounded_or_futile_attempt_is_no_wait(front: Front, timed: dict[str, A
     front.let_go()
 
 
-def test_who_waits_for_a_bounded_semaphore_waits_for_one_of_all_who_have_a_share(front: Front) -> None:
+def test_a_waiter_for_a_bounded_semaphore_waits_for_one_of_its_holders(front: Front) -> None:
     shares = threading.BoundedSemaphore(2)
 
     def has(inside: Callable[[], object]) -> None:
@@ -182,7 +182,7 @@ def test_who_waits_for_a_bounded_semaphore_waits_for_one_of_all_who_have_a_share
 
 
 @pytest.mark.parametrize("refilled", [False, True])
-def test_who_else_can_reach_a_bounded_semaphore_may_release_a_share(front: Front, refilled: bool) -> None:
+def test_another_party_that_can_reach_a_bounded_semaphore_may_release_a_permit(front: Front, refilled: bool) -> None:
     shares, over = threading.BoundedSemaphore(2), threading.Event()
 
     def has(shares: Any, inside: Callable[[], object]) -> None:
@@ -211,7 +211,7 @@ def test_who_else_can_reach_a_bounded_semaphore_may_release_a_share(front: Front
 
 
 @pytest.mark.parametrize("kind", [threading.BoundedSemaphore, threading.Semaphore])
-def test_a_share_that_somebody_has_taken_bare_may_come_back(front: Front, kind: Callable[[int], Any]) -> None:
+def test_a_permit_after_a_bare_acquire_may_be_released(front: Front, kind: Callable[[int], Any]) -> None:
     shares = kind(2)
 
     def has(inside: Callable[[], object]) -> None:
@@ -226,7 +226,7 @@ def test_a_share_that_somebody_has_taken_bare_may_come_back(front: Front, kind: 
     front.let_go()
 
 
-def test_who_stands_in_blocks_within_blocks_has_all_of_their_locks(front: Front) -> None:
+def test_a_party_in_nested_blocks_holds_all_of_their_locks(front: Front) -> None:
     outer, middle, inner = threading.Lock(), threading.RLock(), threading.Lock()
 
     def holds() -> None:
@@ -240,7 +240,7 @@ def test_who_stands_in_blocks_within_blocks_has_all_of_their_locks(front: Front)
     front.let_go()
 
 
-def test_a_lock_that_a_name_meant_before_is_not_the_one_that_is_held(front: Front) -> None:
+def test_a_lock_that_a_name_referred_to_before_is_not_the_held_one(front: Front) -> None:
     first, second = threading.Lock(), threading.Lock()
 
     def holds() -> None:
@@ -288,7 +288,7 @@ def by_negation(taken: Any, other: Any, inside: Callable[[], object]) -> None:
 
 
 @pytest.mark.parametrize("how", CHOICES)
-def test_of_a_lock_that_is_chosen_nobody_says_who_holds_it_wrongly(front: Front, how: str) -> None:
+def test_a_lock_chosen_at_run_time_never_gets_a_wrong_holder(front: Front, how: str) -> None:
     taken, other = threading.Lock(), threading.Lock()
     front.hold(CHOICES[how], taken, other, lambda: front.get(b""))
     other.acquire()

@@ -77,7 +77,7 @@ def taking(*locks: Any, first: Callable[[], Awaitable[object]] | None = None) ->
 
 
 @pytest.mark.parametrize("kind", [asyncio.Lock, asyncio.Condition])
-def test_two_locks_in_two_orders(front: Front, kind: Callable[[], Any]) -> None:
+def test_two_locks_in_opposite_orders_deadlock(front: Front, kind: Callable[[], Any]) -> None:
     loop, one, other = Loop(front), kind(), kind()
     loop.run(taking(one, other), taking(other, one))
     report = loop.report("t0", "t1")
@@ -86,7 +86,7 @@ def test_two_locks_in_two_orders(front: Front, kind: Callable[[], Any]) -> None:
     loop.stop()
 
 
-def test_who_waits_for_a_bounded_semaphore_waits_for_all_who_have_a_share(front: Front) -> None:
+def test_a_task_waiting_for_a_bounded_semaphore_waits_for_its_holders(front: Front) -> None:
     loop, shares = Loop(front), asyncio.BoundedSemaphore(2)
     loop.run(taking(shares), taking(shares), taking(shares))
     assert [sorted(found) for found in waits_of(loop.report("t2"), "t2")] == [["task:t0", "task:t1"]]
@@ -111,7 +111,7 @@ async def _waits(loop: Loop) -> None:
 
 
 @pytest.mark.parametrize("holder", [_bare, _hands_over, _waits])
-def test_a_lock_that_is_not_surely_held_is_held_by_nobody(front: Front, holder: Body) -> None:
+def test_a_lock_without_a_certain_holder_has_no_known_holder(front: Front, holder: Body) -> None:
     loop: Any = Loop(front)
     loop.lock = asyncio.Lock()
     loop.condition = asyncio.Condition(loop.lock)
@@ -120,7 +120,7 @@ def test_a_lock_that_is_not_surely_held_is_held_by_nobody(front: Front, holder: 
     loop.stop()
 
 
-def test_a_thread_waits_for_the_task_that_keeps_its_lock_over_an_await(front: Front) -> None:
+def test_a_thread_waits_for_the_task_that_holds_its_lock_across_an_await(front: Front) -> None:
     loop, lock = Loop(front), threading.Lock()
 
     async def keeps(_: Loop) -> None:
@@ -136,7 +136,7 @@ def test_a_thread_waits_for_the_task_that_keeps_its_lock_over_an_await(front: Fr
     loop.stop()
 
 
-def test_a_task_that_blocks_its_loop_with_a_lock_that_another_keeps_is_in_a_circle(front: Front) -> None:
+def test_a_task_that_blocks_its_loop_on_another_tasks_lock_is_in_a_cycle(front: Front) -> None:
     loop, lock = Loop(front), threading.Lock()
     inside = threading.Event()
 
@@ -158,7 +158,7 @@ def test_a_task_that_blocks_its_loop_with_a_lock_that_another_keeps_is_in_a_circ
     loop.stop()
 
 
-def test_who_cleans_up_after_a_cancellation_waits_as_anybody_else(front: Front) -> None:
+def test_a_cancelled_task_that_cleans_up_waits_like_any_other(front: Front) -> None:
     def waits_for_the_holder(report: Report) -> bool:
         return any(one.startswith("task:Task-") for among in waits_of(report, "worker") for one in among)
 
@@ -182,7 +182,7 @@ def test_who_cleans_up_after_a_cancellation_waits_as_anybody_else(front: Front) 
     asyncio.run(main())
 
 
-async def test_a_cancellation_that_is_passed_on_later_is_under_way() -> None:
+async def test_a_cancellation_passed_on_later_is_pending() -> None:
     class Slow(asyncio.Future[None]):
         def cancel(self, msg: Any = None) -> bool:
             return True

@@ -23,7 +23,7 @@ def _workers(pool: ThreadPool) -> list[str]:
     return sorted(f"thread:{thread.name}" for thread in pool._pool)  # type: ignore[attr-defined]
 
 
-def test_who_asks_for_a_result_waits_for_the_thread_that_runs_the_item(front: Front, pool: ThreadPool) -> None:
+def test_a_waiter_for_a_result_waits_for_the_thread_that_runs_the_item(front: Front, pool: ThreadPool) -> None:
     item = pool.apply_async(front.get, (b"",))
     front.wait_for_callers()
     front.start("caller", item.get)
@@ -31,14 +31,14 @@ def test_who_asks_for_a_result_waits_for_the_thread_that_runs_the_item(front: Fr
     assert target in _workers(pool)
 
 
-def test_who_maps_waits_for_all_parts_that_run(front: Front, pool: ThreadPool) -> None:
+def test_map_waits_for_all_running_parts(front: Front, pool: ThreadPool) -> None:
     front.start("caller", pool.map, front.get, [b"", b""], 1)
     front.wait_for_callers(2)
     seen = front.seen("thread:caller")
     assert (sorted(targets(seen)), seen.needs) == (_workers(pool), 2)
 
 
-def test_what_is_queued_waits_for_one_of_the_busy_threads(front: Front, pool: ThreadPool) -> None:
+def test_a_queued_item_waits_for_one_of_the_busy_threads(front: Front, pool: ThreadPool) -> None:
     pool.map_async(front.get, [b"", b""], 1)
     front.wait_for_callers(2)
     front.start("caller", pool.apply, int)
@@ -47,7 +47,7 @@ def test_what_is_queued_waits_for_one_of_the_busy_threads(front: Front, pool: Th
     assert of(look_at(front.agent, front.report_when_still("caller")), "front/thread:caller").ways_out == ()
 
 
-def test_a_pool_with_a_thread_to_spare_holds_nobody_up(front: Front, pool: ThreadPool) -> None:
+def test_a_pool_with_an_idle_thread_is_not_full(front: Front, pool: ThreadPool) -> None:
     item = pool.apply_async(front.get, (b"",))
     front.wait_for_callers()
     later = pool.apply_async(threading.Event().wait, (0,))
@@ -57,7 +57,7 @@ def test_a_pool_with_a_thread_to_spare_holds_nobody_up(front: Front, pool: Threa
     assert not item.ready()
 
 
-def test_with_a_timeout_it_is_no_wait(front: Front, pool: ThreadPool) -> None:
+def test_get_with_a_timeout_is_not_a_wait(front: Front, pool: ThreadPool) -> None:
     item = pool.apply_async(front.get, (b"",))
     front.wait_for_callers()
     front.start("caller", item.wait, 60)
