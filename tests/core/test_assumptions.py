@@ -23,7 +23,7 @@ def answer(predicate: str, holds: Holds = Holds.TRUE, until: float | None = None
     return Verdict(predicate=predicate, holds=holds, witness=Witness(kind="none", parties=(), text=""), until=until)
 
 
-def test_whether_anybody_looked_again_is_said() -> None:
+def test_a_true_states_whether_there_was_a_second_look() -> None:
     seen = [with_assumptions(answer("deadlock"), snapshot).assumptions for snapshot in (Snapshot(), Snapshot(looks=LOOKED_AT))]
     assert assumptions.NOT_LOOKED in seen[0]
     assert assumptions.NOT_LOOKED not in seen[1]
@@ -31,27 +31,27 @@ def test_whether_anybody_looked_again_is_said() -> None:
     assert all(assumptions.OUTSIDE in one for one in seen)
 
 
-def test_a_time_rests_on_the_clocks() -> None:
+def test_a_verdict_with_a_time_rests_on_the_clocks() -> None:
     assert assumptions.CLOCKS in with_assumptions(answer("gridlock", until=5.0), Snapshot()).assumptions
     assert assumptions.CLOCKS not in with_assumptions(answer("deadlock"), Snapshot()).assumptions
 
 
 @pytest.mark.parametrize("holds", [Holds.FALSE, Holds.UNDETERMINED])
-def test_no_other_answer_lists_any(holds: Holds) -> None:
+def test_only_a_true_lists_assumptions(holds: Holds) -> None:
     assert with_assumptions(answer("deadlock", holds), Snapshot()).assumptions == ()
 
 
 @pytest.mark.parametrize("name", predicate_names())
-def test_each_predicate_of_ours_has_its_own(name: str) -> None:
+def test_each_built_in_predicate_has_its_assumptions(name: str) -> None:
     assert assumptions.STABLE not in with_assumptions(answer(name), Snapshot()).assumptions
 
 
-def test_a_predicate_of_somebody_elses_keeps_what_it_says_itself() -> None:
+def test_a_plug_in_predicate_keeps_its_own_assumptions() -> None:
     own = replace(answer("mine"), assumptions=("the moon is full",))
     assert with_assumptions(own, Snapshot()).assumptions == ("the moon is full", assumptions.STABLE)
 
 
-def test_whoever_is_asked_lists_them_in_json_too() -> None:
+def test_assumptions_are_in_the_json_too() -> None:
     circle = read_document({"waits": [{"waiter": "a", "among": ["b"]}, {"waiter": "b", "among": ["a"]}]})
     verdict = ask(find_predicate("deadlock"), circle)
     assert verdict.holds is Holds.TRUE

@@ -82,18 +82,18 @@ def test_a_caller_that_is_free_to_cancel_frees_the_handler() -> None:
     assert Held().verdict().holds is Holds.FALSE
 
 
-def test_a_handler_that_heeds_no_cancellation_is_stuck_all_the_same() -> None:
+def test_a_handler_that_ignores_cancellation_is_stuck_anyway() -> None:
     assert Held(interruptible=False).verdict().remainder == ("server/Do#2",)
 
 
-def test_a_caller_that_waits_for_the_call_is_no_way_out_and_merely_behind() -> None:
+def test_a_caller_that_waits_for_the_call_is_behind_and_not_a_way_out() -> None:
     held = Held()
     held.caller.awaits(held.made, 0.0)
     verdict = held.verdict()
     assert (verdict.core, verdict.behind) == (("server/Do#2",), (TASK,))
 
 
-def test_what_a_handler_s_task_is_stuck_in_ends_when_the_caller_cancels_the_handler() -> None:
+def test_a_callers_cancellation_ends_the_waits_of_a_handlers_task() -> None:
     for interruptible, holds in ((True, Holds.FALSE), (False, Holds.TRUE)):
         held = Held(interruptible=interruptible)
         deeper = held.nest()
@@ -111,26 +111,26 @@ def test_a_caller_that_races_may_cancel_the_loser() -> None:
     assert held.verdict().holds is Holds.FALSE
 
 
-def test_a_call_that_was_given_up_is_about_to_be_cancelled() -> None:
+def test_an_abandoned_call_is_about_to_be_cancelled() -> None:
     held = Held()
     held.caller.settled(held.made, None, 0.0, in_doubt=True)
     assert held.verdict().holds is Holds.FALSE
 
 
-def test_a_handler_that_went_on_though_its_caller_is_lost_is_stuck() -> None:
+def test_a_handler_that_continued_without_its_caller_is_stuck() -> None:
     held = Held()
     held.caller.settled(held.made, None, 0.0, in_doubt=True)
     held.server.hung_up(held.handle)
     assert held.verdict().holds is Holds.TRUE
 
 
-def test_what_serves_a_call_that_may_be_repeated_is_in_doubt() -> None:
+def test_the_server_of_a_call_that_may_be_retried_is_in_doubt() -> None:
     held = Held(copies_max=2)
     held.caller.waits(TASK, [CallTarget(number=held.made.number)], 0.0)
     assert held.verdict().holds is Holds.UNDETERMINED
 
 
-def test_nobody_waits_for_a_server_that_has_lost_its_caller() -> None:
+def test_a_server_that_lost_its_caller_is_not_waited_for() -> None:
     held = Held(interruptible=False, copies_max=2)
     held.caller.awaits(held.made, 0.0)
     held.server.hung_up(held.handle)

@@ -89,7 +89,7 @@ def test_a_call_queued_behind_a_pool_with_a_free_worker_goes_on_by_itself() -> N
     assert place_of(fleet, made) == (Where.QUEUED, ())
 
 
-def test_an_answered_call_is_over_though_its_caller_does_not_know() -> None:
+def test_an_answered_call_has_its_reply_in_transit() -> None:
     fleet = Fleet("s1")
     made, stamp = fleet.send()
     served, _ = fleet.servers["s1"].arrived(stamp, method="/s/Do", now=0.0, pool="pool")
@@ -98,7 +98,7 @@ def test_an_answered_call_is_over_though_its_caller_does_not_know() -> None:
     assert place_of(fleet, made) == (Where.REPLY_IN_TRANSIT, ())
 
 
-def test_a_retried_call_is_over_only_when_nobody_serves_it_any_more() -> None:
+def test_a_retried_call_is_over_only_when_no_member_serves_it() -> None:
     fleet = Fleet("s1", "s2")
     made, stamp = fleet.send()
     handles = {}
@@ -108,7 +108,7 @@ def test_a_retried_call_is_over_only_when_nobody_serves_it_any_more() -> None:
     assert fleet.place(made).among == ("s1/Do#1", "s2/Do#1")
 
 
-def test_a_request_that_no_member_has_seen_goes_on_by_itself_however_busy_those_are_who_answered_before() -> None:
+def test_an_unseen_request_ends_by_itself_despite_earlier_answers_on_its_channel() -> None:
     fleet = Fleet("s1", "s2")
     fleet.answered("s1", "s2")
     fleet.busy("s1")
@@ -117,7 +117,7 @@ def test_a_request_that_no_member_has_seen_goes_on_by_itself_however_busy_those_
     assert place_of(fleet, made) == (Where.REQUEST_IN_TRANSIT, ())
 
 
-def test_a_call_that_nobody_has_seen_is_perhaps_at_the_missing_member_even_when_another_has_a_free_worker() -> None:
+def test_an_unseen_call_may_be_at_the_missing_member_despite_a_free_worker() -> None:
     fleet = Fleet("s1", "s2")
     fleet.answered("s1", "s2")
     made, _ = fleet.send()
@@ -125,7 +125,7 @@ def test_a_call_that_nobody_has_seen_is_perhaps_at_the_missing_member_even_when_
     assert (place.where, place.among) == (Where.MISSING, ("s2",))
 
 
-def test_a_call_that_nobody_has_seen_may_be_with_anybody_though_a_server_has_a_full_pool() -> None:
+def test_an_unseen_call_may_be_anywhere_despite_a_full_pool() -> None:
     fleet = Fleet("s1")
     fleet.busy("s1")
     made, _ = fleet.send()
@@ -196,11 +196,11 @@ def orphan(server: str, caller: str) -> Orphan:
         ([orphan("s1", "s1")], {"s1": "s1 of s1"}),
     ],
 )
-def test_as_few_as_can_be_are_set_aside_for_a_contradiction(orphans: list[Orphan], aside: dict[str, str]) -> None:
+def test_as_few_reports_as_possible_are_set_aside_for_a_contradiction(orphans: list[Orphan], aside: dict[str, str]) -> None:
     assert set_aside(orphans) == aside
 
 
-def test_a_call_is_perhaps_at_the_missing_member_though_another_server_of_its_channel_has_gone() -> None:
+def test_a_call_may_be_at_the_missing_member_although_another_server_is_gone() -> None:
     fleet = Fleet("s1", "s2")
     fleet.answered("s1", "s2")
     made, _ = fleet.send()
@@ -215,7 +215,7 @@ def test_a_call_is_perhaps_at_the_missing_member_though_another_server_of_its_ch
     assert (place.where, place.among) == (Where.MISSING, ("s2",))
 
 
-def test_of_a_hedged_call_in_doubt_a_missing_member_may_have_answered_the_other_copy() -> None:
+def test_a_missing_member_may_have_answered_the_other_copy_of_a_hedged_call() -> None:
     fleet = Fleet("one", "two")
     fleet.channel = ChannelRecord("server:1", copies_max=2, hedged=True)
     made, stamp = fleet.send()
@@ -225,7 +225,7 @@ def test_of_a_hedged_call_in_doubt_a_missing_member_may_have_answered_the_other_
     assert place_of(fleet, made)[0] is Where.REPLY_IN_TRANSIT
 
 
-def test_of_a_hedged_call_in_doubt_who_did_not_report_may_have_answered_the_other_copy() -> None:
+def test_a_silent_member_may_have_answered_the_other_copy_of_a_hedged_call() -> None:
     fleet = Fleet("one", "two")
     fleet.channel = ChannelRecord("server:1", copies_max=2, hedged=True)
     made, stamp = fleet.send()
@@ -234,7 +234,7 @@ def test_of_a_hedged_call_in_doubt_who_did_not_report_may_have_answered_the_othe
     assert fleet.place(made, missing=["two"]).where is Where.MISSING
 
 
-def test_nobody_knows_how_full_a_pool_of_unknown_size_is() -> None:
+def test_a_pool_of_unknown_size_does_not_count_as_full() -> None:
     fleet = Fleet("s1")
     fleet.servers["s1"].pool_opened("pool", None)
     fleet.busy("s1")
@@ -243,7 +243,7 @@ def test_nobody_knows_how_full_a_pool_of_unknown_size_is() -> None:
     assert place_of(fleet, made) == (Where.QUEUED, ())
 
 
-def test_a_server_that_has_lost_its_caller_does_not_have_the_call_any_more() -> None:
+def test_a_server_that_lost_its_caller_no_longer_has_the_call() -> None:
     fleet = Fleet("s1")
     made, stamp = fleet.send()
     served, _ = fleet.servers["s1"].arrived(stamp, method="/s/Do", now=0.0)
@@ -252,7 +252,7 @@ def test_a_server_that_has_lost_its_caller_does_not_have_the_call_any_more() -> 
     assert place_of(fleet, made) == (Where.UNKNOWN, ())
 
 
-def test_a_call_in_doubt_is_not_over_while_another_copy_of_it_may_travel() -> None:
+def test_a_call_in_doubt_is_not_over_while_another_copy_may_be_in_transit() -> None:
     fleet = Fleet("s1")
     fleet.channel = ChannelRecord("server:1", copies_max=2)
     made, stamp = fleet.send()
@@ -262,7 +262,7 @@ def test_a_call_in_doubt_is_not_over_while_another_copy_of_it_may_travel() -> No
     assert place_of(fleet, made) == (Where.UNKNOWN, ())
 
 
-def test_the_next_try_of_a_call_that_was_answered_with_a_failure_may_be_at_the_missing_member() -> None:
+def test_the_retry_of_a_failed_call_may_be_at_the_missing_member() -> None:
     fleet = Fleet("s1", "s2")
     fleet.channel = ChannelRecord("server:1", copies_max=2)
     made, stamp = fleet.send()
@@ -271,7 +271,7 @@ def test_the_next_try_of_a_call_that_was_answered_with_a_failure_may_be_at_the_m
     assert fleet.place(made, missing=("s2",)).where is Where.MISSING
 
 
-def test_of_thousands_of_missing_members_the_first_are_named_and_the_others_counted() -> None:
+def test_the_first_missing_members_are_named_and_the_others_counted() -> None:
     fleet = Fleet("s1")
     made, _ = fleet.send()
     report = _report(fleet.caller)

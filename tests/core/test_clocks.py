@@ -28,7 +28,7 @@ def wait_of(report: Report) -> LocalWait:
     return in_detector_time(report, BEGUN, ENDED).waits[0]
 
 
-def test_a_clock_that_nothing_proves_wrong_is_believed() -> None:
+def test_a_clock_is_trusted_unless_proved_wrong() -> None:
     report = report_of(1_001.0, 1_005.0)
     assert in_detector_time(report, BEGUN, ENDED) is report
 
@@ -50,7 +50,7 @@ def test_a_wait_without_a_deadline_stays_without_one() -> None:
     assert wait_of(endless) == endless.waits[0]
 
 
-def test_a_snapshot_s_waits_are_by_the_detector_s_clock_and_its_reports_as_they_came() -> None:
+def test_a_snapshots_waits_use_the_detectors_clock_and_its_reports_stay_unchanged() -> None:
     pending = PendingSnapshot(snapshot=SnapshotId(1), members={PROCESS.instance: PROCESS}, begun=BEGUN, begun_by="ask")
     report = report_of(9_001.0, 9_005.0)
     assert pending.offer(report) is None
@@ -65,7 +65,7 @@ def snapshot_of(number: int, report: Report, begun: float, earlier: Assembled | 
     return pending.assembled(begun + 2.0, None if earlier is None else earlier.resolved)
 
 
-def test_a_process_with_a_wrong_clock_that_says_the_same_again_is_not_resolved_again() -> None:
+def test_an_unchanged_report_with_a_wrong_clock_is_not_resolved_again() -> None:
     report = report_of(9_001.2, 9_005.0)
     first = snapshot_of(1, report, BEGUN, None)
     again = snapshot_of(2, replace(report, snapshot=SnapshotId(2), cut_at=9_011.17), BEGUN + 10.0, first)
@@ -74,7 +74,7 @@ def test_a_process_with_a_wrong_clock_that_says_the_same_again_is_not_resolved_a
     assert [wait.deadline for wait in stepped.snapshot.waits.waits()] == [9_005.0 - 8_101.5]
 
 
-def test_a_right_clock_that_was_wrong_is_believed_again() -> None:
+def test_a_corrected_clock_is_trusted_again() -> None:
     report = report_of(9_001.0, 9_005.0)
     first = snapshot_of(1, report, BEGUN, None)
     mended = snapshot_of(2, replace(report, cut_at=BEGUN + 11.0), BEGUN + 10.0, first)

@@ -89,7 +89,7 @@ def test_writing_and_reading_back_changes_no_verdict_and_neither_does_any_order(
         {"membership": [{"about": "all", "text": "gathering: 1 of 2 are back", "decisive": ["b"]}]},
     ],
 )
-def test_what_made_an_answer_undetermined_is_in_the_document(doubt: dict[str, Any]) -> None:
+def test_the_document_has_the_reason_of_an_undetermined_answer(doubt: dict[str, Any]) -> None:
     idle = {"processes": {"a": {"activity": "idle"}}}
     assert ask(Termination(), read_document(idle)).holds is Holds.TRUE
     snapshot = read_document(idle | doubt)
@@ -129,7 +129,7 @@ def test_a_process_named_anywhere_is_active_unless_it_is_missing() -> None:
     }
 
 
-def test_annotations_say_nothing_and_labels_are_kept() -> None:
+def test_annotations_are_ignored_and_labels_kept() -> None:
     told: list[str] = []
     document = {"expect": {}, "x-wiats": 1, "processes": {"a": {"labels": {"team": "red"}, "service": "orders", "note": 3}}}
     state = read_document(document, lambda key: told.append(str(key))).processes[ProcessName("a")]
@@ -137,7 +137,7 @@ def test_annotations_say_nothing_and_labels_are_kept() -> None:
     assert told == []
 
 
-def test_keys_that_nobody_knows_are_passed_over_and_told_once_for_each_kind_of_object() -> None:
+def test_unknown_keys_are_ignored_with_one_warning_per_kind_of_object() -> None:
     told: list[tuple[str | int, ...]] = []
     waits = [{"waiter": "a", "among": ["b"]}, *({"waiter": "b", "among": ["c"], "resource": at} for at in range(2))]
     processes = {"q": {"hue": 1}, "p": {"hue": 2}}

@@ -48,14 +48,14 @@ class Pair:
         return {predicate.name: ask(predicate, snapshot).holds for predicate in (*COUNTING, Deadlock())}
 
 
-def test_nothing_forgotten_is_answered() -> None:
+def test_a_snapshot_with_nothing_forgotten_has_an_answer() -> None:
     answers = Pair(Bounds()).answers()
     assert answers["termination"] is Holds.TRUE
     assert answers["token-lost"] is Holds.FALSE
 
 
 @pytest.mark.parametrize("name", [predicate.name for predicate in COUNTING])
-def test_a_doubt_that_was_dropped_for_space_leaves_it_open(name: str) -> None:
+def test_a_doubt_dropped_for_space_makes_the_answer_undetermined(name: str) -> None:
     pair = Pair(Bounds(doubts_max=1))
     pair.fails()
     pair.fails()
@@ -63,7 +63,7 @@ def test_a_doubt_that_was_dropped_for_space_leaves_it_open(name: str) -> None:
     assert pair.answers()[name] is Holds.UNDETERMINED
 
 
-def test_it_is_said_who_had_to_forget() -> None:
+def test_the_verdict_names_the_members_that_had_to_forget() -> None:
     pair = Pair(Bounds(doubts_max=1))
     pair.fails()
     pair.fails()
@@ -81,7 +81,7 @@ def test_a_dropped_doubt_is_forgotten_for_good_when_its_time_has_passed() -> Non
     assert pair.answers(now=31.0)["termination"] is Holds.TRUE
 
 
-def test_an_answer_that_the_server_forgot_leaves_open_what_it_carried() -> None:
+def test_a_forgotten_answer_leaves_its_facts_unknown() -> None:
     pair = Pair(Bounds(answered_max=1))
     for _ in range(2):  # both replies are in transit
         _, stamp = pair.a.sent(method="/s/Do", channel=pair.channel, now=0.0)
@@ -92,7 +92,7 @@ def test_an_answer_that_the_server_forgot_leaves_open_what_it_carried() -> None:
 
 
 @pytest.mark.parametrize(("there", "lost"), [(0, Holds.UNDETERMINED), (1, Holds.FALSE)])
-def test_what_a_queued_call_carries_is_open_when_its_caller_s_doubt_has_passed(there: int, lost: Holds) -> None:
+def test_a_queued_calls_facts_are_unknown_once_its_callers_doubt_has_expired(there: int, lost: Holds) -> None:
     pair = Pair(Bounds(doubt_seconds_max=30.0))
     stamp = pair.fails()
     pair.b.arrived(stamp, method="/s/Do", now=0.0, pool="full")
@@ -102,7 +102,7 @@ def test_what_a_queued_call_carries_is_open_when_its_caller_s_doubt_has_passed(t
     assert answers["termination"] is Holds.FALSE
 
 
-def test_deadlock_rests_on_what_is_there() -> None:
+def test_deadlock_does_not_depend_on_forgotten_calls() -> None:
     pair = Pair(Bounds(doubts_max=1))
     pair.fails()
     pair.fails()
@@ -118,7 +118,7 @@ class Counts:
         raise AssertionError("it is not asked")
 
 
-def test_who_does_not_say_how_to_treat_it_is_not_asked() -> None:
+def test_a_predicate_that_does_not_treat_forgotten_calls_is_not_asked() -> None:
     pair = Pair(Bounds(doubts_max=1))
     pair.fails()
     pair.fails()

@@ -68,7 +68,7 @@ def _sentence(effect: Effect) -> str:
             return f"refuse {process}: {reason.value}"
 
 
-def test_a_large_snapshot_ends_for_others_to_assemble_and_the_next_goes_on_from_what_it_came_to() -> None:
+def test_a_large_snapshot_is_assembled_elsewhere_and_the_next_continues_from_it() -> None:
     story = Story("a", "b", "c")
     story.initiator = Initiator(TIMING, offload_weight_min=3)
     for recorder in story.recorders.values():
@@ -124,7 +124,7 @@ def test_rule_7_a_question_may_be_answered_by_what_has_been_reported_so_far() ->
     story.initiator.partly_evaluated(SnapshotId(1), 3.1)
 
 
-def test_rule_7_what_is_there_is_judged_once_at_a_time() -> None:
+def test_rule_7_one_partial_evaluation_runs_at_a_time() -> None:
     story = lasting("a", "b", "c")
     story.tell(story.initiator.asked(7, 1.0))
     story.report("a", 1, 1.1)
@@ -137,7 +137,7 @@ def test_rule_7_what_is_there_is_judged_once_at_a_time() -> None:
     assert story.tell(story.initiator.partial(4.6)) == ["so far 1 without c for 7"]
 
 
-def test_rule_7_the_larger_the_fleet_the_later_what_is_there_is_judged() -> None:
+def test_rule_7_a_larger_fleet_is_evaluated_partially_later() -> None:
     members = 4000
     story = lasting(*(f"m{at:04}" for at in range(members)))
     story.initiator.asked(7, 1.0)
@@ -150,7 +150,7 @@ def test_rule_7_the_larger_the_fleet_the_later_what_is_there_is_judged() -> None
     assert part.tickets == (7,)
 
 
-def test_rule_7_what_has_been_judged_so_far_keeps_no_further_question_waiting() -> None:
+def test_rule_7_a_partial_evaluation_does_not_delay_further_questions() -> None:
     story = lasting("a", "b")
     most = TIMING.pending_snapshots_max
     for number in range(1, most + 1):
@@ -166,7 +166,7 @@ def test_rule_7_what_has_been_judged_so_far_keeps_no_further_question_waiting() 
     ]
 
 
-def test_rule_7_what_nobody_asked_for_is_judged_as_a_whole() -> None:
+def test_rule_7_a_snapshot_without_a_question_is_evaluated_as_a_whole() -> None:
     story = lasting("a", "b")
     story.tell(story.initiator.requested(ProcessName("a"), 1.0))
     story.report("a", 1, 1.1)
@@ -174,7 +174,7 @@ def test_rule_7_what_nobody_asked_for_is_judged_as_a_whole() -> None:
     assert story.report("b", 1, 1.2) == ["finish 1 complete"]
 
 
-def test_rule_7_where_a_report_is_far_larger_than_others_they_are_judged_first() -> None:
+def test_rule_7_a_far_larger_report_is_evaluated_after_the_others() -> None:
     story = lasting("a", "b", "c")
     large = story.recorders["c"]
     for at in range(HEAVY_ENTRIES_MIN):
@@ -191,7 +191,7 @@ def test_rule_7_where_a_report_is_far_larger_than_others_they_are_judged_first()
     assert story.report("c", 2, 3.1) == ["finish 2 complete for 8"], "there is no other"
 
 
-def test_rule_7_reports_that_are_large_together_are_judged_after_the_others() -> None:
+def test_rule_7_reports_that_are_large_together_are_evaluated_after_the_others() -> None:
     story = lasting(*"abcdefg")
     for name in "efg":
         for at in range(HEAVY_ENTRIES_MIN // 3 + 1):
@@ -207,7 +207,7 @@ def test_rule_7_reports_that_are_large_together_are_judged_after_the_others() ->
     assert story.report("f", 2, 3.2) == ["finish 2 complete for 8"], "two of them are soon assembled"
 
 
-def test_the_next_mark_tells_a_caller_which_of_its_doubts_the_servers_have_settled() -> None:
+def test_the_next_marker_tells_a_caller_which_doubts_are_settled() -> None:
     story = Story("a", "b")
     a, b = story.recorders["a"], story.recorders["b"]
     channel = ChannelRecord("b:1")
@@ -262,7 +262,7 @@ def test_a_member_that_reports_again_is_waited_for_as_long_as_the_others() -> No
     assert story.initiator.due(4.1) == 6.0
 
 
-def test_who_reports_much_too_late_is_waited_for_briefly_still() -> None:
+def test_a_member_that_reports_much_too_late_is_still_waited_for_briefly() -> None:
     """Old reports that keep arriving do not prolong the wait for missing ones."""
     story = Story("a", "b")
     story.tell(story.initiator.asked(1, 0.0))
@@ -274,7 +274,7 @@ def test_who_reports_much_too_late_is_waited_for_briefly_still() -> None:
     assert story.initiator.due(3.1) == 3.25
 
 
-def test_who_reports_a_little_too_late_is_waited_for_as_the_others() -> None:
+def test_a_member_that_reports_a_little_late_is_waited_for_like_the_others() -> None:
     story = Story("a", "b", timing=replace(TIMING, suspect_seconds=1.0))
     story.tell(story.initiator.asked(1, 0.0))
     story.report("a", 1, 0.1)
@@ -288,7 +288,7 @@ def test_who_reports_a_little_too_late_is_waited_for_as_the_others() -> None:
     assert story.initiator.due(4.2) == 6.1
 
 
-def test_a_snapshot_with_the_waits_of_a_fleet_is_assembled_elsewhere_as_that_of_a_fleet() -> None:
+def test_a_snapshot_with_very_many_waits_is_assembled_elsewhere_like_that_of_a_fleet() -> None:
     story = Story("a")
     story.initiator = Initiator(TIMING, offload_weight_min=3)
     story.join("a")
@@ -304,7 +304,7 @@ def test_a_snapshot_with_the_waits_of_a_fleet_is_assembled_elsewhere_as_that_of_
     assert kinds == [Finish, Assemble]
 
 
-def test_processes_that_request_snapshots_take_no_place_from_questions() -> None:
+def test_requests_of_processes_do_not_displace_questions() -> None:
     timing = replace(TIMING, pending_snapshots_max=3, triggers_burst_max=10)
     story = Story("a", "mute", timing=timing)
     begun = [story.tell(story.initiator.requested(ProcessName("mute"), 0.0)) for _ in range(3)]
@@ -314,7 +314,7 @@ def test_processes_that_request_snapshots_take_no_place_from_questions() -> None
     assert story.tell(story.initiator.ticked(2.0))[-1].startswith("begin 4")
 
 
-def test_a_caller_is_told_once_that_a_doubt_of_its_is_settled() -> None:
+def test_a_caller_is_told_once_that_a_doubt_is_settled() -> None:
     story = Story("a", "b")
     a, b = story.recorders["a"], story.recorders["b"]
     made, stamp = a.sent(method="/s/M", channel=ChannelRecord("b:1"), now=0.0)
@@ -332,7 +332,7 @@ def test_a_caller_is_told_once_that_a_doubt_of_its_is_settled() -> None:
     assert told == [{}, {"a": (1,)}, {}]
 
 
-def test_nobody_waits_for_a_member_that_has_left_and_all_wait_for_one_that_is_back() -> None:
+def test_a_member_that_left_is_not_waited_for_and_one_that_returned_is() -> None:
     story = Story("a", "b", "c")
     story.tell(story.initiator.asked(1, 0.0))
     story.report("a", 1, 0.1)
@@ -358,7 +358,7 @@ def test_another_incarnation_is_not_the_member_that_was_expected() -> None:
     assert story.report("a", 1, 0.3) == [f"finish 1 {Outcome.INCOMPLETE.value} without b for 1"]
 
 
-def test_a_report_that_comes_too_late_is_refused() -> None:
+def test_a_late_report_is_refused() -> None:
     story = Story("a", "b")
     story.tell(story.initiator.asked(1, 0.0))
     story.report("a", 1, 0.1)
@@ -381,7 +381,7 @@ def test_requests_of_processes_are_granted_a_bounded_number_of_times_a_second() 
     assert story.tell(story.initiator.ticked(1.0)) == ["begin 2 of a"]
 
 
-def test_a_request_that_a_recent_snapshot_of_its_process_answers_begins_none() -> None:
+def test_a_request_that_a_recent_snapshot_covers_begins_none() -> None:
     timing = replace(TIMING, triggers_burst_max=10)
     story = Story("a", "b", timing=timing)
     requested = story.initiator.requested
@@ -398,7 +398,7 @@ def test_a_request_that_a_recent_snapshot_of_its_process_answers_begins_none() -
     assert story.tell(requested(ProcessName("b"), 0.5)) == ["begin 4 of a b c"]  # an old agent does not send covered_seconds
 
 
-def test_no_more_snapshots_are_under_way_than_allowed_and_the_rest_begin_afterwards() -> None:
+def test_pending_snapshots_are_bounded_and_the_rest_begin_afterwards() -> None:
     story = Story("a", timing=Timing(period_seconds=0, pending_snapshots_max=1))
     assert story.tell(story.initiator.asked(1, 0.0)) == ["begin 1 of a"]
     assert story.tell(story.initiator.asked(2, 0.0)) == []
@@ -407,7 +407,7 @@ def test_no_more_snapshots_are_under_way_than_allowed_and_the_rest_begin_afterwa
     assert story.report("a", 2, 0.2) == ["finish 2 complete for 2 for 3"]
 
 
-def test_while_many_still_report_nobody_is_late_up_to_a_bound() -> None:
+def test_no_member_is_late_while_many_still_report_up_to_a_bound() -> None:
     names = [f"m{number:02}" for number in range(60)]
     story = Story(*names, timing=replace(TIMING, give_up_seconds=2.0))
     story.tell(story.initiator.asked(1, 0.0))
@@ -423,7 +423,7 @@ def test_while_many_still_report_nobody_is_late_up_to_a_bound() -> None:
     assert story.tell(story.initiator.ticked(14.0))[0].startswith("finish 2 incomplete")
 
 
-def test_the_last_few_of_many_that_report_beyond_the_time_are_waited_for_as_briefly() -> None:
+def test_the_last_few_of_many_late_members_are_waited_for_as_briefly() -> None:
     for late in (3.3, 3.6):
         names = [f"m{number:02}" for number in range(60)]
         story = Story(*names, timing=replace(TIMING, give_up_seconds=2.0))
@@ -439,7 +439,7 @@ def test_the_last_few_of_many_that_report_beyond_the_time_are_waited_for_as_brie
             assert ends[0].startswith("finish 1 incomplete without m55")
 
 
-def test_few_that_are_late_hold_nobody_up_whoever_else_reports() -> None:
+def test_a_few_late_members_do_not_delay_the_snapshot() -> None:
     story = Story(*(f"m{number:02}" for number in range(20)))
     story.tell(story.initiator.asked(1, 0.0))
     for number in range(15):
@@ -447,7 +447,7 @@ def test_few_that_are_late_hold_nobody_up_whoever_else_reports() -> None:
     assert story.tell(story.initiator.ticked(2.0))[0].startswith("finish 1 incomplete")
 
 
-def test_a_snapshot_that_took_long_is_not_followed_by_the_next_at_once() -> None:
+def test_a_pause_follows_a_long_snapshot() -> None:
     story = Story("a", "b", timing=replace(TIMING, period_seconds=1.0))
     assert story.tell(story.initiator.ticked(5.0)) == ["begin 1 of a b"]
     story.report("a", 1, 5.1)
@@ -469,7 +469,7 @@ def test_while_many_join_only_a_question_begins_a_snapshot() -> None:
     assert story.tell(story.initiator.asked(7, 1.5)) == ["begin 2 of a b c d e"]
 
 
-def test_a_snapshot_is_put_off_until_no_more_join_and_never_for_long() -> None:
+def test_a_snapshot_is_delayed_while_members_join_but_not_for_long() -> None:
     rush = Timing(period_seconds=1.0, rush_members=2, rush_seconds=0.5, rush_seconds_max=2.0)
     story = Story("a", "b", timing=rush)
     assert story.tell(story.initiator.ticked(0.4)) == []
@@ -482,7 +482,7 @@ def test_a_snapshot_is_put_off_until_no_more_join_and_never_for_long() -> None:
     assert story.tell(story.initiator.ticked(2.0))[0].startswith("begin 1")
 
 
-def test_a_crowd_of_questions_shares_snapshots() -> None:
+def test_many_questions_share_snapshots() -> None:
     story = Story("a")
     crowd = TIMING.crowd_questions
     assert story.tell(story.initiator.asked(1, 0.0)) == ["begin 1 of a"]
@@ -494,7 +494,7 @@ def test_a_crowd_of_questions_shares_snapshots() -> None:
     assert story.report("a", 2, 0.21) == ["finish 2 complete for 2 for 3"]
 
 
-def test_questions_of_a_few_wait_for_nobody() -> None:
+def test_a_few_questions_are_not_delayed() -> None:
     story, crowd = Story("a"), TIMING.crowd_questions
     for number in range(1, 20):
         now = number / 100
@@ -502,7 +502,7 @@ def test_questions_of_a_few_wait_for_nobody() -> None:
         assert story.report("a", number, now) == [f"finish {number} complete for {number}"]
 
 
-def test_a_snapshot_is_not_overtaken_and_one_that_took_long_is_followed_by_a_pause() -> None:
+def test_a_snapshot_is_not_overtaken_and_a_pause_follows_a_long_one() -> None:
     story = Story("a", timing=Timing(period_seconds=1.0, give_up_seconds=9.0))
     assert story.tell(story.initiator.ticked(0.0)) == ["begin 1 of a"]
     assert story.tell(story.initiator.ticked(1.0)) == []
@@ -516,7 +516,7 @@ def test_a_snapshot_is_not_overtaken_and_one_that_took_long_is_followed_by_a_pau
     assert story.tell(story.initiator.ticked(3.5)) == ["begin 3 of a"]
 
 
-def test_who_is_late_is_said_by_the_clock_alone() -> None:
+def test_only_a_tick_makes_a_member_late() -> None:
     story = Story("a", "b")
     assert story.tell(story.initiator.asked(1, 0.0)) == ["begin 1 of a b"]
     assert story.report("a", 1, 2.5) == [], "what is read late may have come in time"

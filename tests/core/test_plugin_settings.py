@@ -108,7 +108,7 @@ def _plugins(monkeypatch: pytest.MonkeyPatch) -> None:
         ("whatever", {"a": [1]}, {"a": [1]}),
     ],
 )
-def test_a_value_of_the_right_kind_is_taken(name: str, given: object, taken: object) -> None:
+def test_a_value_of_the_right_type_is_accepted(name: str, given: object, taken: object) -> None:
     assert convert_settings(Picky, {name: given}) == {name: taken}
 
 
@@ -128,7 +128,7 @@ def test_a_value_of_the_right_kind_is_taken(name: str, given: object, taken: obj
         ("rounds", "x" * 99, "..."),
     ],
 )
-def test_any_other_is_refused_with_what_would_do(name: str, given: object, said: str) -> None:
+def test_a_value_of_another_type_is_refused_with_the_valid_ones(name: str, given: object, said: str) -> None:
     with pytest.raises(SettingError) as refused:
         convert_settings(Picky, {name: given})
     assert str(refused.value).startswith(f"setting {name} must be ")
@@ -145,7 +145,7 @@ def test_an_unknown_setting_is_refused_with_the_known_ones() -> None:
 
 
 @pytest.mark.usefixtures("_plugins")
-def test_a_plug_in_is_checked_like_ours_and_its_own_refusal_is_one_line() -> None:
+def test_a_plug_ins_settings_are_checked_and_its_own_refusal_is_one_line() -> None:
     with pytest.raises(RefusedSettingError, match=r"^predicate 'picky': setting rounds must be an integer"):
         find_predicate("picky", {"rounds": "many"})
     with pytest.raises(RefusedSettingError, match=r"^predicate 'picky': ratio must be at most 1$"):
@@ -154,7 +154,7 @@ def test_a_plug_in_is_checked_like_ours_and_its_own_refusal_is_one_line() -> Non
 
 
 @pytest.mark.usefixtures("_plugins")
-def test_settings_are_checked_before_anything_is_asked_and_a_broken_plug_in_hurts_only_itself() -> None:
+def test_settings_are_checked_first_and_a_broken_plug_in_affects_only_itself() -> None:
     check_settings({"picky": {"ratio": 0.1}, "loose": {"a": 1}, "broken": {}})
     with pytest.raises(RefusedSettingError):
         check_settings({"broken": {}, "picky": {"ratio": []}})
@@ -165,7 +165,7 @@ SAID = "predicate 'token-lost': setting expected must be a number (the expected 
 
 
 @pytest.mark.parametrize("by", ["flag", "environment"])
-def test_evaluate_says_so_in_one_line(by: str) -> None:
+def test_evaluate_reports_a_bad_setting_in_one_line(by: str) -> None:
     words, env = (["--set", "expected=banana"], {}) if by == "flag" else ([], {"STILLTRUE_SET": "expected=banana"})
     result = CliRunner().invoke(evaluate, ["token-lost", "-", *words], input=DOCUMENT, env=env)
     assert (result.exit_code, result.stdout) == (2, "")
@@ -177,7 +177,7 @@ def test_evaluate_says_so_in_one_line(by: str) -> None:
     ("text", "said"),
     [("token-lost.expected=banana", SAID), ("token-lots.expected=1", "no predicate 'token-lots'; available: deadlock")],
 )
-def test_serve_says_so_before_it_begins(by: str, text: str, said: str) -> None:
+def test_serve_reports_a_bad_setting_before_it_starts(by: str, text: str, said: str) -> None:
     words, env = (["--set", text], {}) if by == "flag" else ([], {"STILLTRUE_SERVE_SET": text})
     result = CliRunner().invoke(serve, words, env=env)
     assert (result.exit_code, result.stdout) == (2, "")
@@ -196,7 +196,7 @@ def test_serve_says_so_before_it_begins(by: str, text: str, said: str) -> None:
         ("lost-message", "snet=out", "it has no setting 'snet' (did you mean sent?)"),
     ],
 )
-def test_ours_say_what_they_take(predicate: str, text: str, said: str) -> None:
+def test_the_built_in_predicates_describe_their_settings(predicate: str, text: str, said: str) -> None:
     result = CliRunner().invoke(evaluate, [predicate, "-", "--set", text], input=DOCUMENT)
     assert result.exit_code == 2
     assert result.stderr.startswith(f"stilltrue: predicate {predicate!r}: {said}")

@@ -96,7 +96,7 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ("processes", "missing", "code"),
     [({"a": "x", "b": "x"}, [], 0), ({"a": "x", "b": "y"}, [], 1), ({"a": "x"}, ["b"], 3), ({"a": "x", "b": "x"}, ["c"], 0)],
 )
-def test_the_example_package_is_found_and_answers(
+def test_the_example_plug_in_is_found_and_evaluated(
     example: Path, processes: dict[str, str], missing: list[str], code: int
 ) -> None:
     document = {"processes": {name: {"facts": {"choice": value}} for name, value in processes.items()}, "missing": missing}
@@ -114,7 +114,7 @@ def test_the_example_package_is_found_and_answers(
     assert json.loads(result.stdout)["predicate"] == "decided"
 
 
-def test_ours_come_through_the_same_door() -> None:
+def test_built_in_predicates_are_found_by_entry_point() -> None:
     for name in predicate_names():
         assert find_predicate(name).name == name
 
@@ -125,7 +125,7 @@ def test_a_predicate_that_raises_is_named(installed: dict[str, str]) -> None:
         ask(find_predicate("raises"), read_document({}))
 
 
-def test_an_answer_that_is_no_verdict_is_refused(installed: dict[str, str]) -> None:
+def test_a_result_that_is_not_a_verdict_is_refused(installed: dict[str, str]) -> None:
     installed["nonsense"] = "mine:AnswersNonsense"
     with pytest.raises(PluginError, match="predicate 'nonsense' returned bool, not a Verdict"):
         ask(find_predicate("nonsense"), read_document({}))
@@ -146,23 +146,23 @@ def test_an_answer_that_is_no_verdict_is_refused(installed: dict[str, str]) -> N
         ({"until": "soon"}, "until='soon', not a time in seconds"),
     ],
 )
-def test_a_verdict_of_the_wrong_shape_is_refused_and_the_value_named(other: dict[str, Any], said: str) -> None:
+def test_a_malformed_verdict_is_refused_and_the_value_named(other: dict[str, Any], said: str) -> None:
     with pytest.raises(PluginError) as raised:
         ask(Answers(**other), read_document({}))
     assert str(raised.value) == f"predicate 'answers' returned {said}"
 
 
-def test_a_verdict_of_the_right_shape_is_taken() -> None:
+def test_a_well_formed_verdict_is_accepted() -> None:
     assert ask(Answers(until=9.5, remainder=("a",), victims=["a"]), read_document({})).until == 9.5
 
 
-def test_one_that_ends_the_program_only_fails(installed: dict[str, str]) -> None:
+def test_a_predicate_that_exits_the_program_only_fails(installed: dict[str, str]) -> None:
     installed["ends"] = "mine:EndsTheProgram"
     with pytest.raises(PluginError, match=r"^predicate 'ends' failed: SystemExit: 0$"):
         ask(find_predicate("ends"), read_document({}))
 
 
-def test_one_that_says_nothing_of_the_missing_is_not_asked_when_there_are_some(installed: dict[str, str]) -> None:
+def test_a_predicate_that_does_not_treat_the_missing_is_not_asked_about_them(installed: dict[str, str]) -> None:
     installed["raises"] = "mine:Raises"
     verdict = ask(find_predicate("raises"), read_document({"missing": ["a"]}))
     assert (verdict.holds, verdict.witness.kind, verdict.decisive) == (Holds.UNDETERMINED, "missing", ("a",))
@@ -176,7 +176,9 @@ def test_one_that_says_nothing_of_the_missing_is_not_asked_when_there_are_some(i
         ("mine:NoPredicate", r"predicate 'p' \(mine:NoPredicate\) must have a name and evaluate"),
     ],
 )
-def test_one_that_cannot_be_made_is_named_with_its_place(installed: dict[str, str], value: str, said: str) -> None:
+def test_a_predicate_that_cannot_be_created_is_named_with_its_entry_point(
+    installed: dict[str, str], value: str, said: str
+) -> None:
     installed["p"] = value
     with pytest.raises(PluginError, match=said):
         find_predicate("p")

@@ -93,7 +93,7 @@ def test_two_of_three_calls_with_two_deadlines_end_at_the_second() -> None:
 
 
 @pytest.mark.parametrize("needs", [1, 2])
-def test_a_call_that_is_over_counts_as_come(needs: int) -> None:
+def test_a_completed_call_counts_towards_needs(needs: int) -> None:
     pair = Pair()
     first, second, third = pair.call(), pair.call(), pair.call()
     pair.waits(first, second, third, needs=needs)
@@ -102,7 +102,7 @@ def test_a_call_that_is_over_counts_as_come(needs: int) -> None:
     assert said(pair.resolved()) == expected
 
 
-def test_two_fan_outs_of_one_party_do_not_share_the_names_that_stand_for_their_targets() -> None:
+def test_two_fan_outs_of_one_party_have_distinct_stand_ins() -> None:
     pair = Pair(copies_max=2)
     calls = [pair.call() for _ in range(6)]
     for made in calls[:3]:
@@ -116,7 +116,7 @@ def test_two_fan_outs_of_one_party_do_not_share_the_names_that_stand_for_their_t
     assert len({wait.waiter for wait in waits}) == 7
 
 
-def test_a_call_that_is_made_once_and_is_said_to_be_in_two_places_is_in_one_of_them() -> None:
+def test_a_call_claimed_by_two_servers_is_at_one_of_them() -> None:
     """A stamp is forged, or a mesh mirrors requests: each server may be the true one, with its own deadline."""
     pair = Pair()
     made = pair.call()
@@ -132,7 +132,7 @@ def test_a_call_that_is_made_once_and_is_said_to_be_in_two_places_is_in_one_of_t
     assert [wait.uncoloured for wait in waits] == [False, True, True]
 
 
-def test_a_call_that_may_be_repeated_waits_for_any_of_its_places() -> None:
+def test_a_call_that_may_be_retried_waits_for_any_of_its_servers() -> None:
     pair = Pair(copies_max=2)
     made = pair.call()
     _serve_twice(pair, made)
@@ -147,7 +147,7 @@ def _serve_twice(pair: Pair, made: ClientCall) -> None:
     pair.b.started(served)
 
 
-def test_nobody_can_tell_whether_a_fact_still_travels_whose_request_is_perhaps_at_a_missing_member() -> None:
+def test_a_fact_is_unknown_if_its_request_may_be_at_a_missing_member() -> None:
     pair = Pair()
     made, stamp = pair.a.sent(method="/b/Do", channel=pair.channel, now=0.0)
     served, _ = pair.b.arrived(stamp, method="/b/Do", now=0.0)
@@ -161,7 +161,7 @@ def test_nobody_can_tell_whether_a_fact_still_travels_whose_request_is_perhaps_a
     assert (known.facts, unknown.facts) == ({"token": 1}, {"token": "unknown"})
 
 
-def test_who_merely_stands_for_a_set_is_named_in_no_verdict() -> None:
+def test_a_stand_in_for_a_set_is_in_no_verdict() -> None:
     """A wait for 2 of 3 sets of workers needs three auxiliary parties; people are shown the real parties."""
     names = [PartyName(f"s/w{index}") for index in range(6)]
     sets = [names[0:2], names[2:4], names[4:6]]

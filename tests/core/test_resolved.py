@@ -99,7 +99,7 @@ def test_reports_of_different_times_side_by_side(name: str, monkeypatch: pytest.
     assert compared.kept > compared.anew
 
 
-def test_nothing_new_is_the_same_object() -> None:
+def test_an_unchanged_snapshot_is_the_same_object() -> None:
     report = link(0, waits=True, what="")
     before = resolved({report.process.instance: report}, [])
     again = replace(report, snapshot=SnapshotId(2), cut_at=2.0, after=SnapshotId(1), happenings=7)
@@ -123,7 +123,7 @@ def link(at: int, *, waits: bool, what: str) -> Report:
     )  # fmt: skip
 
 
-def test_who_may_cancel_whom_far_upstream() -> None:
+def test_cancellers_far_upstream_are_resolved_again() -> None:
     random, compared = Random(5), Compared()
     reports = {ProcessName(f"p{at}"): link(at, waits=True, what="") for at in range(7)}
     found = compared(reports, [])
@@ -149,7 +149,7 @@ def test_a_server_that_is_gone_may_have_taken_what_a_call_carried() -> None:
     ]
 
 
-def test_what_is_amended_as_it_was_before_is_the_same_object_and_anything_else_is_not() -> None:
+def test_an_equal_amendment_is_the_same_object_and_any_other_is_not() -> None:
     rounds = Reassembly()
     parties = [PartyName("p0/1"), PartyName("p1/1")]
     looks = {party: PartyLook(party=party, unchanged=True, doubt="it was not looked at") for party in parties}

@@ -35,7 +35,7 @@ def test_the_scope_has_its_own_members_name_and_count() -> None:
     assert Termination().evaluate(view).holds is Holds.TRUE
 
 
-def test_whoever_is_outside_can_move() -> None:
+def test_a_party_outside_the_scope_can_move() -> None:
     ring = [wait("a/1", "b/1"), wait("b/1", "a/1")]
     across = [wait("a/2", "o/1"), wait("o/1", "a/2")]
     assert Deadlock().evaluate(red(waits=ring + across)).core == ("a/1", "b/1")
@@ -58,20 +58,20 @@ def test_messages_into_the_scope_count_and_those_out_of_it_do_not(message: dict[
     assert bool(view.in_transit) is counts
 
 
-def test_who_is_missing_belongs_to_every_scope() -> None:
+def test_a_missing_member_belongs_to_every_scope() -> None:
     view = red(missing=["gone"], waits=[wait("a/1", "gone/1")])
     assert (view.missing, view.ref.members) == (("gone",), 3)
     assert Deadlock().evaluate(view).decisive == ("gone",)
 
 
-def test_every_label_must_be_borne_and_the_service_is_one() -> None:
+def test_every_label_must_match_and_the_service_is_one() -> None:
     state = ProcessState(service="shop", labels={"team": "red"})
     for labels, borne in (({}, True), (RED, True), (RED | {"service": "shop"}, True), (RED | {"service": "bank"}, False)):
         assert has_labels(state, labels) is borne, labels
 
 
 @pytest.mark.parametrize("text", ["team", "team=", "=red", "team=red,", "team=red,zone"])
-def test_a_selector_that_says_nothing_is_refused(text: str) -> None:
+def test_an_empty_selector_is_refused(text: str) -> None:
     assert parse_selector(" team = red , zone=1") == {"team": "red", "zone": "1"}
     with pytest.raises(ValueError, match="a scope must be label=value"):
         parse_selector(text)

@@ -11,7 +11,7 @@ from stilltrue.protocol.recorder import Recorder
 ONE, TWO, THREE = SnapshotId(1), SnapshotId(2), SnapshotId(3)
 
 
-def test_what_concerns_several_snapshots_is_told_of_each() -> None:
+def test_an_event_about_several_snapshots_is_in_the_story_of_each() -> None:
     log = SnapshotLog()
     log.record(10.0, "begins", ONE)
     log.record(10.5, "a report comes", TWO, after=SnapshotId(0))
@@ -21,7 +21,7 @@ def test_what_concerns_several_snapshots_is_told_of_each() -> None:
     assert log.story(THREE) == []
 
 
-def test_the_oldest_happenings_are_forgotten() -> None:
+def test_the_oldest_events_are_forgotten() -> None:
     log = SnapshotLog(2)
     for number in range(3):
         log.record(float(number), f"happening {number}", ONE)

@@ -66,7 +66,7 @@ def among(*reports: Report) -> set[str] | None:
     return {target.party for target in wait.among if isinstance(target, PartyTarget)}
 
 
-def test_a_call_waits_for_who_blocks_what_accepts_it() -> None:
+def test_a_call_waits_for_the_party_that_blocks_its_server() -> None:
     assert among(_client(), _server()) == {HOLDER}
 
 
@@ -83,7 +83,7 @@ def test_a_call_with_a_deadline_waits_no_longer() -> None:
         replace(THERE, ended=2),  # one of the calls has ended
     ],
 )
-def test_ends_that_do_not_fit_are_no_tie(there: Connection) -> None:
+def test_ends_that_do_not_match_make_no_tie(there: Connection) -> None:
     assert among(_client(), _server(there)) is None
 
 
@@ -94,7 +94,7 @@ def test_every_connection_that_the_call_may_be_on_must_be_held_up() -> None:
     assert both == {HOLDER, "second/Hold#1"}
 
 
-def test_a_connection_that_two_members_claim_is_nobodys() -> None:
+def test_a_connection_that_two_members_claim_ties_no_call() -> None:
     assert among(_client(), _server(), _server(THERE, "second")) is None
 
 
@@ -126,11 +126,11 @@ def _client_of_both(*waits: LocalWait) -> Report:
     return _client(made=(_call(), _call(2, party=MAKER)), waits=(_wait(), *waits))
 
 
-def test_a_call_over_a_full_connection_waits_for_who_serves_the_others_and_who_may_cancel_them() -> None:
+def test_a_call_over_a_full_connection_waits_for_the_servers_and_cancellers_of_the_others() -> None:
     assert among(_client_of_both(_wait(2, MAKER, 2)), _full()) == {HOLDER, MAKER}
 
 
-def test_a_full_connection_holds_nothing_up_where_a_call_of_it_may_be_cancelled_by_nobody_knows_whom() -> None:
+def test_a_full_connection_ties_nothing_if_an_unknown_party_may_cancel_a_call() -> None:
     assert among(_client_of_both(), _full()) is None, "its maker does something else: the call object may be anywhere"
     assert among(_client_of_both(_wait(2, MAKER, 2)), _full(caller=None)) is None
     assert among(_client_of_both(_wait(2, MAKER, 2)), _full(hung_up=True)) is None
@@ -141,7 +141,7 @@ def test_room_comes_at_the_first_deadline_that_the_server_knows() -> None:
     assert tied(reports, ())[ProcessName("client")].waits[0].deadline == 9.0
 
 
-def test_of_several_calls_that_all_must_end_each_is_a_wait_of_its_own() -> None:
+def test_each_of_several_calls_that_all_must_end_is_a_separate_wait() -> None:
     client = _client(made=(_call(), _call(2)), waits=(_wait(1, WAITER, 1, 2),))
     found = tied({ProcessName("client"): client, ProcessName("server"): _server()}, ())
     waits = found[ProcessName("client")].waits

@@ -15,7 +15,7 @@ from stilltrue.model import Evidence, Holds, PartyName, SnapshotId, SnapshotRef,
 A, B = PartyName("a/1"), PartyName("b/1")
 
 
-def test_a_verdict_is_written_as_fixed() -> None:
+def test_a_verdict_is_written_in_the_fixed_form() -> None:
     verdict = Verdict(
         predicate="gridlock",
         holds=Holds.TRUE,
@@ -75,12 +75,12 @@ def test_times_come_back_in_utc(text: str, written: str) -> None:
         (-1.0, "1969-12-31T23:59:59Z", "23:59:59"),
     ],
 )
-def test_what_lies_beyond_the_calendar_is_its_end(seconds: float, written: str, at: str) -> None:
+def test_a_time_beyond_the_calendar_becomes_its_end(seconds: float, written: str, at: str) -> None:
     assert (write_time(seconds), clock(seconds)) == (written, at)
 
 
 @pytest.mark.parametrize("text", ["", "soon", "2026-13-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_an_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_time(text)
 

@@ -192,9 +192,7 @@ def test_rule_2_the_earliest_deadline_counts() -> None:
 
 
 @pytest.mark.parametrize(("deadline", "held_up"), [(1.15, Holds.UNDETERMINED), (9.0, Holds.FALSE)])
-def test_rule_2_who_has_gone_on_since_a_deadline_passed_may_have_been_held_up_until_then(
-    deadline: float, held_up: Holds
-) -> None:
+def test_rule_2_a_party_that_moved_after_a_deadline_may_have_been_held_up_until_then(deadline: float, held_up: Holds) -> None:
     fleet = Fleet("p", "q")
     waits = {
         P: fleet.recorders["p"].waits(P, [PartyTarget(party=Q)], 0.0, deadline=deadline),
@@ -210,7 +208,7 @@ def test_rule_2_who_has_gone_on_since_a_deadline_passed_may_have_been_held_up_un
     assert ("a deadline had passed by then" in gridlock.witness.text) is (held_up is Holds.UNDETERMINED)
 
 
-def test_rule_2_where_a_party_is_stuck_by_several_waits_one_that_ended_is_doubt() -> None:
+def test_rule_2_one_ended_wait_of_several_is_doubt() -> None:
     fleet = ring()
     number = fleet.recorders["p"].waits(P, [PartyTarget(party=Q)], 0.0)
     assembled = fleet.taken()
@@ -226,7 +224,7 @@ def test_rule_2_where_a_party_is_stuck_by_several_waits_one_that_ended_is_doubt(
         (seeing(P, doubt="the task is of another event loop"), "the task is of another event loop"),
     ],
 )
-def test_rule_3_what_was_not_looked_at_is_doubt_with_its_reason(see: See, reason: str) -> None:
+def test_rule_3_a_suspect_that_was_not_looked_at_is_doubt_with_a_reason(see: See, reason: str) -> None:
     verdict = ring().deadlock(see)
     assert verdict.holds is Holds.UNDETERMINED
     assert reason in verdict.witness.text
@@ -271,7 +269,7 @@ def test_rule_4_a_deadline_that_passed_without_effect_is_looked_at_at_once() -> 
     assert fleet.deadlock().holds is Holds.TRUE
 
 
-def test_rule_4_who_joins_what_stands_is_looked_at_alone() -> None:
+def test_rule_4_a_party_that_joins_a_verified_set_is_looked_at_alone() -> None:
     fleet = ring()
     fleet.deadlock()
     fleet.recorders["q"].waits(PartyName("q/client"), [PartyTarget(party=P)], 1.5)
@@ -279,7 +277,7 @@ def test_rule_4_who_joins_what_stands_is_looked_at_alone() -> None:
     assert fleet.looked_at() == ["q/client"]
 
 
-def test_rule_4_what_another_round_sees_that_ends_meanwhile_may_be_older_than_the_snapshot() -> None:
+def test_rule_4_the_look_of_a_concurrent_round_may_be_older_than_the_snapshot() -> None:
     fleet = ring()
     fleet.verifier = Verifier(give_up_seconds=10.0, again_seconds_min=30.0)  # so that the rounds overlap
     first, second = fleet.taken(), fleet.taken()
@@ -308,7 +306,7 @@ def test_rule_4_a_wait_of_a_former_incarnation_was_never_looked_at() -> None:
     assert fleet.looked_at() == ["p/task", "q/task"], "what q was verified with is gone"
 
 
-def test_rule_4_what_was_verified_stays_so_when_a_later_look_gets_no_answer() -> None:
+def test_rule_4_a_verified_set_stays_verified_without_an_answer_to_a_later_look() -> None:
     fleet = ring()
     fleet.deadlock()
     fleet.now += 5.0
@@ -329,7 +327,7 @@ def repeated() -> Fleet:
     return fleet
 
 
-def test_rule_5_a_round_that_was_under_way_when_the_snapshot_began_confirms_nothing() -> None:
+def test_rule_5_a_round_in_progress_when_the_snapshot_began_confirms_nothing() -> None:
     fleet = repeated()
     first, second = fleet.taken(), fleet.taken()
     assert ask(Deadlock(), fleet.verified(first).snapshot).holds is Holds.UNDETERMINED
@@ -337,7 +335,7 @@ def test_rule_5_a_round_that_was_under_way_when_the_snapshot_began_confirms_noth
     assert fleet.deadlock().holds is Holds.TRUE
 
 
-def test_rule_5_a_call_that_may_be_repeated_takes_a_second_round() -> None:
+def test_rule_5_a_call_that_may_be_retried_takes_a_second_round() -> None:
     fleet = repeated()
     assert fleet.deadlock().holds is Holds.UNDETERMINED
     fleet.now += 5.0
@@ -356,7 +354,7 @@ def test_rule_6_a_process_is_idle_when_nothing_has_happened_since_its_cut() -> N
     assert verdict.holds is Holds.TRUE
 
 
-def test_rule_6_something_that_happens_between_cut_and_look_is_doubt() -> None:
+def test_rule_6_an_event_between_cut_and_look_is_doubt() -> None:
     fleet = Fleet("p", "q")
     assembled = fleet.taken()
     fleet.recorders["q"].fact({"x": 1})
@@ -365,7 +363,7 @@ def test_rule_6_something_that_happens_between_cut_and_look_is_doubt() -> None:
     assert "q: it has recorded events since its cut (1 steps)" in verdict.witness.text
 
 
-def test_rule_6_what_another_round_sees_of_a_process_that_has_moved_on_does_not_clear_it() -> None:
+def test_rule_6_the_look_of_another_round_does_not_clear_a_process_that_moved_on() -> None:
     fleet = Fleet("p", "q")
     fleet.verifier = Verifier(give_up_seconds=10.0, again_seconds_min=30.0)  # so that the rounds overlap
 
@@ -390,7 +388,7 @@ def test_rule_6_work_that_no_party_accounts_for_is_doubt() -> None:
     assert (verdict.holds, "thread poller" in verdict.witness.text) == (Holds.UNDETERMINED, True)
 
 
-def test_rule_7_who_did_not_answer_is_waited_for_briefly_until_an_answer_comes() -> None:
+def test_rule_7_a_silent_process_is_waited_for_briefly_until_it_answers() -> None:
     fleet = ring()
     fleet.verifier = Verifier(give_up_seconds=3.0, again_seconds_min=0.0)
 
@@ -435,7 +433,7 @@ def answered_but(silent: str, fleet: Fleet, see: See = as_it_is) -> tuple[list[R
     return fleet.verifier.interim(fleet.now + 0.2 + INTERIM_SECONDS), last
 
 
-def test_rule_8_who_is_stuck_whatever_the_silent_answer_is_called_before_the_round_is_over() -> None:
+def test_rule_8_a_set_stuck_whatever_silent_processes_answer_is_reported_at_once() -> None:
     fleet = two_rings()
     (early,), last = answered_but("s", fleet)
     assert isinstance(early, Interim)
@@ -446,7 +444,7 @@ def test_rule_8_who_is_stuck_whatever_the_silent_answer_is_called_before_the_rou
     assert ask(Deadlock(), assembled.snapshot).remainder == (P, Q, R, S)
 
 
-def test_rule_8_who_may_go_on_by_what_the_silent_answer_is_not_called() -> None:
+def test_rule_8_a_set_that_depends_on_silent_processes_is_not_reported_yet() -> None:
     fleet = Fleet("p", "q", "s")
     fleet.verifier = Verifier(give_up_seconds=3.0, again_seconds_min=0.0)
     fleet.recorders["p"].waits(P, [PartyTarget(party=Q), PartyTarget(party=S)], 0.0, needs=1)
@@ -458,7 +456,7 @@ def test_rule_8_who_may_go_on_by_what_the_silent_answer_is_not_called() -> None:
     assert ask(Deadlock(), assembled.snapshot).remainder == (P, Q, S)
 
 
-def test_rule_8_what_an_answer_shows_of_a_way_out_counts_at_once() -> None:
+def test_rule_8_a_way_out_in_an_answer_counts_at_once() -> None:
     fleet = two_rings()
     found, last = answered_but("s", fleet, seeing(P, ways_out=(WayOut(text="a timer"),)))
     assert found == []
@@ -466,7 +464,7 @@ def test_rule_8_what_an_answer_shows_of_a_way_out_counts_at_once() -> None:
     assert ask(Deadlock(), assembled.snapshot).remainder == (R, S)
 
 
-def test_a_late_answer_to_one_request_is_no_answer_to_the_next() -> None:
+def test_a_late_answer_does_not_answer_the_next_request() -> None:
     fleet = ring()
     found = fleet.verified(fleet.taken(), lambda _: None)
     suspicion = replace(suspicion_of(found.snapshot, with_idle=False), parties={}, processes=(ProcessName("p"),))
@@ -475,7 +473,7 @@ def test_a_late_answer_to_one_request_is_no_answer_to_the_next() -> None:
     assert "did not answer" in done.assembled.reports[ProcessName("p")].doubt
 
 
-def test_where_nothing_was_amended_the_snapshot_is_the_very_same() -> None:
+def test_without_amendments_the_snapshot_is_the_same_object() -> None:
     fleet = ring()
     assembled = fleet.taken()
     found = fleet.verified(assembled)
@@ -484,7 +482,7 @@ def test_where_nothing_was_amended_the_snapshot_is_the_very_same() -> None:
     assert set(again.snapshot.looks) == {P, Q}
 
 
-def test_a_true_names_where_each_party_stands() -> None:
+def test_a_true_names_each_partys_place_in_the_code() -> None:
     verdict = ring().deadlock(lambda look: replace(look, parties=tuple(map(standing, look.parties))))
     assert verdict.holds is Holds.TRUE
     assert [(seen.party, seen.stack, seen.trace) for seen in verdict.evidence] == [
@@ -510,7 +508,7 @@ def amended(look: PartyLook, names: Iterable[str] = "abc", **wait: object) -> li
     ]
 
 
-def test_a_way_out_of_a_wait_for_several_is_one_of_each_choice_of_which_one_must_come() -> None:
+def test_a_way_out_of_a_k_of_n_wait_is_a_target_of_each_part() -> None:
     look = PartyLook(party=P, unchanged=True, ways_out=(WayOut(text="cancels it", party=PartyName("w")),))
     assert amended(look) == [(1, ["a", "b", "c", "w"], True)]
     assert amended(look, needs=3) == [(1, ["a", "w"], True), (1, ["b", "w"], True), (1, ["c", "w"], True)]
@@ -550,7 +548,7 @@ def queue_behind_its_own_caller() -> tuple[Fleet, PartyName]:
     return fleet, worker.party
 
 
-def test_a_pool_that_somebody_may_enlarge_holds_up_nobody_who_is_queued() -> None:
+def test_a_pool_that_may_grow_does_not_hold_up_queued_calls() -> None:
     fleet, worker = queue_behind_its_own_caller()
     assert fleet.deadlock().holds is Holds.TRUE
     fleet, worker = queue_behind_its_own_caller()
@@ -560,13 +558,13 @@ def test_a_pool_that_somebody_may_enlarge_holds_up_nobody_who_is_queued() -> Non
     assert fleet.looked_at() == []
 
 
-def test_a_pool_that_may_grow_frees_nobody_who_waits_for_another_worker_itself() -> None:
+def test_a_pool_that_may_grow_does_not_free_a_wait_for_a_worker_itself() -> None:
     fleet, worker = queue_behind_its_own_caller()
     fleet.recorders["p"].waits(worker, [PartyTarget(party=worker)], 0.0)
     assert fleet.deadlock(seeing(worker, grown_by="a thread")).core == (worker,)
 
 
-def test_an_item_in_transit_is_still_no_wait_once_the_reader_was_looked_at() -> None:
+def test_a_look_at_the_reader_makes_no_wait_of_an_item_in_transit() -> None:
     fleet = Fleet("p", "q")
     made, stamp = fleet.recorders["p"].sent(method="/s/Do", channel=ChannelRecord("q:1"), now=0.0, party=P)
     served, _ = fleet.recorders["q"].arrived(stamp, method="/s/Do", now=0.0)
@@ -612,7 +610,7 @@ def test_a_caller_that_was_not_looked_at_may_cancel_the_call() -> None:
         assert fleet.deadlock(see).holds is Holds.UNDETERMINED
 
 
-def test_what_has_been_answered_so_far_says_nothing_while_a_caller_may_still_cancel_the_call() -> None:
+def test_an_interim_result_is_empty_while_a_caller_may_cancel_the_call() -> None:
     fleet, _ = called_and_stuck()
     asked = fleet.begin(fleet.taken())
     fleet.answer([one for one in asked if one.process.instance == "q"])

@@ -107,7 +107,7 @@ def snapshot_of(given: Report) -> Snapshot:
 
 
 @pytest.mark.parametrize("given", [of_holders(2000), of_a_pool(2000, 2000)], ids=["a resource", "a pool"])
-def test_what_waits_name_together_is_bounded(given: Report) -> None:
+def test_the_total_number_of_targets_is_bounded(given: Report) -> None:
     waits = waits_of(given)
     assert len(waits) == len(given.waits)
     assert sum(len(wait.among) for wait in waits) <= TARGETS_MAX + NAMED_MAX * len(waits)
@@ -134,7 +134,7 @@ def test_a_chain_of_callers_is_followed_up_to_a_bound_and_in_doubt_beyond_it(mon
     assert (doubted[0], doubted[-1]) == (False, True)
 
 
-def test_of_many_who_may_cancel_a_call_a_wait_names_some_and_is_in_doubt() -> None:
+def test_a_wait_with_many_cancellers_names_some_and_is_in_doubt() -> None:
     call = OutstandingCall(number=CallNumber(1), method="/m", target="", party=party("x"), deadline=9.0)
     served = ServedCall(party=party("h"), method="/m", caller=CALLER, number=CallNumber(1), serving=True, interruptible=True)
     many = [
@@ -148,7 +148,7 @@ def test_of_many_who_may_cancel_a_call_a_wait_names_some_and_is_in_doubt() -> No
     assert (len(wait.among), wait.uncoloured) == (1 + WAYS_MAX, True)
 
 
-def test_a_connection_that_a_crowd_holds_up_ties_nothing() -> None:
+def test_a_connection_held_up_by_too_many_parties_ties_nothing() -> None:
     connection = Connection(name="c", socket=1, begun=1)
 
     def of(parties: int) -> list[Wait]:

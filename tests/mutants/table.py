@@ -30,7 +30,7 @@ MUTANTS = (
         "detector.core.look.verification",
         "if at < begun}",
         "if at < begun + 1e9}",
-        "tests/core/test_verification.py::test_rule_5_a_round_that_was_under_way_when_the_snapshot_began_confirms_nothing",
+        "tests/core/test_verification.py::test_rule_5_a_round_in_progress_when_the_snapshot_began_confirms_nothing",
         quick=True,
     ),
     Mutant(
@@ -38,7 +38,7 @@ MUTANTS = (
         "detector.core.look.verification",
         "        elif look.happenings != report.happenings:\n",
         "        elif False:\n",
-        "tests/core/test_verification.py::test_rule_6_something_that_happens_between_cut_and_look_is_doubt",
+        "tests/core/test_verification.py::test_rule_6_an_event_between_cut_and_look_is_doubt",
     ),
     Mutant(
         "what was looked at is looked at no more",
@@ -52,8 +52,7 @@ MUTANTS = (
         "detector.core.look.verification",
         'return one.earlier_looks.get(party) or PartyLook(party=party, unchanged=True, doubt="it was not looked at")',
         'return known.look if known is not None else PartyLook(party=party, unchanged=True, doubt="it was not looked at")',
-        "tests/core/test_verification.py"
-        "::test_rule_4_what_another_round_sees_that_ends_meanwhile_may_be_older_than_the_snapshot",
+        "tests/core/test_verification.py::test_rule_4_the_look_of_a_concurrent_round_may_be_older_than_the_snapshot",
         quick=True,
     ),
     Mutant(
@@ -61,14 +60,14 @@ MUTANTS = (
         "detector.core.look.verification",
         'return one.doubts.get(name, "it was not looked at")',
         'return known.doubt if known is not None else "it was not looked at"',
-        "tests/core/test_verification.py::test_rule_6_what_another_round_sees_of_a_process_that_has_moved_on_does_not_clear_it",
+        "tests/core/test_verification.py::test_rule_6_the_look_of_another_round_does_not_clear_a_process_that_moved_on",
     ),
     Mutant(
         "no answer to a look is an answer",
         "detector.core.look.round",
         "        return PartyLook(party=party, unchanged=True, doubt=reason)",
         "        return PartyLook(party=party, unchanged=True)",
-        "tests/core/test_verification.py::test_rule_3_what_was_not_looked_at_is_doubt_with_its_reason",
+        "tests/core/test_verification.py::test_rule_3_a_suspect_that_was_not_looked_at_is_doubt_with_a_reason",
     ),
     Mutant(
         "a way out that is nobody's ends no wait",
@@ -82,14 +81,14 @@ MUTANTS = (
         "detector.core.waits.channels",
         "repeated=call.copies_max > 1 or (bool(answers) and call.copies_max > 0))",
         "repeated=False)",
-        "tests/core/test_verification.py::test_rule_5_a_call_that_may_be_repeated_takes_a_second_round",
+        "tests/core/test_verification.py::test_rule_5_a_call_that_may_be_retried_takes_a_second_round",
     ),
     Mutant(
         "doubt about a target is forgotten",
         "detector.core.waits.resolution",
         "if any(target.doubtful for target in lasting):",
         "if False:",
-        "tests/core/test_verification.py::test_rule_5_a_call_that_may_be_repeated_takes_a_second_round",
+        "tests/core/test_verification.py::test_rule_5_a_call_that_may_be_retried_takes_a_second_round",
     ),
     Mutant(
         "the caller of a retried call is certain",
@@ -110,7 +109,7 @@ MUTANTS = (
         "detector.core.waits.resolution",
         "if wait.uncoloured and location.served is not None and location.served.sent != call.received:",
         "if False:",
-        "tests/core/test_verification.py::test_an_item_in_transit_is_still_no_wait_once_the_reader_was_looked_at",
+        "tests/core/test_verification.py::test_a_look_at_the_reader_makes_no_wait_of_an_item_in_transit",
     ),
     Mutant(
         "a request item in transit is a wait",
@@ -124,14 +123,14 @@ MUTANTS = (
         "detector.core.waits.channels",
         "self.pool.size is not None and len(self.busy)",
         "self.pool.size is None or len(self.busy)",
-        "tests/core/test_channels.py::test_nobody_knows_how_full_a_pool_of_unknown_size_is",
+        "tests/core/test_channels.py::test_a_pool_of_unknown_size_does_not_count_as_full",
     ),
     Mutant(
         "what a dead server had is still in transit",
         "detector.core.waits.channels",
         "Where.UNKNOWN if self._has_lost_a_server(call) else Where.REQUEST_IN_TRANSIT",
         "Where.REQUEST_IN_TRANSIT",
-        "tests/core/test_channels.py::test_a_call_is_perhaps_at_the_missing_member_though_another_server_of_its_channel_has_gone",
+        "tests/core/test_channels.py::test_a_call_may_be_at_the_missing_member_although_another_server_is_gone",
         quick=True,
     ),
     Mutant(
@@ -139,14 +138,14 @@ MUTANTS = (
         "detector.core.waits.channels",
         "for name, served in records if not served.hung_up]",
         "for name, served in records]",
-        "tests/core/test_channels.py::test_a_server_that_has_lost_its_caller_does_not_have_the_call_any_more",
+        "tests/core/test_channels.py::test_a_server_that_lost_its_caller_no_longer_has_the_call",
     ),
     Mutant(
         "a doubt is settled while a copy travels",
         "detector.core.waits.channels",
         "(call.hedged or call.doubtful) and len(records)",
         "call.hedged and len(records)",
-        "tests/core/test_channels.py::test_a_call_in_doubt_is_not_over_while_another_copy_of_it_may_travel",
+        "tests/core/test_channels.py::test_a_call_in_doubt_is_not_over_while_another_copy_may_be_in_transit",
         quick=True,
     ),
     Mutant(
@@ -161,7 +160,7 @@ MUTANTS = (
         "detector.core.waits.cancellation",
         "(*above, *awaiting)",
         "above",
-        "tests/core/test_cancellation.py::test_what_a_handler_s_task_is_stuck_in_ends_when_the_caller_cancels_the_handler",
+        "tests/core/test_cancellation.py::test_a_callers_cancellation_ends_the_waits_of_a_handlers_task",
     ),
     Mutant(
         "who was not looked at is bound to wait",
@@ -189,7 +188,7 @@ MUTANTS = (
         "detector.core.waits.resolution",
         "is Where.REPLY_IN_TRANSIT]",
         "is not Where.REPLY_IN_TRANSIT]",
-        "tests/core/test_initiator.py::test_the_next_mark_tells_a_caller_which_of_its_doubts_the_servers_have_settled",
+        "tests/core/test_initiator.py::test_the_next_marker_tells_a_caller_which_doubts_are_settled",
     ),
     Mutant(
         "who has reported is still under suspicion",
@@ -210,14 +209,14 @@ MUTANTS = (
         "detector.core.protocol.initiator",
         "        self._settled.clear()\n",
         "",
-        "tests/core/test_initiator.py::test_a_caller_is_told_once_that_a_doubt_of_its_is_settled",
+        "tests/core/test_initiator.py::test_a_caller_is_told_once_that_a_doubt_is_settled",
     ),
     Mutant(
         "one incarnation's doubts are another's",
         "detector.core.protocol.initiator",
         "if self._members.get(process.instance) == process\n",
         "if process.instance in self._members\n",
-        "tests/core/test_initiator.py::test_the_next_mark_tells_a_caller_which_of_its_doubts_the_servers_have_settled",
+        "tests/core/test_initiator.py::test_the_next_marker_tells_a_caller_which_doubts_are_settled",
     ),
     Mutant(
         "requests of processes are granted without end",
@@ -627,7 +626,7 @@ MUTANTS = (
         "detector.core.waits.channels",
         "return held if call.copies_max > 1 or len(heard) == 1 else self._contested(held, heard)",
         "return held",
-        "tests/core/test_resolution.py::test_a_call_that_is_made_once_and_is_said_to_be_in_two_places_is_in_one_of_them",
+        "tests/core/test_resolution.py::test_a_call_claimed_by_two_servers_is_at_one_of_them",
     ),
     Mutant(
         "what markers add is granted to forged stamps besides",
@@ -641,14 +640,14 @@ MUTANTS = (
         "detector.core.protocol.initiator",
         "(most if question else max(1, most - 1))",
         "most",
-        "tests/core/test_initiator.py::test_processes_that_request_snapshots_take_no_place_from_questions",
+        "tests/core/test_initiator.py::test_requests_of_processes_do_not_displace_questions",
     ),
     Mutant(
         "however late a report is, its process is waited for again",
         "detector.core.protocol.initiator",
         "if snapshot >= self.next_id - 1 or now <=",
         "if True or now <=",
-        "tests/core/test_initiator.py::test_who_reports_much_too_late_is_waited_for_briefly_still",
+        "tests/core/test_initiator.py::test_a_member_that_reports_much_too_late_is_still_waited_for_briefly",
     ),
     Mutant(
         "the time in which the detector stood still counts as silence",
