@@ -8,7 +8,6 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import click
 from rich import markup
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, OverflowMethod, RenderResult
@@ -38,7 +37,13 @@ def escape(text: str) -> str:
 
 def console(*, wide: bool = False) -> Console:
     """Standard output; in a pipe, or if ``wide``, each row of a table is one line, however long."""
-    return Console(highlight=False, soft_wrap=True, width=PIPE_WIDTH if wide or not sys.stdout.isatty() else None)
+    return _Console(highlight=False, soft_wrap=True, width=PIPE_WIDTH if wide or not sys.stdout.isatty() else None)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Rich would exit with 1, which is an answer."""
+        raise BrokenPipeError
 
 
 def print_json(value: Any) -> None:
@@ -66,10 +71,7 @@ def styled(holds: Holds, predicate: str, text: str) -> str:
 
 def print_verdict(verdict: Verdict, *, title: str = "") -> None:
     """Print a verdict with its evidence, under ``title`` if it is one of several."""
-    out = console()
-    with out.capture() as text:  # rich would exit on a closed pipe, with the exit code of an answer
-        _print(verdict, f"{title}: " if title else "", out)
-    click.echo(text.get(), nl=False)
+    _print(verdict, f"{title}: " if title else "", console())
 
 
 def _print(verdict: Verdict, head: str, out: Console) -> None:

@@ -1,10 +1,16 @@
-"""Runs commands: errors become one line, Ctrl-C exits with 130, a closed pipe ends them silently."""
+"""Runs commands: errors become one line, Ctrl-C exits with 130, a closed pipe ends them silently.
+
+No failure exits with 1, which is an answer: ``ask`` exits with 1 if the predicate does not hold.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import io
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 
 import click
@@ -13,6 +19,8 @@ EXIT_WRONG = 2
 EXIT_INTERRUPTED = 130
 EXIT_PIPE = 141
 EXIT_TERMINATED = 143
+_UNWRITABLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EBADF})
+"""Why a file, such as the one that standard output is redirected to, cannot be written."""
 
 
 class CommandError(click.ClickException):
@@ -35,14 +43,31 @@ def run_command(command: click.Command, arguments: Sequence[str] | None = None) 
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # names may contain characters that the encoding lacks
     try:
-        code = command.main(arguments, standalone_mode=False, prog_name="stilltrue")
+        code = _run(command, arguments)
         sys.stdout.flush()
     except BrokenPipeError:
-        return _pipe_closed()
-    except SystemExit:
-        if not type(sys.stdout).__name__.endswith("PacifyFlushWrapper"):
+        _discard_output()
+        return EXIT_PIPE
+    except OSError as error:
+        if error.errno not in _UNWRITABLE:
+            return _crashed()
+        click.echo(f"stilltrue: cannot write {error.filename or 'the output'}: {error.strerror}", err=True)
+        _discard_output()
+        return EXIT_WRONG
+    except Exception:  # noqa: BLE001 - the interpreter would exit with 1
+        return _crashed()
+    return code
+
+
+def _run(command: click.Command, arguments: Sequence[str] | None) -> int:
+    try:
+        code = command.main(arguments, standalone_mode=False, prog_name="stilltrue")
+    except SystemExit as end:
+        if type(sys.stdout).__name__.endswith("PacifyFlushWrapper"):
+            raise BrokenPipeError from None  # click would exit with 1 on a closed pipe
+        if not isinstance(end.code, int | None):
             raise
-        return _pipe_closed()  # click would exit with 1 on a closed pipe, which here is an answer
+        return end.code or 0
     except (click.exceptions.Exit, click.exceptions.Abort, click.ClickException, KeyboardInterrupt) as end:
         return _report(end)
     return code if isinstance(code, int) else 0
@@ -63,9 +88,15 @@ def _report(end: BaseException) -> int:
             return EXIT_INTERRUPTED
 
 
-def _pipe_closed() -> int:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # otherwise the interpreter reports an error at exit
-    return EXIT_PIPE
+def _crashed() -> int:
+    traceback.print_exc()
+    return EXIT_WRONG
+
+
+def _discard_output() -> None:
+    """Send what is still buffered nowhere: otherwise the interpreter reports an error at exit."""
+    with contextlib.suppress(io.UnsupportedOperation):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _show_usage(error: click.UsageError) -> None:
