@@ -143,7 +143,7 @@ def test_without_lists_of_children_every_process_is_read(monkeypatch: pytest.Mon
 
 def test_a_member_mark_is_visible_to_the_parent_and_removable() -> None:
     mark = MemberMark()
-    own = listing._read(os.getpid())
+    own = listing.process_at(os.getpid())
     assert own is not None
     assert listing.joined_at(own) is None
     mark.set()

@@ -62,7 +62,7 @@ def child_processes() -> list[ChildProcess]:
     todo = deque(_children_of(os.getpid()))
     while todo and len(found) < CHILDREN_MAX:
         pid = todo.popleft()
-        child = None if pid in found else _read(pid)
+        child = None if pid in found else process_at(pid)
         if child is not None:
             found[pid] = child
             todo.extend(_children_of(pid))
@@ -93,7 +93,8 @@ def _target_of(descriptor: Path) -> str:
         return ""
 
 
-def _read(pid: int) -> ChildProcess | None:
+def process_at(pid: int) -> ChildProcess | None:
+    """The running process with this id; None if there is none."""
     before, fields = _stat_of(str(pid))
     if len(fields) <= _STARTED or fields[0] in _ENDED:
         return None

@@ -33,6 +33,7 @@ from stilltrue.runtime.seen.databases.sessions import Sessions
 from stilltrue.runtime.seen.files.holders import FileLocks
 from stilltrue.runtime.seen.files.waits import find_polled_files
 from stilltrue.runtime.seen.left_behind.locks import LocksLeftBehind
+from stilltrue.runtime.seen.own_end import OwnEnd
 from stilltrue.runtime.seen.reachability.task_waits import ReportedTaskWait, TaskWaits
 from stilltrue.runtime.seen.reachability.thread_waits import ReportedThreadWait, ThreadWaits
 from stilltrue.runtime.seen.scene import LiveScene
@@ -60,6 +61,7 @@ class Observer:
         self._answers = answers
         self.sessions = Sessions()
         """Database connections and their owners."""
+        self._own_end = OwnEnd()
         self.file_locks = FileLocks()
         """Locks on files and their holders."""
         self._is_stopping = is_stopping
@@ -85,7 +87,7 @@ class Observer:
             self.left.remember(scene.needing_proof())
             self.signals.remember(scene.unexplained())
             elsewhere = (*self.sessions.holds(scene), *redis_holders.holds(scene), *self.file_locks.holds(scene))
-            seen = replace(seen, holds=(*self._answers(), *elsewhere))
+            seen = replace(seen, holds=(*self._answers(), *elsewhere, *self._own_end.holds(scene)))
             seen = self._with_ended_parties(seen, now)
             if self._is_stopping():
                 seen = replace(seen, deadlines={**seen.deadlines, **self._deadlines_of_stopping_servers(now)})
@@ -104,6 +106,8 @@ class Observer:
             find_polled_files()
         with suppress(Exception):  # likewise
             self.sessions.search()
+        with suppress(Exception):  # likewise
+            self._own_end.search()
 
     def _deadlines_of_stopping_servers(self, now: float) -> dict[PartyName, float]:
         """Parties that serve a call of a server that is being stopped: the call ends by itself."""

@@ -14,7 +14,17 @@ from stilltrue.runtime.seen.databases import waits as databases
 from stilltrue.runtime.seen.files import waits as files
 from stilltrue.runtime.seen.holders import gates
 from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
-from stilltrue.runtime.seen.waits import anyio_waits, executors, imports, locks, loops, results, servers, thread_pools
+from stilltrue.runtime.seen.waits import (
+    anyio_waits,
+    executors,
+    imports,
+    locks,
+    loops,
+    processes,
+    results,
+    servers,
+    thread_pools,
+)
 
 RESOLVERS: tuple[Resolver, ...] = (
     *results.RESOLVERS,
@@ -30,6 +40,7 @@ RESOLVERS: tuple[Resolver, ...] = (
     *databases.RESOLVERS,
     *redis_locks.RESOLVERS,
     *files.RESOLVERS,
+    *processes.RESOLVERS,
 )
 FRAMES_MAX = 16
 """Number of innermost frames that are searched for a library's wait."""
@@ -55,6 +66,8 @@ def may_wait(frames: Sequence[FrameType]) -> bool:
     if not frames:
         return False
     if compat.awaited_at(frames[0]) is not None or locks.lock_acquired(frames) is not None:
+        return True
+    if files.calls_flock(frames[0].f_code) or processes.calls_waitpid(frames[0].f_code):
         return True
     starts = any(frame.f_code is compat.THREAD_START for frame in frames[:FRAMES_MAX])
     return not starts and any(_resolvers_for(frame.f_code) for frame in frames[:FRAMES_MAX])

@@ -8,7 +8,8 @@ Rules for resolvers:
 3. ``on`` is the same object for as long as the wait lasts. It must support weak references.
 4. Cancelling, closing or setting one of the ``handles`` ends the wait: the second look searches for the parties that hold one
    and whose code mentions doing so. For ``ended_through`` it searches for the parties that can reach one of these objects and
-   whose code mentions one of the ``ending_names``; if they may find it by a name, like a file by its path, for all that do.
+   whose code mentions one of the ``ending_names``, and for all whose code mentions one of the ``ending_names_anywhere``: they
+   may find it by a name, like a file by its path.
 """
 
 from __future__ import annotations
@@ -67,10 +68,10 @@ class SeenWait:
     ``on``: the object waited for (rule 3). ``once``: it is awaited only once (a future), so the same object is the same wait.
     ``same``: whether a thread that runs now and then is still in this wait (None: it must not run at all). ``until``: when the
     wait ends by itself (epoch). ``what``: the awaited thing as text, where ``{}`` stands for the enders' names.
-    ``handles``, ``ended_through``, ``ending_names``, ``found_by_name``: see rule 4. ``shares``: first a resource, then its
-    shares; any holder that releases one ends the wait, whatever its code mentions. ``owners``: closing one of these ends the
-    wait. ``helpers``: the library's own threads and tasks, which never do so by themselves. ``reached``: the enders are the
-    parties that can reach ``on`` (:mod:`stilltrue.runtime.seen.reachability`), which the second look proves again.
+    ``handles``, ``ended_through``, ``ending_names``, ``ending_names_anywhere``: see rule 4. ``shares``: first a resource,
+    then its shares; any holder that releases one ends the wait, whatever its code mentions. ``owners``: closing one of these
+    ends the wait. ``helpers``: the library's own threads and tasks, which never do so by themselves. ``reached``: the enders
+    are the parties that can reach ``on`` (:mod:`stilltrue.runtime.seen.reachability`), which the second look proves again.
     """
 
     on: Any
@@ -84,7 +85,7 @@ class SeenWait:
     helpers: tuple[Ender, ...] = ()
     ended_through: tuple[Any, ...] = ()
     ending_names: frozenset[str] = frozenset()
-    found_by_name: bool = False
+    ending_names_anywhere: frozenset[str] = frozenset()
     once: bool = False
     reached: bool = False
     same: Callable[[], bool] | None = None
@@ -92,7 +93,7 @@ class SeenWait:
     @property
     def is_released_by_others(self) -> bool:
         """Whether other parties may end it by releasing or undoing something."""
-        return bool(self.shares or self.ended_through or self.found_by_name)
+        return bool(self.shares or self.ended_through or self.ending_names_anywhere)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -47,8 +47,8 @@ class File:
 
 def lock_resource(file: File) -> str | None:
     """The name of a file's lock, the same in all processes of the machine; None if the machine is unknown."""
-    machine = _machine()
-    return None if machine is None else f"file lock {file.major}:{file.minor}:{file.inode} of machine {machine}"
+    where = machine()
+    return None if where is None else f"file lock {file.major}:{file.minor}:{file.inode} of machine {where}"
 
 
 def may_have_locks() -> bool:
@@ -93,14 +93,19 @@ def file_at(descriptor: int) -> File | None:
 
 def awaited_by(thread: int) -> int | None:
     """The descriptor that a thread (native id) waits to lock in ``flock()``, without a limit; None if it does not."""
+    call = system_call_of(thread)
+    if call is None or call[0] != _FLOCK.get(os.uname().machine) or call[2] & _NOT_BLOCKING:
+        return None
+    return call[1]
+
+
+def system_call_of(thread: int) -> tuple[int, ...] | None:
+    """The number and the arguments of the system call in which a thread (native id) is blocked; None if it is in none."""
     try:
         number, *arguments = (_OWN / "task" / str(thread) / "syscall").read_text().split()
-        if int(number) != _FLOCK.get(os.uname().machine):
-            return None
-        descriptor, operation = (int(one, 16) for one in arguments[:2])
+        return (int(number), *(int(one, 16) for one in arguments[:6]))
     except (OSError, ValueError):  # it runs, or the system does not show it
         return None
-    return None if operation & _NOT_BLOCKING else descriptor
 
 
 def path_of(descriptor: int) -> str:
@@ -166,7 +171,8 @@ def _description(descriptor: int, process: str) -> str:
 
 
 @cache
-def _machine() -> str | None:
+def machine() -> str | None:
+    """The machine, until it boots again; None if unknown."""
     try:
         return _BOOT.read_text().strip() or None
     except OSError:

@@ -52,7 +52,7 @@ _polls: WeakKeyDictionary[Any, dict[int, _Poll]] = WeakKeyDictionary()
 def _read_flock(stack: CallStack, _: int, __: Scene) -> SeenWait | None:
     """Rule 1."""
     fcntl = sys.modules.get("fcntl")
-    if fcntl is None or stack.task is not None or not _may_lock(stack.frames[0].f_code):
+    if fcntl is None or stack.task is not None or not calls_flock(stack.frames[0].f_code):
         return None
     thread = compat.threads().get(stack.ident)
     native = None if thread is None else thread.native_id
@@ -63,8 +63,8 @@ def _read_flock(stack: CallStack, _: int, __: Scene) -> SeenWait | None:
 
 
 @cached_by_code
-def _may_lock(code: CodeType) -> bool:
-    """Whether a function may call ``flock()``."""
+def calls_flock(code: CodeType) -> bool:
+    """Whether a function may call ``flock()`` by itself."""
     words = (*code.co_names, *code.co_varnames, *code.co_freevars)
     return is_application(code) and any(call in word.lower() for word in words for call in _CALLS)
 
@@ -83,7 +83,7 @@ def _read_filelock(stack: CallStack, at: int, _: Scene) -> SeenWait | None:
         now = next((again for one in frames if (again := filelocks.awaited_path(one)) is not None), None)
         return now is not None and now[1:] == (path, begun) and _file_at_path(path) == file
 
-    return _wait_for(file, path, on=poll, same=same, ending_names=_DELETING, found_by_name=True)
+    return _wait_for(file, path, on=poll, same=same, ending_names_anywhere=_DELETING)
 
 
 def _wait_for(file: File | None, path: str, **of_wait: Any) -> SeenWait:

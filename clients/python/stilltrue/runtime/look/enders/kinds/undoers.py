@@ -33,8 +33,8 @@ class Undoers:
         self._named: dict[frozenset[str], list[PartyName]] = {}
         targets: dict[frozenset[str], list[Any]] = {}
         for party, wait in waits.items():
-            if wait.found_by_name:
-                self._named.setdefault(wait.ending_names, []).append(party)
+            if wait.ending_names_anywhere:
+                self._named.setdefault(wait.ending_names_anywhere, []).append(party)
             for thing in wait.ended_through:
                 self._waiting.setdefault(id(thing), []).append(party)
                 targets.setdefault(wait.ending_names, []).append(thing)
