@@ -459,14 +459,14 @@ MUTANTS = (
         "detector.service.cure.cures",
         "        if not plan.possible:\n            raise CureRefusedError(Refusal.NOT_NOW, plan.text())\n",
         "",
-        "tests/service/cure/test_cure.py::test_whoever_does_not_allow_it_is_not_touched",
+        "tests/service/cure/test_cure.py::test_a_process_that_does_not_allow_cures_is_left_alone",
     ),
     Mutant(
         "a cure is done before the audit log has it",
         "detector.service.cure.cures",
         'if what == "cure begun":',
         "if False:",
-        "tests/service/cure/test_cure.py::test_without_an_audit_log_nothing_is_done",
+        "tests/service/cure/test_cure.py::test_without_an_audit_log_no_call_is_aborted",
     ),
     # checkpoints
     Mutant(
@@ -576,14 +576,14 @@ MUTANTS = (
         "detector.service.storage.sqlite",
         "OVER (ORDER BY pinned DESC, id DESC)",
         "OVER (ORDER BY pinned, id DESC)",
-        "tests/service/storage/test_snapshot_store.py::test_what_nothing_points_to_goes_first_when_the_store_is_full",
+        "tests/service/storage/test_snapshot_store.py::test_unreferenced_snapshots_are_removed_first_when_the_store_is_full",
     ),
     Mutant(
         "a damaged store is not looked for",
         "detector.service.storage.sqlite",
         '        if health != "ok":\n',
         "        if False:\n",
-        "tests/service/storage/test_snapshot_store.py::test_damage_is_looked_for_before_anything_leans_on_the_file",
+        "tests/service/storage/test_snapshot_store.py::test_damage_is_checked_for_before_the_file_is_used",
     ),
     Mutant(
         "an incident's evidence is not pinned",
@@ -597,7 +597,7 @@ MUTANTS = (
         "detector.service.detection.incident.incidents",
         "            and begun >= incident.seen\n",
         "",
-        "tests/service/detection/test_incidents.py::test_a_free_snapshot_that_began_before_it_was_seen_does_not_end_it",
+        "tests/service/detection/test_incidents.py::test_a_false_from_before_the_incident_was_seen_does_not_end_it",
     ),
     Mutant(
         "an incident ends without word of its processes",
@@ -611,14 +611,14 @@ MUTANTS = (
         "detector.service.detection.incident.incidents",
         "        if before is not None:  # rule 4",
         "        if False:  # rule 4",
-        "tests/service/detection/test_incidents.py::test_it_ends_with_the_last_process_of_its_core_and_comes_back_under_its_id",
+        "tests/service/detection/test_incidents.py::test_an_incident_ends_with_the_last_process_of_its_core_and_reopens_under_its_id",
     ),
     Mutant(
         "an incident ends with the first of its processes",
         "detector.service.detection.incident.incidents",
         "            if incident.runs() <= self._ended:",
         "            if True:",
-        "tests/service/detection/test_incidents.py::test_the_end_of_one_process_is_word_of_it_and_the_others_must_report",
+        "tests/service/detection/test_incidents.py::test_the_end_of_one_process_accounts_for_it_and_the_others_must_report",
     ),
     # what outsiders and floods must not bring about
     Mutant(
@@ -654,6 +654,6 @@ MUTANTS = (
         "detector.service.detection.membership.members",
         "            member.heard_at += seconds\n",
         "            pass\n",
-        "tests/service/detection/test_members.py::test_what_stands_still_is_nobodys_silence",
+        "tests/service/detection/test_members.py::test_a_blocked_loop_makes_no_member_silent",
     ),
 )

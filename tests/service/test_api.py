@@ -53,9 +53,7 @@ def fits(value: Any, schema: Mapping[str, Any], schemas: Mapping[str, Any], at: 
         fits(item, schema["items"], schemas, f"{at}[{place}]")
 
 
-async def test_every_path_is_answered_as_it_is_described(
-    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
-) -> None:
+async def test_every_path_answers_as_described(start_detector: Any, process: Any, deadlock: Any, tmp_path: Path) -> None:
     a, b = process("a", service="orders", labels={"zone": "x"}), process("b", service="stock")
     stuck = deadlock(a, b)
     async with start_detector(tmp_path, allow_cure=True) as detector:
@@ -103,7 +101,7 @@ def test_every_endpoint_and_parameter_is_described() -> None:
     assert told - {"id", "seen"} == read
 
 
-def test_the_scripts_of_the_pages_ask_the_api_and_their_own_page_alone() -> None:
+def test_the_pages_scripts_query_only_the_api_and_their_own_page() -> None:
     asked = [
         (script.name, what)
         for script in (ROOM / "static" / "live.js", ROOM / "static" / "graph.js")
@@ -119,9 +117,7 @@ def test_the_scripts_of_the_pages_ask_the_api_and_their_own_page_alone() -> None
     assert drawn == ["/api/v1/snapshots/"], "where a picture comes from"
 
 
-async def test_the_examples_of_the_documentation_are_answered(
-    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
-) -> None:
+async def test_the_documented_examples_work(start_detector: Any, process: Any, deadlock: Any, tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "detector.md").read_text()
     examples = re.findall(r"curl -s '?localhost:7601(/api/v1/[^\s']+)", page)
     assert len(examples) >= 6
@@ -163,12 +159,12 @@ async def test_lists_are_filtered_and_cut(start_detector: Any, process: Any, tmp
         ("incidents?state=shut", 400, "state must be open or ended"),
     ],
 )
-async def test_what_cannot_be_answered_says_why(start_detector: Any, tmp_path: Path, path: str, status: int, says: str) -> None:
+async def test_an_error_states_its_reason(start_detector: Any, tmp_path: Path, path: str, status: int, says: str) -> None:
     async with start_detector(tmp_path) as detector:
         assert says in (await get(detector, path, status))["error"]
 
 
-async def test_behind_a_path_of_a_proxy_every_link_begins_with_it(start_detector: Any, tmp_path: Path) -> None:
+async def test_behind_a_proxys_path_every_link_begins_with_it(start_detector: Any, tmp_path: Path) -> None:
     async with start_detector(tmp_path, base_path="/ops/stilltrue") as detector:
         for path in ("/ops/stilltrue", "/ops/stilltrue/", "/"):
             status, _, body = await detector.fetch(path)

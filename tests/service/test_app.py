@@ -122,7 +122,7 @@ async def test_health_reflection_metrics_and_pages(start_detector: Any, process:
         assert json.loads(body)["id"] == verdict.snapshot.id
 
 
-async def test_leases_are_looked_at_with_the_time_in_which_the_loop_stood_still() -> None:
+async def test_leases_are_extended_by_the_time_the_loop_was_blocked() -> None:
     told: list[float] = []
 
     class Driver:

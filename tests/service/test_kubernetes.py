@@ -118,11 +118,11 @@ async def test_pods_are_read_page_by_page_and_again_when_they_change(api: Api, r
     await reading(lambda pods: pods.names == {"orders-d"})
 
 
-async def test_a_service_without_pods_is_not_known(api: Api, reading: Any) -> None:
+async def test_a_service_without_pods_is_unknown(api: Api, reading: Any) -> None:
     assert "check its name" in (await reading(lambda pods: bool(pods.unknown))).unknown
 
 
-async def test_what_was_known_stays_for_a_while_when_the_api_server_does_not_answer(api: Api, reading: Any) -> None:
+async def test_known_pods_stay_for_a_while_if_the_api_server_does_not_answer(api: Api, reading: Any) -> None:
     api.slices = [["orders-a"]]
     await reading(lambda pods: bool(pods.names))
     api.status = 403
@@ -134,12 +134,12 @@ async def test_what_was_known_stays_for_a_while_when_the_api_server_does_not_ans
 
 
 @pytest.mark.parametrize("body", [[], {}, {"items": 3}, {"items": [{"endpoints": [3]}]}, "items", {"items": ["x"]}])
-async def test_an_answer_that_makes_no_sense_is_no_answer(api: Api, reading: Any, body: Any) -> None:
+async def test_a_nonsensical_answer_is_ignored(api: Api, reading: Any, body: Any) -> None:
     api.body = body
     assert (await reading(lambda pods: bool(pods.unknown))).names == frozenset()
 
 
-async def test_a_server_unknown_to_the_clusters_authority_is_not_believed(api: Api, tmp_path: Path, reading: Any) -> None:
+async def test_an_api_server_with_an_unknown_certificate_is_refused(api: Api, tmp_path: Path, reading: Any) -> None:
     (api.account / "ca.crt").write_bytes(Authority(tmp_path / "other", "somebody else's").pem)
     found: asyncio.Queue[Pods] = asyncio.Queue()
     server = ApiServer.of_cluster(os.environ)
@@ -149,7 +149,7 @@ async def test_a_server_unknown_to_the_clusters_authority_is_not_believed(api: A
     task.cancel()
 
 
-def test_outside_of_a_cluster_nobody_can_be_asked() -> None:
+def test_outside_of_a_cluster_pods_are_an_error() -> None:
     with pytest.raises(NoClusterError, match="works only in a Kubernetes pod; give a number"):
         ApiServer.of_cluster({})
     assert ApiServer.of_cluster({"KUBERNETES_SERVICE_HOST": "fd00::1"}).url == "https://[fd00::1]:443"

@@ -85,7 +85,7 @@ def notifier(url: str, delivery: Delivery = QUICK) -> Notifier:
     return Notifier(url, log=Log("test"), delivery=delivery)
 
 
-def test_an_incident_is_told_with_its_core_and_then_its_end(webhook: Webhook) -> None:
+def test_an_incident_is_notified_with_its_core_and_then_its_end(webhook: Webhook) -> None:
     told = notifier(webhook.url)
     told.changed(incident())
     told.changed(incident(closed=1_700_000_060.0))
@@ -111,12 +111,12 @@ def test_an_incident_is_told_with_its_core_and_then_its_end(webhook: Webhook) ->
         ("orphaned-resource", ("a/x", "b/y"), "a, b: orders-0 waits for stock-0"),
     ],
 )
-def test_what_has_happened_is_said_of_each_kind(predicate: str, core: tuple[str, ...], says: str) -> None:
+def test_the_notification_describes_each_kind_of_event(predicate: str, core: tuple[str, ...], says: str) -> None:
     one = replace(incident(), predicate=predicate, core=tuple(map(PartyName, core)))
     assert summary(one) == f"{predicate.capitalize()} a1: {says}; stilltrue show a1"
 
 
-def test_every_state_may_be_reported_and_only_news_is_told(webhook: Webhook) -> None:
+def test_only_changes_of_state_are_notified(webhook: Webhook) -> None:
     told = Notifier(webhook.url, log=Log("test"), known=["before the restart"], delivery=replace(QUICK, queued_max=10))
     told.changed(incident("before the restart"))
     told.changed(incident("never told", closed=1.0))
@@ -132,7 +132,7 @@ def test_every_state_may_be_reported_and_only_news_is_told(webhook: Webhook) -> 
 
 
 @pytest.mark.parametrize("webhook", [(503, 429, 500)], indirect=True)
-def test_it_is_told_again_until_it_is_taken_and_the_next_only_then(webhook: Webhook) -> None:
+def test_a_notification_is_retried_until_accepted_before_the_next(webhook: Webhook) -> None:
     told = notifier(webhook.url)
     told.changed(incident("first"))
     told.changed(incident("second"))
@@ -142,7 +142,7 @@ def test_it_is_told_again_until_it_is_taken_and_the_next_only_then(webhook: Webh
 
 
 @pytest.mark.parametrize("webhook", [(503,) * 4], indirect=True)
-def test_it_is_given_up_after_a_bounded_number_of_attempts(webhook: Webhook) -> None:
+def test_a_notification_is_dropped_after_a_bounded_number_of_attempts(webhook: Webhook) -> None:
     told = notifier(webhook.url)
     told.changed(incident("first"))
     told.changed(incident("second"))
@@ -161,7 +161,7 @@ def test_a_refusal_is_final(webhook: Webhook) -> None:
     assert told.dropped == 1
 
 
-def test_nobody_who_listens_is_tried_again_and_given_up() -> None:
+def test_an_unreachable_webhook_is_retried_and_given_up() -> None:
     closed = Webhook()
     closed.server.shutdown()
     closed.server.server_close()
@@ -171,7 +171,7 @@ def test_nobody_who_listens_is_tried_again_and_given_up() -> None:
     assert told.dropped == 1
 
 
-def test_telling_never_waits_and_what_does_not_fit_is_counted(webhook: Webhook) -> None:
+def test_notifying_never_blocks_and_overflow_is_counted(webhook: Webhook) -> None:
     webhook.may_answer.clear()
     told = notifier(webhook.url)
     told.changed(incident("under way"))
@@ -195,12 +195,12 @@ def test_closing_does_not_wait_for_a_webhook_that_is_down(webhook: Webhook) -> N
 
 
 @pytest.mark.parametrize("url", ["", "hooks.example.org/x", "file:///etc/passwd", "https://", "ftp://example.org"])
-def test_an_address_that_is_none_is_refused(url: str) -> None:
+def test_an_invalid_webhook_address_is_refused(url: str) -> None:
     with pytest.raises(NotificationRefusedError, match="http"):
         notifier(url)
 
 
-def test_a_large_core_is_told_in_one_short_sentence() -> None:
+def test_a_large_core_is_summarised_in_one_short_sentence() -> None:
     core = tuple(PartyName(f"p{number}/call#1") for number in range(9))
     linked = notification(incident(), "https://ops.example/stilltrue")
     assert linked["url"] == f"https://ops.example/stilltrue/incidents/{incident().id}"

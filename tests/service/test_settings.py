@@ -24,7 +24,7 @@ from detector.service.settings import (
 BOUNDED = [each for each in fields(Settings) if "low" in each.metadata]
 
 
-def test_every_setting_has_its_sentence_and_every_number_its_bounds() -> None:
+def test_every_setting_has_help_text_and_every_number_bounds() -> None:
     for each in fields(Settings):
         if each.name not in {"scopes", "expected", "predicate_settings"}:
             assert each.metadata["help"]
@@ -57,7 +57,7 @@ def test_a_scope_selects_by_labels() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "shop", "shop=", "shop=team", "=team=shop", "a b=team=shop", "shop=team=shop,"])
-def test_what_is_no_scope_is_refused(text: str) -> None:
+def test_an_invalid_scope_is_refused(text: str) -> None:
     with pytest.raises(SettingError, match=r"^--scope: "):
         scope_from_text(text)
 
@@ -68,7 +68,7 @@ def test_scopes_have_different_names(texts: tuple[str, ...]) -> None:
         Settings(scopes=tuple(map(scope_from_text, texts)))
 
 
-def test_a_scope_states_whom_it_expects() -> None:
+def test_a_scope_states_its_expected_members() -> None:
     found = expectations_from_texts(["5", "shop=web-0,stock,service:prod/orders"])
     assert (found["all"].count, found["shop"].names) == (5, frozenset({"web-0", "stock"}))
     assert found["shop"].services == {"prod/orders"}
@@ -76,7 +76,7 @@ def test_a_scope_states_whom_it_expects() -> None:
         Settings(expected=found)
 
 
-def test_digits_that_make_no_number_are_a_name() -> None:
+def test_digits_that_are_not_a_number_are_a_name() -> None:
     assert expectations_from_texts(["shop=\u00b9"])["shop"].names == {"\u00b9"}
 
 
@@ -96,7 +96,7 @@ def test_digits_that_make_no_number_are_a_name() -> None:
         "service:../x",
     ],
 )
-def test_what_is_no_expectation_is_refused(text: str) -> None:
+def test_an_invalid_expectation_is_refused(text: str) -> None:
     with pytest.raises(SettingError, match=r"^--expect: "):
         expectations_from_texts([text])
 

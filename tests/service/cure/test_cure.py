@@ -37,7 +37,7 @@ async def stuck_in(detector: Any, *processes: Any) -> str:
     return str(found[0].id)
 
 
-async def test_a_cure_says_what_it_would_do_does_it_and_writes_it_down(
+async def test_a_cure_is_previewed_performed_and_logged(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b = process("a"), process("b")
@@ -67,7 +67,7 @@ async def test_a_cure_says_what_it_would_do_does_it_and_writes_it_down(
     assert all(line["incident"] == name and "127.0.0.1" in line["who"] for line in lines)
 
 
-async def test_whoever_does_not_allow_it_is_not_touched(
+async def test_a_process_that_does_not_allow_cures_is_left_alone(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b = process("a"), process("b")
@@ -86,7 +86,9 @@ async def test_whoever_does_not_allow_it_is_not_touched(
     assert not (tmp_path / "2" / NAME).exists()
 
 
-async def test_without_an_audit_log_nothing_is_done(start_detector: Any, process: Any, deadlock: Any, tmp_path: Path) -> None:
+async def test_without_an_audit_log_no_call_is_aborted(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
     a, b = process("a"), process("b")
     stuck = deadlock(a, b)
     a.cures = b.cures = stuck.cure
@@ -98,7 +100,7 @@ async def test_without_an_audit_log_nothing_is_done(start_detector: Any, process
         assert a.asked_to_cure + b.asked_to_cure == []
 
 
-async def test_the_pages_ask_first_and_take_no_form_of_another_site(
+async def test_the_pages_ask_for_confirmation_and_refuse_cross_site_forms(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b = process("a"), process("b")
@@ -139,7 +141,7 @@ async def test_an_operator_ends_an_incident_in_the_browser(
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_those_who_are_said_to_go_on_are_all_that_were_stuck_but_the_victims(seed: int) -> None:
+def test_the_freed_parties_of_a_preview_are_all_stuck_ones_but_the_victims(seed: int) -> None:
     random = Random(seed)
     names = [f"p{at % 5}/x{at}" for at in range(random.randint(2, 14))]
     waits = []
@@ -154,7 +156,7 @@ def test_those_who_are_said_to_go_on_are_all_that_were_stuck_but_the_victims(see
     assert freed_by(snapshot, frozenset()) == ()
 
 
-def test_it_is_for_operators_and_off_by_default() -> None:
+def test_cures_are_for_operators_and_off_by_default() -> None:
     assert roles_for("/stilltrue.v1.DetectorService/Cure") == {Role.OPERATOR}
     assert not Settings().allow_cure
     with pytest.raises(SettingError, match="--roles-file"):

@@ -22,7 +22,7 @@ TRUE, FALSE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE, s
 BRIEF = {"give_up_seconds": 0.3, "suspect_seconds": 0.1, "lease_seconds": 0.3}
 
 
-async def test_until_all_that_are_expected_have_joined_termination_is_undetermined(
+async def test_termination_is_undetermined_until_all_expected_members_have_joined(
     start_detector: Any, process: Any, tmp_path: Path
 ) -> None:
     a, b, c = process("a"), process("b"), process("c")
@@ -42,7 +42,7 @@ async def test_until_all_that_are_expected_have_joined_termination_is_undetermin
         assert (await detector.ask("termination")).holds == TRUE, "it had joined, and left in good order"
 
 
-async def test_names_that_are_expected(start_detector: Any, process: Any, tmp_path: Path) -> None:
+async def test_expected_names(start_detector: Any, process: Any, tmp_path: Path) -> None:
     a, stock = process("a"), process("stock-7f9c", service="stock")
     async with start_detector(tmp_path, expected={"all": Expectation(names=frozenset({"a", "stock"}))}) as detector:
         await detector.join(a)
@@ -51,7 +51,9 @@ async def test_names_that_are_expected(start_detector: Any, process: Any, tmp_pa
         assert (await detector.ask("termination")).holds == TRUE
 
 
-async def test_what_was_seen_stands_also_when_not_all_have_joined(start_detector: Any, process: Any, tmp_path: Path) -> None:
+async def test_a_reported_deadlock_stands_while_members_have_yet_to_join(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
     busy, other = process("busy"), process("other")
     busy.call(other, "/s/Work")
     async with start_detector(tmp_path, expected={"all": Expectation(count=3)}) as detector:
@@ -85,7 +87,7 @@ async def test_a_true_of_an_old_membership_is_firm(start_detector: Any, process:
         assert await detector.metric('stilltrue_predicate_state{predicate="termination",scope="all",state="true"}') == 1
 
 
-async def test_a_false_says_whom_it_does_not_speak_for(start_detector: Any, process: Any, tmp_path: Path) -> None:
+async def test_a_false_names_the_members_it_does_not_cover(start_detector: Any, process: Any, tmp_path: Path) -> None:
     a, b, mute = process("a"), process("b"), process("mute")
     mute.silent = True
     async with start_detector(tmp_path, **{**BRIEF, "lease_seconds": 60}) as detector:
@@ -106,7 +108,7 @@ async def test_a_false_says_whom_it_does_not_speak_for(start_detector: Any, proc
         (agent_pb2.Sight(servers=1, blind=["a server of another library"]), "a server of another library"),
     ],
 )
-async def test_an_agent_says_what_it_does_not_see(
+async def test_an_agent_reports_its_blind_spots(
     sight: agent_pb2.Sight, why: str, start_detector: Any, process: Any, tmp_path: Path
 ) -> None:
     a, b = process("a"), process("b")
@@ -121,7 +123,7 @@ async def test_an_agent_says_what_it_does_not_see(
         assert list(verdict.coverage.blind[0].reasons) == [why]
 
 
-async def test_an_agent_that_sees_all_is_covered(start_detector: Any, process: Any, tmp_path: Path) -> None:
+async def test_an_agent_without_blind_spots_is_covered(start_detector: Any, process: Any, tmp_path: Path) -> None:
     a = process("a")
     async with start_detector(tmp_path) as detector:
         await detector.join(a)
@@ -147,7 +149,7 @@ async def test_how_many_parties_are_unexplained_is_listed_shown_and_measured(
         assert {one["process"]: one["unexplained"] for one in json.loads(body)["members"]} == {"a": 3, "b": None}
 
 
-async def test_what_was_withheld_is_withheld_by_the_archive_too(start_detector: Any, process: Any, tmp_path: Path) -> None:
+async def test_a_withheld_answer_is_withheld_in_the_archive_too(start_detector: Any, process: Any, tmp_path: Path) -> None:
     """Evaluated again, a snapshot in which members had yet to join gives the detector's answer, not a TRUE."""
     async with start_detector(tmp_path, expected={"all": Expectation(count=2)}) as detector:
         await detector.join(process("a"))

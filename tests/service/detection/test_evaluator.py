@@ -74,7 +74,7 @@ class Slow:
         raise ValueError("late")
 
 
-async def test_what_nobody_waits_for_any_more_is_not_begun(start_detector: Any, process: Any, tmp_path: Path) -> None:
+async def test_an_abandoned_evaluation_is_not_started(start_detector: Any, process: Any, tmp_path: Path) -> None:
     slow = Slow()
     async with start_detector(tmp_path, [slow], evaluation_seconds_max=0.1) as detector:
         await detector.join(process("a"))
@@ -101,7 +101,7 @@ class Noted:
         return DeadlockPredicate().evaluate(snapshot)
 
 
-async def test_what_is_asked_for_is_evaluated_before_the_rest(
+async def test_a_predicate_in_question_is_evaluated_first(
     start_detector: Any, process: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot_verdicts, "HEAD_START_SECONDS", 30.0)
@@ -118,7 +118,7 @@ async def test_what_is_asked_for_is_evaluated_before_the_rest(
         assert notes == ["z begins", "z ends", "a begins", "a ends"]
 
 
-async def test_what_is_asked_for_and_does_not_end_holds_the_rest_up_briefly(
+async def test_a_predicate_that_never_ends_delays_the_others_only_briefly(
     start_detector: Any, process: Any, tmp_path: Path
 ) -> None:
     notes: list[str] = []

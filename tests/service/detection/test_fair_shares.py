@@ -21,7 +21,7 @@ def member(name: ProcessName) -> Member:
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.integers(0, 150))))
-def test_who_has_its_share_is_taken_and_all_together_come_back_to_the_bound(steps: list[tuple[ProcessName, int]]) -> None:
+def test_an_equal_share_is_always_accepted_and_the_total_returns_to_the_bound(steps: list[tuple[ProcessName, int]]) -> None:
     shares, has = FairShares(100), dict[ProcessName, int]()
     for name, amount in steps:
         taken = shares.take(name, amount)
@@ -36,7 +36,7 @@ def test_who_has_its_share_is_taken_and_all_together_come_back_to_the_bound(step
     assert sum(has.values()) <= 100
 
 
-def test_what_a_member_had_is_free_once_it_has_left() -> None:
+def test_the_share_of_a_member_that_left_is_free() -> None:
     roster = Roster(lease_seconds=1.0, members_max=10, reports_entries_max=100)
     first, second = (member(name) for name in NAMES[:2])
     roster.admit(first)
@@ -47,7 +47,7 @@ def test_what_a_member_had_is_free_once_it_has_left() -> None:
     assert roster.accepts_entries(second.name, 60)
 
 
-def test_what_lost_members_said_is_dropped_before_anybody_is_refused() -> None:
+def test_reports_of_lost_members_are_dropped_before_any_is_refused() -> None:
     roster = Roster(lease_seconds=1.0, members_max=10, reports_bytes_max=100)
     first, second = (member(name) for name in NAMES[:2])
     roster.admit(first)

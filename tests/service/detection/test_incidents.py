@@ -132,7 +132,7 @@ def test_it_ends_when_a_later_snapshot_is_free_of_it_and_says_who_went_on() -> N
     assert incident.ending == "a/1 went on before snapshot 2"
 
 
-def test_a_free_snapshot_that_began_before_it_was_seen_does_not_end_it() -> None:
+def test_a_false_from_before_the_incident_was_seen_does_not_end_it() -> None:
     story = Story()
     story.sees(*CYCLE)
     story.sees(wait("b/1", "a/1"), begun=0.5)
@@ -185,7 +185,7 @@ def test_two_separate_cores_are_two_incidents_and_end_one_by_one() -> None:
     assert [incident.core for incident in story.open] == [("x", "y")]
 
 
-def test_each_of_two_cores_tells_its_own_waits_and_who_is_behind_it() -> None:
+def test_each_of_two_cores_shows_its_own_waits_and_parties_behind() -> None:
     story = Story()
     other = (wait("x", "y"), wait("y", "x"))
     chain = (wait("c", "a/1"), wait("d", "c"), wait("e", "y"), wait("f", "d", "e", needs=2))
@@ -212,7 +212,7 @@ def test_the_waits_of_each_of_several_open_incidents_grow_older() -> None:
     assert evidence_of(second, [verdict])["at"] == "1970-01-01T00:00:04.1Z"
 
 
-def test_what_is_no_longer_seen_keeps_waits_and_places_apart() -> None:
+def test_evidence_of_an_unconfirmed_incident_is_split_into_waits_and_places() -> None:
     told = (
         "a/1 has waited 0.2 s for b/1",
         "aborting 1 party would free all 2 (the fewest possible): a/1",
@@ -226,7 +226,7 @@ def test_what_is_no_longer_seen_keeps_waits_and_places_apart() -> None:
     assert evidence["places"] == [{"party": "a/1", "stack": ["app.py:7 in place"], "trace": ""}]
 
 
-def test_nobody_is_to_be_aborted_once_an_incident_has_ended_or_its_processes_are_lost() -> None:
+def test_no_victim_is_suggested_once_the_incident_ended_or_its_processes_are_lost() -> None:
     story = Story()
     story.sees(*CYCLE)
     (incident,) = story.open
@@ -237,7 +237,7 @@ def test_nobody_is_to_be_aborted_once_an_incident_has_ended_or_its_processes_are
     assert list(incident_to_wire(incident).waits) == [*waits, suggestion], "but not yet seen anew"
 
 
-def test_an_open_incident_goes_on_saying_whom_to_abort() -> None:
+def test_an_open_incident_keeps_its_suggested_victims() -> None:
     """As it did when it was first seen, for ``stilltrue incidents`` and ``show``."""
     story = Story()
     verdict = story.sees(*CYCLE)
@@ -274,7 +274,7 @@ def test_undetermined_neither_opens_nor_ends() -> None:
     assert len(story.open) == 1
 
 
-def test_an_answer_that_hangs_on_others_ends_nothing() -> None:
+def test_an_undetermined_answer_ends_no_incident() -> None:
     story = Story()
     story.sees(*CYCLE)
     verdict = story.sees(wait("b/1", "c"), wait("c", "d"), missing="d")
@@ -305,7 +305,7 @@ def test_absence_of_its_processes_does_not_end_it() -> None:
     assert story.open == []
 
 
-def test_the_end_of_one_process_is_word_of_it_and_the_others_must_report() -> None:
+def test_the_end_of_one_process_accounts_for_it_and_the_others_must_report() -> None:
     story = Story()
     story.sees(*CYCLE)
     story.incidents.over(run("a"), "it said goodbye", 1.5)
@@ -317,7 +317,7 @@ def test_the_end_of_one_process_is_word_of_it_and_the_others_must_report() -> No
     assert story.states[story.opened[0]].ending == "a/1, b/1 went on before snapshot 3"
 
 
-def test_the_end_of_another_incarnation_is_no_word() -> None:
+def test_the_end_of_another_incarnation_proves_nothing() -> None:
     story = Story()
     story.sees(*CYCLE)
     story.incidents.over(run("a", 7), "it said goodbye", 1.5)
@@ -333,7 +333,7 @@ def test_a_later_incarnation_proves_the_end_of_the_one_before() -> None:
     assert story.open == []
 
 
-def test_it_ends_with_the_last_process_of_its_core_and_comes_back_under_its_id() -> None:
+def test_an_incident_ends_with_the_last_process_of_its_core_and_reopens_under_its_id() -> None:
     story = Story()
     story.sees(*CYCLE)
     story.incidents.over(run("b"), "it said goodbye", 1.4)
@@ -355,7 +355,7 @@ def test_a_verdict_that_may_not_open_incidents_still_ends_them() -> None:
     assert story.open == []
 
 
-def test_three_thousand_deadlocks_in_one_snapshot_take_no_second() -> None:
+def test_three_thousand_deadlocks_in_one_snapshot_are_handled_quickly() -> None:
     story = Story()
     pairs = [wait(f"p{n}", f"q{n}") for n in range(3000)] + [wait(f"q{n}", f"p{n}") for n in range(3000)]
     behind = [wait(f"r{n}", f"p{n}") for n in range(3000)]
@@ -391,14 +391,14 @@ def test_a_gridlock_that_is_a_deadlock_is_the_deadlocks_incident() -> None:
     assert [incident.core for incident in story.open] == [("x", "y")]
 
 
-def test_a_verdict_of_a_scope_is_no_incident_of_its_own() -> None:
+def test_a_verdict_on_a_scope_opens_no_incident_of_its_own() -> None:
     story = Story()
     taken = assembled(1, *CYCLE, begun=1.0, members={"a", "b"})
     shop = replace(taken, snapshot=replace(taken.snapshot, ref=replace(taken.snapshot.ref, scope="shop")))
     assert story.incidents.cores_in(Deadlock().evaluate(shop.snapshot), shop) is None
 
 
-def test_a_gridlock_whose_deadline_goes_is_a_deadlock_with_an_incident_of_its_own() -> None:
+def test_a_gridlock_that_loses_its_deadline_opens_a_deadlock_incident() -> None:
     story = Story()
     story.sees(wait("x", "y", deadline=100.0), wait("y", "x"), predicate=Gridlock())
     story.sees(wait("x", "y"), wait("y", "x"))
@@ -411,7 +411,7 @@ def test_cores_that_wait_for_each_other_one_way_are_two_incidents() -> None:
     assert sorted(incident.core for incident in story.open) == [("a/1", "b/1"), ("x", "y")]
 
 
-def test_a_true_about_others_does_not_end_an_incident_whose_waits_last() -> None:
+def test_a_true_about_other_parties_does_not_end_an_incident_whose_waits_last() -> None:
     story = Story()
     story.sees(*CYCLE)
     story.members |= {"x", "y"}

@@ -69,7 +69,7 @@ def test_a_replaced_connection_cannot_end_its_successor() -> None:
     assert roster.is_member(new)
 
 
-def test_a_lease_runs_from_the_last_word() -> None:
+def test_a_lease_runs_from_the_last_message() -> None:
     roster = Roster(lease_seconds=5, members_max=3)
     old, fresh = member("a", heard_at=10.0), member("b", heard_at=12.0)
     roster.admit(old)
@@ -87,7 +87,7 @@ def test_the_bound_counts_names_not_connections() -> None:
         roster.admit(member("b"))
 
 
-def test_what_stands_still_is_nobodys_silence() -> None:
+def test_a_blocked_loop_makes_no_member_silent() -> None:
     """A stall of the detector's own (a large snapshot, a machine without time) ends no lease."""
     roster = Roster(lease_seconds=5, members_max=2)
     one = member("a")

@@ -68,7 +68,7 @@ async def open_cores(detector: Any) -> list[list[str]]:
     return sorted(list(one.core) for one in incidents if one.predicate == "deadlock" and not one.HasField("closed"))
 
 
-async def test_a_member_that_does_not_report_holds_no_circle_of_others_up(
+async def test_a_silent_member_does_not_delay_a_cycle_of_others(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b, late = process("a"), process("b"), process("late")
@@ -80,7 +80,7 @@ async def test_a_member_that_does_not_report_holds_no_circle_of_others_up(
         assert await open_cores(detector) == [stuck.core]
 
 
-async def test_a_circle_that_takes_two_rounds_has_them_while_another_does_not_report(
+async def test_a_cycle_gets_both_its_rounds_while_a_member_is_silent(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     """Its calls may be repeated: a second snapshot confirms what the first has shown."""
@@ -94,7 +94,7 @@ async def test_a_circle_that_takes_two_rounds_has_them_while_another_does_not_re
         assert await detector.deadlock(25) == (TRUE, stuck.core)
 
 
-async def test_where_a_circle_goes_through_one_that_does_not_report_it_is_waited_for(
+async def test_a_silent_member_on_the_cycle_is_waited_for(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b = process("a"), process("b")
@@ -107,7 +107,7 @@ async def test_where_a_circle_goes_through_one_that_does_not_report_it_is_waited
 
 
 @pytest.mark.usefixtures("small_is_heavy")
-async def test_a_report_that_is_far_larger_than_others_holds_no_circle_of_others_up(
+async def test_a_far_larger_report_does_not_delay_a_cycle_of_others(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, held: threading.Event
 ) -> None:
     a, b, c, large = (process(name) for name in ("a", "b", "c", "large"))
@@ -124,7 +124,7 @@ async def test_a_report_that_is_far_larger_than_others_holds_no_circle_of_others
 
 
 @pytest.mark.usefixtures("small_is_heavy")
-async def test_a_circle_through_a_report_that_is_far_larger_is_called_once_that_is_judged(
+async def test_a_cycle_through_a_far_larger_report_is_called_once_it_is_evaluated(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b, large = process("a"), process("b"), process("large")
@@ -137,7 +137,7 @@ async def test_a_circle_through_a_report_that_is_far_larger_is_called_once_that_
 
 
 @pytest.mark.usefixtures("small_is_heavy")
-async def test_while_large_reports_are_judged_further_snapshots_are_kept_without_them(
+async def test_snapshots_taken_while_large_reports_are_evaluated_are_stored_without_them(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, held: threading.Event
 ) -> None:
     a, b, c, large = (process(name) for name in ("a", "b", "c", "large"))

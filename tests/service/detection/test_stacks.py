@@ -21,7 +21,7 @@ UNKNOWN = agent_pb2.StandingParty(
 )
 
 
-async def test_each_process_says_what_its_parties_stand_in_or_why_nothing_is_known(
+async def test_each_process_returns_its_stacks_or_why_there_are_none(
     start_detector: Any, process: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stacks, "ANSWER_SECONDS_MAX", 1.0)

@@ -11,7 +11,7 @@ TRUE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_UNDETERMINED
 ROUNDS = "stilltrue_verification_duration_seconds_count"
 
 
-async def test_rounds_that_were_answered_and_that_were_given_up_are_told_apart(
+async def test_answered_and_given_up_rounds_are_counted_apart(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b = process("a"), process("b")
@@ -28,7 +28,7 @@ async def test_rounds_that_were_answered_and_that_were_given_up_are_told_apart(
         assert await detector.metric(f'{ROUNDS}{{outcome="answered"}}') >= 1
 
 
-async def test_who_does_not_answer_holds_no_circle_of_others_up(
+async def test_a_member_that_does_not_answer_a_look_does_not_delay_a_cycle_of_others(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     """The round lasts far longer than the question may."""
@@ -45,7 +45,7 @@ async def test_who_does_not_answer_holds_no_circle_of_others_up(
             assert (verdict.holds, list(verdict.core)) == (TRUE, stuck.core)
 
 
-async def test_who_may_go_on_by_one_that_does_not_answer_waits_for_it(
+async def test_a_cycle_that_a_silent_party_may_free_waits_for_its_answer(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b = process("a"), process("b")

@@ -41,7 +41,7 @@ async def test_a_deadlock_is_verified_and_opens_one_incident(
         assert [list(one.core) for one in await detector.incidents() if one.predicate == "deadlock"] == [stuck.core]
 
 
-async def test_a_member_that_does_not_look_leaves_it_undetermined(
+async def test_a_member_that_does_not_look_makes_the_answer_undetermined(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b = process("a"), process("b")
@@ -52,7 +52,7 @@ async def test_a_member_that_does_not_look_leaves_it_undetermined(
         assert (await detector.ask()).holds == UNDETERMINED
 
 
-async def test_a_snapshot_that_cannot_be_assembled_costs_that_snapshot_alone(
+async def test_a_snapshot_that_cannot_be_assembled_affects_no_other(
     start_detector: Any, process: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     whole = PendingSnapshot.assembled
@@ -73,7 +73,7 @@ async def test_a_snapshot_that_cannot_be_assembled_costs_that_snapshot_alone(
     assert "snapshot failed" in caplog.text
 
 
-async def test_a_round_that_fails_is_told_to_those_who_wait_for_it_and_the_next_one_is_taken(
+async def test_a_failed_round_fails_its_waiters_and_the_next_one_runs(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = Verifier.suspected

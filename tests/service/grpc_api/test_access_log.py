@@ -22,7 +22,7 @@ def entries(data: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (data / NAME).read_text().splitlines()]
 
 
-async def test_who_asks_and_who_is_refused_is_written_with_identity_and_role(
+async def test_requests_and_refusals_are_logged_with_client_and_role(
     start_detector: Any, tmp_path: Path, mutual: dict[str, Any], authority: Authority
 ) -> None:
     async with start_detector(tmp_path / "data", **mutual, access_log=True) as detector:
@@ -40,7 +40,7 @@ async def test_who_asks_and_who_is_refused_is_written_with_identity_and_role(
     assert written[0]["predicate"] == "deadlock"
 
 
-async def test_http_requests_are_in_it_without_secrets_and_steer_no_terminal(
+async def test_http_requests_are_logged_without_secrets_and_control_characters(
     start_detector: Any, tmp_path: Path, mutual: dict[str, Any]
 ) -> None:
     bearer = {"Authorization": "Bearer open sesame"}
@@ -92,7 +92,7 @@ async def test_without_the_setting_nothing_is_written(start_detector: Any, tmp_p
     assert not (tmp_path / NAME).exists()
 
 
-def test_a_flood_is_bounded_on_the_disk_and_pushes_no_cure_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_flood_of_requests_is_bounded_on_disk_and_displaces_no_cure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "BYTES_MAX", 2000)
     audit.Audit(tmp_path).write(0.0, "cure begun", "alice")
     log = AccessLog(tmp_path, Clock(), Log("test"))
@@ -104,7 +104,7 @@ def test_a_flood_is_bounded_on_the_disk_and_pushes_no_cure_out(tmp_path: Path, m
     assert json.loads((tmp_path / "audit.jsonl").read_text())["who"] == "alice"
 
 
-def test_what_cannot_be_written_in_time_is_dropped_and_counted(tmp_path: Path) -> None:
+def test_lines_that_cannot_be_written_in_time_are_dropped_and_counted(tmp_path: Path) -> None:
     log = AccessLog(tmp_path, Clock(), Log("test"))
     log.close()  # nobody takes entries any more
     for _ in range(WAITING_MAX + 5):

@@ -41,7 +41,7 @@ async def _missing(detector: Any, name: str) -> bool:
     return bool((await detector.agents())[name] == detector_pb2.AGENT_STATE_MISSING)
 
 
-async def test_a_silent_member_is_missing_then_lost_and_in_the_end_forgotten(
+async def test_a_silent_member_is_missing_then_lost_then_forgotten(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b, mute = process("a"), process("b"), process("mute")
@@ -75,7 +75,7 @@ async def test_a_silent_member_is_missing_then_lost_and_in_the_end_forgotten(
         living.cancel()
 
 
-async def test_nobody_who_reported_means_no_answer(start_detector: Any, process: Any, tmp_path: Path) -> None:
+async def test_without_any_report_there_is_no_answer(start_detector: Any, process: Any, tmp_path: Path) -> None:
     mute = process("mute")
     mute.silent = True
     async with start_detector(tmp_path, give_up_seconds=0.1, suspect_seconds=0.1) as detector:
@@ -108,7 +108,9 @@ async def test_a_broken_stream_is_a_member_until_its_lease_ends_or_it_is_back(
         assert (verdict.snapshot.members, list(verdict.missing)) == (2, [])
 
 
-async def test_a_name_is_the_first_one_s_until_it_has_gone(start_detector: Any, process: Any, tmp_path: Path) -> None:
+async def test_a_name_belongs_to_its_first_process_until_that_has_left(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
     first, second = process("a", incarnation=2), process("a", incarnation=1)
     async with start_detector(tmp_path) as detector:
         await detector.join(first)
@@ -122,7 +124,7 @@ async def test_a_name_is_the_first_one_s_until_it_has_gone(start_detector: Any, 
         assert (verdict.snapshot.members, list(verdict.missing)) == (1, [])
 
 
-async def test_of_many_streams_of_one_name_at_once_one_stays_and_all_others_are_told(
+async def test_of_many_concurrent_streams_with_one_name_one_stays_and_the_others_are_refused(
     start_detector: Any, process: Any, tmp_path: Path
 ) -> None:
     same = [process("a", incarnation=1) for _ in range(40)]
@@ -200,7 +202,7 @@ async def test_garbage_and_a_missing_hello_are_refused(start_detector: Any, tmp_
             assert words in await call.details()
 
 
-async def test_a_newcomer_is_not_marked_for_what_is_over(start_detector: Any, process: Any, tmp_path: Path) -> None:
+async def test_a_new_member_gets_no_marker_of_a_finished_snapshot(start_detector: Any, process: Any, tmp_path: Path) -> None:
     a, b = process("a"), process("b")
     async with start_detector(tmp_path) as detector:
         await detector.join(a)
@@ -221,9 +223,7 @@ async def test_the_bound_on_members_refuses_the_next(start_detector: Any, proces
         assert (await detector.ask()).snapshot.members == 1
 
 
-async def test_messages_that_a_played_process_says_at_once_all_arrive(
-    start_detector: Any, process: Any, tmp_path: Path
-) -> None:
+async def test_messages_sent_at_once_by_a_fake_process_all_arrive(start_detector: Any, process: Any, tmp_path: Path) -> None:
     a = process("a")
     async with start_detector(tmp_path) as detector:
         await detector.join(a)

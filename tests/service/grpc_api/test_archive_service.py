@@ -71,7 +71,7 @@ async def _status(detector: Any, **request: Any) -> tuple[grpc.StatusCode, str]:
     return refused.value.code(), refused.value.details() or ""
 
 
-async def test_a_snapshot_that_is_no_longer_kept_is_found_in_the_archive(
+async def test_a_snapshot_no_longer_in_the_store_is_found_in_the_archive(
     start_detector: Any, archived: Path, run: Judged
 ) -> None:
     async with start_detector(archived) as detector:
@@ -85,9 +85,7 @@ async def test_a_snapshot_that_is_no_longer_kept_is_found_in_the_archive(
             await detector.stub.GetSnapshot(pb.GetSnapshotRequest(id=99999), timeout=20)
 
 
-async def test_every_row_comes_once_before_and_after_a_restart_and_compaction(
-    start_detector: Any, archived: Path, run: Judged
-) -> None:
+async def test_every_row_is_read_once_across_a_restart_and_compaction(start_detector: Any, archived: Path, run: Judged) -> None:
     async with start_detector(archived) as detector:
         ranges = await _described(detector, "reports")
         since, middle, until = ranges[0][0], ranges[3][0] + 2, ranges[-1][1]
@@ -119,7 +117,7 @@ async def test_a_running_detectors_own_snapshots_are_there(start_detector: Any, 
     assert got.column("process").to_pylist() == ["a", "b"]
 
 
-async def test_what_is_refused(start_detector: Any, archived: Path) -> None:
+async def test_invalid_requests_for_rows_are_refused(start_detector: Any, archived: Path) -> None:
     async with start_detector(archived) as detector:
         code, text = await _status(detector, table="nothing", since=0, until=1)
         assert (code, "available: reports" in text) == (grpc.StatusCode.INVALID_ARGUMENT, True)
@@ -130,7 +128,7 @@ async def test_what_is_refused(start_detector: Any, archived: Path) -> None:
         assert (code, "--archive-bytes-max" in text) == (grpc.StatusCode.FAILED_PRECONDITION, True)
 
 
-async def test_rows_that_have_gone_are_a_loss_for_who_wants_all(start_detector: Any, archived: Path, run: Judged) -> None:
+async def test_removed_rows_are_an_error_for_a_reader_that_wants_all(start_detector: Any, archived: Path, run: Judged) -> None:
     async with start_detector(archived) as detector:
         ranges = await _described(detector, "snapshots")
         since, until = ranges[0][0], ranges[-1][1]
@@ -142,7 +140,7 @@ async def test_rows_that_have_gone_are_a_loss_for_who_wants_all(start_detector: 
     assert got.num_rows == len(run.made) - gone.rows
 
 
-async def test_a_reader_that_takes_nothing_holds_nobody_up_and_is_let_go(start_detector: Any, tmp_path: Path) -> None:
+async def test_a_reader_that_takes_nothing_delays_no_other_and_is_dropped(start_detector: Any, tmp_path: Path) -> None:
     rows = [{"snapshot": number, "witness_text": "x" * 2**20} for number in range(64)]
     ArchiveFiles(str(tmp_path / FOLDER)).write("verdicts", "2026-11-20", pa.Table.from_pylist(rows, schema=TABLES["verdicts"]))
     async with start_detector(tmp_path, archive_readers_max=1, archive_take_seconds_max=0.5) as detector:

@@ -26,7 +26,7 @@ from stilltrue.v1 import agent_pb2, detector_pb2, detector_pb2_grpc, snapshot_pb
 TRUE, FALSE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE, snapshot_pb2.HOLDS_UNDETERMINED
 
 
-def test_agents_push_the_numbers_on_by_a_rate_and_no_faster() -> None:
+def test_agents_advance_the_snapshot_numbers_at_a_limited_rate() -> None:
     budget = ColourBudget(now=0.0)
     budget.spend(AHEAD_MAX, 0, 0.0)
     with pytest.raises(ColourRefusedError, match="too far ahead"):
@@ -37,7 +37,7 @@ def test_agents_push_the_numbers_on_by_a_rate_and_no_faster() -> None:
         budget.spend(AHEAD_MAX + 5000, AHEAD_MAX + 1000, 1.5)
 
 
-def test_steps_that_each_were_allowed_do_not_reach_the_end_of_the_numbers() -> None:
+def test_many_allowed_jumps_do_not_exhaust_the_snapshot_numbers() -> None:
     budget, newest = ColourBudget(now=0.0), 0
     for second in range(1000):
         step = newest + AHEAD_MAX // 2
@@ -49,7 +49,7 @@ def test_steps_that_each_were_allowed_do_not_reach_the_end_of_the_numbers() -> N
     assert newest <= 2 * AHEAD_MAX
 
 
-async def test_one_agent_cannot_use_the_numbers_up(start_detector: Any, process: Any, tmp_path: Path) -> None:
+async def test_one_agent_cannot_exhaust_the_snapshot_numbers(start_detector: Any, process: Any, tmp_path: Path) -> None:
     a, forger = process("a"), process("forger")
     async with start_detector(tmp_path) as detector:
         await detector.join(a, forger)
@@ -86,7 +86,7 @@ async def test_a_report_has_a_bounded_number_of_entries(start_detector: Any, pro
 
 
 @pytest.mark.parametrize("bound", [{"reports_entries_max": 40}, {"reports_bytes_max": 4000}])
-async def test_many_agents_at_their_own_bounds_leave_the_others_theirs(
+async def test_many_agents_at_their_bounds_leave_the_others_their_share(
     bound: dict[str, int], start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     """Each of them says as much as one may; beyond a bound on all, those with more than their share are refused."""
@@ -142,7 +142,7 @@ async def test_a_report_that_is_refused_is_not_decoded(
         assert (await detector.ask()).holds == FALSE
 
 
-async def test_a_flood_of_asks_shares_few_snapshots_and_an_honest_ask_is_not_held_up(
+async def test_a_flood_of_asks_shares_few_snapshots_and_delays_no_honest_ask(
     start_detector: Any, process: Any, tmp_path: Path
 ) -> None:
     class Slow:
@@ -196,7 +196,7 @@ async def test_a_large_request_is_refused_with_its_bound(start_detector: Any, tm
 
 
 @pytest.mark.parametrize("number", [2**63, 2**64 - 1, 2**53 + 1])
-async def test_a_snapshot_of_no_number_is_refused(start_detector: Any, tmp_path: Path, number: int) -> None:
+async def test_a_snapshot_without_a_valid_number_is_refused(start_detector: Any, tmp_path: Path, number: int) -> None:
     async with start_detector(tmp_path) as detector:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await detector.stub.GetSnapshot(detector_pb2.GetSnapshotRequest(id=number))
@@ -214,7 +214,7 @@ async def test_a_lease_with_nonsense_is_refused(start_detector: Any, process: An
 
 
 @pytest.mark.parametrize("fact", [float("nan"), float("inf"), -float("inf")])
-async def test_a_fact_that_is_no_number_breaks_no_document(
+async def test_a_fact_that_is_not_a_number_breaks_no_document(
     fact: float, start_detector: Any, process: Any, tmp_path: Path
 ) -> None:
     a = process("a")
@@ -231,7 +231,7 @@ async def test_a_fact_that_is_no_number_breaks_no_document(
         assert document["processes"]["a"]["facts"] == {"load": str(fact)}
 
 
-async def test_a_number_that_no_column_holds_costs_its_own_row_of_the_archive(
+async def test_a_number_too_large_for_a_column_costs_only_its_own_row(
     start_detector: Any, process: Any, tmp_path: Path
 ) -> None:
     pq = pytest.importorskip("pyarrow.parquet")
@@ -248,7 +248,7 @@ async def test_a_number_that_no_column_holds_costs_its_own_row_of_the_archive(
     assert list((tmp_path / "archive" / "snapshots").rglob("*.parquet"))
 
 
-def test_a_stream_is_read_at_a_pace_after_a_burst() -> None:
+def test_a_stream_is_read_at_a_limited_rate_after_a_burst() -> None:
     pace = Pace(0.0)
     assert [pace.pause(0.0) for _ in range(MESSAGES_BURST)] == [pytest.approx(0.0)] * MESSAGES_BURST
     assert sum(pace.pause(now) == 0.0 for now in [1.0 for _ in range(2 * int(MESSAGES_PER_SECOND))]) <= MESSAGES_PER_SECOND
@@ -256,7 +256,7 @@ def test_a_stream_is_read_at_a_pace_after_a_burst() -> None:
     assert pace.pause(3600.0) == 0.0
 
 
-async def test_what_an_agent_sends_too_fast_waits_and_arrives(start_detector: Any, process: Any, tmp_path: Path) -> None:
+async def test_messages_that_an_agent_sends_too_fast_wait_and_arrive(start_detector: Any, process: Any, tmp_path: Path) -> None:
     flood, a = process("flood"), process("a")
     async with start_detector(tmp_path, lease_seconds=60) as detector:
         await detector.join(flood, a)
@@ -265,7 +265,7 @@ async def test_what_an_agent_sends_too_fast_waits_and_arrives(start_detector: An
         assert list((await detector.ask()).missing) == []
 
 
-async def test_a_question_too_many_is_refused_only_after_a_while(
+async def test_a_question_beyond_the_bound_is_refused_after_a_delay(
     start_detector: Any, process: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("detector.service.grpc_api.detector_service.REFUSED_SECONDS", 600.0)
@@ -280,7 +280,7 @@ async def test_a_question_too_many_is_refused_only_after_a_while(
         waiting.pop().cancel()
 
 
-async def test_where_too_many_questions_wait_a_connection_with_few_is_still_heard(
+async def test_a_connection_with_few_questions_may_ask_while_too_many_wait(
     start_detector: Any, process: Any, tmp_path: Path
 ) -> None:
     mute = process("mute")

@@ -36,7 +36,7 @@ from tests.service.authority import (
 
 
 @pytest.mark.parametrize("file", ["key", "roles", "token"])
-def test_a_secret_that_everybody_may_write_to_is_refused(tmp_path: Path, authority: Authority, file: str) -> None:
+def test_a_world_writable_secret_is_refused(tmp_path: Path, authority: Authority, file: str) -> None:
     certificate, key = authority.sign("detector", to=tmp_path)
     roles, token = tmp_path / "roles.toml", tmp_path / "token"
     roles.write_text("")
@@ -51,7 +51,7 @@ def test_a_secret_that_everybody_may_write_to_is_refused(tmp_path: Path, authori
         use[file]()
 
 
-async def test_a_mail_address_in_a_certificate_is_no_host_name(
+async def test_a_mail_address_in_a_certificate_is_not_a_host_name(
     start_detector: Any, tmp_path: Path, mutual: dict[str, Any], roles: Path, authority: Authority
 ) -> None:
     mail = authority.sign("someone", mail="mallory@orders.shop.svc")
@@ -63,7 +63,7 @@ async def test_a_mail_address_in_a_certificate_is_no_host_name(
             await ask(operator)
 
 
-async def test_who_shows_no_good_certificate_is_not_let_in(
+async def test_a_client_without_a_valid_certificate_is_refused(
     start_detector: Any, tmp_path: Path, mutual: dict[str, Any], authority: Authority, other: Authority
 ) -> None:
     late = authority.sign("alice", ends=NOW - DAY, to=tmp_path / "expired")
@@ -76,7 +76,7 @@ async def test_who_shows_no_good_certificate_is_not_let_in(
             assert not (await look(operator)).agents
 
 
-async def test_who_trusts_another_authority_does_not_speak_to_us(
+async def test_a_client_that_trusts_another_authority_does_not_connect(
     start_detector: Any, tmp_path: Path, mutual: dict[str, Any], authority: Authority, other: Authority
 ) -> None:
     async with (
@@ -86,7 +86,7 @@ async def test_who_trusts_another_authority_does_not_speak_to_us(
         assert (await refusal(ask(careful)))[0] is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_plaintext_on_a_tls_port_gets_nowhere(start_detector: Any, tmp_path: Path, mutual: dict[str, Any]) -> None:
+async def test_plaintext_on_a_tls_port_fails(start_detector: Any, tmp_path: Path, mutual: dict[str, Any]) -> None:
     async with (
         start_detector(tmp_path / "data", **mutual) as detector,
         grpc.aio.insecure_channel(detector.address) as plain,
@@ -135,7 +135,7 @@ async def test_certificates_rotate_under_load_and_nothing_is_lost(
             assert (await refusal(ask(old)))[0] is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_a_key_that_does_not_fit_its_certificate_is_not_taken(
+async def test_a_reloaded_key_that_does_not_match_its_certificate_is_ignored(
     start_detector: Any, tmp_path: Path, mutual: dict[str, Any], authority: Authority, other: Authority
 ) -> None:
     async with start_detector(tmp_path / "data", **mutual) as detector:
@@ -150,7 +150,7 @@ def _agent(address: str, ca: Path, pair: tuple[Path, Path], **more: Any) -> Agen
     return Agent(service="orders", detector=address, **files, **more)
 
 
-async def test_an_agent_joins_by_its_certificate_and_reads_it_anew_when_it_dials_again(
+async def test_an_agent_joins_with_its_certificate_and_rereads_it_when_it_reconnects(
     start_detector: Any, tmp_path: Path, mutual: dict[str, Any], authority: Authority, other: Authority
 ) -> None:
     pair = other.sign("orders.shop.svc", to=tmp_path / "agent")
@@ -182,7 +182,7 @@ async def test_a_command_shows_its_certificate_or_its_token(
         assert len(shown.stderr.splitlines()) == 1
 
 
-def test_a_token_does_not_travel_in_the_clear(tmp_path: Path) -> None:
+def test_a_token_is_not_sent_in_plaintext(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("open sesame")
     with pytest.raises(SecurityRefusedError, match="without TLS"):
@@ -190,7 +190,7 @@ def test_a_token_does_not_travel_in_the_clear(tmp_path: Path) -> None:
     Security(token_file=str(token)).channel("127.0.0.1:7600").close()
 
 
-def test_a_key_that_does_not_fit_is_refused_at_the_start(tmp_path: Path, authority: Authority) -> None:
+def test_a_key_that_does_not_match_is_refused_at_start(tmp_path: Path, authority: Authority) -> None:
     certificate, _ = authority.sign("one", to=tmp_path)
     _, key = authority.sign("two", to=tmp_path)
     with pytest.raises(SecurityError, match=r"one\.crt and .*two\.key"):

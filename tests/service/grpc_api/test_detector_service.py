@@ -47,7 +47,7 @@ async def test_nobody_connected_is_undetermined(start_detector: Any, tmp_path: P
             assert "no process is connected" in verdict.witness.text
 
 
-async def test_a_predicate_and_a_scope_that_are_not_there_are_refused_by_name(start_detector: Any, tmp_path: Path) -> None:
+async def test_an_unknown_predicate_or_scope_is_refused_by_name(start_detector: Any, tmp_path: Path) -> None:
     async with start_detector(tmp_path) as detector:
         for predicate, scope, words in (("dedlock", "", "available: deadlock, "), ("deadlock", "shop", "no scope 'shop'")):
             with pytest.raises(grpc.RpcError) as error:
@@ -72,7 +72,7 @@ async def test_scopes_answer_for_their_own(start_detector: Any, process: Any, de
         assert "no process of the scope none" in none.witness.text
 
 
-async def test_who_contradicts_others_is_set_aside_and_the_others_are_answered_for(
+async def test_a_contradicting_report_is_set_aside_and_the_answer_covers_the_others(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b, liar = process("a"), process("b"), process("liar")
@@ -105,7 +105,7 @@ async def test_a_request_of_a_process_begins_a_snapshot_and_a_watch_sees_it(
             assert (await anext(watch)).verdict.holds == TRUE
 
 
-async def test_waits_that_an_open_incident_shows_are_wished_about_rarely_and_new_ones_at_once(
+async def test_waits_of_an_open_incident_rarely_request_snapshots_and_new_ones_at_once(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b = process("a"), process("b")
@@ -127,7 +127,7 @@ async def test_waits_that_an_open_incident_shows_are_wished_about_rarely_and_new
                 await asyncio.sleep(0.01)
 
 
-async def test_who_asks_finds_the_incident_that_the_answer_opened(
+async def test_after_an_answer_the_incident_that_it_opened_is_listed(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find_cores = Incidents.cores_in
@@ -161,9 +161,7 @@ async def test_the_waits_of_an_open_incident_age(start_detector: Any, process: A
         assert (later.id, later.closed) == (first.id, first.closed)
 
 
-async def test_a_watch_tells_only_what_differs_and_gives_signs_of_life(
-    start_detector: Any, process: Any, tmp_path: Path
-) -> None:
+async def test_a_watch_sends_only_changes_and_heartbeats(start_detector: Any, process: Any, tmp_path: Path) -> None:
     a = process("a")
     async with start_detector(tmp_path, heartbeat_seconds=0.2, period_seconds=0.05) as detector:
         await detector.join(a)
@@ -182,7 +180,7 @@ async def test_the_bound_on_watchers(start_detector: Any, process: Any, tmp_path
         assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-async def test_a_crowd_of_watches_on_one_connection_leaves_others_their_share(start_detector: Any, tmp_path: Path) -> None:
+async def test_many_watches_on_one_connection_leave_others_their_share(start_detector: Any, tmp_path: Path) -> None:
     async with start_detector(tmp_path, watchers_max=4, heartbeat_seconds=0.1) as detector:
         crowd = [aiter(detector.stub.Watch(detector_pb2.WatchRequest())) for _ in range(4)]
         for watch in crowd:
@@ -194,7 +192,7 @@ async def test_a_crowd_of_watches_on_one_connection_leaves_others_their_share(st
             await anext(aiter(other.Watch(detector_pb2.WatchRequest())))
 
 
-async def test_fifty_processes_are_answered_for_at_once(
+async def test_an_answer_covers_fifty_processes_at_once(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     processes = [process(f"p{number:02}") for number in range(50)]

@@ -35,7 +35,7 @@ def changed(report: snapshot_pb2.Report, rng: random.Random) -> snapshot_pb2.Rep
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_report_told_by_differences_is_the_report_that_was_meant_also_after_some_that_were_not_taken(seed: int) -> None:
+def test_a_report_restored_from_differences_is_exact_even_after_refused_ones(seed: int) -> None:
     rng, differences, reader = random.Random(seed), Differences(), ReportReader(OWN)
     whole = message(1, waits=rng.randrange(12))
     for snapshot in range(1, 2 * WHOLE_EVERY):
@@ -56,7 +56,7 @@ def test_a_report_told_by_differences_is_the_report_that_was_meant_also_after_so
         assert report == report_from_wire(whole)
 
 
-def test_what_has_not_changed_costs_a_few_bytes_and_one_call_more_costs_that_call() -> None:
+def test_an_unchanged_report_costs_a_few_bytes_and_another_call_only_its_own() -> None:
     differences = Differences()
     sizes = [differences.request(message(at, at - 1, waits=waits)).ByteSize() for at, waits in ((1, 100), (2, 100), (3, 101))]
     assert sizes[0] > 3_000
@@ -64,7 +64,7 @@ def test_what_has_not_changed_costs_a_few_bytes_and_one_call_more_costs_that_cal
     assert sizes[2] < 200
 
 
-def test_a_whole_report_comes_now_and_then() -> None:
+def test_a_full_report_is_sent_occasionally() -> None:
     differences = Differences()
     bases = [differences.request(message(at, at - 1)).difference.base for at in range(1, 2 * WHOLE_EVERY + 1)]
     assert [at for at, base in enumerate(bases) if not base] == [0, WHOLE_EVERY]
@@ -78,7 +78,7 @@ def test_a_whole_report_comes_now_and_then() -> None:
         agent_pb2.Difference(base=1, snapshot=2, pieces=[agent_pb2.Piece(count=9)] * (BYTES_MAX // 100)),
     ],
 )
-def test_a_difference_that_fits_no_report_or_grows_beyond_the_bound_is_refused(second: agent_pb2.Difference) -> None:
+def test_a_difference_that_fits_no_report_or_exceeds_the_bound_is_refused(second: agent_pb2.Difference) -> None:
     reader = ReportReader(OWN)
     reader.restored(Differences().request(message(1)).difference, BYTES_MAX)
     with pytest.raises(MalformedError):
@@ -86,14 +86,14 @@ def test_a_difference_that_fits_no_report_or_grows_beyond_the_bound_is_refused(s
 
 
 @pytest.mark.parametrize("body", [b"\xff" * 20, b"\x0a\xff\x01a", b"\x0b", b"\x09abc"])
-def test_a_base_that_is_no_row_of_fields_is_refused(body: bytes) -> None:
+def test_a_base_that_is_not_a_sequence_of_fields_is_refused(body: bytes) -> None:
     reader = ReportReader(OWN)
     reader.restored(agent_pb2.Difference(snapshot=1, pieces=[agent_pb2.Piece(fields=body)]), BYTES_MAX)
     with pytest.raises(MalformedError):
         reader.restored(agent_pb2.Difference(base=1, snapshot=2, pieces=[agent_pb2.Piece(count=1)]), BYTES_MAX)
 
 
-async def test_old_agents_stand_beside_new_ones(start_detector: Any, process: Any, deadlock: Any, tmp_path: Path) -> None:
+async def test_old_agents_work_beside_new_ones(start_detector: Any, process: Any, deadlock: Any, tmp_path: Path) -> None:
     old, new = process("a"), process("b")
     new.differences = Differences()
     async with start_detector(tmp_path, look_again_seconds_min=0) as detector:
@@ -108,7 +108,7 @@ async def test_old_agents_stand_beside_new_ones(start_detector: Any, process: An
         assert (await detector.ask()).holds == FALSE
 
 
-async def test_a_stream_is_ended_that_speaks_of_an_unknown_report(start_detector: Any, process: Any, tmp_path: Path) -> None:
+async def test_a_stream_that_refers_to_an_unknown_report_is_ended(start_detector: Any, process: Any, tmp_path: Path) -> None:
     a = process("a")
     async with start_detector(tmp_path) as detector:
         await detector.join(a)

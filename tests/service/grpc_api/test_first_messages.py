@@ -33,7 +33,7 @@ async def ended(*tasks: asyncio.Task[Any]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_who_sends_nothing_is_waited_for_while_nobody_else_waits() -> None:
+async def test_a_silent_client_is_waited_for_while_no_other_waits() -> None:
     reading = FirstMessages(1, patience_seconds=0.01)
 
     async def late() -> bytes:
@@ -45,7 +45,7 @@ async def test_who_sends_nothing_is_waited_for_while_nobody_else_waits() -> None
         await reading.read("a", silence, 0.02)
 
 
-async def test_a_read_that_takes_long_ends_when_somebody_waits() -> None:
+async def test_a_long_read_ends_when_another_client_waits() -> None:
     reading = FirstMessages(1, patience_seconds=0.01)
     hung = asyncio.create_task(reading.read("a", silence, 60.0))
     await asyncio.sleep(0)
@@ -54,7 +54,7 @@ async def test_a_read_that_takes_long_ends_when_somebody_waits() -> None:
         await hung
 
 
-async def test_what_was_sent_while_the_loop_was_held_up_is_read() -> None:
+async def test_messages_sent_while_the_loop_was_blocked_are_read() -> None:
     reading = FirstMessages(1, patience_seconds=0.2)
     sent = asyncio.Event()
 
@@ -73,7 +73,7 @@ async def test_what_was_sent_while_the_loop_was_held_up_is_read() -> None:
     assert (await first, await second) == (b"sent", b"x")
 
 
-async def test_a_read_that_takes_long_ends_also_where_the_loop_is_held_up_all_the_time() -> None:
+async def test_a_long_read_ends_even_if_the_loop_is_blocked_all_the_time() -> None:
     reading = FirstMessages(1, patience_seconds=0.1)
     hung = asyncio.create_task(reading.read("a", silence, 60.0))
     await asyncio.sleep(0)
@@ -99,7 +99,7 @@ async def test_connections_take_turns_and_slow_ones_come_last() -> None:
     await ended(*hung)
 
 
-async def test_a_call_that_ends_while_it_waits_gives_its_turn_to_the_next() -> None:
+async def test_a_call_that_ends_while_waiting_passes_its_turn_on() -> None:
     reading = FirstMessages(1, patience_seconds=60.0)
     go = asyncio.Event()
 
@@ -143,7 +143,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["/stilltrue.v1.DetectorService/Ask", "/stilltrue.v1.AgentService/Connect"])
-async def test_calls_that_send_nothing_keep_no_question_and_no_agent_waiting(
+async def test_silent_calls_delay_no_question_and_no_agent(
     method: str, start_detector: Any, process: Any, tmp_path: Path
 ) -> None:
     honest = process("honest")

@@ -64,7 +64,7 @@ def test_numbers_count_for_less_whether_they_are_packed_or_not() -> None:
 
 
 @pytest.mark.parametrize("small", SMALL.values(), ids=SMALL)
-def test_small_fields_in_great_number_are_too_heavy_wherever_they_stand(small: bytes) -> None:
+def test_very_many_small_fields_are_too_heavy_anywhere(small: bytes) -> None:
     report = small * MOST * 2
     assert too_heavy(report, snapshot_pb2.Report, MOST)
     request = agent_pb2.ConnectRequest(report=snapshot_pb2.Report(process=snapshot_pb2.ProcessId(instance="a")))
@@ -81,7 +81,7 @@ def test_targets_of_one_wait_and_numbers_of_one_caller_count() -> None:
     assert too_heavy(snapshot_pb2.Report(seen=[seen]).SerializeToString(), snapshot_pb2.Report, MOST)
 
 
-def test_what_an_ordinary_process_says_is_never_too_heavy() -> None:
+def test_an_ordinary_report_is_never_too_heavy() -> None:
     for entries in (10, 1000, 20_000):
         assert not too_heavy(ordinary(entries).SerializeToString(), snapshot_pb2.Report, FIELDS_PER_ENTRY * entries)
 
@@ -92,7 +92,7 @@ def test_the_count_ends_as_soon_as_there_are_too_many() -> None:
 
 @settings(deadline=None)
 @given(st.binary(max_size=200), st.sampled_from([snapshot_pb2.Report, agent_pb2.ConnectRequest]))
-def test_bytes_that_are_no_message_are_counted_up_to_there(data: bytes, message: type[Message]) -> None:
+def test_invalid_bytes_are_weighed_up_to_the_error(data: bytes, message: type[Message]) -> None:
     assert 0 <= weight(data, message, MOST) <= MOST
 
 
@@ -105,7 +105,7 @@ def _length(number: int) -> bytes:
 
 
 @pytest.mark.parametrize("told_as", ["report", "difference"])
-async def test_a_report_that_says_too_much_in_small_parts_is_told_the_bound(
+async def test_a_report_of_too_many_small_parts_is_refused_with_the_bound(
     told_as: str, start_detector: Any, process: Any, tmp_path: Path
 ) -> None:
     a, big = process("a"), process("big")
@@ -129,7 +129,7 @@ async def test_a_report_that_says_too_much_in_small_parts_is_told_the_bound(
     ],
     ids=lambda said: next(iter(said)),
 )
-async def test_whatever_an_agent_says_too_much_of_is_refused_with_the_bound(
+async def test_any_message_that_is_too_heavy_is_refused_with_the_bound(
     said: dict[str, Message], start_detector: Any, process: Any, tmp_path: Path
 ) -> None:
     big = process("big")

@@ -70,7 +70,7 @@ def test_every_report_is_what_decoding_it_gives(steps: list[tuple[int, int, int,
 
 
 @pytest.mark.parametrize("later", [{"snapshot": 3}, {"after": 2}, {"cut_at": 4.0}, {"process": {"incarnation": 9}}])
-def test_a_heading_that_is_named_again_later_is_read_as_protobuf_reads_it(later: dict[str, Any]) -> None:
+def test_a_repeated_heading_is_read_as_protobuf_reads_it(later: dict[str, Any]) -> None:
     """The last one counts: such a report is never taken from memory."""
     reader = ReportReader()
     for snapshot in (5, 6):
@@ -85,7 +85,7 @@ def test_a_heading_that_is_named_again_later_is_read_as_protobuf_reads_it(later:
 
 
 @pytest.mark.parametrize(("snapshot", "after"), [(1, 1), (0, 0), (2**53 + 5, 1)])
-def test_a_wrong_heading_is_refused_as_when_it_is_decoded(snapshot: int, after: int) -> None:
+def test_an_invalid_heading_is_refused_as_when_decoded(snapshot: int, after: int) -> None:
     reader = ReportReader()
     read(reader, sent(message(4)))
     with pytest.raises(MalformedError, match="snapshot") as refused:

@@ -64,7 +64,7 @@ async def test_each_role_may_do_its_own_and_nothing_else(
             )
 
 
-async def test_who_has_no_role_is_refused_before_a_byte_of_the_request_is_read(
+async def test_a_client_without_a_role_is_refused_before_its_request_is_read(
     start_detector: Any, tmp_path: Path, mutual: dict[str, Any], authority: Authority
 ) -> None:
     async with (
@@ -103,7 +103,7 @@ async def test_a_watch_ends_when_its_role_is_revoked(
         assert (await refusal(drained()))[0] is grpc.StatusCode.PERMISSION_DENIED
 
 
-async def test_a_crowd_of_readers_keeps_no_operator_from_watching(
+async def test_many_readers_do_not_keep_an_operator_from_watching(
     start_detector: Any, tmp_path: Path, mutual: dict[str, Any], authority: Authority
 ) -> None:
     bounds = {"watchers_max": 1, "heartbeat_seconds": 0.1}
@@ -120,7 +120,7 @@ async def test_a_crowd_of_readers_keeps_no_operator_from_watching(
         await watch("alice")
 
 
-async def test_a_name_is_bound_to_the_certificate_that_said_it_first_also_after_a_restart(
+async def test_a_name_is_bound_to_its_first_certificate_even_after_a_restart(
     start_detector: Any, tmp_path: Path, mutual: dict[str, Any], authority: Authority
 ) -> None:
     bound = "orders-1 is bound to the certificate of orders.shop.svc until it leaves or is forgotten"
@@ -137,7 +137,7 @@ async def test_a_name_is_bound_to_the_certificate_that_said_it_first_also_after_
             assert (await report(orders, instance="orders-1", incarnation=incarnation)).WhichOneof("message") == "welcome"
 
 
-async def test_a_grant_says_as_whom_an_agent_may_report(
+async def test_a_grant_restricts_the_names_under_which_an_agent_may_report(
     start_detector: Any, tmp_path: Path, mutual: dict[str, Any], roles: Path, authority: Authority
 ) -> None:
     replace_file(roles, b'[[grant]]\nrole = "agent"\ncertificates = ["*.shop.svc"]\nprocesses = ["stock", "stock-*"]\n')
@@ -151,7 +151,7 @@ async def test_a_grant_says_as_whom_an_agent_may_report(
         )
 
 
-async def test_with_roles_pages_and_metrics_are_for_readers_and_probes_for_all(
+async def test_with_roles_pages_and_metrics_need_a_reader_and_probes_nothing(
     start_detector: Any, tmp_path: Path, mutual: dict[str, Any]
 ) -> None:
     async def status(detector: Any, path: str, token: str = "") -> int:
@@ -173,7 +173,7 @@ async def test_with_roles_pages_and_metrics_are_for_readers_and_probes_for_all(
         assert await status(detector, "/metrics") == 200
 
 
-async def test_a_user_is_whom_a_trusted_proxy_names_once(
+async def test_a_user_comes_from_one_header_of_a_trusted_proxy(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, mutual: dict[str, Any], roles: Path
 ) -> None:
     roles.write_text(
@@ -205,7 +205,7 @@ async def test_a_user_is_whom_a_trusted_proxy_names_once(
         assert await status(detector, "/", "bob@shop.example") == 401, "it comes from somewhere else"
 
 
-def test_a_header_is_believed_from_stated_addresses_and_with_roles_alone(tmp_path: Path, mutual: dict[str, Any]) -> None:
+def test_a_user_header_needs_a_trusted_address_and_roles(tmp_path: Path, mutual: dict[str, Any]) -> None:
     for settings, says in (
         ({"proxy_user_header": "X-User"}, "--trusted-proxies"),
         ({"trusted_proxies": "10.0.0.0/8"}, "--trusted-proxies"),
@@ -254,7 +254,7 @@ async def test_a_browser_logs_in_once_and_a_revoked_token_ends_its_session(
         assert (await browser.get("/ops/members")).url.path == "/ops/login"
 
 
-async def test_a_login_leads_where_the_link_led_and_nowhere_else(
+async def test_a_login_redirects_only_to_the_page_of_the_link(
     start_detector: Any, tmp_path: Path, mutual: dict[str, Any]
 ) -> None:
     token = {"token": "open sesame"}
@@ -277,7 +277,7 @@ async def test_a_login_leads_where_the_link_led_and_nowhere_else(
             assert "log in at /ops/login" in await answer.text()
 
 
-async def test_a_bearer_token_has_its_role_and_nobody_has_none(
+async def test_a_bearer_token_has_its_role_and_no_token_has_none(
     start_detector: Any, tmp_path: Path, server_files: dict[str, Any], roles: Path, authority: Authority
 ) -> None:
     async with (
@@ -312,14 +312,14 @@ async def test_roles_change_with_their_file_and_a_bad_one_changes_nothing(
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "detector.example"])
-def test_nothing_but_loopback_without_tls_unless_told_so(host: str) -> None:
+def test_without_tls_only_loopback_is_allowed_by_default(host: str) -> None:
     with pytest.raises(SettingError, match=r"--host: .* is not a local address"):
         Settings(host=host)
     Settings(host=host, allow_plaintext=True)
     Settings(host=host, tls_cert_file=Path("a"), tls_key_file=Path("b"))
 
 
-def test_http_has_no_tls_and_stays_on_loopback_whatever_grpc_is_told() -> None:
+def test_http_without_tls_stays_on_loopback_whatever_grpc_uses() -> None:
     assert Settings(host="0.0.0.0", allow_plaintext=True).http_host == "127.0.0.1"
     assert Settings(host="0.0.0.0", tls_cert_file=Path("a"), tls_key_file=Path("b")).http_host == "127.0.0.1"
 
@@ -328,7 +328,7 @@ def test_http_has_no_tls_and_stays_on_loopback_whatever_grpc_is_told() -> None:
     "wrong",
     ["tls_cert_file", "tls_key_file", "tls_client_ca_file", "roles_file"],
 )
-def test_half_of_tls_is_refused(wrong: str) -> None:
+def test_incomplete_tls_settings_are_refused(wrong: str) -> None:
     with pytest.raises(SettingError, match="needs --tls-"):
         Settings(**{wrong: Path("a")})  # type: ignore[arg-type]
 
@@ -344,14 +344,14 @@ def test_half_of_tls_is_refused(wrong: str) -> None:
         ("[[grant]", "roles.toml"),
     ],
 )
-def test_a_roles_file_that_is_wrong_is_refused_with_the_place(tmp_path: Path, text: str, says: str) -> None:
+def test_an_invalid_roles_file_is_refused_with_the_position(tmp_path: Path, text: str, says: str) -> None:
     path = tmp_path / "roles.toml"
     path.write_text(text)
     with pytest.raises(SecurityError, match=says):
         read_grants(path)
 
 
-def test_what_each_method_needs() -> None:
+def test_the_role_that_each_method_needs() -> None:
     assert roles_for("/grpc.health.v1.Health/Check") == frozenset()
     assert roles_for("/stilltrue.v1.AgentService/Connect") == {Role.AGENT}
     assert roles_for("/stilltrue.v1.DetectorService/Ask") == {Role.OPERATOR}

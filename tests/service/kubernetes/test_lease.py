@@ -49,7 +49,7 @@ def soon() -> Callable[[Any], Any]:
     return soon
 
 
-async def test_of_two_that_find_no_lease_at_once_one_holds_it(machines: Machines, soon: Any) -> None:
+async def test_of_two_detectors_that_find_no_lease_one_holds_it(machines: Machines, soon: Any) -> None:
     machines.leases.together = asyncio.Barrier(2)
     async with machines.one("a") as a, machines.one("b") as b:
         first = await asyncio.wait(
@@ -64,7 +64,7 @@ async def test_of_two_that_find_no_lease_at_once_one_holds_it(machines: Machines
             task.cancel()
 
 
-async def test_who_cannot_renew_stops_before_another_begins(machines: Machines, soon: Any) -> None:
+async def test_a_holder_that_cannot_renew_stops_before_another_starts(machines: Machines, soon: Any) -> None:
     async with machines.one("a") as a:
         await soon(a.held())
         async with machines.one("b") as b:
@@ -78,7 +78,7 @@ async def test_who_cannot_renew_stops_before_another_begins(machines: Machines, 
             assert machines.leases.lease["spec"]["leaseTransitions"] == 1
 
 
-async def test_who_ends_in_good_order_gives_it_up(machines: Machines, soon: Any) -> None:
+async def test_a_clean_shutdown_releases_the_lease(machines: Machines, soon: Any) -> None:
     async with contextlib.AsyncExitStack() as stack:
         async with machines.one("a") as a:
             await soon(a.held())
@@ -88,7 +88,7 @@ async def test_who_ends_in_good_order_gives_it_up(machines: Machines, soon: Any)
     assert len(machines.leases.holders) == 4
 
 
-async def test_a_lease_that_another_has_taken_is_lost(machines: Machines, soon: Any) -> None:
+async def test_a_lease_taken_by_another_is_lost(machines: Machines, soon: Any) -> None:
     async with machines.one("a") as a:
         await soon(a.held())
         lease = machines.leases.lease
@@ -100,7 +100,7 @@ async def test_a_lease_that_another_has_taken_is_lost(machines: Machines, soon: 
     assert machines.leases.lease["spec"]["holderIdentity"] == "somebody-else", "what is another's is not given up"
 
 
-async def test_a_lease_that_was_deleted_is_made_again(machines: Machines, soon: Any) -> None:
+async def test_a_deleted_lease_is_created_again(machines: Machines, soon: Any) -> None:
     async with machines.one("a") as a:
         await soon(a.held())
         machines.leases.lease = None
@@ -110,7 +110,7 @@ async def test_a_lease_that_was_deleted_is_made_again(machines: Machines, soon: 
         await soon(a.held())
 
 
-async def test_without_the_right_to_it_nobody_begins_and_the_log_says_what_lacks(
+async def test_without_permission_no_detector_starts_and_the_log_names_the_missing_right(
     machines: Machines, caplog: pytest.LogCaptureFixture
 ) -> None:
     machines.leases.refused["a"] = 403
@@ -122,7 +122,7 @@ async def test_without_the_right_to_it_nobody_begins_and_the_log_says_what_lacks
 
 
 @pytest.mark.parametrize("lease", [{"metadata": {}}, {"metadata": {"resourceVersion": "1"}, "spec": 3}, {"spec": {}}])
-async def test_an_answer_that_makes_no_sense_is_nobodys(machines: Machines, lease: dict[str, Any], soon: Any) -> None:
+async def test_a_nonsensical_answer_makes_no_holder(machines: Machines, lease: dict[str, Any], soon: Any) -> None:
     machines.leases.lease = lease
     async with machines.one("a") as a:
         with pytest.raises(TimeoutError):

@@ -107,7 +107,7 @@ async def events(cluster: Cluster) -> AsyncIterator[PodEvents]:
     task.cancel()
 
 
-async def test_each_pod_is_told_when_it_begins_and_when_it_is_over(cluster: Cluster, events: PodEvents) -> None:
+async def test_each_pod_gets_an_event_at_the_beginning_and_the_end(cluster: Cluster, events: PodEvents) -> None:
     one = incident("orders-0-17/Place#1", "stock-0/Reserve#2", "orders-0-17/Place#3")
     events.changed(one)
     events.changed(replace(one, seen=2e9))  # seen again: nothing new
@@ -124,7 +124,7 @@ async def test_each_pod_is_told_when_it_begins_and_when_it_is_over(cluster: Clus
     assert "is over: they went on" in over["message"]
 
 
-async def test_who_is_no_pod_or_one_of_two_is_not_told(cluster: Cluster, events: PodEvents) -> None:
+async def test_a_process_that_is_not_one_certain_pod_gets_no_event(cluster: Cluster, events: PodEvents) -> None:
     cluster.pods |= {("billing", "orders-0"), ("shop", "web-1")}
     events.changed(
         incident("orders-0-17/X", "db.example/../../secrets/x", "UPPER/X", "nobody/X", "web-1/X", predicate="lost-message")
@@ -135,7 +135,7 @@ async def test_who_is_no_pod_or_one_of_two_is_not_told(cluster: Cluster, events:
     assert not [path for path in cluster.asked if "secrets" in path or "UPPER" in path]
 
 
-async def test_what_fails_is_tried_again_what_is_refused_is_not(cluster: Cluster, events: PodEvents) -> None:
+async def test_a_failed_event_is_retried_and_a_refused_one_is_not(cluster: Cluster, events: PodEvents) -> None:
     cluster.statuses = [503, 429]
     events.changed(incident("orders-0-17/X"))
     assert (await cluster.next())["involvedObject"]["name"] == "orders-0"
@@ -145,7 +145,7 @@ async def test_what_fails_is_tried_again_what_is_refused_is_not(cluster: Cluster
     assert (await cluster.next())["involvedObject"]["name"] == "stock-0", "the refused one is left, the next one comes"
 
 
-async def test_told_twice_it_is_there_once(cluster: Cluster, events: PodEvents) -> None:
+async def test_an_event_sent_twice_exists_once(cluster: Cluster, events: PodEvents) -> None:
     one = incident("orders-0-17/X")
     events.changed(one)
     await cluster.next()
@@ -158,7 +158,7 @@ async def test_told_twice_it_is_there_once(cluster: Cluster, events: PodEvents) 
     task.cancel()
 
 
-def test_an_event_fits_and_its_name_is_one_of_kubernetes() -> None:
+def test_an_events_size_and_name_are_valid_in_kubernetes() -> None:
     long = event_of(
         incident(*(f"{'n' * 200}-{at}/X" for at in range(9))),
         Pod(namespace="shop", name="p" * 250, uid="u"),
@@ -171,7 +171,7 @@ def test_an_event_fits_and_its_name_is_one_of_kubernetes() -> None:
     json.dumps(long)
 
 
-def test_it_is_off_by_default_and_works_in_a_cluster_alone() -> None:
+def test_pod_events_are_off_by_default_and_need_a_cluster() -> None:
     assert Settings().event_namespaces == ()
     assert Settings(kubernetes_events="shop, billing").event_namespaces == ("shop", "billing")
     with pytest.raises(SettingError, match="'Shop/x' is not a valid namespace name"):
@@ -180,7 +180,7 @@ def test_it_is_off_by_default_and_works_in_a_cluster_alone() -> None:
         ApiServer.of_cluster({}, wanted="--kubernetes-events", instead="")
 
 
-async def test_the_detector_tells_the_pods_of_a_deadlock(
+async def test_the_detector_sends_events_for_a_deadlock(
     cluster: Cluster, start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b = process("orders-0", service="orders"), process("b", service="stock", labels={"pod": "stock-0", "namespace": "shop"})

@@ -30,7 +30,7 @@ async def forge(
     return forged
 
 
-async def test_two_hundred_forged_colours_silence_nobody(start_detector: Any, process: Any, tmp_path: Path) -> None:
+async def test_two_hundred_forged_colours_silence_no_member(start_detector: Any, process: Any, tmp_path: Path) -> None:
     a, b = process("a"), process("b")
     async with start_detector(tmp_path, lease_seconds=60) as detector:
         await detector.join(a, b)
@@ -64,7 +64,7 @@ async def test_a_forged_call_at_a_third_server_hides_no_deadlock(
         assert (await detector.ask()).holds != FALSE
 
 
-async def test_a_forged_number_costs_the_word_of_one_server_alone(
+async def test_a_forged_number_costs_only_one_servers_report(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b, c = process("a"), process("b"), process("c")
@@ -77,7 +77,7 @@ async def test_a_forged_number_costs_the_word_of_one_server_alone(
         assert await detector.metric('stilltrue_reports_refused_total{reason="contradictory"}') == 1
 
 
-async def test_a_forged_floor_makes_no_true(start_detector: Any, process: Any, tmp_path: Path) -> None:
+async def test_a_forged_floor_causes_no_true(start_detector: Any, process: Any, tmp_path: Path) -> None:
     """The server would forget that it has answered, and its caller would seem to wait for whoever is busy there."""
     a, b = process("a"), process("b")
     async with start_detector(tmp_path) as detector:

@@ -55,7 +55,7 @@ LIES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-async def test_a_lie_spoils_its_own_part_and_no_log(
+async def test_a_lie_spoils_its_own_part_and_not_the_log(
     lie: str, start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever a report says, the deadlock of others is called by its name, and what it is refused for is short."""
@@ -90,7 +90,7 @@ async def test_a_lie_spoils_its_own_part_and_no_log(
         ("\x1b[31ma", "ASCII"), ("a\u202eb", "ASCII"), ("c\x9b31m", "ASCII"), ("\u200b", "ASCII"),
     ],
 )  # fmt: skip
-async def test_a_name_that_steers_or_is_too_long_is_refused(
+async def test_a_name_with_control_characters_or_too_long_is_refused(
     name: str, said: str, start_detector: Any, process: Any, tmp_path: Path
 ) -> None:
     odd = process(name, service="s")
@@ -101,7 +101,9 @@ async def test_a_name_that_steers_or_is_too_long_is_refused(
         assert await detector.agents() == {}
 
 
-async def test_services_and_labels_steer_neither_pages_nor_tables(start_detector: Any, process: Any, tmp_path: Path) -> None:
+async def test_services_and_labels_inject_nothing_into_pages_and_tables(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
     odd = process("odd", service="\x1b[31m\u202eshop", labels={"\x9bteam": "\u2066x\x07"})
     stuck = wait("odd/\x1b[2J\u202e", "odd/\x9b31m", what="\x07\u2066"), wait("odd/\x9b31m", "odd/\x1b[2J\u202e", number=2)
     odd.change = lambda report: replace(report, waits=stuck)
@@ -116,7 +118,7 @@ async def test_services_and_labels_steer_neither_pages_nor_tables(start_detector
             assert not set(body) & set("\x1b\x9b\u202e\u2066\x07"), path
 
 
-async def test_the_blind_spots_and_looks_of_a_liar_are_bounded(start_detector: Any, process: Any, tmp_path: Path) -> None:
+async def test_blind_spots_and_looks_of_a_lying_agent_are_bounded(start_detector: Any, process: Any, tmp_path: Path) -> None:
     a, liar = process("a"), process("liar")
     async with start_detector(tmp_path) as detector:
         await detector.join(a, liar)
@@ -130,7 +132,7 @@ async def test_the_blind_spots_and_looks_of_a_liar_are_bounded(start_detector: A
 
 
 @pytest.mark.parametrize("moment", [1e12, 1e300, -1.0])
-async def test_a_look_that_tells_a_moment_beyond_the_calendar_is_refused(
+async def test_a_look_with_a_time_beyond_the_calendar_is_refused(
     moment: float, start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No document of its snapshot could be written, so that the deadlock of others was in no list and no archive."""
@@ -149,7 +151,7 @@ async def test_a_look_that_tells_a_moment_beyond_the_calendar_is_refused(
 
 
 @pytest.mark.parametrize(("cut_at", "deadline"), [(1.0, 253_402_300_799.0), (253_402_300_799.0, 1.0)])
-async def test_moments_at_the_ends_of_the_calendar_spoil_no_document(
+async def test_times_at_the_ends_of_the_calendar_break_no_document(
     cut_at: float, deadline: float, start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     """A process whose clock is wrong has its moments shifted, beyond the calendar's end too."""
@@ -183,7 +185,7 @@ async def _listed(detector: Any) -> list[int]:
     return [one.ref.id for one in listed.snapshots]
 
 
-async def test_a_deadline_that_never_comes_keeps_nobody_out(start_detector: Any, process: Any, tmp_path: Path) -> None:
+async def test_a_deadline_in_the_far_future_blocks_no_other_answer(start_detector: Any, process: Any, tmp_path: Path) -> None:
     """A time-out of a trillion seconds, as some write for one without end, made every report one that is refused."""
     a = process("a")
     for far in (1e12, math.inf):

@@ -113,7 +113,7 @@ async def test_large_questions_and_hellos_cost_little_memory(tmp_path: Path) -> 
         assert measured.peak_bytes() < before + 400 * 2**20
 
 
-async def test_after_a_shortage_of_descriptors_it_answers_again_and_the_limit_is_said(tmp_path: Path) -> None:
+async def test_the_detector_answers_again_after_a_shortage_of_descriptors_and_logs_the_limit(tmp_path: Path) -> None:
     async with detecting(tmp_path, descriptors=64) as measured:
         await measured.ask()
         crowd = await asyncio.create_subprocess_exec(

@@ -59,7 +59,7 @@ def flood(address: str, stop: threading.Event, *, reset: bool) -> None:
 
 
 @pytest.mark.parametrize("reset", [True, False], ids=["reset", "left"])
-async def test_calls_that_are_opened_and_reset_or_left_cancel_nobodys_question(*, reset: bool, tmp_path: Path) -> None:
+async def test_calls_opened_and_reset_or_left_cancel_no_question(*, reset: bool, tmp_path: Path) -> None:
     """Before, the queue of all calls was full of them, and gRPC cancelled those of others at random."""
     stop = threading.Event()
     async with detecting(tmp_path) as measured, measured.channel() as channel:
@@ -85,7 +85,7 @@ async def test_calls_that_are_opened_and_reset_or_left_cancel_nobodys_question(*
         assert refused == []
 
 
-async def test_a_connection_is_told_how_many_calls_it_may_have(tmp_path: Path) -> None:
+async def test_a_connection_learns_its_bound_on_calls(tmp_path: Path) -> None:
     def told(address: str) -> dict[int, int]:
         with connection(address) as raw:
             data = raw.recv(4096)

@@ -44,7 +44,7 @@ async def test_a_backup_of_a_running_detector_restores_its_incidents_and_snapsho
         ]
 
 
-def test_what_is_no_whole_backup_is_refused(tmp_path: Path) -> None:
+def test_an_incomplete_backup_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BackupError, match="contains no detector state"):
         back_up(tmp_path / "data", tmp_path / "copy")
     Database(tmp_path / "data", Retention(**BOUNDS)).close()
@@ -67,7 +67,7 @@ def add(store: Database, number: int, ended: float) -> None:
     store.add_snapshot(summary, zlib.compress(b"{}"), [], pinned=True)
 
 
-def test_what_is_too_old_goes_and_open_incidents_stay(tmp_path: Path) -> None:
+def test_old_snapshots_are_removed_and_open_incidents_kept(tmp_path: Path) -> None:
     store = Database(tmp_path, Retention(**BOUNDS, age_seconds_max=100))
     add(store, 1, 10.0)
     store.put_incident(incident("closed long ago", opened=1.0, closed=10.0))
@@ -92,7 +92,7 @@ def test_closed_incidents_are_bounded(tmp_path: Path) -> None:
     store.close()
 
 
-def test_archives_that_were_set_aside_are_bounded_in_number_and_age(tmp_path: Path) -> None:
+def test_stores_set_aside_are_bounded_in_number_and_age(tmp_path: Path) -> None:
     for number in range(4):
         Database(tmp_path, Retention(**BOUNDS)).close()
         set_aside(tmp_path, 1_800_000_000.0 + number)

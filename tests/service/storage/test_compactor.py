@@ -53,7 +53,7 @@ def test_a_day_is_compacted_when_it_is_old_enough(store: ArchiveFiles) -> None:
     assert store.days("reports") == [day_of(EPOCH_SECONDS)]
 
 
-def test_what_goes_wrong_is_said_and_not_tried_again_at_once(store: ArchiveFiles, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_compaction_is_logged_and_not_retried_at_once(store: ArchiveFiles, caplog: pytest.LogCaptureFixture) -> None:
     (Path(store.root) / "_compacting").mkdir()
     compactor = _compactor(store, EPOCH_SECONDS + 2 * DAY)
     with caplog.at_level(logging.INFO, "stilltrue"):
@@ -63,7 +63,7 @@ def test_what_goes_wrong_is_said_and_not_tried_again_at_once(store: ArchiveFiles
     assert [record.message for record in caplog.records] == ["archive not compacted"]
 
 
-def test_never_means_never(store: ArchiveFiles) -> None:
+def test_zero_disables_compaction(store: ArchiveFiles) -> None:
     compactor = Compactor(location=store.location, seconds_min=0, log=Log("stilltrue"), clock=lambda: 1e10)
     compactor.begin_if_due()
     compactor.wait(30)

@@ -51,7 +51,7 @@ SNAPSHOTS = st.builds(
 
 @settings(deadline=None)
 @given(st.lists(SNAPSHOTS, min_size=1, max_size=4), st.lists(st.sampled_from(["processes", "waits", "in_transit"])))
-def test_what_comes_out_is_the_document(snapshots: list[Snapshot], again: list[str]) -> None:
+def test_a_packed_document_is_unpacked_unchanged(snapshots: list[Snapshot], again: list[str]) -> None:
     documents = PackedDocuments()
     first = snapshots[0]
     for snapshot in snapshots:
@@ -60,7 +60,7 @@ def test_what_comes_out_is_the_document(snapshots: list[Snapshot], again: list[s
         assert text == json.dumps(write_document(one), separators=(",", ":"))
 
 
-def test_what_is_the_same_object_is_not_written_again() -> None:
+def test_an_identical_part_is_not_packed_again() -> None:
     documents = PackedDocuments()
     many = WaitColumns.of(Wait(waiter=PartyName(f"a/{at}"), among=(PartyName(f"b/{at}"),)) for at in range(3000))
     first = documents.pack(Snapshot(ref=SnapshotRef(id=SnapshotId(1)), waits=many))
@@ -70,7 +70,7 @@ def test_what_is_the_same_object_is_not_written_again() -> None:
     assert unpacked(second) == unpacked(first).replace('"id":1', '"id":2')
 
 
-def test_a_moment_that_was_written_before_is_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unchanged_time_is_not_packed_again(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[float] = []
 
     def noted(seconds: float) -> str:

@@ -24,7 +24,7 @@ async def state(detector: Any, name: str, wanted: int) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_bystander_that_is_back_first_neither_makes_a_false_nor_ends_an_incident(
+async def test_a_bystander_that_returns_first_causes_no_false_and_ends_no_incident(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b, bystander = process("a"), process("b"), process("bystander")
@@ -48,7 +48,7 @@ async def test_a_bystander_that_is_back_first_neither_makes_a_false_nor_ends_an_
         assert (incident.id, incident.opened, list(incident.lost)) == (before.id, before.opened, [])
 
 
-async def test_after_a_restart_nobody_is_notified_of_an_end_that_is_not_proved(
+async def test_after_a_restart_no_unproved_end_is_notified(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     told: list[dict[str, Any]] = []
@@ -77,7 +77,7 @@ async def test_after_a_restart_nobody_is_notified_of_an_end_that_is_not_proved(
     assert [each["incident"]["closed"] is None for each in told] == [True, False]
 
 
-async def test_while_gathering_what_was_seen_is_still_said(start_detector: Any, process: Any, tmp_path: Path) -> None:
+async def test_while_gathering_a_seen_deadlock_is_still_reported(start_detector: Any, process: Any, tmp_path: Path) -> None:
     busy, other = process("busy"), process("other")
     busy.call(other, "/s/Work")
     async with start_detector(tmp_path) as detector:
@@ -88,7 +88,7 @@ async def test_while_gathering_what_was_seen_is_still_said(start_detector: Any, 
         assert (await detector.ask("deadlock")).holds == UNDETERMINED
 
 
-async def test_the_earlier_members_are_forgotten_in_the_end(start_detector: Any, process: Any, tmp_path: Path) -> None:
+async def test_earlier_members_are_forgotten_eventually(start_detector: Any, process: Any, tmp_path: Path) -> None:
     a, b = process("a"), process("b")
     async with start_detector(tmp_path) as detector:
         await detector.join(a, b)
@@ -102,7 +102,7 @@ async def test_the_earlier_members_are_forgotten_in_the_end(start_detector: Any,
         assert (await detector.ask("termination")).holds == TRUE
 
 
-async def test_one_that_said_goodbye_is_not_waited_for_after_a_restart(
+async def test_a_member_that_said_goodbye_is_not_waited_for_after_a_restart(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b = process("a"), process("b")
@@ -126,7 +126,7 @@ async def test_one_that_said_goodbye_is_not_waited_for_after_a_restart(
         assert "went on" in incident.ending
 
 
-async def test_an_incident_whose_member_is_lost_stays_open_until_there_is_word_of_it(
+async def test_an_incident_with_a_lost_member_stays_open_until_it_is_accounted_for(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b = process("a"), process("b")
@@ -151,7 +151,7 @@ async def test_an_incident_whose_member_is_lost_stays_open_until_there_is_word_o
         assert "went on" in incident.ending
 
 
-async def test_state_of_the_version_before_is_taken_over_with_the_processes_of_its_incidents(
+async def test_the_previous_versions_state_is_migrated_with_its_incidents(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b, bystander = process("a"), process("b"), process("bystander")

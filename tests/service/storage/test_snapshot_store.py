@@ -144,7 +144,7 @@ def test_a_reservation_never_shrinks(tmp_path: Path) -> None:
     store.close()
 
 
-def test_bounds_hold_and_what_is_pointed_to_stays(tmp_path: Path) -> None:
+def test_bounds_hold_and_referenced_snapshots_stay(tmp_path: Path) -> None:
     store = Database(tmp_path, bounds(documents_max=10, documents_pinned_max=5, summaries_max=150))
     for number in range(1, 257):
         assembled, _ = taken(number)
@@ -158,7 +158,7 @@ def test_bounds_hold_and_what_is_pointed_to_stays(tmp_path: Path) -> None:
     store.close()
 
 
-def test_the_oldest_documents_go_when_the_archive_is_full(tmp_path: Path) -> None:
+def test_the_oldest_documents_are_removed_when_the_store_is_full(tmp_path: Path) -> None:
     store = Database(tmp_path, bounds(bytes_max=2000))
     for number in range(1, 130):
         store.add_snapshot(archived_summary(taken(number)[0]), PACKED, [], pinned=False)
@@ -168,7 +168,7 @@ def test_the_oldest_documents_go_when_the_archive_is_full(tmp_path: Path) -> Non
     store.close()
 
 
-def test_what_nothing_points_to_goes_first_when_the_store_is_full(tmp_path: Path) -> None:
+def test_unreferenced_snapshots_are_removed_first_when_the_store_is_full(tmp_path: Path) -> None:
     store = Database(tmp_path, bounds(bytes_max=1500, summaries_max=1000))
     store.add_snapshot(archived_summary(taken(1)[0]), PACKED, [], pinned=True)
     for number in range(2, 130):
@@ -196,7 +196,7 @@ def test_the_snapshots_of_an_incident_are_kept_however_old(tmp_path: Path) -> No
     store.close()
 
 
-def test_damage_is_looked_for_before_anything_leans_on_the_file(tmp_path: Path) -> None:
+def test_damage_is_checked_for_before_the_file_is_used(tmp_path: Path) -> None:
     store = Database(tmp_path, bounds())
     for number in range(1, 300):
         store.add_snapshot(archived_summary(taken(number)[0]), PACKED, [], pinned=False)
@@ -210,7 +210,7 @@ def test_damage_is_looked_for_before_anything_leans_on_the_file(tmp_path: Path) 
         Database(tmp_path, bounds())
 
 
-def test_a_directory_that_is_deleted_is_noticed_and_begun_anew_with_what_a_restart_needs(tmp_path: Path) -> None:
+def test_a_deleted_directory_is_recreated_with_the_state_a_restart_needs(tmp_path: Path) -> None:
     log, folder = Lines(), tmp_path / "data"
     one = snapshot_store(folder, log)
     one.incident(incident("i-open"))
@@ -248,7 +248,7 @@ def is_torn(folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("fault", [is_deleted, is_torn])
-async def test_what_is_listed_after_an_archive_began_anew_would_survive_a_kill(
+async def test_snapshots_listed_after_a_new_store_began_would_survive_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[[Path, pytest.MonkeyPatch], None]
 ) -> None:
     folder = tmp_path / "data"
@@ -280,7 +280,7 @@ def archived_summary(assembled: Assembled) -> Any:
     return detector_pb2.SnapshotSummary(ref=snapshot_to_wire(assembled.snapshot.ref), outcome="complete", kept=True)
 
 
-async def test_a_disk_that_fails_is_said_once_and_incidents_wait_for_it(tmp_path: Path) -> None:
+async def test_a_failing_disk_is_logged_once_and_incidents_wait_for_it(tmp_path: Path) -> None:
     blocked = tmp_path / "data"
     blocked.write_text("a file where the directory should be")
     log = Lines()
@@ -386,7 +386,7 @@ def test_two_detectors_cannot_share_a_directory(tmp_path: Path) -> None:
     snapshot_store(tmp_path).close(5)
 
 
-def test_a_queue_that_is_full_drops_documents_and_counts_them(tmp_path: Path) -> None:
+def test_a_full_queue_drops_documents_and_counts_them(tmp_path: Path) -> None:
     one = snapshot_store(tmp_path, queue_max=2)
     with one._database_guard:
         for number in range(1, 10):
@@ -456,7 +456,7 @@ async def test_a_snapshot_is_listed_once_it_would_survive_a_kill(tmp_path: Path,
     await asyncio.to_thread(store.close, 10)
 
 
-async def test_a_list_has_the_snapshot_that_is_being_judged(tmp_path: Path) -> None:
+async def test_a_list_includes_the_snapshot_being_evaluated(tmp_path: Path) -> None:
     store = snapshot_store(tmp_path)
     store.taken(taken(1)[0])
     shown = asyncio.create_task(store.summaries(10))
@@ -468,7 +468,7 @@ async def test_a_list_has_the_snapshot_that_is_being_judged(tmp_path: Path) -> N
     await asyncio.to_thread(store.close, 10)
 
 
-async def test_a_list_does_not_wait_for_ever_for_one_that_is_never_judged(
+async def test_a_list_does_not_wait_for_ever_for_an_unfinished_evaluation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot_store_module, "WRITTEN_SECONDS_MAX", 0.2)

@@ -77,7 +77,7 @@ async def press(page: Page, key: str, code: int, text: str = "") -> None:
     await page.command("Input.dispatchKeyEvent", type="keyUp", **whole)
 
 
-async def test_with_the_keyboard_one_reaches_everything_and_sees_where_one_is(
+async def test_everything_is_reachable_by_keyboard_with_visible_focus(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page
 ) -> None:
     async with start_detector(tmp_path, allow_cure=True, lease_seconds=600.0) as detector:

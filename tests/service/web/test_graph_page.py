@@ -24,9 +24,7 @@ def click(text: str, within: str = "#graph") -> str:
     return f"[...document.querySelectorAll('{within} button')].find((one) => one.textContent === {text!r}).click()"
 
 
-async def test_a_person_finds_who_waits_for_what(
-    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page
-) -> None:
+async def test_a_user_finds_a_partys_wait(start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page) -> None:
     a, b = process("orders-1", service="orders"), process("stock-1", service="stock")
     stuck = deadlock(a, b)
     async with start_detector(tmp_path, period_seconds=0.2) as detector:

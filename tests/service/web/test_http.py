@@ -50,7 +50,7 @@ async def serving(**settings: Any) -> tuple[HttpServer, int]:
     return server, await server.start("127.0.0.1", 0)
 
 
-async def test_connections_that_drip_their_headers_do_not_keep_the_probe_out(start_detector: Any, tmp_path: Path) -> None:
+async def test_slow_header_connections_do_not_block_the_probe(start_detector: Any, tmp_path: Path) -> None:
     async with start_detector(tmp_path) as detector:
         host, _, port = detector.web.removeprefix("http://").partition(":")
         dripping = [await asyncio.open_connection(host, int(port)) for _ in range(600)]
@@ -100,20 +100,20 @@ async def test_streams_are_bounded_in_number_and_time_and_outlive_other_answers(
         ("evil.example", 421), ("127.0.0.1.evil.example", 421), ("", 421),
     ],
 )  # fmt: skip
-async def test_on_loopback_only_its_names_are_answered(host: str, status: int) -> None:
+async def test_on_loopback_only_its_host_names_are_accepted(host: str, status: int) -> None:
     server, port = await serving()
     assert f" {status} " in (await _request(port, f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).splitlines()[0]
     await server.stop()
 
 
-async def test_names_that_are_given_are_answered_besides() -> None:
+async def test_configured_host_names_are_accepted_too() -> None:
     server, port = await serving(hosts={"detector.example"})
     for host, status in (("detector.example:80", 200), ("evil.example", 421), ("localhost", 200)):
         assert f" {status} " in (await _request(port, f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n")).splitlines()[0]
     await server.stop()
 
 
-async def test_what_is_not_http_is_said_once_in_a_while_and_never_with_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+async def test_invalid_http_is_logged_occasionally_and_never_with_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     """Before, each such request wrote 600 bytes into the log: whoever reached the port filled the disk."""
     server, port = await serving()
     for text in (
@@ -127,7 +127,7 @@ async def test_what_is_not_http_is_said_once_in_a_while_and_never_with_a_traceba
     assert "Traceback" not in caplog.text
 
 
-def test_of_many_complaints_one_a_minute_is_let_through_with_the_number_of_the_others() -> None:
+def test_one_complaint_a_minute_is_logged_with_the_number_of_the_others() -> None:
     now = [0.0]
     rarely = _RateLimit(lambda: now[0])
     said: list[str] = []
@@ -159,7 +159,7 @@ async def test_every_request_gets_its_answer(request_line: str, status: int) -> 
     await server.stop()
 
 
-async def test_pages_escape_what_comes_from_outside(start_detector: Any, process: Any, tmp_path: Path) -> None:
+async def test_pages_escape_untrusted_text(start_detector: Any, process: Any, tmp_path: Path) -> None:
     async with start_detector(tmp_path) as detector:
         await detector.join(process("a", labels={"x": "<script>alert(1)</script>"}))
         await detector.ask()
@@ -168,7 +168,7 @@ async def test_pages_escape_what_comes_from_outside(start_detector: Any, process
         assert body.count("<script") == body.count('<script src="/static/live.js?v=') == 1
 
 
-def test_which_hosts_are_this_machine() -> None:
+def test_the_host_names_of_this_machine() -> None:
     assert all(is_loopback(host) for host in ("localhost", "127.9.9.9", "::1", "[::1]"))
     assert not any(is_loopback(host) for host in ("10.0.0.1", "x", ""))
     assert [host_of(text) for text in ("A.b:1", "[::1]:2", "x.", "")] == ["a.b", "::1", "x", ""]
@@ -187,7 +187,7 @@ async def _all_at_once(web: str, path: str, count: int) -> list[str]:
     return answers
 
 
-async def test_between_any_two_pages_the_loop_is_left_to_others(
+async def test_the_loop_serves_others_between_any_two_pages(
     start_detector: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rounds, made, render = [0], list[int](), Pages.html
@@ -210,7 +210,7 @@ async def test_between_any_two_pages_the_loop_is_left_to_others(
     assert len(made) == len(set(made)) == 20
 
 
-async def test_metrics_are_made_once_for_all_who_ask_meanwhile(
+async def test_concurrent_scrapes_share_one_rendering_of_the_metrics(
     start_detector: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, text = list[None](), Metrics.text

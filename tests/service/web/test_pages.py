@@ -83,7 +83,7 @@ def test_of_several_incidents_the_oldest_deadlock_gives_the_age() -> None:
     assert said([], [grid]).text == "Gridlocked"
 
 
-def test_an_incident_that_the_newest_snapshot_does_not_confirm_says_since_when_and_who_is_silent() -> None:
+def test_an_unconfirmed_incident_says_since_when_and_which_members_are_silent() -> None:
     open_one = incident("i", "orders-1/A", "stock-1/C")
     silent = replace(verdict("deadlock", Holds.UNDETERMINED), missing=(ProcessName("stock-1"),))
     found = said([silent, verdict("gridlock", Holds.FALSE)], [open_one])
@@ -94,7 +94,7 @@ def test_an_incident_that_the_newest_snapshot_does_not_confirm_says_since_when_a
     assert "; stock-1 did not report since" in said([silent], [open_one, incident("j", "orders-2/B")]).detail
 
 
-async def test_of_a_lost_member_the_overview_does_not_speak_as_if_it_saw_it(
+async def test_the_overview_does_not_present_a_lost_member_as_seen(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b = process("a", service="orders"), process("b", service="stock")
@@ -114,20 +114,20 @@ async def test_of_a_lost_member_the_overview_does_not_speak_as_if_it_saw_it(
         assert "as first seen" in body
 
 
-def test_nothing_stuck_says_as_of_when_and_for_whom() -> None:
+def test_an_all_clear_states_its_time_and_coverage() -> None:
     blind = (BlindSpot(process=ProcessName("mute"), reasons=("lost",)),)
     found = said([verdict("deadlock", Holds.FALSE, coverage=Coverage(members=1, expected=2, blind=blind))], [])
     assert found == Headline(level=Level.FINE, text="Nothing is stuck", at=100.0, detail="covers 1 of 2 members; blind: mute")
 
 
-def test_what_is_not_known_is_not_called_health() -> None:
+def test_the_unknown_is_not_shown_as_healthy() -> None:
     assert said([], [], members=0).level is Level.DOUBT
     assert said([], []).level is Level.DOUBT
     found = said([verdict("deadlock", Holds.UNDETERMINED, "a did not report")], [])
     assert (found.level, found.detail) == (Level.DOUBT, "a did not report")
 
 
-def test_a_lost_token_is_trouble_and_an_end_is_none() -> None:
+def test_a_lost_token_is_an_alarm_and_termination_is_not() -> None:
     found = said([verdict("token-lost", Holds.TRUE, "0 of 1"), verdict("deadlock", Holds.FALSE)], [])
     assert (found.level, found.text) == (Level.TROUBLE, "token-lost: 0 of 1")
     assert said([verdict("termination", Holds.TRUE), verdict("deadlock", Holds.FALSE)], []).level is Level.FINE
@@ -135,7 +135,7 @@ def test_a_lost_token_is_trouble_and_an_end_is_none() -> None:
     assert said([verdict("token-lost", Holds.TRUE, scope="shop"), verdict("deadlock", Holds.FALSE)], []).level is Level.FINE
 
 
-async def test_the_overview_says_it_first_and_the_incident_shows_ages_that_go_on(
+async def test_the_overview_states_the_deadlock_first_and_ages_keep_counting(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b = process("a", service="orders"), process("b", service="stock")
@@ -175,7 +175,7 @@ async def versions_of(events: aiohttp.ClientResponse, count: int) -> list[str]:
     return found
 
 
-async def test_a_page_learns_of_what_changes_at_once(start_detector: Any, process: Any, tmp_path: Path) -> None:
+async def test_a_page_is_notified_of_changes_at_once(start_detector: Any, process: Any, tmp_path: Path) -> None:
     async with start_detector(tmp_path) as detector:
         _, _, body = await detector.fetch("/")
         seen = re.findall(r'data-version="(\w+)"', body)[0]
@@ -227,7 +227,7 @@ async def test_lost_members_come_first_and_all_are_listed(start_detector: Any, p
         assert body.index("<td data-label=process>zz") < body.index("<td data-label=process>aa")
 
 
-async def test_in_a_browser_times_are_local_and_no_error_is_seen(
+async def test_in_a_browser_times_are_local_and_there_are_no_errors(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     chromium = shutil.which("chromium")
@@ -253,9 +253,7 @@ async def test_in_a_browser_times_are_local_and_no_error_is_seen(
     assert re.search(r'role="alert" hidden', page), "the page is fresh"
 
 
-async def test_links_in_alerts_lead_to_the_incident_that_is_meant(
-    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
-) -> None:
+async def test_links_in_alerts_lead_to_their_incident(start_detector: Any, process: Any, deadlock: Any, tmp_path: Path) -> None:
     a, b = process("a", service="orders"), process("b", service="stock")
     stuck = deadlock(a, b)
     async with start_detector(tmp_path, base_path="/ops") as detector, aiohttp.ClientSession() as http:
@@ -362,7 +360,7 @@ def test_times_of_day_within_a_sentence_are_the_browsers() -> None:
     assert timed("as of 22:13:19", None) == "as of 22:13:19"
 
 
-async def test_what_changed_since_another_snapshot_is_on_its_page(
+async def test_a_snapshots_page_shows_the_changes_since_another(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b = process("a"), process("b")
@@ -390,7 +388,7 @@ async def test_what_changed_since_another_snapshot_is_on_its_page(
             assert (await detector.fetch(f"/snapshots/{second}?since={since}"))[0] == 200
 
 
-async def test_a_snapshot_that_is_no_longer_kept_comes_from_the_archive(
+async def test_a_page_shows_an_older_snapshot_from_the_archive(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b = process("a"), process("b")
@@ -429,7 +427,7 @@ async def test_snapshots_are_listed_page_by_page_and_by_outcome(
         assert await listed("?before=x&outcome=complete") == [ids[2], ids[1]]
 
 
-async def test_a_page_of_members_knows_those_before_and_after_it() -> None:
+async def test_a_page_of_members_links_the_previous_and_next_ones() -> None:
     asked: list[Mapping[str, str]] = []
 
     async def ask(query: Mapping[str, str]) -> dict[str, Any]:
@@ -468,7 +466,7 @@ async def test_scripts_are_sent_compressed_and_kept_by_browsers_until_they_chang
                 assert path == "/" or text == (Path(pages.__file__).parent / "static" / "live.js").read_bytes()
 
 
-async def test_a_browser_takes_no_style_that_somebody_puts_into_a_page(start_detector: Any, tmp_path: Path) -> None:
+async def test_a_browser_ignores_styles_injected_into_a_page(start_detector: Any, tmp_path: Path) -> None:
     async with start_detector(tmp_path) as detector, aiohttp.ClientSession() as http:
         for path in ("/", "/members", "/incidents", "/snapshots"):
             async with http.get(detector.web + path) as answer:

@@ -42,7 +42,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return numbers
 
 
-async def test_hundreds_who_look_at_once_have_it_drawn_once(drawn: list[int]) -> None:
+async def test_hundreds_of_concurrent_viewers_share_one_drawing(drawn: list[int]) -> None:
     shared = Pictures()
     answers = await asyncio.gather(*(shared.graph(stored(1 + at % 2)) for at in range(300)))
     assert sorted(drawn) == [1, 2]
@@ -51,7 +51,7 @@ async def test_hundreds_who_look_at_once_have_it_drawn_once(drawn: list[int]) ->
     assert gzip.decompress(answers[0].gzipped).decode() == answers[0].body
 
 
-async def test_one_who_leaves_does_not_undo_it(drawn: list[int]) -> None:
+async def test_a_viewer_that_leaves_does_not_cancel_the_drawing(drawn: list[int]) -> None:
     shared = Pictures()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.001):
@@ -60,7 +60,7 @@ async def test_one_who_leaves_does_not_undo_it(drawn: list[int]) -> None:
     assert drawn == [1]
 
 
-async def test_what_fails_is_tried_again_and_says_so_to_all(drawn: list[int]) -> None:
+async def test_a_failed_drawing_fails_for_all_viewers_and_is_retried(drawn: list[int]) -> None:
     shared = Pictures()
     for _ in range(2):
         failed = await asyncio.gather(*(shared.graph(stored(13)) for _ in range(5)), return_exceptions=True)
@@ -68,7 +68,7 @@ async def test_what_fails_is_tried_again_and_says_so_to_all(drawn: list[int]) ->
     assert drawn == [13, 13]
 
 
-async def test_of_large_ones_few_are_kept(drawn: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_few_large_pictures_are_kept(drawn: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pictures, "KEPT_CHARACTERS_MAX", 180)
     shared = Pictures()
     for number in (1, 2, 3, 1, 3):
@@ -76,7 +76,7 @@ async def test_of_large_ones_few_are_kept(drawn: list[int], monkeypatch: pytest.
     assert drawn == [1, 2, 3, 1]
 
 
-async def test_who_has_drawn_the_same_shape_gets_no_more_than_the_news(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_viewer_with_the_same_layout_gets_only_the_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     node = {"id": "a/1", "service": "a", "role": "core", "victim": False, "since": "2026-11-20T14:02:11Z", "parties": ["a/1"]}
 
     def draw(answer: pb.GetSnapshotResponse, _predicate: str) -> dict[str, Any]:
