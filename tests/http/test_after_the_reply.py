@@ -43,7 +43,7 @@ def _serve(app: Any) -> None:
 
 
 @pytest.mark.parametrize("around", [False, True], ids=["bare", "within a middleware"])
-def test_a_background_task_is_no_part_of_the_request(agent: Agent, around: bool) -> None:
+def test_a_background_task_is_not_part_of_the_request(agent: Agent, around: bool) -> None:
     app, seen = FastAPI(), list[tuple[str, bool]]()
     if around:
 
@@ -70,7 +70,7 @@ def test_a_background_task_is_no_part_of_the_request(agent: Agent, around: bool)
     assert agent.live.faults == 0
 
 
-def test_a_reply_in_parts_is_over_with_its_last(agent: Agent) -> None:
+def test_a_reply_in_parts_ends_with_its_last_part(agent: Agent) -> None:
     seen: list[tuple[str, bool]] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:

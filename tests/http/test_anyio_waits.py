@@ -84,7 +84,7 @@ async def test_a_token_of_a_limiter(gate: threading.Event) -> None:
 
 
 @pytest.mark.timeout(60)
-async def test_a_middleware_waits_for_what_it_calls() -> None:
+async def test_a_middleware_waits_for_its_inner_application() -> None:
     begun, go = asyncio.Event(), asyncio.Event()
     called: list[asyncio.Task[Any]] = []
 
@@ -114,7 +114,7 @@ async def test_a_middleware_waits_for_what_it_calls() -> None:
 
 
 @pytest.mark.timeout(60)
-async def test_who_leaves_a_task_group_waits_for_its_tasks(gate: threading.Event) -> None:
+async def test_leaving_a_task_group_waits_for_its_tasks(gate: threading.Event) -> None:
     async def leave() -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(run_sync, gate.wait, SECONDS_MAX, name="inner")
@@ -127,7 +127,7 @@ async def test_who_leaves_a_task_group_waits_for_its_tasks(gate: threading.Event
 
 
 @pytest.mark.timeout(60)
-async def test_a_lock_that_another_task_has() -> None:
+async def test_a_lock_that_another_task_holds() -> None:
     lock, go = anyio.Lock(), asyncio.Event()
 
     async def hold() -> None:

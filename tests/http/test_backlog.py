@@ -34,7 +34,7 @@ KEEPS = "import sys; sys.stdout.write('here'); sys.stdout.flush(); sys.stdin.rea
 @pytest.mark.parametrize(
     "kind", [pytest.param("loop", marks=live), pytest.param("uvloop", marks=live), pytest.param("thread", marks=live)]
 )
-def test_a_service_that_asks_itself(harness: Harness, start: Start, kind: str) -> None:
+def test_a_service_that_requests_itself_deadlocks(harness: Harness, start: Start, kind: str) -> None:
     a = start("alone.py", "a", kind)
     get(chain(f"{a.url}/pass", f"{a.url}/take"))
     verdict = until_true(harness, "deadlock")
@@ -48,7 +48,7 @@ def test_a_service_that_asks_itself(harness: Harness, start: Start, kind: str) -
     "kinds_of",
     [pytest.param(("loop", "thread"), marks=live), pytest.param(("uvloop", "thread"), marks=[*live, pytest.mark.not_in_ci])],
 )
-def test_two_services_that_ask_each_other(harness: Harness, start: Start, kinds_of: tuple[str, str]) -> None:
+def test_two_services_that_request_each_other_deadlock(harness: Harness, start: Start, kinds_of: tuple[str, str]) -> None:
     a, b = (start("alone.py", name, kind) for name, kind in zip("ab", kinds_of, strict=True))
     get(chain(f"{a.url}/pass", f"{b.url}/pass", f"{a.url}/take"))
     verdict = until_true(harness, "deadlock")
@@ -59,7 +59,7 @@ def test_two_services_that_ask_each_other(harness: Harness, start: Start, kinds_
 @pytest.mark.parametrize(
     "kind", [pytest.param("loop", marks=[*live, pytest.mark.not_in_ci]), pytest.param("uvloop", marks=live)]
 )
-def test_more_that_ask_change_nothing_and_a_timeout_makes_it_a_gridlock(harness: Harness, start: Start, kind: str) -> None:
+def test_more_clients_change_nothing_and_a_timeout_makes_it_a_gridlock(harness: Harness, start: Start, kind: str) -> None:
     a = start("alone.py", "a", kind)
     get(chain(f"{a.url}/pass", f"{a.url}/take", limit=f"&seconds={SECONDS_MAX * 2}"))
     for _ in range(3):
@@ -90,7 +90,7 @@ def test_another_process_that_could_accept_it_is_a_way_out(harness: Harness, sta
 
 
 @on_linux
-def test_only_the_one_thread_that_accepts_holds_its_connections_up(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_only_the_accepting_thread_holds_up_its_connections(ends: tuple[socket.socket, socket.socket]) -> None:
     listener, caller = ends
     holder = BlockedServer(PartyName("a/X#1"), acceptor=listener)
     with serving_from(listener) as first:
@@ -148,7 +148,7 @@ def ends() -> Iterator[tuple[socket.socket, socket.socket]]:
 
 
 @on_linux
-def test_a_connection_belongs_to_nobody_until_it_is_accepted(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_connection_has_no_owner_until_it_is_accepted(ends: tuple[socket.socket, socket.socket]) -> None:
     listener, caller = ends
     known = ends_of(caller.getpeername(), caller.getsockname())
 
@@ -164,7 +164,7 @@ def test_a_connection_belongs_to_nobody_until_it_is_accepted(ends: tuple[socket.
 
 
 @on_linux
-def test_a_socket_is_ours_alone_unless_another_process_has_it(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_a_socket_is_exclusive_unless_another_process_has_it(ends: tuple[socket.socket, socket.socket]) -> None:
     listener, _ = ends
     inodes = inodes_of([listener.fileno()])
     assert are_ours_alone(inodes)
@@ -180,14 +180,14 @@ def test_a_socket_is_ours_alone_unless_another_process_has_it(ends: tuple[socket
 
 
 @on_linux
-def test_a_socket_that_was_passed_on_to_us_may_be_anybodys(
+def test_an_inherited_socket_may_belong_to_any_process(
     ends: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(os.environ, "LISTEN_FDS", "1")
     assert not are_ours_alone(inodes_of([ends[0].fileno()]))
 
 
-def test_what_is_not_of_tcp_has_no_ends() -> None:
+def test_a_socket_other_than_tcp_has_no_addresses() -> None:
     assert ends_of("/run/socket", "") is None
     assert ends_of(("::ffff:127.0.0.1", 5, 0, 0), ("::1", 6, 0, 0)) == ("127.0.0.1:5", "[::1]:6")
     assert ends_of(("nonsense", 5), ("::1", 6)) is None

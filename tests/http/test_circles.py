@@ -28,7 +28,7 @@ CORE = {"a/GET:hold", "b/GET:pass", "a/GET:take"}
 
 
 @pytest.mark.parametrize(("server", "client"), KINDS)
-def test_a_circle_of_http_alone(harness: Harness, start: Start, server: str, client: str) -> None:
+def test_a_cycle_of_http_alone(harness: Harness, start: Start, server: str, client: str) -> None:
     a, b = start("shop.py", "a", server, client), start("shop.py", "b", server, client)
     get(chain(f"{a.url}/hold", f"{b.url}/pass", f"{a.url}/take"))
     verdict = until_true(harness, "deadlock")
@@ -39,7 +39,7 @@ def test_a_circle_of_http_alone(harness: Harness, start: Start, server: str, cli
     assert all(re.search(rf"{re.escape(str(PROGRAMS / 'shop.py'))}:\d+ in ", stack) for stack in at.values()), at
 
 
-def test_a_circle_through_threads_of_a_pool_and_a_middleware(harness: Harness, start: Start) -> None:
+def test_a_cycle_through_pool_threads_and_a_middleware(harness: Harness, start: Start) -> None:
     a, b = start("shop.py", "a", "threaded", "requests"), start("shop.py", "b", "threaded", "requests")
     get(chain(f"{a.url}/hold", f"{b.url}/pass", f"{a.url}/take"))
     verdict = until_true(harness, "deadlock")
@@ -47,7 +47,7 @@ def test_a_circle_through_threads_of_a_pool_and_a_middleware(harness: Harness, s
     assert held <= {re.sub(r"-\d+$", "", party) for party in kinds(verdict["core"])}
 
 
-def test_a_circle_through_http_and_grpc(harness: Harness, start: Start) -> None:
+def test_a_cycle_through_http_and_grpc(harness: Harness, start: Start) -> None:
     a, b = start("shop.py", "a", "flask", "requests"), start("shop.py", "b", "flask", "requests")
     get(f"{a.url}/call?target={b.grpc}&next={quote(f'{a.url}/take', safe='')}")
     verdict = until_true(harness, "deadlock")
@@ -66,7 +66,7 @@ def test_a_timeout_makes_it_a_gridlock(harness: Harness, start: Start, server: s
 
 @pytest.mark.not_in_ci
 @pytest.mark.parametrize(("server", "client"), [("flask", "requests"), ("fastapi", "httpx"), ("fastapi-asyncio", "httpx")])
-def test_something_between_that_may_give_up_is_no_deadlock(harness: Harness, start: Start, server: str, client: str) -> None:
+def test_a_proxy_that_may_time_out_prevents_a_deadlock(harness: Harness, start: Start, server: str, client: str) -> None:
     a, b = start("shop.py", "a", server, client), start("shop.py", "b", server, client)
     with Relay(b.url) as relay:
         get(chain(f"{a.url}/hold", f"{relay.url}/pass", f"{a.url}/take"))
@@ -78,7 +78,7 @@ def test_something_between_that_may_give_up_is_no_deadlock(harness: Harness, sta
 
 @pytest.mark.not_in_ci
 @pytest.mark.parametrize(("server", "client"), [("flask", "requests"), ("fastapi", "aiohttp")])
-def test_another_replica_has_a_lock_of_its_own(harness: Harness, start: Start, server: str, client: str) -> None:
+def test_another_replica_has_its_own_lock(harness: Harness, start: Start, server: str, client: str) -> None:
     a, b, c = (
         start("shop.py", "a", server, client),
         start("shop.py", "b", server, client),

@@ -107,7 +107,7 @@ def _is_up(url: str) -> bool:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_circle_of_two_services(harness: Harness, services: Services, command: tuple[str, ...]) -> None:
+def test_a_cycle_of_two_services_is_reported(harness: Harness, services: Services, command: tuple[str, ...]) -> None:
     a, b = services.start("a", command), services.start("b", command)
     asked = get(chain(f"{a}/hold", f"{b}/pass", f"{a}/take"))
     while True:  # with two workers, a request may go to the other worker, and they do not share the lock
@@ -127,7 +127,7 @@ def test_a_circle_of_two_services(harness: Harness, services: Services, command:
 
 @pytest.mark.not_in_ci
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_timeout_keeps_it_silent(harness: Harness, services: Services, command: tuple[str, ...]) -> None:
+def test_a_timeout_prevents_a_report(harness: Harness, services: Services, command: tuple[str, ...]) -> None:
     a, b = services.start("a", command), services.start("b", command)
     asked = get(chain(f"{a}/hold", f"{b}/pass", f"{a}/take", limit="&seconds=8"))
     while asked.is_alive():
@@ -144,7 +144,9 @@ def test_a_timeout_keeps_it_silent(harness: Harness, services: Services, command
         pytest.param(("circle_aiohttp_web", "{port}", "3600"), id="aiohttp's own, after an hour"),
     ],
 )
-def test_a_server_that_stops_by_itself_keeps_it_silent(harness: Harness, services: Services, command: tuple[str, ...]) -> None:
+def test_a_server_that_stops_by_itself_prevents_a_report(
+    harness: Harness, services: Services, command: tuple[str, ...]
+) -> None:
     a, b = services.start("a", command), services.start("b", command)
     get(chain(f"{a}/hold", f"{b}/pass", f"{a}/take"))
     until("the verdict to name them all", lambda: "/GET:take#" in json.dumps(ask(harness, "deadlock")))
@@ -161,7 +163,7 @@ def test_a_server_that_stops_by_itself_keeps_it_silent(harness: Harness, service
         ),
     ],
 )
-def test_a_circle_through_a_background_task_after_the_reply(
+def test_a_cycle_through_a_background_task_after_the_reply(
     harness: Harness, services: Services, way: str, core: set[str]
 ) -> None:
     a, b = services.start("a", _BACKGROUND), services.start("b", _BACKGROUND)
@@ -180,7 +182,7 @@ def test_a_circle_through_a_background_task_after_the_reply(
 
 @pytest.mark.not_in_ci
 @pytest.mark.parametrize("way", ["", "-in-thread"], ids=["coroutine", "function"])
-def test_a_background_task_with_a_timeout_keeps_it_silent(harness: Harness, services: Services, way: str) -> None:
+def test_a_background_task_with_a_timeout_prevents_a_report(harness: Harness, services: Services, way: str) -> None:
     a, b = services.start("a", _BACKGROUND), services.start("b", _BACKGROUND)
     get(chain(f"{a}/hold{way}", f"{b}/pass", f"{a}/take{way}", limit="&seconds=8")).join(SECONDS_MAX)
     free = get(f"{a}/take{way}")

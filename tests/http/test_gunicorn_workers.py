@@ -43,7 +43,7 @@ def first_waits(agent: Agent) -> Sequence[LocalWait]:
 
 
 @pytest.mark.parametrize("timeout", [0, 30])
-def test_who_blocks_a_loop_that_gunicorn_watches_does_not_do_so_for_ever(timeout: int) -> None:
+def test_a_blocked_loop_that_gunicorn_watches_ends_by_itself(timeout: int) -> None:
     agent = Agent("here", detector="127.0.0.1:1")
     lock = agent.Lock("held")
 

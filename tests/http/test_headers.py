@@ -68,7 +68,7 @@ def test_a_long_verb_is_cut(session: Session) -> None:
     assert call.served.method == f"{'V' * 20} /orders/{{}}"
 
 
-def test_whether_a_long_method_is_left_out_is_not_remembered(session: Session) -> None:
+def test_exclusion_of_a_long_method_is_not_cached(session: Session) -> None:
     short, long = "/secret.Vault/Open", "/secret.Vault/" + "x" * 10_000
     assert (session.leaves_out(short), session.leaves_out(long), session.leaves_out(long.encode())) == (True, True, True)
     assert (session.leaves_out("/s/M"), session.leaves_out("/s/" + "x" * 10_000)) == (False, False)
@@ -94,7 +94,7 @@ def test_both_ends_write_an_address_in_the_same_way(address: Any, text: str) -> 
 
 
 @pytest.mark.parametrize("around", [lambda body: body, lambda body: LimitedStream(body, 0)], ids=["plain", "Django's"])
-def test_where_a_server_tells_no_port_it_is_read_of_the_socket_beneath_the_body(around: Callable[[Any], Any]) -> None:
+def test_without_a_port_in_the_scope_it_is_read_from_the_bodys_socket(around: Callable[[Any], Any]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as caller:
         accepted, address = listening.accept()
         with accepted, accepted.makefile("rb") as body:

@@ -50,7 +50,7 @@ assert not hasattr(HTTPAdapter.send, "__wrapped__") and not hasattr(flask.Flask.
 """
 
 
-def test_nothing_is_imported_for_it_and_what_is_imported_later_is_found() -> None:
+def test_no_library_is_imported_and_later_imports_are_hooked() -> None:
     names = [name for name in hooks.PLACES if not name.startswith("urllib3")]
     done = subprocess.run(
         [sys.executable, "-c", LATE.format(names=names)], capture_output=True, text=True, check=False, timeout=60

@@ -53,7 +53,7 @@ async def _at_once(look: Look) -> bool:
     return look()
 
 
-def test_nothing_beside_it_ends_a_request() -> None:
+def test_only_a_requests_own_code_ends_it() -> None:
     assert asyncio.run(_served(_at_once))
 
 

@@ -70,7 +70,7 @@ async def echo() -> AsyncIterator[Callable[[bytes], Awaitable[Any]]]:
     await server.wait_closed()
 
 
-def test_channels_and_servers_of_grpclib_are_blind_spots_while_they_are_there(agent: Agent) -> None:
+def test_channels_and_servers_of_grpclib_are_blind_spots_while_they_exist(agent: Agent) -> None:
     async def calls() -> tuple[Any, list[str]]:
         async with echo() as call:
             assert blind(agent) == ["1 server of grpclib, whose calls are not recorded"]
@@ -83,7 +83,7 @@ def test_channels_and_servers_of_grpclib_are_blind_spots_while_they_are_there(ag
     assert blind(agent) == []
 
 
-def test_a_channel_of_grpclib_that_calls_nobody_is_no_blind_spot(agent: Agent) -> None:
+def test_an_unused_grpclib_channel_is_not_a_blind_spot(agent: Agent) -> None:
     async def makes() -> None:
         channel = Channel("127.0.0.1", 1, codec=Raw())
         assert blind(agent) == []

@@ -77,7 +77,7 @@ def in_flight(agent: Agent) -> tuple[int, int]:
 
 @pytest.mark.parametrize("outcome", [pytest.param(one, marks=[] if one in QUICK else pytest.mark.longer) for one in OUTCOMES])
 @pytest.mark.parametrize("client", CLIENTS)
-def test_the_same_with_and_without(
+def test_requests_behave_the_same_with_and_without_the_agent(
     url: str, client: str, outcome: str, attached: Callable[[], Agent], gate: servers.Gate
 ) -> None:
     path, options = OUTCOMES[outcome]
@@ -93,7 +93,9 @@ def test_the_same_with_and_without(
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_while_it_lasts_both_ends_have_it(url: str, client: str, attached: Callable[[], Agent], gate: servers.Gate) -> None:
+def test_both_ends_record_a_request_while_it_lasts(
+    url: str, client: str, attached: Callable[[], Agent], gate: servers.Gate
+) -> None:
     agent = attached()
     asking = threading.Thread(target=CLIENTS[client], args=(f"{url}/slow",), daemon=True)
     asking.start()
@@ -134,7 +136,7 @@ def test_a_cancelled_request_is_over_and_in_doubt(
 
 @pytest.mark.longer
 @pytest.mark.parametrize("client", CLIENTS)
-def test_many_at_once(url: str, client: str, attached: Callable[[], Agent]) -> None:
+def test_many_concurrent_requests(url: str, client: str, attached: Callable[[], Agent]) -> None:
     agent = attached()
     with ThreadPoolExecutor(8) as pool:
         seen: list[Seen] = list(pool.map(CLIENTS[client], [f"{url}/echo"] * 24))

@@ -87,7 +87,7 @@ def get(url: str) -> dict[str, Any]:
         pytest.param(("uvicorn", "--port", "{port}", "--log-level", "error", "asgi_site:app"), None, id="uvicorn"),
     ],
 )
-def test_a_server_joins_with_its_first_request_and_says_when_it_ends_requests(
+def test_a_server_joins_with_its_first_request_and_reports_its_timeouts(
     command: tuple[str, ...], seconds: float | None
 ) -> None:
     with running(*command) as url:
@@ -170,7 +170,7 @@ def test_django_by_asgi(agent: Agent) -> None:
 # -- by hand -----------------------------------------------------------------------------------------------------------
 
 
-def test_middleware_by_hand_passes_for_the_application(alone: Callable[[Any], Agent]) -> None:
+def test_explicit_middleware_passes_for_the_application(alone: Callable[[Any], Agent]) -> None:
     class Site:
         name = "site"
 
@@ -205,7 +205,7 @@ def test_a_wrong_call_of_an_application_fails_as_without_the_agent(agent: Agent,
             kind()(*arguments)
 
 
-def test_uvicorn_takes_an_application_for_what_it_is(agent: Agent) -> None:
+def test_uvicorn_detects_the_applications_interface(agent: Agent) -> None:
     config = uvicorn.Config(Starlette(), log_level="critical")
     config.load()
     assert config.interface == "asgi3"

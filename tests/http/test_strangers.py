@@ -65,7 +65,7 @@ def told(url: str, *headers: tuple[str, str], honest: bool = False) -> tuple[int
     ],
     ids=["none", "nonsense", "two", "two in one", "of no connection", "of another connection", "through a proxy"],
 )
-def test_a_caller_without_a_stamp_of_this_connection_is_told_nothing(
+def test_a_caller_without_a_stamp_for_this_connection_learns_nothing(
     url: str, attached: Attach, headers: tuple[tuple[str, str], ...]
 ) -> None:
     agent = attached()
@@ -73,14 +73,14 @@ def test_a_caller_without_a_stamp_of_this_connection_is_told_nothing(
     assert agent.live.recorder._callers.seen() == ()
 
 
-def test_with_a_key_a_forged_stamp_is_none_also_on_its_own_connection(url: str, attached: Attach) -> None:
+def test_with_a_key_a_forged_stamp_is_ignored_even_on_its_own_connection(url: str, attached: Attach) -> None:
     agent = attached(stamp_key=KEY)
     assert told(url, (STAMP, FORGED), honest=True) == (200, [])
     assert agent.live.recorder._callers.seen() == ()
     assert agent.live.stamps_refused == 1
 
 
-def test_without_a_key_every_stamp_of_its_own_connection_is_believed(url: str, attached: Attach) -> None:
+def test_without_a_key_every_stamp_for_its_own_connection_is_trusted(url: str, attached: Attach) -> None:
     """As documented in docs/security.md; also shows that the tests above would notice if no stamp were ever sent."""
     agent = attached()
     status, names = told(url, (STAMP, FORGED), honest=True)

@@ -132,9 +132,7 @@ def ask(url: str) -> tuple[int, bytes, list[str]]:
 
 
 @SERVERS
-def test_a_request_is_recorded_while_it_is_served_and_goes_on_as_before(
-    serving: Serving, attached: Callable[[], Agent]
-) -> None:
+def test_a_request_is_recorded_while_it_is_served_and_runs_unchanged(serving: Serving, attached: Callable[[], Agent]) -> None:
     site = Site()
     paths = ("/one/7", "/parts", "/file", "/raises")
     names = ("one.{}", "parts", "file", "raises")
@@ -164,7 +162,7 @@ def test_after_its_end_nothing_is_recorded_and_another_agent_does_so_once(
 
 @SERVERS
 @pytest.mark.parametrize("wrapped", [False, True], ids=["a framework", "wrapped by hand"])
-def test_a_request_that_something_else_records_too_is_recorded_once(
+def test_a_request_recorded_at_two_levels_is_recorded_once(
     serving: Serving, attached: Callable[[], Agent], wrapped: bool
 ) -> None:
     agent = attached()

@@ -57,7 +57,7 @@ def count(harness: Harness, what: str) -> int:
 
 
 @pytest.mark.parametrize("scene", NEXT)
-def test_a_cure_ends_the_incident_and_says_so(curable: Harness, demo: Demo, until_true: Until, scene: str) -> None:
+def test_a_cure_ends_the_incident_and_is_noted_there(curable: Harness, demo: Demo, until_true: Until, scene: str) -> None:
     begin(curable, scene)
     until_true("deadlock")
     demo.until("the incident", lambda: bool(open_ones(curable)))

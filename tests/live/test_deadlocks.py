@@ -30,7 +30,7 @@ def call(harness: Harness, method: str, count: int = 1, load: str = "load") -> N
     harness.processes[load].tell({"call": {"method": method, "count": count, "strength": 0}})
 
 
-def test_pools_in_a_circle(harness: Harness, demo: Demo, until_true: Until) -> None:
+def test_pools_that_call_in_a_cycle_deadlock(harness: Harness, demo: Demo, until_true: Until) -> None:
     harness.start_scene("detector.demo.scenes:POOLS")
     assert demo.verdict("deadlock")["holds"] is False
     harness.processes["load"].tell({"threads": 6})
@@ -41,7 +41,7 @@ def test_pools_in_a_circle(harness: Harness, demo: Demo, until_true: Until) -> N
     assert verdict["witness"]["parties"]
 
 
-def test_what_show_prints_is_read_back_to_the_same_verdict(harness: Harness, until_true: Until, tmp_path: Any) -> None:
+def test_the_output_of_show_evaluates_to_the_same_verdict(harness: Harness, until_true: Until, tmp_path: Any) -> None:
     harness.start_scene("live_scenes:SELF")
     call(harness, "echo.Outer", 2)
     asked = until_true("deadlock")
@@ -55,7 +55,7 @@ def test_what_show_prints_is_read_back_to_the_same_verdict(harness: Harness, unt
         assert verdict[key] == asked[key], key
 
 
-def test_a_call_to_oneself_on_a_pool_of_one(harness: Harness, until_true: Until) -> None:
+def test_a_call_to_itself_on_a_pool_of_one_deadlocks(harness: Harness, until_true: Until) -> None:
     harness.start_scene("live_scenes:SELF")
     call(harness, "echo.Outer")
     verdict = until_true("deadlock")
@@ -63,7 +63,7 @@ def test_a_call_to_oneself_on_a_pool_of_one(harness: Harness, until_true: Until)
     assert kinds(verdict["behind"]) == {"load/thread": 1}
 
 
-def test_locks_in_two_orders_across_processes(harness: Harness, until_true: Until) -> None:
+def test_locks_in_opposite_orders_across_processes_deadlock(harness: Harness, until_true: Until) -> None:
     harness.start_scene("detector.demo.scenes:LOCKS")
     harness.processes["warehouse"].tell({"threads": 1})
     verdict = until_true("deadlock")
@@ -72,7 +72,7 @@ def test_locks_in_two_orders_across_processes(harness: Harness, until_true: Unti
 
 
 @pytest.mark.parametrize("scene", ["FAN_OUT", "FAN_OUT_AIO"])
-def test_a_fan_out_of_which_one_branch_is_stuck(harness: Harness, until_true: Until, scene: str) -> None:
+def test_a_fan_out_with_one_stuck_branch_is_reported(harness: Harness, until_true: Until, scene: str) -> None:
     harness.start_scene(f"live_scenes:{scene}")
     call(harness, "front.Place")
     verdict = until_true("deadlock")
@@ -82,7 +82,7 @@ def test_a_fan_out_of_which_one_branch_is_stuck(harness: Harness, until_true: Un
     assert behind["load/thread"] == 1
 
 
-def test_the_first_of_two_will_do(harness: Harness, until_true: Until) -> None:
+def test_a_wait_for_the_first_of_two_is_not_stuck(harness: Harness, until_true: Until) -> None:
     harness.start_scene("live_scenes:FIRST_OF")
     call(harness, "front.Place")
     verdict = until_true("deadlock")
@@ -91,7 +91,7 @@ def test_the_first_of_two_will_do(harness: Harness, until_true: Until) -> None:
     assert "load/thread" not in kinds(verdict["behind"])
 
 
-def test_a_deadline_makes_a_gridlock_of_it(harness: Harness, demo: Demo, until_true: Until) -> None:
+def test_a_deadline_makes_it_a_gridlock(harness: Harness, demo: Demo, until_true: Until) -> None:
     harness.start_scene("live_scenes:DEADLINE")
     harness.processes["load"].tell({"threads": 6})
     verdict = until_true("gridlock")
@@ -120,7 +120,7 @@ def test_a_near_miss_is_never_called_a_deadlock(
     assert demo.count("stilltrue_incidents_total") == 0
 
 
-def test_a_deadlock_is_seen_without_being_asked_for(harness: Harness, demo: Demo) -> None:
+def test_a_deadlock_is_reported_without_a_question(harness: Harness, demo: Demo) -> None:
     harness.start_scene("live_scenes:SELF")
     call(harness, "echo.Outer")
     demo.until("the incident", lambda: bool(json.loads(harness.run("incidents", "--json").stdout or "[]")))
@@ -131,6 +131,6 @@ def test_a_deadlock_is_seen_without_being_asked_for(harness: Harness, demo: Demo
 
 @pytest.mark.not_in_ci
 @pytest.mark.longer
-def test_a_healthy_shop(harness: Harness, demo: Demo) -> None:
+def test_a_healthy_shop_has_no_deadlock(harness: Harness, demo: Demo) -> None:
     """The short form of the soak: cycles, queues, fan-outs, hedged calls, locks, deadlines under load, and no false TRUE."""
     healthy(demo, 8)

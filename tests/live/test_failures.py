@@ -53,7 +53,7 @@ def test_a_stopped_bystander_does_not_silence_the_detector(harness: Harness, dem
     assert demo.verdict("deadlock")["behind"] == first["behind"]
 
 
-def test_a_stopped_party_leaves_the_answer_open(harness: Harness, demo: Demo, until_true: Until) -> None:
+def test_a_stopped_party_makes_the_answer_undetermined(harness: Harness, demo: Demo, until_true: Until) -> None:
     deadlocked(harness, until_true)
     harness.processes["stock"].send(signal.SIGSTOP)
     done = harness.run("ask", "deadlock", "--json")

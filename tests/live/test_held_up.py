@@ -38,7 +38,7 @@ def start(harness: Harness, scene: str) -> None:
         ("asking_interceptor", ["a/Outer#1", "b/Go#1"]),
     ],
 )
-def test_who_holds_the_call_up_is_named(
+def test_the_party_that_holds_up_the_call_is_named(
     harness: Harness, until_true: Callable[[str], Verdict], scene: str, core: list[str]
 ) -> None:
     start(harness, scene)
@@ -47,7 +47,7 @@ def test_who_holds_the_call_up_is_named(
     assert {one["party"] for one in verdict["evidence"] if one["stack"]} >= set(core)
 
 
-def test_a_task_that_serves_nobody_holds_its_loop_as_well(harness: Harness, until_true: Callable[[str], Verdict]) -> None:
+def test_a_task_that_serves_no_call_can_block_its_loop_too(harness: Harness, until_true: Callable[[str], Verdict]) -> None:
     start(harness, "blocked_by_a_task")
     assert {party.partition("#")[0].partition("-")[0] for party in until_true("deadlock")["core"]} == {"a/task:Task", "b/Go"}
 
@@ -66,7 +66,7 @@ def test_a_task_that_serves_nobody_holds_its_loop_as_well(harness: Harness, unti
         "other_interceptor_first",
     ],
 )
-def test_whoever_may_go_on_yet_is_not_called_deadlocked(harness: Harness, demo: Demo, scene: str) -> None:
+def test_a_party_that_may_still_proceed_is_not_reported(harness: Harness, demo: Demo, scene: str) -> None:
     start(harness, scene)
     verdicts: list[Verdict] = []
 

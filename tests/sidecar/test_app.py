@@ -40,7 +40,7 @@ async def call(target: object, method: str = "Unary", **metadata: str) -> bytes:
         return bytes(await unary(b"hello", metadata=tuple(metadata.items()), timeout=20))
 
 
-async def test_the_pages_tell_of_health_coverage_and_counts(program: str, start_sidecar: Any) -> None:
+async def test_the_admin_pages_show_health_coverage_and_counts(program: str, start_sidecar: Any) -> None:
     async with start_sidecar(program, upstream=program, workers=3, never_awaited=("/a.B/C",)) as (_, listening):
         await call(listening.inbound)
         await call(listening.outbound)
@@ -67,7 +67,7 @@ async def test_the_pages_tell_of_health_coverage_and_counts(program: str, start_
         assert (await page(admin, "/nothing"))[0] == 404
 
 
-async def test_without_its_program_it_is_well_but_not_ready(start_sidecar: Any) -> None:
+async def test_without_its_program_a_sidecar_is_healthy_but_not_ready(start_sidecar: Any) -> None:
     async with start_sidecar("127.0.0.1:1") as (_, listening):
         assert (await page(listening.admin, "/healthz"))[0] == 200
         status, text = await page(listening.admin, "/readyz")
@@ -75,7 +75,7 @@ async def test_without_its_program_it_is_well_but_not_ready(start_sidecar: Any) 
         assert "127.0.0.1:1 does not accept connections" in text
 
 
-async def test_calls_in_progress_end_before_it_does(program: str, start_sidecar: Any) -> None:
+async def test_a_sidecar_ends_after_its_calls_in_progress(program: str, start_sidecar: Any) -> None:
     async with start_sidecar(program, drain_seconds_max=10.0) as (sidecar, listening):
         slow = asyncio.create_task(call(listening.inbound, sleep="0.5"))
         while not sidecar.program.in_progress:
@@ -83,7 +83,7 @@ async def test_calls_in_progress_end_before_it_does(program: str, start_sidecar:
     assert await slow == b"hello"
 
 
-async def test_a_call_that_is_given_up_leaves_nothing_behind(program: str, start_sidecar: Any) -> None:
+async def test_an_abandoned_call_leaves_no_record(program: str, start_sidecar: Any) -> None:
     async with start_sidecar(program) as (sidecar, listening):
         slow = asyncio.create_task(call(listening.inbound, sleep="0.5"))
         while not sidecar.program.in_progress:
@@ -123,20 +123,20 @@ def run(*flags: str) -> subprocess.CompletedProcess[str]:
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
-def test_what_cannot_be_is_said_in_one_line(flags: tuple[str, ...], says: str) -> None:
+def test_invalid_options_are_reported_in_one_line(flags: tuple[str, ...], says: str) -> None:
     done = run(*flags)
     assert done.returncode == 2
     assert says in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
 
 
-def test_checking_a_sidecar_that_is_not_there_fails() -> None:
+def test_the_check_of_an_absent_sidecar_fails() -> None:
     done = run("--check", "--admin-port", "1")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("stilltrue: not ready: no sidecar answers at 127.0.0.1:1: ")
 
 
-async def test_checking_says_why_a_sidecar_is_not_ready(start_sidecar: Any) -> None:
+async def test_the_check_says_why_a_sidecar_is_not_ready(start_sidecar: Any) -> None:
     async with start_sidecar("127.0.0.1:1") as (_, listening):
         done = await asyncio.to_thread(run, "--check", "--admin-port", str(listening.admin.port))
     assert (done.returncode, done.stdout) == (1, "")
@@ -151,7 +151,7 @@ async def test_checking_says_why_a_sidecar_is_not_ready(start_sidecar: Any) -> N
         {"inbound": Address(host="h", port=1), "program": Address(host="h", port=1)},
     ],
 )
-def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, Any]) -> None:
     values: dict[str, Any] = {
         "program": FREE,
         "inbound": FREE,
@@ -163,7 +163,7 @@ def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
         SidecarSettings(**values | wrong)
 
 
-async def test_a_sidecar_never_says_that_its_program_is_idle(
+async def test_a_sidecar_never_reports_its_program_as_idle(
     program: str, start_sidecar: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STILLTRUE_REACTIVE", "true")

@@ -33,7 +33,7 @@ def test_blocks_of_another_encoder_are_read_in_order(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_another_decoder_reads_what_is_written(seed: int) -> None:
+def test_another_decoder_reads_our_blocks(seed: int) -> None:
     dice = random.Random(seed)
     decoder = hpack.Decoder()
     for _ in range(200):
@@ -64,22 +64,22 @@ def test_equal_blocks_mean_other_headers_once_the_table_has_changed() -> None:
     ],
     ids=["index 0", "cut short", "no such entry", "short string", "endless number", "table too large", "bad Huffman"],
 )
-def test_a_block_that_is_broken_is_refused(block: bytes) -> None:
+def test_a_malformed_block_is_refused(block: bytes) -> None:
     with pytest.raises(BrokenFrameError):
         HeaderReader().read(block)
 
 
-def test_a_list_that_is_too_long_is_refused() -> None:
+def test_a_header_list_that_is_too_long_is_refused() -> None:
     block = write_headers([(b"k", b"v" * 60_000)])
     with pytest.raises(BrokenFrameError, match="too long"):
         HeaderReader().read(20 * block)
 
 
-def test_the_size_of_a_list_is_counted_as_http2_says() -> None:
+def test_the_size_of_a_header_list_is_counted_by_the_rfc() -> None:
     assert size_of([(b"abc", b"de"), (b"", b"")]) == 5 + 32 + 32
 
 
-def test_what_is_long_is_not_remembered() -> None:
+def test_long_blocks_are_not_cached() -> None:
     """Anybody may send a thousand headers of a megabyte, each another."""
     encoder, reader = hpack.Encoder(), HeaderReader()
     encoder.header_table_size = 0
@@ -94,7 +94,7 @@ def test_what_is_long_is_not_remembered() -> None:
     assert max(map(len, reader._known), default=0) <= headers.KNOWN_BYTES_MAX
 
 
-def test_what_is_short_is_remembered_in_a_bounded_number() -> None:
+def test_the_cache_of_short_blocks_is_bounded() -> None:
     encoder, reader = hpack.Encoder(), HeaderReader()
     for at in range(max(headers.WRITTEN_MAX, huffman_strings.CACHE_MAX) + 10):
         pair = (b"x-trace", b"short-%d" % at)

@@ -45,7 +45,7 @@ def _served(program: Program) -> Any:
     return call
 
 
-def test_a_stamped_request_is_its_senders_and_the_reply_bears_our_stamp(program: Program) -> None:
+def test_a_stamped_request_is_attributed_and_the_reply_carries_our_stamp(program: Program) -> None:
     headers, call = _opened(program, STAMP)
     assert STAMP not in headers
     assert _served(program).caller.process == "web"
@@ -62,9 +62,7 @@ def test_several_stamps_make_the_caller_unknown_and_are_counted(program: Program
 
 
 @pytest.mark.parametrize("stamps", [[], [STAMP, OTHER], [(b"stilltrue-stamp", b"nonsense")]])
-def test_callers_without_a_stamp_are_told_nothing_even_if_the_program_echoes_what_it_got(
-    program: Program, stamps: Headers
-) -> None:
+def test_callers_without_a_stamp_learn_nothing_even_from_echoed_headers(program: Program, stamps: Headers) -> None:
     headers, call = _opened(program, *stamps)
     echoed = [pair for pair in headers if pair[0] == PARTY] + [OTHER]
     assert len(echoed) == 2
@@ -99,7 +97,7 @@ def test_a_long_path_is_named_by_its_beginning(program: Program) -> None:
 
 
 @pytest.mark.parametrize("timeout", [b"99999999H", b"9" * 400 + b"n"])
-def test_a_time_out_that_never_comes_is_no_deadline(program: Program, timeout: bytes) -> None:
+def test_a_timeout_beyond_the_calendar_is_not_a_deadline(program: Program, timeout: bytes) -> None:
     """gRPC allows eight digits of hours; a report with the year 13,000 is refused."""
     _opened(program, (b"grpc-timeout", timeout))
     report = program.live.marked(SnapshotId(1))
@@ -109,7 +107,7 @@ def test_a_time_out_that_never_comes_is_no_deadline(program: Program, timeout: b
     assert [call.deadline for call in again.served] == [None]
 
 
-def test_a_time_out_that_comes_is_one(program: Program) -> None:
+def test_an_ordinary_timeout_is_a_deadline(program: Program) -> None:
     _opened(program, (b"grpc-timeout", b"27000H"))
     report = program.live.marked(SnapshotId(1))
     assert report is not None

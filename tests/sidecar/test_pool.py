@@ -5,14 +5,14 @@ from __future__ import annotations
 from tests.sidecar.beside import Beside
 
 
-def test_as_long_as_all_fit_all_are_served() -> None:
+def test_calls_that_fit_the_pool_are_all_served() -> None:
     beside = Beside(workers=2)
     beside.comes()
     beside.comes()
     assert [call.serving for call in beside.cut().served] == [True, True]
 
 
-def test_beyond_the_pool_nobody_knows_who_is_served_once_one_has_left() -> None:
+def test_beyond_the_pool_size_it_is_unknown_which_calls_are_served() -> None:
     beside = Beside(workers=2)
     first = beside.comes()
     for _ in range(3):
@@ -23,7 +23,7 @@ def test_beyond_the_pool_nobody_knows_who_is_served_once_one_has_left() -> None:
     assert not beside.full
 
 
-def test_who_makes_a_call_is_served_and_fills_the_pool() -> None:
+def test_an_inbound_call_that_makes_a_call_is_served_and_takes_a_worker() -> None:
     beside = Beside(workers=1)
     first = beside.comes("t1")
     beside.comes("t2")
@@ -36,7 +36,7 @@ def test_who_makes_a_call_is_served_and_fills_the_pool() -> None:
     assert serving == {"orders/Place#2": False, third.party: True}
 
 
-def test_who_leaves_makes_room() -> None:
+def test_a_finished_call_frees_a_worker() -> None:
     beside = Beside(workers=1)
     beside.comes()
     queued = beside.comes()
@@ -46,7 +46,7 @@ def test_who_leaves_makes_room() -> None:
     assert beside.full
 
 
-def test_a_queued_call_that_goes_on_while_all_others_are_blocked_disproves_the_size() -> None:
+def test_a_queued_call_that_proceeds_while_all_others_are_blocked_disproves_the_size() -> None:
     beside = Beside(workers=1)
     beside.comes("t1")
     beside.calls("t1")
@@ -58,7 +58,7 @@ def test_a_queued_call_that_goes_on_while_all_others_are_blocked_disproves_the_s
     assert "--workers 1 is wrong" in beside.warnings[0]
 
 
-def test_a_queued_call_that_goes_on_when_another_has_just_gone_on_disproves_nothing() -> None:
+def test_a_queued_call_that_proceeds_right_after_another_disproves_nothing() -> None:
     beside = Beside(workers=1)
     first = beside.comes("t1")
     call = beside.calls("t1")
@@ -91,7 +91,7 @@ def test_a_call_that_came_beside_a_full_pool_at_work_and_was_answered_disproves_
     assert "--workers 1 is wrong: orders/Place#2 was served at the same time as 1 other" in beside.warnings[0]
 
 
-def test_an_answer_that_was_perhaps_given_before_the_others_were_blocked_disproves_nothing() -> None:
+def test_an_answer_that_may_precede_the_block_disproves_nothing() -> None:
     beside = Beside(workers=1)
     first = beside.comes("t1")
     second, _ = beside.comes("t2"), beside.comes("t3")
@@ -103,7 +103,7 @@ def test_an_answer_that_was_perhaps_given_before_the_others_were_blocked_disprov
     assert beside.program.pool.size == 1
 
 
-def test_without_a_size_all_are_served_and_no_pool_is_told() -> None:
+def test_without_a_size_all_calls_are_served_and_no_pool_is_reported() -> None:
     beside = Beside()
     for _ in range(3):
         beside.comes()

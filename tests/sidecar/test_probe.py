@@ -92,7 +92,7 @@ async def test_a_health_check_answered_because_one_had_left_disproves_nothing(te
     assert tested.program.pool.size == 1
 
 
-async def test_a_program_without_the_health_service_leaves_the_size_in_doubt_for_good(tested: Beside) -> None:
+async def test_without_a_health_service_the_size_stays_in_doubt(tested: Beside) -> None:
     served = tested.comes()
     tested.comes()
     await tested.sent.wait()
@@ -102,7 +102,7 @@ async def test_a_program_without_the_health_service_leaves_the_size_in_doubt_for
     assert "does not implement" in tested.doubts(served.party)[0]
 
 
-async def test_a_wait_that_is_over_is_seen_when_looked_at_again(tested: Beside) -> None:
+async def test_an_ended_wait_is_noticed_at_the_second_look(tested: Beside) -> None:
     party = tested.comes().party
     request = LookRequest(snapshot=SnapshotId(1), suspects=(Suspect(party=party, waits=(WaitNumber(7),)),))
     assert [one.unchanged for one in tested.program.look(request, "").parties] == [False]

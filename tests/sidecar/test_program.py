@@ -23,7 +23,7 @@ def test_a_call_belongs_to_the_inbound_one_of_its_trace() -> None:
     assert beside.waits == {"orders/Place#2": (1, {1})}
 
 
-def test_a_party_that_the_program_forwards_tells_exactly() -> None:
+def test_a_forwarded_party_identifies_the_caller_exactly() -> None:
     beside = Beside()
     first, second = beside.comes("t1"), beside.comes("t1")
     beside.calls("t1", party=first.party)
@@ -32,7 +32,7 @@ def test_a_party_that_the_program_forwards_tells_exactly() -> None:
     assert beside.waits == {first.party: (1, {1}), second.party: (1, {2})}
 
 
-def test_two_inbound_calls_of_one_trace_are_ambiguous_and_what_they_wait_for_is_unknown() -> None:
+def test_two_inbound_calls_of_one_trace_make_the_caller_unknown() -> None:
     beside = Beside()
     first, _ = beside.comes("t1"), beside.comes("t1")
     beside.calls("t1", party=first.party)
@@ -41,7 +41,7 @@ def test_two_inbound_calls_of_one_trace_are_ambiguous_and_what_they_wait_for_is_
     assert beside.program.callers["ambiguous"] == 1
 
 
-def test_a_wait_that_has_just_begun_is_no_proof_since_its_caller_may_be_about_to_make_another_call() -> None:
+def test_a_wait_that_has_just_begun_proves_nothing() -> None:
     beside = Beside()
     caller = beside.comes("t1")
     beside.calls("t1")
@@ -62,7 +62,7 @@ def _doubt(beside: Beside, caller: InboundCall) -> str:
     return look.doubt
 
 
-def test_a_call_without_a_trace_is_nobodys() -> None:
+def test_a_call_without_a_trace_has_no_known_caller() -> None:
     beside = Beside()
     beside.comes("t1")
     call = beside.calls()
@@ -70,7 +70,7 @@ def test_a_call_without_a_trace_is_nobodys() -> None:
     assert call.made.party is None
 
 
-def test_a_trace_that_somebody_else_in_the_program_uses_tells_nothing() -> None:
+def test_a_trace_used_elsewhere_in_the_program_identifies_no_caller() -> None:
     beside = Beside()
     beside.calls("t1")  # a job of the program's own begins the trace
     beside.comes("t1")  # and is called back under it
@@ -87,7 +87,7 @@ def _abandoned(beside: Beside, inbound: InboundCall) -> None:
 
 
 @pytest.mark.parametrize("over", [_answered, _abandoned])
-def test_a_trace_that_another_call_has_borne_before_tells_nothing(over: Callable[[Beside, InboundCall], None]) -> None:
+def test_a_trace_that_an_earlier_call_carried_identifies_no_caller(over: Callable[[Beside, InboundCall], None]) -> None:
     """A job left behind by the first call, or a handler whose caller asked again, may make the call."""
     beside = Beside()
     over(beside, beside.comes("t1"))
@@ -98,7 +98,7 @@ def test_a_trace_that_another_call_has_borne_before_tells_nothing(over: Callable
     assert beside.program.callers["ambiguous"] == 1
 
 
-def test_a_trace_that_another_call_bore_meanwhile_tells_nothing() -> None:
+def test_a_trace_that_another_call_carried_meanwhile_identifies_no_caller() -> None:
     beside = Beside()
     beside.comes("t1")
     beside.program.ends(beside.comes("t1"))
@@ -106,7 +106,7 @@ def test_a_trace_that_another_call_bore_meanwhile_tells_nothing() -> None:
     assert beside.waits == {}
 
 
-def test_whose_party_is_forwarded_waits_whatever_else_has_borne_its_trace() -> None:
+def test_a_forwarded_party_waits_whatever_else_carried_its_trace() -> None:
     beside = Beside()
     beside.program.ends(beside.comes("t1"))
     second = beside.comes("t1")
@@ -136,7 +136,7 @@ def test_a_wait_lasts_from_the_whole_request_to_the_first_of_the_reply() -> None
     assert beside.waits == {}
 
 
-def test_of_several_calls_one_is_needed_and_after_one_has_come_nothing_is_known() -> None:
+def test_one_of_several_calls_is_needed_and_after_one_reply_the_wait_is_unknown() -> None:
     beside = Beside()
     beside.comes("t1")
     first = beside.calls("t1")
@@ -147,7 +147,7 @@ def test_of_several_calls_one_is_needed_and_after_one_has_come_nothing_is_known(
     assert beside.warnings == []
 
 
-def test_told_that_handlers_need_all_the_others_are_waited_for_still() -> None:
+def test_with_the_option_that_handlers_need_all_the_remaining_calls_are_waited_for() -> None:
     beside = Beside(needs_all=True)
     beside.comes("t1")
     first = beside.calls("t1")
@@ -157,7 +157,7 @@ def test_told_that_handlers_need_all_the_others_are_waited_for_still() -> None:
     assert beside.waits == {"orders/Place#1": (1, {2})}
 
 
-def test_a_wait_that_goes_on_keeps_its_number_and_a_new_one_has_another() -> None:
+def test_a_continuing_wait_keeps_its_number_and_a_new_one_gets_another() -> None:
     beside = Beside()
     beside.comes("t1")
     call = beside.calls("t1")
@@ -196,7 +196,7 @@ def _gives_up_its_call(beside: Beside, inbound: InboundCall) -> None:
 
 
 @pytest.mark.parametrize("evidence", [_answers_at_once, _calls_after_its_answer, _gives_up_its_call])
-def test_a_method_that_was_seen_not_to_be_awaited_never_is_again(evidence: Callable[[Beside, InboundCall], None]) -> None:
+def test_a_method_once_seen_not_to_be_awaited_never_counts_again(evidence: Callable[[Beside, InboundCall], None]) -> None:
     beside = Beside()
     inbound = beside.comes("t1")
     beside.calls("t1")
@@ -219,7 +219,7 @@ def test_an_answer_just_before_its_call_is_cancelled_is_no_evidence() -> None:
     assert beside.program.distrusted == []
 
 
-def test_giving_up_at_the_deadline_is_no_evidence() -> None:
+def test_cancelling_at_the_deadline_is_no_evidence() -> None:
     beside = Beside()
     beside.comes("t1")
     call = beside.calls("t1", timeout=2.0)
@@ -229,7 +229,7 @@ def test_giving_up_at_the_deadline_is_no_evidence() -> None:
     assert beside.program.distrusted == []
 
 
-def test_giving_up_the_slower_of_two_is_no_evidence() -> None:
+def test_cancelling_the_slower_of_two_calls_is_no_evidence() -> None:
     beside = Beside()
     beside.comes("t1")
     first, second = beside.calls("t1"), beside.calls("t1")
@@ -239,7 +239,7 @@ def test_giving_up_the_slower_of_two_is_no_evidence() -> None:
     assert beside.program.distrusted == []
 
 
-def test_whoever_streams_its_answer_does_not_wait() -> None:
+def test_a_call_that_streams_its_reply_does_not_wait() -> None:
     beside = Beside()
     inbound = beside.comes("t1")
     beside.calls("t1")
@@ -247,7 +247,7 @@ def test_whoever_streams_its_answer_does_not_wait() -> None:
     assert beside.waits == {}
 
 
-def test_methods_that_are_told_are_never_waited_for() -> None:
+def test_methods_declared_as_not_awaited_are_never_waited_for() -> None:
     beside = Beside(never_awaited=["/s/Reserve"])
     beside.comes("t1")
     beside.calls("t1")

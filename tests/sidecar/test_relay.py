@@ -126,7 +126,7 @@ def _message(length: int) -> bytes:
     return b"\x00" + length.to_bytes(4, "big") + bytes(length)
 
 
-def test_a_call_passes_with_a_stamp_in_and_out_and_its_taker_is_told_all(joined: Joined) -> None:
+def test_a_call_passes_with_stamps_and_its_observer_sees_every_event(joined: Joined) -> None:
     joined.from_caller(frames.header_frames(1, write_headers(REQUEST), ends=False))
     ((kind, flags, stream, payload),) = joined.server.take()
     assert (kind, flags, stream) == (frames.HEADERS, frames.END_HEADERS, 1)
@@ -149,7 +149,7 @@ def test_a_call_passes_with_a_stamp_in_and_out_and_its_taker_is_told_all(joined:
 
 
 @pytest.mark.parametrize("cut", range(1, 40, 3))
-def test_bytes_may_come_in_any_pieces(cut: int) -> None:
+def test_bytes_may_arrive_in_any_pieces(cut: int) -> None:
     joined = Joined()
     sent = frames.PREFACE + frames.settings_frame([(4, 100_000)])
     sent += frames.header_frames(1, write_headers(REQUEST), ends=False)
@@ -160,7 +160,7 @@ def test_bytes_may_come_in_any_pieces(cut: int) -> None:
     assert joined.calls[0].told == ["request 1", "request 2", "asked"]
 
 
-def test_long_headers_come_and_go_in_pieces(joined: Joined) -> None:
+def test_long_headers_are_read_and_written_in_pieces(joined: Joined) -> None:
     headers = [*REQUEST, (b"long", bytes(range(33, 126)) * 500)]
     joined.from_caller(frames.header_frames(1, write_headers(headers), ends=True))
     passed = joined.server.take()
@@ -178,7 +178,7 @@ def test_padding_and_priority_of_headers_are_left_out(joined: Joined) -> None:
     assert _headers(payload) == [*REQUEST, (b"stamp", b"7")]
 
 
-def test_what_is_between_the_peers_passes_as_it_is(joined: Joined) -> None:
+def test_frames_between_the_peers_pass_unchanged(joined: Joined) -> None:
     for other in (
         frames.window_update(0, 77),
         frames.frame(6, 0, 0, b"12345678"),
@@ -193,7 +193,7 @@ def test_what_is_between_the_peers_passes_as_it_is(joined: Joined) -> None:
         joined.caller.take()
 
 
-def test_settings_pass_but_for_the_size_of_the_table(joined: Joined) -> None:
+def test_settings_pass_except_for_the_header_table_size(joined: Joined) -> None:
     joined.from_server(frames.settings_frame([(1, 65536), (3, 100), (6, 8192)]))
     assert joined.caller.written == frames.settings_frame([(3, 100), (6, 8192)])
     assert joined.relay.server.list_bytes_max == 8192
@@ -221,14 +221,14 @@ def test_trailers_that_cross_a_reset_still_pass_through_the_table(joined: Joined
     assert _headers(payload) == [(b"a", b"b"), (b"ours", b"1")]
 
 
-def test_a_lost_connection_takes_the_other_with_it(joined: Joined) -> None:
+def test_a_lost_connection_closes_the_other_one(joined: Joined) -> None:
     joined.from_caller(frames.header_frames(1, write_headers(REQUEST), ends=True))
     joined.relay.server.connection_lost(None)
     assert joined.caller.closing
     assert joined.calls[0].told == ["asked", "broken by server"]
 
 
-def test_a_call_that_cannot_go_on_is_answered_as_grpc_does() -> None:
+def test_a_call_that_cannot_proceed_is_answered_like_grpc_does() -> None:
     joined = Joined("no way: 100 %")
     joined.from_caller(frames.PREFACE + frames.header_frames(1, write_headers(REQUEST), ends=False))
     joined.from_caller(frames.frame(frames.DATA, frames.END_STREAM, 1, b"12345"))
@@ -245,7 +245,7 @@ def test_a_call_that_cannot_go_on_is_answered_as_grpc_does() -> None:
     assert joined.relay.refused == set()
 
 
-def test_who_reads_slowly_is_not_read_for(joined: Joined) -> None:
+def test_reading_pauses_while_the_other_end_reads_slowly(joined: Joined) -> None:
     joined.relay.server.pause_writing()
     assert (joined.caller.reading, joined.server.reading) == (False, True)
     joined.relay.server.resume_writing()
@@ -265,7 +265,7 @@ def test_who_reads_slowly_is_not_read_for(joined: Joined) -> None:
     ],
     ids=["HTTP/1", "CONTINUATION alone", "block cut off", "bad block", "padding", "push", "settings"],
 )
-def test_who_breaks_the_protocol_is_cut_off(sent: bytes) -> None:
+def test_a_peer_that_breaks_the_protocol_is_disconnected(sent: bytes) -> None:
     joined = Joined()
     joined.from_caller(sent)
     assert joined.caller.closing
@@ -289,7 +289,7 @@ def test_a_frame_is_at_most_as_long_as_the_other_side_has_announced(joined: Join
     ]
 
 
-def test_what_one_side_announces_binds_the_other_alone(joined: Joined) -> None:
+def test_an_announced_setting_binds_only_the_other_side(joined: Joined) -> None:
     joined.from_caller(frames.settings_frame([(frames.MAX_FRAME_SIZE, 2**24 - 1)]))
     joined.from_server(frames.frame(frames.DATA, 0, 1, bytes(20_000)))
     assert not joined.server.closing
@@ -297,7 +297,7 @@ def test_what_one_side_announces_binds_the_other_alone(joined: Joined) -> None:
     assert joined.caller.closing
 
 
-def test_the_pieces_of_a_header_block_are_put_together_once(joined: Joined, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pieces_of_a_header_block_are_joined_once(joined: Joined, monkeypatch: pytest.MonkeyPatch) -> None:
     """A piece may be empty: nine bytes, for which a block of a megabyte was copied."""
     copies = []
 
@@ -318,7 +318,7 @@ def test_the_pieces_of_a_header_block_are_put_together_once(joined: Joined, monk
     assert copies == [len(block)]
 
 
-def test_a_taker_that_fails_costs_no_call(joined: Joined) -> None:
+def test_a_failing_observer_breaks_no_call(joined: Joined) -> None:
     def fails(headers: Headers, limit: int | None) -> Any:
         raise RuntimeError
 
@@ -374,7 +374,7 @@ def test_an_upstream_without_a_name_takes_the_rest() -> None:
 
 
 @pytest.mark.parametrize("text", ["", ":5", "host", "host:", "host:x", "host:70000", "[::1]"])
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_an_invalid_address_is_refused(text: str) -> None:
     with pytest.raises(AddressError, match=r"not a valid HOST:PORT|must be between"):
         parse_address(text)
 

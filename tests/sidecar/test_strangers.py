@@ -143,7 +143,7 @@ def test_calls_pass_through_both_languages(shops: Shops, ask: Callable[[], dict[
     assert 'stilltrue_sidecar_outbound_calls_total{caller="trace"} 1' in shops.page("orders", "/metrics")
 
 
-def test_a_deadlock_of_two_pools_is_called_by_its_name(shops: Shops, ask: Callable[[], dict[str, Any]]) -> None:
+def test_a_deadlock_of_two_pools_is_called(shops: Shops, ask: Callable[[], dict[str, Any]]) -> None:
     orders, stock = _two_shops(shops, told=1)
     first = shops.visit(orders, [stock], 0.5)
     second = shops.visit(stock, [orders], 0.5)

@@ -61,7 +61,7 @@ async def call(target: str, shown: grpc.ChannelCredentials | None) -> bytes:
         return bytes(await unary(b"hello", timeout=10))
 
 
-async def test_callers_speak_tls_and_strangers_do_not_get_in(program: str, start_sidecar: Any, tmp_path: Path) -> None:
+async def test_callers_use_tls_and_strangers_are_refused(program: str, start_sidecar: Any, tmp_path: Path) -> None:
     ours, theirs = own_certificate(tmp_path / "ours"), own_certificate(tmp_path / "theirs")
     async with start_sidecar(program, inbound_tls=TlsFiles(certificate=ours.certificate, key=ours.key, ca=ours.ca)) as (
         sidecar,
@@ -76,7 +76,7 @@ async def test_callers_speak_tls_and_strangers_do_not_get_in(program: str, start
         assert sidecar.program.inbound == 1
 
 
-async def test_upstreams_are_spoken_to_by_tls(program: str, start_sidecar: Any, tmp_path: Path) -> None:
+async def test_upstreams_are_called_over_tls(program: str, start_sidecar: Any, tmp_path: Path) -> None:
     files = own_certificate(tmp_path)
     async with start_sidecar(program, inbound_tls=TlsFiles(certificate=files.certificate, key=files.key)) as (
         server,
@@ -93,7 +93,7 @@ async def test_upstreams_are_spoken_to_by_tls(program: str, start_sidecar: Any, 
         assert server.program.inbound == 1
 
 
-async def test_files_that_are_replaced_are_followed(program: str, start_sidecar: Any, tmp_path: Path) -> None:
+async def test_replaced_files_are_reloaded(program: str, start_sidecar: Any, tmp_path: Path) -> None:
     files = own_certificate(tmp_path)
     before = credentials(files)
     async with start_sidecar(program, inbound_tls=TlsFiles(certificate=files.certificate, key=files.key)) as (
@@ -109,7 +109,7 @@ async def test_files_that_are_replaced_are_followed(program: str, start_sidecar:
             await call(target, before)
 
 
-def test_a_pair_that_does_not_fit_is_not_taken(tmp_path: Path) -> None:
+def test_a_key_pair_that_does_not_match_is_ignored(tmp_path: Path) -> None:
     files, other = own_certificate(tmp_path / "ours"), own_certificate(tmp_path / "other")
     tls = Tls(files, server=False)
     before = tls.context

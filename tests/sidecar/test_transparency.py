@@ -188,7 +188,7 @@ async def test_a_slow_reader_holds_the_writer_back(program: str, start_sidecar: 
         call.cancel()
 
 
-async def test_a_program_that_is_not_there_is_unavailable(start_sidecar: Any) -> None:
+async def test_an_absent_program_is_unavailable(start_sidecar: Any) -> None:
     async with (
         start_sidecar("127.0.0.1:1") as (_, listening),
         grpc.aio.insecure_channel(str(listening.inbound), OPTIONS) as channel,

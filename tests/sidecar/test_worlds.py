@@ -364,7 +364,7 @@ class World:
 
 
 @pytest.mark.parametrize("part", range(4))
-def test_no_deadlock_is_called_that_is_none(part: int) -> None:
+def test_no_false_deadlock_is_called(part: int) -> None:
     for seed in range(part * WORLDS // 4, (part + 1) * WORLDS // 4):
         try:
             World(seed).run()
@@ -373,13 +373,13 @@ def test_no_deadlock_is_called_that_is_none(part: int) -> None:
 
 
 @pytest.mark.soak
-def test_in_many_more_worlds_no_deadlock_is_called_that_is_none() -> None:
+def test_in_many_more_worlds_no_false_deadlock_is_called() -> None:
     for seed in range(WORLDS, SOAK_WORLDS):
         World(seed).run()
 
 
 @pytest.mark.longer
-def test_where_handlers_wait_for_all_and_parties_are_forwarded_every_deadlock_is_called() -> None:
+def test_every_deadlock_is_called_if_handlers_wait_for_all_and_parties_are_forwarded() -> None:
     found = 0
     for seed in range(WORLDS):
         world = World(seed)

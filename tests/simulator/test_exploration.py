@@ -23,7 +23,7 @@ def test_no_order_of_events_breaks_a_promise(plan: Plan) -> None:
     assert found.states > 20
 
 
-def test_an_exploration_finds_what_ignoring_the_colour_breaks() -> None:
+def test_exploration_finds_the_breach_when_colours_are_ignored() -> None:
     whole = explore(SMALL_WORLDS[0])
     assert whole.whole
     assert not whole.breaches

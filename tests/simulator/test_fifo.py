@@ -106,7 +106,7 @@ def sources_of(topology: Topology) -> list[ProcessName]:
     return [name for name in topology.processes if not set(topology.incoming(name)) - back_channels(topology)]
 
 
-def test_what_cannot_happen_is_refused() -> None:
+def test_an_impossible_step_is_refused() -> None:
     p, q = ProcessName("p"), ProcessName("q")
     system = FifoSystem(Topology.of([p, q], [channel("p", "q")]), {p: {"tokens": 1, "name": "x"}})
     with pytest.raises(StepError, match="p -> q is empty"):

@@ -71,14 +71,14 @@ def is_nothing(_right: Any) -> Any:
         ("recoloured", is_nothing, "Recorder has no recoloured of its own"),
     ],
 )
-def test_a_mutant_that_does_not_fit_is_an_error_and_no_catch(attribute: str, by: Any, message: str) -> None:
+def test_a_mutant_that_does_not_fit_is_an_error_and_not_a_catch(attribute: str, by: Any, message: str) -> None:
     breaks = (Break(owner=Recorder, attribute=attribute, by=by),)
     mutant = Mutant(rule="", name="a test's", breaks=breaks, worlds=("pools",), promises=frozenset({"safe"}))
     with pytest.raises(MisfitError, match=message):
         hunt(mutant, worlds_max=20)
 
 
-def test_the_right_code_comes_back() -> None:
+def test_the_original_code_is_restored() -> None:
     right = Recorder.__dict__["coloured"]
     with broken(MUTANTS[0]):
         assert Recorder.__dict__["coloured"] is not right

@@ -29,7 +29,7 @@ OURS = (
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_the_scenario_plays_as_it_says(name: str) -> None:
+def test_a_scenario_meets_its_expectations(name: str) -> None:
     outcome = run_scenario(FILES[name].read_text())
     assert any(line.startswith("snapshot 1") for line in outcome.printed)
 
@@ -128,7 +128,7 @@ def test_a_broken_rule_is_caught_by_the_scenarios(
         ("process A\nexpect look nothing", "line 2: expect look nothing: nothing was recorded under that name"),
     ],
 )
-def test_a_wrong_scenario_is_refused_in_words(text: str, message: str) -> None:
+def test_an_invalid_scenario_is_refused_with_a_message(text: str, message: str) -> None:
     with pytest.raises(ScenarioError) as caught:
         run_scenario(text)
     assert message in str(caught.value)

@@ -26,7 +26,7 @@ class SomebodyWaits:
         return Verdict(predicate=self.name, holds=holds, witness=witness, snapshot=snapshot.ref)
 
 
-def test_an_unstable_predicate_is_found_out_in_a_small_run() -> None:
+def test_an_unstable_predicate_is_detected_in_a_small_run() -> None:
     found = check(SomebodyWaits, worlds=50)
     assert found is not None
     assert (found.held.holds, found.fell.holds) == (Holds.TRUE, Holds.FALSE)
@@ -41,7 +41,7 @@ def test_a_stable_predicate_never_falls() -> None:
     assert counted == list(range(1, 2 * len(WORLDS) + 1))
 
 
-def test_the_command_tells_the_story_and_draws_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prints_the_run_and_draws_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = Path(__file__).read_text(encoding="utf-8").split("def test_")[0]
     (tmp_path / "waiting_predicate.py").write_text(source, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -52,7 +52,7 @@ def test_the_command_tells_the_story_and_draws_it(tmp_path: Path, monkeypatch: p
     assert (tmp_path / "why.svg").read_text(encoding="utf-8").startswith("<svg")
 
 
-def test_a_place_that_names_no_predicate_is_refused_in_one_line() -> None:
+def test_an_invalid_entry_point_is_refused_in_one_line() -> None:
     for place, said in (
         ("nothing", "is not a valid MODULE:CLASS"),
         ("no_such_module:X", "cannot import"),

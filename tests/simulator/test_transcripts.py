@@ -14,7 +14,7 @@ FILES = sorted(FOLDER.glob("*.txt"))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_transcript_is_what_happens(path: Path, request: pytest.FixtureRequest) -> None:
+def test_the_transcript_matches_the_run(path: Path, request: pytest.FixtureRequest) -> None:
     written = path.read_text(encoding="utf-8")
     if request.config.getoption("--rewrite-transcripts"):
         path.write_text(replayed(written), encoding="utf-8")
@@ -28,10 +28,10 @@ def test_every_rule_has_its_transcript() -> None:
     assert [rule for rule in (*range(1, 9), 10) if f"Rule {rule}" not in text] == []
 
 
-def test_an_answer_that_is_wrong_is_replaced() -> None:
+def test_a_wrong_output_is_rewritten() -> None:
     assert replayed("process a\nask\n  nonsense\n") == "process a\nask\n  snapshot 1 begins: markers to a\n"
 
 
-def test_a_command_that_cannot_be_is_named() -> None:
+def test_an_invalid_command_is_named() -> None:
     with pytest.raises(ScenarioError, match=r"^line 2: fly a: unknown command; known: process, "):
         replayed("process a\nfly a\n")

@@ -36,14 +36,14 @@ def test_every_promise_is_kept(name: str) -> None:
 
 
 @pytest.mark.parametrize("pin", sorted(PINNED.glob("[!m]*-*.json")), ids=lambda path: path.stem)
-def test_what_once_broke_a_promise_keeps_it(pin: Path) -> None:
+def test_worlds_that_once_broke_a_promise_keep_it(pin: Path) -> None:
     plan = plan_from_json(pin.read_text(encoding="utf-8"))
     for seed in range(plan.seed, plan.seed + NEIGHBOURS):
         assert Run(replace(plan, seed=seed)).play().breaches == ()
 
 
 @pytest.mark.parametrize("name", sorted(recipes.RECIPES))
-def test_a_plan_comes_back_from_its_json(name: str) -> None:
+def test_a_plan_survives_the_round_trip_to_json(name: str) -> None:
     for seed in range(20):
         plan = recipes.plan(name, seed)
         assert plan_from_json(plan_to_json(plan)) == plan
@@ -61,7 +61,7 @@ def test_a_world_of_many_processes_ends() -> None:
     assert result.tally.snapshots >= 4
 
 
-def test_a_world_that_is_merely_large_comes_to_rest() -> None:
+def test_a_large_world_comes_to_rest() -> None:
     result = run.play("bounds", 13702)
     assert result.breaches == ()
     assert result.tally.steps > 10_000, "its recipe draws otherwise by now: look for another"
