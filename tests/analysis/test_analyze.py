@@ -48,7 +48,7 @@ def analysed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Anal
     return folder, out, analyze(LocalEngine(), open_archive(str(folder)), str(out), progress=lambda _: None)
 
 
-def test_the_planted_incidents_and_near_misses_are_those_it_shows(analysed: tuple[Path, Path, Analysis]) -> None:
+def test_the_report_shows_exactly_the_planted_incidents_and_near_misses(analysed: tuple[Path, Path, Analysis]) -> None:
     folder, _, found = analysed
     planted = json.loads((folder / "truth.json").read_text())["planted"]
     wanted = [each for each in planted if each["kind"] == "deadlock"]
@@ -87,7 +87,7 @@ def _begun(snapshot: int) -> float:
     return PLAN.begun + PLAN.period_seconds * (snapshot - 1)
 
 
-def test_the_rest_of_it_adds_up(analysed: tuple[Path, Path, Analysis]) -> None:
+def test_the_totals_of_a_report_add_up(analysed: tuple[Path, Path, Analysis]) -> None:
     _, out, found = analysed
     assert found.snapshots == PLAN.snapshots
     assert found.period_seconds == PLAN.period_seconds
@@ -108,7 +108,7 @@ def test_the_rest_of_it_adds_up(analysed: tuple[Path, Path, Analysis]) -> None:
     assert json.loads((out / "summary.json").read_text())["snapshots"] == PLAN.snapshots
 
 
-def test_times_are_those_of_the_snapshots_whatever_their_verdicts(tmp_path: Path) -> None:
+def test_times_come_from_the_snapshots_whatever_their_verdicts(tmp_path: Path) -> None:
     run = judged(random_snapshots(3, 12, WorldShape(missing_share=0.9)), [])
     writer = ArchiveWriter(ArchiveFiles(str(tmp_path / "archive")))
     for made in run.made:
@@ -121,7 +121,7 @@ def test_times_are_those_of_the_snapshots_whatever_their_verdicts(tmp_path: Path
     assert found.blocked[0]["blocked_seconds"] == 60.0 * found.blocked[0]["samples"]
 
 
-def test_compaction_meanwhile_loses_nothing(location: Path, tmp_path: Path) -> None:
+def test_concurrent_compaction_loses_nothing(location: Path, tmp_path: Path) -> None:
     shutil.copytree(location, tmp_path / "archive")
     archive = open_archive(str(tmp_path / "archive"))
     wanted = analyze(LocalEngine(), archive, str(tmp_path / "out"), progress=lambda _: None)
@@ -137,7 +137,7 @@ def _listed(out: Path, table: str) -> dict[str, int]:
     return {str(path.relative_to(out)): path.stat().st_mtime_ns for path in sorted(out.rglob(f"{table}/day=*/*.parquet"))}
 
 
-def test_days_that_were_evaluated_are_not_read_again(
+def test_evaluated_days_are_not_read_again(
     analysed: tuple[Path, Path, Analysis], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, out = tmp_path / "archive", str(tmp_path / "out")
@@ -182,7 +182,7 @@ def test_days_that_were_evaluated_are_not_read_again(
     assert "termination" in {row["predicate"] for row in pq.read_table(tmp_path / "out" / "verdicts").to_pylist()}
 
 
-def test_an_analysis_that_is_cut_short_leaves_the_results_of_the_one_before(
+def test_an_interrupted_analysis_leaves_the_previous_results(
     location: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results = Results(location=str(tmp_path / "out"))
@@ -201,7 +201,7 @@ def _full(*_: object) -> None:
     raise OSError("the disk is full")
 
 
-def test_the_command_over_a_torn_archive_and_again(analysed: tuple[Path, Path, Analysis]) -> None:
+def test_the_command_runs_repeatedly_over_a_torn_archive(analysed: tuple[Path, Path, Analysis]) -> None:
     folder, out, _ = analysed
     before = pq.read_table(out / "verdicts")
     arguments = [str(folder), "--out", str(out), "--predicate", "termination", "--until", "2026-09-21"]
@@ -243,7 +243,7 @@ def test_wrong_usage_is_one_line(
 
 
 @pytest.mark.parametrize("occupied", ["reports/day=2026-11-01", "_stream/state", "verdicts/batch=0"])
-def test_a_folder_with_an_archive_or_a_streams_results_is_left_as_it_is(
+def test_a_folder_with_an_archive_or_a_streams_results_is_refused_unchanged(
     analysed: tuple[Path, Path, Analysis], occupied: str, tmp_path: Path
 ) -> None:
     """The tables of an archive and of results have the same names: the files of one were removed for those of the other."""
@@ -258,7 +258,7 @@ def test_a_folder_with_an_archive_or_a_streams_results_is_left_as_it_is(
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [own]
 
 
-def test_results_that_did_not_arrive_fail_with_the_numbers(location: Path, tmp_path: Path) -> None:
+def test_missing_results_are_an_error_with_their_numbers(location: Path, tmp_path: Path) -> None:
     class Elsewhere(LocalEngine):
         """Its workers write to a folder of the same name on a disk of their own."""
 
@@ -275,7 +275,7 @@ def test_results_that_did_not_arrive_fail_with_the_numbers(location: Path, tmp_p
     assert not (tmp_path / "out" / "report.html").exists()
 
 
-def test_a_kernel_that_loses_rows_fails_with_the_numbers(location: Path, tmp_path: Path) -> None:
+def test_a_kernel_that_loses_rows_is_an_error_with_their_numbers(location: Path, tmp_path: Path) -> None:
     class Forgetful(LocalEngine):
         """It forgets half of what there is to do."""
 
@@ -287,7 +287,7 @@ def test_a_kernel_that_loses_rows_fails_with_the_numbers(location: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_work_whose_process_is_killed_is_done_again_and_not_for_ever(
+def test_work_of_a_killed_process_is_retried_a_bounded_number_of_times(
     location: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))  # its processes import the kernel
@@ -301,7 +301,7 @@ def test_work_whose_process_is_killed_is_done_again_and_not_for_ever(
             engine.run(str(location), units, DyingKernel(tmp_path / "dies", always=True))
 
 
-def test_snapshots_of_which_nothing_is_left_are_said_by_number(location: Path, tmp_path: Path) -> None:
+def test_snapshots_without_any_row_are_listed_by_number(location: Path, tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     shutil.copytree(location, folder)
     whole = _headers(folder)
@@ -316,7 +316,7 @@ def test_snapshots_of_which_nothing_is_left_are_said_by_number(location: Path, t
     assert f"neither a row nor a report of 7 snapshots ({gone[0]} to {gone[-1]})" in found.lost()[-1]
 
 
-def test_what_a_restart_skips_is_not_missing() -> None:
+def test_numbers_skipped_by_a_restart_are_not_missing() -> None:
     """A detector that starts again skips up to a thousand numbers, in no time."""
     numbers = np.asarray([*range(1, 20), 24, 25, *range(1020, 1030), 1040])
     begun = np.asarray([*range(1, 20), 24.0, 25.0, *range(40, 50), 60.0])
@@ -371,7 +371,7 @@ def _runs(process: int) -> bool:
     return bool(state.strip()) and not state.startswith("Z")
 
 
-def test_reports_that_come_late_correct_the_verdicts_of_their_day(location: Path, tmp_path: Path) -> None:
+def test_late_reports_correct_the_verdicts_of_their_day(location: Path, tmp_path: Path) -> None:
     """Whatever is lost makes no verdict of its own, and once it is back the next analysis says what the service said."""
     folder, out = tmp_path / "archive", tmp_path / "out"
     shutil.copytree(location, folder)

@@ -23,7 +23,7 @@ def _shuffled(reports: pa.Table, seed: int) -> pa.Table:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_any_order_gives_the_services_snapshots_and_verdicts(run: Judged, seed: int) -> None:
+def test_reports_in_any_order_give_the_services_snapshots_and_verdicts(run: Judged, seed: int) -> None:
     together = assembled(
         pa.concat_tables([_shuffled(run.reports, seed), header_rows(run.snapshots)], promote_options="default")
     )
@@ -36,7 +36,7 @@ def test_any_order_gives_the_services_snapshots_and_verdicts(run: Judged, seed: 
     assert [verdict_of(row) for row in verdicts_on(together, run.predicates).to_pylist()] == list(run.verdicts)
 
 
-def test_without_headers_doubt_only_delays(run: Judged) -> None:
+def test_without_headers_doubt_only_delays_verdicts(run: Judged) -> None:
     predicates = [find_predicate("deadlock"), find_predicate("termination")]
     wanted = {(verdict.snapshot.id, verdict.predicate): verdict for verdict in run.verdicts}
     together = assembled(_shuffled(run.reports, 7))
@@ -48,7 +48,7 @@ def test_without_headers_doubt_only_delays(run: Judged) -> None:
             assert got.holds is service.holds
 
 
-def test_members_that_did_not_report_are_named_by_who_waits_for_them_and_counted_otherwise() -> None:
+def test_silent_members_are_named_if_waited_for_and_else_counted() -> None:
     assert _guessed_names({"a"}, ["a/task", "b/task", "b/other"], 3) == ["b", "?1", "?2"]
 
 
@@ -59,7 +59,7 @@ def test_the_columns_about_waits_suffice_for_deadlock(run: Judged) -> None:
     assert got == [verdict for verdict in run.verdicts if verdict.predicate == "deadlock"]
 
 
-def test_a_snapshot_of_which_nobody_reported_is_there(run: Judged) -> None:
+def test_a_snapshot_without_reports_is_included(run: Judged) -> None:
     together = assembled(
         pa.concat_tables([run.reports.slice(0, 0), header_rows(run.snapshots.slice(0, 2))], promote_options="default")
     )

@@ -37,7 +37,7 @@ def _sorted(tally: pa.Table) -> pa.Table:
 
 
 @pytest.mark.parametrize("cuts", [(), (7,), (1, 2, 30, 59)])
-def test_any_cut_into_whole_snapshots_gives_the_same(
+def test_any_division_into_whole_snapshots_gives_the_same_counts(
     run: Judged, ends: dict[str, SnapshotTimes], cuts: tuple[int, ...]
 ) -> None:
     numbers = run.reports.column("snapshot")
@@ -77,7 +77,7 @@ def _waiters(made: RandomSnapshot) -> list[str]:
     return [name.split("/")[0] for name in waits.named(waits.waiter)]
 
 
-def test_a_clock_that_is_off_is_told_by_how_much(run: Judged, ends: dict[str, SnapshotTimes]) -> None:
+def test_a_wrong_clock_is_reported_with_its_error(run: Judged, ends: dict[str, SnapshotTimes]) -> None:
     at = run.reports.schema.get_field_index("cut_at")
     late = run.reports.set_column(
         at, "cut_at", pa.array(EPOCH_SECONDS + 60.0 * run.reports.column("snapshot").to_numpy() + 2.0)
@@ -86,7 +86,7 @@ def test_a_clock_that_is_off_is_told_by_how_much(run: Judged, ends: dict[str, Sn
     assert {(row["ahead_seconds"], row["behind_seconds"], row["delay_mean_seconds"]) for row in clocks} == {(1.75, 0.0, 2.0)}
 
 
-def test_an_orphan_is_told_with_its_snapshot(run: Judged, ends: dict[str, SnapshotTimes]) -> None:
+def test_an_orphan_is_reported_with_its_snapshot(run: Judged, ends: dict[str, SnapshotTimes]) -> None:
     at = run.reports.schema.get_field_index("next_number")
     nothing_sent = run.reports.set_column(at, "next_number", pa.array(np.ones(run.reports.num_rows, np.int64)))
     orphans = totals(tallied(nothing_sent, ends), 60.0)["orphans"]
@@ -101,7 +101,7 @@ def test_an_orphan_is_told_with_its_snapshot(run: Judged, ends: dict[str, Snapsh
     assert {(row["snapshot"], row["server"], row["process"]) for row in orphans} == wanted
 
 
-def test_of_nothing_there_is_an_empty_tally(run: Judged, ends: dict[str, SnapshotTimes]) -> None:
+def test_counting_nothing_gives_an_empty_tally(run: Judged, ends: dict[str, SnapshotTimes]) -> None:
     assert tallied(run.reports.slice(0, 0), ends).equals(TALLY.empty_table())
     assert set(TALLIED.names) <= set(run.reports.column_names)
 
@@ -193,7 +193,7 @@ def test_first_calls_count_at_the_process_that_has_them() -> None:
         assert [risk.services for risk in risks(edges, dict.fromkeys("ab", (1, 1.0, 1.0)))] == [("a", "b")]
 
 
-def test_a_first_call_that_nobody_is_known_to_have_counts_nowhere() -> None:
+def test_a_first_call_at_an_unknown_process_is_not_counted() -> None:
     others = ({"process": "a-0", "incarnation": 2}, {"process": "c-0", "incarnation": 1}, None)
     for caller in others:  # of another run, of a process without a report, without a stamp
         rows = [_literal("a", 1, **_worker("a-0", None)), _literal("b", 1, **_worker("b-0", None, caller=caller))]

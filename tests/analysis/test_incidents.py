@@ -32,7 +32,7 @@ def test_cores_that_share_a_wait_are_one_incident_and_new_waits_a_recurrence() -
     assert (two.id, two.closed, two.recurrence, two.detection_seconds) == ("i-3", None, 2, 0.5)
 
 
-def test_what_was_over_in_between_is_another_incident_though_it_shares_a_wait() -> None:
+def test_a_core_seen_again_after_an_end_is_another_incident() -> None:
     """A cure frees the parties of a core, and some of them deadlock anew with others before their own waits have ended."""
     definite: Definite = {None: [(number, float(number)) for number in range(1, 11)]}
     rows = [_seen("i-1", 1, 4, ["w1", "w2"]), _seen("i-2", 6, 7, ["w2", "w3"]), _seen("i-3", 8, 10, ["w3", "w4"])]
@@ -44,7 +44,7 @@ def test_what_was_over_in_between_is_another_incident_though_it_shares_a_wait() 
     assert (whole.id, whole.closed) == ("i-1", None), "an answer that is not known ends nothing"
 
 
-def test_near_misses_at_one_place_are_an_episode_until_a_gap() -> None:
+def test_near_misses_of_one_core_are_an_episode_until_a_gap() -> None:
     numbers = (1, 2, 2 + EPISODE_GAP_SNAPSHOTS, 3 + 2 * EPISODE_GAP_SNAPSHOTS)
     finding = {"kind": "near miss", "id": None, "parties": ["b/y", "a/x", "a/z"], "saved_by": "c/w"}
     rows = [
@@ -56,7 +56,7 @@ def test_near_misses_at_one_place_are_an_episode_until_a_gap() -> None:
     assert {(tuple(row["processes"]), row["parties"], row["saved_by"]) for row in found} == {(("a", "b"), 3, "c/w")}
 
 
-def test_two_archives_have_incidents_of_their_own() -> None:
+def test_two_archives_have_separate_incidents() -> None:
     definite: Definite = {"a": [(1, 1.0), (2, 2.0)], "b": [(1, 101.0), (2, 102.0)]}
     rows = [_seen("i-1", 1, 1, ["w1"]) | {"archive": archive} for archive in ("a", "b")]
     assert [(each.archive, each.closed) for each in past_incidents(rows, definite)] == [("a", 2.0), ("b", 102.0)]

@@ -44,7 +44,7 @@ def _reports(*, near_miss: bool) -> pa.Table:
     return FleetColumns(fleet, [ring], seed=1, period_seconds=60, begun=1000.0).reports(1, 3, load=0, missing_share=0)
 
 
-def test_a_near_miss_names_who_saved_it() -> None:
+def test_a_near_miss_names_the_party_that_prevented_the_deadlock() -> None:
     rows = verdicts_on(assembled(_reports(near_miss=True)), [Deadlock()], findings=True).to_pylist()
     assert [row["holds"] for row in rows] == ["false", "false", "false"]
     (near,) = rows[0]["findings"]
@@ -54,7 +54,7 @@ def test_a_near_miss_names_who_saved_it() -> None:
     assert not rows[2]["findings"]
 
 
-def test_a_deadlock_is_no_near_miss() -> None:
+def test_a_deadlock_is_not_a_near_miss() -> None:
     rows = verdicts_on(assembled(_reports(near_miss=False)), [Deadlock()], findings=True).to_pylist()
     assert [[each["kind"] for each in row["findings"] or ()] for row in rows] == [["core"], ["core"], []]
     assert len({row["findings"][0]["id"] for row in rows[:2]}) == 1

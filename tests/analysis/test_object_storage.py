@@ -38,7 +38,7 @@ def _told(results: Results) -> dict[tuple[str | None, int, str], str]:
     return {(row["archive"], row["snapshot"], row["predicate"]): row["holds"] for row in rows}
 
 
-def test_written_compacted_and_analysed_there(storage: fs.FileSystem, tmp_path: Path) -> None:
+def test_an_archive_is_written_compacted_and_analysed_in_an_object_store(storage: fs.FileSystem, tmp_path: Path) -> None:
     """The same verdicts as from a disk; a second analysis reads no snapshot again, and the bucket holds nothing left over."""
     folder = written(tmp_path / "archive")
     HARMLESS["doubled"](folder)
@@ -59,7 +59,9 @@ def test_written_compacted_and_analysed_there(storage: fs.FileSystem, tmp_path: 
     assert found == named | {"out/_manifest/000000000002.json", "out/summary.json", "out/report.html"}
 
 
-def test_a_detectors_writer_and_the_command(storage: fs.FileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_detector_writes_to_an_object_store_and_the_command_reads_it(
+    storage: fs.FileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     writer = ArchiveWriter(ArchiveFiles(f"{ARCHIVE}-2"), archive="one", reports_max=40)
     for made in doubted_run().made[:9]:
         writer.add(made.assembled, members=made.members)

@@ -72,9 +72,7 @@ def test_nothing_that_keeps_every_row_changes_a_verdict(name: str, truth: Mappin
 
 
 @pytest.mark.parametrize("name", sorted(FOREIGN))
-def test_what_is_no_file_of_ours_is_named_and_changes_no_verdict(
-    name: str, truth: Mapping[Key, Verdict], tmp_path: Path
-) -> None:
+def test_foreign_files_are_named_and_change_no_verdict(name: str, truth: Mapping[Key, Verdict], tmp_path: Path) -> None:
     folder = harmed(tmp_path / "archive", name)
     found, analysis = _local(folder, tmp_path / "out")
     assert found == truth
@@ -83,7 +81,7 @@ def test_what_is_no_file_of_ours_is_named_and_changes_no_verdict(
 
 
 @pytest.mark.parametrize("name", sorted(LOSSY))
-def test_what_is_lost_is_said_and_makes_no_verdict(name: str, truth: Mapping[Key, Verdict], tmp_path: Path) -> None:
+def test_losses_are_reported_and_cause_no_verdict(name: str, truth: Mapping[Key, Verdict], tmp_path: Path) -> None:
     folder = harmed(tmp_path / "archive", name)
     found, analysis = _local(folder, tmp_path / "out")
     assert found.items() <= truth.items()
@@ -102,7 +100,7 @@ def assert_never_another(found: Mapping[Key, Verdict], truth: Mapping[Key, Verdi
     assert doubted
 
 
-def test_detectors_without_ids_in_one_folder_are_told_apart_by_nobody_and_it_says_so(tmp_path: Path) -> None:
+def test_detectors_without_ids_in_one_folder_are_reported_as_indistinguishable(tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     without_ids(folder, 1, 0.0)
     without_ids(folder, 2, 7.0)

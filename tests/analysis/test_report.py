@@ -70,7 +70,7 @@ def test_only_arcs_between_services_of_one_incident_are_red() -> None:
     assert len(arcs) == len(holding)
 
 
-def test_arrows_end_beside_their_dots_also_of_whoever_waits_for_its_like() -> None:
+def test_arrows_end_beside_their_dots_even_within_one_service() -> None:
     holding = ({"service": "a", "callee": "b", "samples": 1}, {"service": "b", "callee": "b", "samples": 2})
     page = _page(_analysis((), holding=holding))
     dots = re.findall(r'<circle cx="(\d+)" cy="(\d+)"', page)
@@ -81,12 +81,12 @@ def test_arrows_end_beside_their_dots_also_of_whoever_waits_for_its_like() -> No
         assert 8 < away < 12
 
 
-def test_one_time_to_detection_is_no_range() -> None:
+def test_a_single_time_to_detection_is_not_shown_as_a_range() -> None:
     assert ">0.157 s</text>" in histogram([0.157], ("time", "incidents"), "s")
     assert ">1 to 3 s</text>" in histogram([1.0, 5.0], ("time", "incidents"), "s")
 
 
-def test_what_is_not_shown_is_said() -> None:
+def test_omitted_rows_are_mentioned() -> None:
     many = tuple(_incident(number, ("a", "b")) for number in range(EPISODES_MAX + 7))
     page = _page(_analysis(many))
     assert f"{EPISODES_MAX} of {EPISODES_MAX + 7} here (the newest are listed); all are in the table incidents." in page
@@ -124,7 +124,7 @@ def test_cells_are_labelled_for_narrow_pages_and_parties_are_folded() -> None:
     assert "prefers-color-scheme:dark" in page
 
 
-def test_an_incident_opens_to_what_the_detector_said_of_it() -> None:
+def test_an_incident_unfolds_to_the_detectors_explanation() -> None:
     waits = {"i-001": ("a-0/x has waited 2.0 s for <b>", "aborting 1 party would free all 2 (the fewest possible): a-0/x")}
     page = _page(_analysis((_incident(1, ("a", "b")), _incident(2, ("a", "b"))), waits=waits))
     assert "<div>a-0/x has waited 2.0 s for &lt;b&gt;</div><div>aborting 1 party would free all 2" in page
@@ -132,7 +132,7 @@ def test_an_incident_opens_to_what_the_detector_said_of_it() -> None:
 
 
 @pytest.mark.longer
-async def test_the_detectors_own_words_are_read_from_its_archive(tmp_path: Path) -> None:
+async def test_the_detectors_explanation_is_read_from_its_archive(tmp_path: Path) -> None:
     a, b = FakeProcess("a"), FakeProcess("b")
     Deadlock(a, b)
     async with detecting(tmp_path) as detector:

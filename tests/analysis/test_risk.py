@@ -12,7 +12,7 @@ def test_erlang_b(servers: int, load: float, wanted: float) -> None:
     assert erlang_b(servers, load) == pytest.approx(wanted, rel=1e-4)
 
 
-def test_the_fullest_circle_comes_first_and_unbounded_pools_make_none() -> None:
+def test_the_fullest_cycle_comes_first_and_unbounded_pools_make_none() -> None:
     edges = [("a", "b", 9), ("b", "a", 3), ("c", "d", 5), ("d", "c", 5), ("e", "e", 1), ("f", "a", 7), ("a", "f", 7)]
     pools = {"a": (2, 0.1, 0.0), "b": (2, 0.1, 0.0), "c": (2, 1.5, 0.4), "d": (2, 1.5, 0.5), "f": (None, 9.0, 0.0)}
     found = risks(edges, pools)
@@ -21,7 +21,7 @@ def test_the_fullest_circle_comes_first_and_unbounded_pools_make_none() -> None:
     assert found[0].score == pytest.approx(0.2)
 
 
-def test_what_to_change_names_the_rarest_call_and_the_cheapest_pool() -> None:
+def test_the_advice_names_the_rarest_call_and_the_cheapest_pool() -> None:
     (found,) = risks([("a", "b", 9), ("b", "a", 3)], {"a": (8, 6.0, 0.0), "b": (2, 0.5, 0.0)})
     opened, grown = found.change.split("; or ")
     assert opened == "let b hold no worker while it calls a, or give a a separate pool for these calls"
@@ -29,6 +29,6 @@ def test_what_to_change_names_the_rarest_call_and_the_cheapest_pool() -> None:
     assert erlang_b(4, 0.5) <= 0.1 * erlang_b(2, 0.5) < erlang_b(3, 0.5)
 
 
-def test_more_workers_are_not_advised_where_the_load_does_not_explain_why_none_is_free() -> None:
+def test_more_workers_are_not_advised_if_the_load_does_not_explain_the_full_pool() -> None:
     (found,) = risks([("a", "a", 1)], {"a": (4, 1.0, 0.9)})
     assert found.change == "let a hold no worker while it calls a, or give a a separate pool for these calls"

@@ -26,7 +26,7 @@ def test_time_with_a_deadlock_counts_once(spans: list[tuple[float, float]], seco
     assert covered(spans, 0.0, 100.0) == seconds
 
 
-def test_the_halves_are_told_beside_each_other() -> None:
+def test_both_halves_are_shown_side_by_side() -> None:
     incidents = tuple(_incident(number, ("a", "b")) for number in (1, 60, 70, 99))
     near = ({"first": BEGUN + 10.0}, {"first": BEGUN + 20.0}, {"first": BEGUN + 5999.0})
     chart, text = trends(_analysis(incidents, near_misses=near))

@@ -51,7 +51,7 @@ def test_a_rejected_snapshot_has_no_verdict(run: Judged) -> None:
     assert verdicts_on(rows.slice(0, 0), [Deadlock()]).num_rows == 0
 
 
-def test_a_predicate_that_fails_hurts_only_its_own_answer(run: Judged) -> None:
+def test_a_failing_predicate_affects_only_its_own_answer(run: Judged) -> None:
     class Broken:
         name = "broken"
         treats_missing = treats_forgotten = True

@@ -9,5 +9,5 @@ from tests.apps.run import difference
 
 @pytest.mark.apps
 @pytest.mark.parametrize("name", ["fastapi", "pubsub", "flower"])
-def test_a_program_does_the_same_and_is_complete(name: str) -> None:
+def test_a_program_behaves_the_same_and_all_its_processes_join(name: str) -> None:
     assert difference(name) == []

@@ -47,7 +47,7 @@ def test_finished_snapshots_and_incidents_reach_the_archive(tmp_path: Path, run:
     assert [(row["id"], row["core"]) for row in incidents] == [("i-1", ["a/x"])]
 
 
-def test_a_disk_that_fails_costs_rows_and_one_line(tmp_path: Path, run: Judged, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_disk_costs_rows_and_logs_one_line(tmp_path: Path, run: Judged, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / FOLDER).write_text("not a folder")
     archive_sink = _archive_sink(tmp_path)
     with caplog.at_level(logging.INFO, "stilltrue"):
@@ -61,9 +61,7 @@ def test_a_disk_that_fails_costs_rows_and_one_line(tmp_path: Path, run: Judged, 
     assert "Not a directory" in LineFormatter(as_json=False).format(failed)
 
 
-def test_a_disk_that_cannot_be_read_at_the_start_is_told_in_one_line_without_a_traceback(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_unreadable_disk_at_start_is_logged_in_one_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "data").write_text("not a folder")
     with caplog.at_level(logging.INFO, "stilltrue"):
         _archive_sink(tmp_path / "data").close(30)
@@ -79,7 +77,7 @@ def test_no_archive_writes_nothing(tmp_path: Path, run: Judged) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_oldest_files_go_first(tmp_path: Path, run: Judged) -> None:
+def test_the_oldest_files_are_removed_first(tmp_path: Path, run: Judged) -> None:
     store = ArchiveFiles(str(tmp_path))
     paths = [store.write("snapshots", day, run.snapshots.slice(0, 5)) for day in ("2026-11-18", "2026-11-19", "2026-11-20")]
     size = Path(paths[0]).stat().st_size

@@ -51,7 +51,7 @@ def test_each_row_is_the_row_encoded_by_itself(shape: WorldShape, archive: str) 
         assert snapshot.to_pylist() == table_of("snapshots", [snapshot_row(made.assembled, made.members)], archive).to_pylist()
 
 
-def test_what_is_the_same_is_the_same_memory() -> None:
+def test_unchanged_parts_share_their_memory() -> None:
     encoder = ColumnEncoder()
     (made,) = random_snapshots(3, 1, shape=WorldShape(missing_share=0.0))
     later = replace(made.assembled.snapshot, ref=replace(made.assembled.snapshot.ref, begun=9.0))
@@ -63,7 +63,7 @@ def test_what_is_the_same_is_the_same_memory() -> None:
         ]
 
 
-def test_a_number_that_fits_no_column_is_raised_and_hurts_nothing_later() -> None:
+def test_a_number_too_large_for_a_column_raises_and_affects_nothing_later() -> None:
     encoder = ColumnEncoder()
     (made,) = random_snapshots(3, 1, shape=WorldShape(missing_share=0.0))
     good = made.assembled

@@ -41,7 +41,9 @@ def test_small_files_become_one_with_the_same_rows(store: ArchiveFiles) -> None:
         assert _rows(store, table).to_pylist() == rows.to_pylist()
 
 
-def test_cut_short_before_the_old_ones_are_gone(store: ArchiveFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compaction_interrupted_before_it_removes_the_old_files_is_completed(
+    store: ArchiveFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = _rows(store, "reports").to_pylist()
     monkeypatch.setattr(store, "remove", lambda _paths: None)
     compact(store)
@@ -53,7 +55,7 @@ def test_cut_short_before_the_old_ones_are_gone(store: ArchiveFiles, monkeypatch
     assert _rows(store, "reports").to_pylist() == before
 
 
-def test_a_torn_file_stays_and_is_named(store: ArchiveFiles) -> None:
+def test_a_torn_file_is_kept_and_named(store: ArchiveFiles) -> None:
     torn = Path(store.scan("snapshots").files[0].path)
     kept = sum(file.rows for file in store.scan("snapshots").files[1:])
     torn.write_bytes(b"PAR1")
@@ -62,7 +64,7 @@ def test_a_torn_file_stays_and_is_named(store: ArchiveFiles) -> None:
     assert _rows(store, "snapshots").num_rows == kept
 
 
-def test_a_file_torn_inside_stays_and_the_others_are_put_together(store: ArchiveFiles) -> None:
+def test_a_file_torn_inside_is_kept_and_the_others_are_merged(store: ArchiveFiles) -> None:
     files = store.scan("snapshots").files
     torn = Path(files[2].path)
     data = bytearray(torn.read_bytes())
@@ -74,7 +76,7 @@ def test_a_file_torn_inside_stays_and_the_others_are_put_together(store: Archive
     assert not list(torn.parent.glob("_*"))
 
 
-def test_files_whose_snapshots_overlap_stay_apart(store: ArchiveFiles, run: Judged) -> None:
+def test_files_with_overlapping_snapshots_are_not_merged(store: ArchiveFiles, run: Judged) -> None:
     writer = ArchiveWriter(store, reports_max=30)
     for made in run.made[58:62]:  # two of them once more, as if they had ended late
         writer.add(made.assembled, members=made.members)
@@ -90,7 +92,7 @@ def test_files_whose_snapshots_overlap_stay_apart(store: ArchiveFiles, run: Judg
         assert numbers == sorted(numbers)
 
 
-def test_young_days_are_left_alone(store: ArchiveFiles) -> None:
+def test_recent_days_are_not_compacted(store: ArchiveFiles) -> None:
     days = store.days("snapshots")
     assert compact(store, until=last_day(0.0, 1)).before == 0
     assert last_day(1_790_000_000.0, 0) == "2026-09-20"
@@ -98,13 +100,13 @@ def test_young_days_are_left_alone(store: ArchiveFiles) -> None:
     assert compact(store, until=days[-1]).before
 
 
-def test_one_at_a_time(store: ArchiveFiles) -> None:
+def test_one_compaction_runs_at_a_time(store: ArchiveFiles) -> None:
     with _directory_lock(store), pytest.raises(ArchiveError, match="another compaction is in progress"):
         compact(store)
     assert compact(store).before
 
 
-def test_what_a_cut_left_twice_over_goes_and_its_rows_stay_once(store: ArchiveFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_duplicates_left_by_an_interruption_are_removed(store: ArchiveFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut short twice: the second new file replaces what the first one had replaced, too."""
     before = _rows(store, "reports").to_pylist()
     names = {path.name for path in Path(store.root).glob("reports/*/*.parquet")}
@@ -124,9 +126,7 @@ def test_what_a_cut_left_twice_over_goes_and_its_rows_stay_once(store: ArchiveFi
     assert len(list(Path(store.root).glob("reports/*/*.parquet"))) == 1
 
 
-def test_a_file_that_reads_short_is_torn_and_none_of_its_rows_is_lost(
-    store: ArchiveFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_truncated_file_is_torn_and_loses_no_row(store: ArchiveFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     short = store.scan("reports").files[1]
     count = _rows(store, "reports").num_rows
     read = ArchiveFiles.read

@@ -29,7 +29,7 @@ def _rows(store: ArchiveFiles, table: str) -> pa.Table:
     return pa.concat_tables([data for file in store.scan(table).files for data in store.read(file)])
 
 
-def test_what_is_written_is_read(store: ArchiveFiles, run: Judged) -> None:
+def test_written_rows_are_read_back(store: ArchiveFiles, run: Judged) -> None:
     assert _rows(store, "snapshots").equals(run.snapshots.slice(0, 100))
     assert _rows(store, "reports").to_pylist() == [row for row in run.reports.to_pylist() if row["snapshot"] <= 100]
     assert len(store.scan("reports").files) > 1
@@ -61,7 +61,7 @@ def test_a_torn_file_is_named_and_the_others_are_read(store: ArchiveFiles, lengt
     assert scan.left_out[0].reason
 
 
-def test_a_file_torn_in_the_middle_fails_when_read_and_says_which(store: ArchiveFiles) -> None:
+def test_a_file_torn_in_the_middle_is_an_error_that_names_it(store: ArchiveFiles) -> None:
     file = store.scan("reports").files[0]
     data = bytearray(Path(file.path).read_bytes())
     data[4 : len(data) // 2] = b"\0" * (len(data) // 2 - 4)
@@ -70,7 +70,7 @@ def test_a_file_torn_in_the_middle_fails_when_read_and_says_which(store: Archive
         list(store.read(file))
 
 
-def test_a_foreign_file_and_a_newer_one_are_left_out(store: ArchiveFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_foreign_and_newer_files_are_left_out(store: ArchiveFiles, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Path(store.scan("snapshots").files[0].path).parent
     pq.write_table(pa.table({"x": [1]}), folder / "foreign.parquet")
     known = schema.SCHEMA_VERSION
@@ -110,7 +110,7 @@ def test_days_bound_the_scan(tmp_path: Path, run: Judged) -> None:
     assert [file.day for file in store.scan("snapshots", until="2026-11-18").files] == ["2026-11-18"]
 
 
-def test_what_is_not_in_the_folder_of_a_day_is_named(tmp_path: Path, run: Judged) -> None:
+def test_a_file_outside_a_days_folder_is_named(tmp_path: Path, run: Judged) -> None:
     """A day that was renamed; hidden folders and other files are nobody's loss."""
     store = ArchiveFiles(str(tmp_path))
     path = Path(store.write("reports", "2026-11-20", run.reports))
@@ -128,28 +128,26 @@ def test_what_is_not_in_the_folder_of_a_day_is_named(tmp_path: Path, run: Judged
     assert store.scan("reports", since="2026-11-21").left_out == ()
 
 
-def test_no_archive_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_archive_is_an_error_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match="no archive here"):
         ArchiveFiles(str(tmp_path)).check()
     with pytest.raises(ArchiveError, match="what://x"):
         ArchiveFiles("what://x")
 
 
-def test_a_filesystem_that_is_not_installed_is_one_line() -> None:
+def test_a_filesystem_that_is_not_installed_is_an_error_in_one_line() -> None:
     with pytest.raises(ArchiveError, match=r"fsspec\+nothing://x: ") as caught:
         ArchiveFiles("fsspec+nothing://x")  # with fsspec and without
     assert "\n" not in str(caught.value)
 
 
-def test_a_uri_is_a_location_too(tmp_path: Path, run: Judged) -> None:
+def test_a_location_may_be_a_uri(tmp_path: Path, run: Judged) -> None:
     store = ArchiveFiles(f"file://{tmp_path}")
     store.write("snapshots", day_of(0.0), run.snapshots.slice(0, 3))
     assert [file.rows for file in ArchiveFiles(str(tmp_path)).scan("snapshots").files] == [3]
 
 
-def test_a_files_bytes_are_on_the_disk_before_its_name_is(
-    store: ArchiveFiles, run: Judged, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_files_content_is_synced_before_its_name(store: ArchiveFiles, run: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
     settled: list[str] = []
     monkeypatch.setattr("detector.archive.files.sync", lambda path: settled.append(path.name))
     written = Path(store.write("snapshots", "2026-11-20", run.snapshots))

@@ -27,7 +27,7 @@ def _rows(store: ArchiveFiles, table: str) -> pa.Table:
 
 
 @pytest.mark.parametrize("folder", GOLDEN, ids=lambda folder: folder.name)
-def test_a_golden_archive_still_says_what_it_said(folder: Path) -> None:
+def test_a_golden_archive_still_reads_the_same(folder: Path) -> None:
     store = ArchiveFiles(str(folder))
     wanted = [verdict_of(dict.fromkeys(VERDICTS.names) | row) for row in json.loads((folder / "deadlock.json").read_text())]
     archived = [verdict_of(row) for row in _rows(store, "verdicts").to_pylist() if row["predicate"] == "deadlock"]

@@ -34,7 +34,7 @@ def gathered(folder: Path, run: Judged, count: int) -> ArchiveWriter:
     return writer
 
 
-def test_what_a_killed_writer_had_gathered_is_written_by_the_next(run: Judged, tmp_path: Path) -> None:
+def test_rows_gathered_by_a_killed_writer_are_written_by_the_next(run: Judged, tmp_path: Path) -> None:
     gathered(tmp_path, run, 3)  # and is never flushed
     assert kept(tmp_path) == []
     assert writer_of(tmp_path).recover() == 3
@@ -45,7 +45,7 @@ def test_what_a_killed_writer_had_gathered_is_written_by_the_next(run: Judged, t
     assert kept(tmp_path) == wanted
 
 
-def test_rows_that_have_become_files_are_not_doubled(run: Judged, tmp_path: Path) -> None:
+def test_rows_already_in_files_are_not_duplicated(run: Judged, tmp_path: Path) -> None:
     writer = gathered(tmp_path, run, 3)
     journal = (tmp_path / FILE).read_bytes()
     writer.flush()
@@ -56,7 +56,7 @@ def test_rows_that_have_become_files_are_not_doubled(run: Judged, tmp_path: Path
 
 
 @pytest.mark.parametrize("cut", [1, 20, 700])
-def test_a_torn_end_costs_the_torn_snapshot_alone(run: Judged, tmp_path: Path, cut: int) -> None:
+def test_a_torn_end_costs_only_the_torn_snapshot(run: Judged, tmp_path: Path, cut: int) -> None:
     gathered(tmp_path, run, 2)
     whole = (tmp_path / FILE).stat().st_size
     writer_of(tmp_path).add(run.made[2].assembled, (), (), run.made[2].members)
@@ -67,12 +67,12 @@ def test_a_torn_end_costs_the_torn_snapshot_alone(run: Judged, tmp_path: Path, c
 
 
 @pytest.mark.parametrize("content", [b"", b"stj1", b"\xff" * 1000, b"stj1\x00" + b"\xff" * 40])
-def test_what_is_no_journal_is_read_as_none(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_journal_is_read_as_empty(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
     assert list(Journal(tmp_path).read()) == []
 
 
-def test_a_disk_that_takes_half_a_snapshot_leaves_none_of_it(
+def test_a_partly_written_snapshot_is_dropped_from_the_journal(
     run: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gathered(tmp_path, run, 1)

@@ -46,7 +46,7 @@ def store(tmp_path: Path) -> ArchiveFiles:
     return ArchiveFiles(str(tmp_path / "archive"))
 
 
-def test_positions_go_on_from_file_to_file_and_from_run_to_run(store: ArchiveFiles, run: Judged) -> None:
+def test_positions_continue_across_files_and_runs(store: ArchiveFiles, run: Judged) -> None:
     _write(store, run, 0, 20)
     first = _index(store)
     assert (first.begin, first.end) == (int(NOW * MICROSECONDS), int(NOW * MICROSECONDS) + 20)
@@ -58,7 +58,7 @@ def test_positions_go_on_from_file_to_file_and_from_run_to_run(store: ArchiveFil
     assert index.lost(index.begin, index.end) is None
 
 
-def test_a_clock_that_went_back_gives_no_position_twice(store: ArchiveFiles, run: Judged) -> None:
+def test_a_clock_that_ran_backwards_repeats_no_position(store: ArchiveFiles, run: Judged) -> None:
     _write(store, run, 0, 20)
     _write(store, run, 20, 40, NOW - 1e6)
     index = _index(store)
@@ -80,7 +80,7 @@ def test_compaction_changes_no_position(store: ArchiveFiles, run: Judged, table:
     assert _read(index, middle, index.end, rows_max=3) == before[len(before) // 2 :]
 
 
-def test_compaction_under_a_reader_is_not_noticed(store: ArchiveFiles, run: Judged) -> None:
+def test_compaction_does_not_disturb_a_reader(store: ArchiveFiles, run: Judged) -> None:
     _write(store, run, 0, 30)
     index = _index(store)
     wanted = _read(index, index.begin, index.end)
@@ -91,7 +91,7 @@ def test_compaction_under_a_reader_is_not_noticed(store: ArchiveFiles, run: Judg
     assert first + rest == [number for _, number in wanted]
 
 
-def test_what_was_removed_is_told_and_the_rest_can_be_had(store: ArchiveFiles, run: Judged) -> None:
+def test_removed_rows_are_reported_and_the_rest_can_be_read(store: ArchiveFiles, run: Judged) -> None:
     _write(store, run, 0, 30)
     index = _index(store)
     begin, end = index.begin, index.end
@@ -115,7 +115,7 @@ def test_a_torn_file_is_named(store: ArchiveFiles, run: Judged) -> None:
         _read(index, index.begin, index.end)
 
 
-def test_files_without_positions_stand_before_all_others(store: ArchiveFiles, run: Judged) -> None:
+def test_files_without_positions_come_before_all_others(store: ArchiveFiles, run: Judged) -> None:
     store.write("snapshots", "2026-01-02", run.snapshots.slice(5, 5))
     store.write("snapshots", "2026-01-01", run.snapshots.slice(0, 5))
     old = _index(store)
@@ -128,7 +128,7 @@ def test_files_without_positions_stand_before_all_others(store: ArchiveFiles, ru
     assert _read(index, -5, 0) == list(zip(range(-5, 0), range(6, 11), strict=True))
 
 
-def test_where_a_writer_goes_on(store: ArchiveFiles, run: Judged) -> None:
+def test_the_position_at_which_a_writer_continues(store: ArchiveFiles, run: Judged) -> None:
     now = int(NOW * MICROSECONDS)
     assert next_positions(store, "snapshots", NOW) == Positions(after=0, first=now)
     _write(store, run, 0, 5)
@@ -138,7 +138,7 @@ def test_where_a_writer_goes_on(store: ArchiveFiles, run: Judged) -> None:
     assert next_positions(store, "snapshots", NOW + 1) == Positions(after=now + MICROSECONDS, first=now + MICROSECONDS)
 
 
-def test_batches_keep_their_bounds_and_columns_are_chosen(store: ArchiveFiles, run: Judged) -> None:
+def test_batches_are_bounded_and_have_the_selected_columns(store: ArchiveFiles, run: Judged) -> None:
     _write(store, run, 0, 20)
     index = _index(store, "reports")
     schema = columns_schema("reports", [])
@@ -152,7 +152,7 @@ def test_batches_keep_their_bounds_and_columns_are_chosen(store: ArchiveFiles, r
         columns_schema("reports", ["x"])
 
 
-def test_an_empty_archive_begins_and_ends_at_nothing(store: ArchiveFiles) -> None:
+def test_an_empty_archive_has_no_positions(store: ArchiveFiles) -> None:
     for table in sorted(TABLES):
         index = _index(store, table)
         assert (index.begin, index.end, index.lost(0, 0)) == (0, 0, None)

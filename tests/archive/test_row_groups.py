@@ -26,9 +26,7 @@ def test_a_row_group_ends_where_a_snapshot_ends(share: float) -> None:
 
 
 @pytest.mark.parametrize(("rows", "wanted"), [(2, ((0, 1), (2,))), (3, ((0,), (1,))), (1, ((0, 1, 2), (3,), (4,)))])
-def test_groups_are_put_together_where_a_snapshot_goes_on(
-    tmp_path: Path, rows: int, wanted: tuple[tuple[int, ...], ...]
-) -> None:
+def test_row_groups_that_share_a_snapshot_are_combined(tmp_path: Path, rows: int, wanted: tuple[tuple[int, ...], ...]) -> None:
     pq.write_table(pa.table({"snapshot": [1, 1, 1, 2, 3]}), tmp_path / "x.parquet", row_group_size=rows)
     assert tuple(span.groups for span in spans_of(pq.read_metadata(tmp_path / "x.parquet"))) == wanted
 
@@ -38,7 +36,7 @@ def test_without_statistics_a_file_is_one_span(tmp_path: Path) -> None:
     assert spans_of(pq.read_metadata(tmp_path / "x.parquet")) == (Span((0, 1, 2), 0, SNAPSHOT_MAX, 3),)
 
 
-def test_some_fields_of_some_columns_are_read(tmp_path: Path) -> None:
+def test_only_the_selected_fields_and_columns_are_read(tmp_path: Path) -> None:
     reports = judged(random_snapshots(1, 20), []).reports
     store = ArchiveFiles(str(tmp_path))
     store.write("reports", "2026-09-21", reports)

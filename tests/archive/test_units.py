@@ -42,7 +42,7 @@ def _keys(folder: Path, table: str) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("table", ["reports", "snapshots"])
-def test_copied_and_brought_back_files_count_once(run: Judged, tmp_path: Path, table: str) -> None:
+def test_copied_and_restored_files_count_once(run: Judged, tmp_path: Path, table: str) -> None:
     _written(run, tmp_path / "archive")
     wanted = _keys(tmp_path / "archive", table)
     assert len(set(wanted)) == len(wanted)
@@ -79,7 +79,7 @@ def test_one_of_two_copies_may_be_torn(run: Judged, tmp_path: Path) -> None:
     assert [error.path for error in failed] == [file.path]
 
 
-def test_shares_are_neighbours_and_leave_nothing_out(run: Judged, tmp_path: Path) -> None:
+def test_parts_of_an_archive_are_contiguous_and_complete(run: Judged, tmp_path: Path) -> None:
     _written(run, tmp_path)
     units = open_archive(str(tmp_path)).units("reports")
     for most in (1, 3, 1000):
@@ -88,7 +88,7 @@ def test_shares_are_neighbours_and_leave_nothing_out(run: Judged, tmp_path: Path
         assert len(parts) == min(most, len(units))
 
 
-def test_of_equal_rows_the_first_counts_and_rows_in_order_are_not_copied() -> None:
+def test_the_first_of_equal_rows_counts_and_sorted_rows_are_not_copied() -> None:
     rows = pa.table({"snapshot": [2, 1, 2, 1], "process": ["b", None, "b", "a"], "what": [1, 2, 3, 4]})
     assert deduplicated(rows).column("what").to_pylist() == [2, 4, 1]
     ordered = deduplicated(rows)
@@ -96,12 +96,12 @@ def test_of_equal_rows_the_first_counts_and_rows_in_order_are_not_copied() -> No
     assert deduplicated(rows, KEYS["snapshots"]).column("what").to_pylist() == [2, 1]
 
 
-def test_archives_apart() -> None:
+def test_rows_of_several_archives_are_separated() -> None:
     rows = pa.table({"archive": ["b", None, "b", ""], "snapshot": [1, 2, 3, 4]})
     assert {name: part.column("snapshot").to_pylist() for name, part in by_archive(rows)} == {"": [2, 4], "b": [1, 3]}
 
 
-def test_a_detectors_id_is_made_once(tmp_path: Path) -> None:
+def test_a_detectors_id_is_generated_once(tmp_path: Path) -> None:
     own = archive_id(tmp_path / "data")
     assert len(own) == 12
     assert archive_id(tmp_path / "data") == own

@@ -25,13 +25,13 @@ assert pandas.DataFrame([1]).size == 1
 """
 
 
-def test_pyarrow_imports_no_pandas_and_everybody_else_may(tmp_path: Path) -> None:
+def test_pyarrow_imports_no_pandas_and_other_code_still_can(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "a.parquet")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
-def test_where_pandas_is_loaded_pyarrow_finds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pyarrow_uses_pandas_if_it_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", ModuleType("pandas"))
     monkeypatch.setattr(without_pandas, "pa", None)  # not asked for anything
     without_pandas.hide_pandas()

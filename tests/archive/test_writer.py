@@ -32,7 +32,7 @@ def test_a_file_is_written_when_it_spans_its_time(tmp_path: Path, run: Judged) -
     assert _files(store) == [2, 2]
 
 
-def test_verdicts_and_incidents_are_kept_beside(tmp_path: Path, run: Judged) -> None:
+def test_verdicts_and_incidents_are_written_too(tmp_path: Path, run: Judged) -> None:
     store = ArchiveFiles(str(tmp_path))
     writer = ArchiveWriter(store)
     incident = {"id": "i1", "predicate": "deadlock", "scope": "all", "core": ["a", "b"], "opened": 1.0}
@@ -44,7 +44,7 @@ def test_verdicts_and_incidents_are_kept_beside(tmp_path: Path, run: Judged) -> 
     assert [file.rows for file in store.scan("verdicts").files] == [len(run.predicates)]
 
 
-def test_after_a_full_disk_the_next_snapshots_are_written(tmp_path: Path, run: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_snapshots_after_a_full_disk_are_written(tmp_path: Path, run: Judged, monkeypatch: pytest.MonkeyPatch) -> None:
     store = ArchiveFiles(str(tmp_path))
     writer = ArchiveWriter(store)
     writer.add(run.made[0].assembled)

@@ -219,7 +219,7 @@ def _fleet(random: Random) -> dict[ProcessName, Report]:
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.longer) for seed in range(1, 4))])
-def test_every_rule_of_what_is_plain(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_condition_of_a_plain_process(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     compared = Compared(monkeypatch)
     for number in range(120):
         random = Random(f"{seed} {number}")
@@ -273,7 +273,7 @@ def _earlier_run(chain: list[Report]) -> None:
 
 
 @pytest.mark.parametrize("case", [_of_a_task, _two_wait, _one_number, _earlier_run])
-def test_who_may_be_cancelled(case: Callable[[list[Report]], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cancellers_are_resolved_alike(case: Callable[[list[Report]], None], monkeypatch: pytest.MonkeyPatch) -> None:
     chain, compared = _chain(), Compared(monkeypatch)
     compared({report.process.instance: report for report in chain}, [])
     assert compared.times["plain"] == compared.times["processes"]

@@ -41,13 +41,13 @@ def written(producer: str, number: int, at: float = NOW) -> Written:
     return Written(at=int(1000 * at), producer=producer, number=number, count=2, path=f"{producer}-{number}")
 
 
-def test_where_a_slash_is_records_are_objects() -> None:
+def test_an_address_with_a_slash_is_an_object_store() -> None:
     assert client(Cluster("s3://bucket/records")) is objects
     assert client(Cluster("/var/records")) is objects
     assert client(Cluster("kafka:9092,other:9092")) is not objects
 
 
-async def test_what_producers_write_is_read_once_by_whoever_listens(cluster: Cluster) -> None:
+async def test_each_reader_gets_every_written_record_once(cluster: Cluster) -> None:
     make_topics(cluster)
     one, other = RecordProducer(cluster), RecordProducer(cluster)
     await one.put(RESULTS, "shop/1", b"before anybody listens")
@@ -74,7 +74,7 @@ async def test_what_producers_write_is_read_once_by_whoever_listens(cluster: Clu
     assert Topic(cluster, REPORTS).listed() == []
 
 
-async def test_a_producer_that_ends_writes_what_is_under_way(tmp_path: Path) -> None:
+async def test_a_closing_producer_writes_its_pending_records(tmp_path: Path) -> None:
     cluster = Cluster(str(tmp_path))
     producer = RecordProducer(cluster)
     puts = [asyncio.create_task(producer.put(topic, "shop/1", b"x")) for topic in (REPORTS, RESULTS, REPORTS)]
@@ -85,7 +85,7 @@ async def test_a_producer_that_ends_writes_what_is_under_way(tmp_path: Path) -> 
     assert len(Topic(cluster, RESULTS).listed()) == 1
 
 
-async def test_a_store_that_takes_nothing_is_said_and_another_name_is_taken(
+async def test_a_failed_write_is_reported_and_retried_under_another_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The object may exist nevertheless: the next one must not seem to follow a gap."""
@@ -108,13 +108,13 @@ async def test_a_store_that_takes_nothing_is_said_and_another_name_is_taken(
     assert len(fresh(Position(), there, time.time() + 3600)) == 2
 
 
-def test_a_bucket_that_is_not_there_is_one_line() -> None:
+def test_a_missing_bucket_is_an_error_in_one_line() -> None:
     with object_storage(), pytest.raises(RecordsUnavailableError, match="stilltrue-nowhere") as caught:
         make_topics(Cluster("s3://stilltrue-nowhere/records"))
     assert "\n" not in str(caught.value)
 
 
-def test_what_a_listing_shows_too_early_waits_and_what_is_gone_is_an_error() -> None:
+def test_an_object_listed_too_early_waits_and_a_removed_one_is_an_error() -> None:
     there = [written("a", 0), written("a", 2, NOW + 2), written("b", 7, NOW + 1)]
     position = Position(following={"a": 0, "b": 7})
     assert [(each.producer, each.number) for each in fresh(position, there, NOW + 3)] == [("a", 0), ("b", 7)]
@@ -124,14 +124,14 @@ def test_what_a_listing_shows_too_early_waits_and_what_is_gone_is_an_error() -> 
     assert [each.number for each in fresh(position, late, NOW + 100) if each.producer == "a"] == [0, 1, 2]
 
 
-def test_a_producer_that_is_new_begins_with_its_first_object() -> None:
+def test_a_new_producer_is_read_from_its_first_object() -> None:
     position = Position(following={"a": 3})
     assert fresh(position, [written("c", 1)], NOW) == []
     assert [each.number for each in fresh(position, [written("c", 1), written("c", 0)], NOW)] == [0, 1]
     assert beginning([written("c", 5), written("c", 4)]).following == {"c": 4}, "what was there before is not missed"
 
 
-def test_a_position_survives_as_an_offset_and_looks_back_an_hour() -> None:
+def test_a_position_survives_as_an_offset_that_looks_back_an_hour() -> None:
     position = advanced(Position(following={"a": 1}), [written("a", 1), written("b", 0)])
     assert position.following == {"a": 2, "b": 1}
     assert position_of(position.json()) == position

@@ -83,7 +83,7 @@ def _ended(records: list[bytes], shuffle: Random | None = None) -> tuple[Step, l
 
 
 @pytest.mark.longer
-def test_the_order_of_the_records_and_their_doubles_change_nothing() -> None:
+def test_order_and_duplicates_of_records_change_nothing() -> None:
     rounds = 0
     for number, made in enumerate(MADE):
         records = _records(made.assembled)
@@ -95,7 +95,7 @@ def test_the_order_of_the_records_and_their_doubles_change_nothing() -> None:
 
 
 @pytest.mark.longer
-def test_what_is_remembered_of_snapshots_before_changes_no_result() -> None:
+def test_the_cache_of_earlier_snapshots_changes_no_result() -> None:
     """Each world as three snapshots: unchanged, with one process's state changed, and unchanged again."""
     for number, made in enumerate(MADE):
         recent = RecentReports()
@@ -113,7 +113,7 @@ def test_what_is_remembered_of_snapshots_before_changes_no_result() -> None:
             assert with_memory.record == without.record
 
 
-def test_little_is_remembered_of_many_members() -> None:
+def test_the_memory_of_many_members_is_small() -> None:
     recent = RecentReports(members_max=2)
     for made in MADE[:5]:
         records = _records(made.assembled)
@@ -124,7 +124,7 @@ def test_little_is_remembered_of_many_members() -> None:
         assert recent.resolved("shop") is None or len(made.assembled.reports) <= 2
 
 
-def test_without_a_header_or_a_report_that_it_names_there_is_nothing_yet() -> None:
+def test_without_the_header_or_a_named_report_there_is_no_result_yet() -> None:
     for made in MADE[:20]:
         records = _records(made.assembled)
         assert step(records[1:]) is None
@@ -133,7 +133,7 @@ def test_without_a_header_or_a_report_that_it_names_there_is_nothing_yet() -> No
 
 
 @pytest.mark.longer
-def test_what_never_comes_is_missing_and_makes_no_false() -> None:
+def test_a_report_that_never_arrives_is_missing_and_causes_no_false() -> None:
     without = 0
     for made in MADE:
         found = step(_records(made.assembled)[:-1], late=True)
@@ -149,7 +149,7 @@ def test_what_never_comes_is_missing_and_makes_no_false() -> None:
     assert without
 
 
-def test_a_report_that_the_header_does_not_name_counts_for_nothing() -> None:
+def test_a_report_that_the_header_does_not_name_is_ignored() -> None:
     assembled = MADE[0].assembled
     first = next(iter(assembled.reports.values())).process
     others = tuple(report.process for report in assembled.reports.values() if report.process != first)
@@ -159,7 +159,7 @@ def test_a_report_that_the_header_does_not_name_counts_for_nothing() -> None:
     assert first.instance in found.result.assembled.snapshot.missing
 
 
-def test_a_round_is_asked_for_once_and_its_memory_goes_on() -> None:
+def test_a_round_is_requested_once_and_its_memory_is_passed_on() -> None:
     for made in MADE:
         records = _records(made.assembled)
         found = step(records)
@@ -179,7 +179,7 @@ def test_a_round_is_asked_for_once_and_its_memory_goes_on() -> None:
     assert header_of(header_record(header)) == header
 
 
-def test_a_result_survives_its_record() -> None:
+def test_a_result_survives_the_round_trip_to_a_record() -> None:
     for made in MADE:
         found, _ = _ended(_records(made.assembled))
         fleet, told = message_of(found.record)
@@ -194,7 +194,7 @@ def test_a_result_survives_its_record() -> None:
 
 
 @pytest.mark.parametrize("damaged", [b"R", b"R\xff\xff\xff", b"R\x12\x00"])
-def test_a_record_that_cannot_be_read_is_no_report(damaged: bytes) -> None:
+def test_an_unreadable_record_is_not_a_report(damaged: bytes) -> None:
     records = _records(MADE[0].assembled)
     assert step([*records[:-1], damaged]) is None
     found = step([*records[:-1], damaged], late=True)
@@ -202,7 +202,7 @@ def test_a_record_that_cannot_be_read_is_no_report(damaged: bytes) -> None:
     assert found.result is not None
 
 
-def test_processes_are_told_apart_by_their_incarnations() -> None:
+def test_processes_are_distinguished_by_incarnation() -> None:
     assembled = MADE[0].assembled
     records = _records(assembled)
     named = tuple(

@@ -59,7 +59,9 @@ def _by_rows(records: list[bytes], monkeypatch: pytest.MonkeyPatch, *, late: boo
 
 @pytest.mark.parametrize(("deadlocks", "gone"), [(0, 0), (0, 7), (10, 0)])
 @pytest.mark.parametrize("late", [True, False])
-def test_the_same_is_said(deadlocks: int, gone: int, late: bool, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_and_objects_give_the_same_result(
+    deadlocks: int, gone: int, late: bool, read: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fleet = Fleet(members=MEMBERS, entries=2) if not deadlocks else Fleet(members=MEMBERS, deadlocks=deadlocks * MEMBERS)
     records = _records(fleet, 7, gone=gone)
     found, by_rows = step(records, late=late), _by_rows(records, monkeypatch, late=late)
@@ -74,7 +76,7 @@ def test_the_same_is_said(deadlocks: int, gone: int, late: bool, read: Read, mon
     assert bool(found.result) or bool(deadlocks)
 
 
-def test_a_quiet_fleet_is_not_read_again(read: Read) -> None:
+def test_an_unchanged_fleet_is_not_read_again(read: Read) -> None:
     """A worker recognises reports that are the same as the last ones."""
     quiet, recent = Fleet(members=MEMBERS, entries=2), RecentReports()
     said = [step(_records(quiet, snapshot), recent=recent) for snapshot in (1, 2, 3)]
@@ -86,7 +88,7 @@ def test_a_quiet_fleet_is_not_read_again(read: Read) -> None:
     assert len(read) == 3
 
 
-def test_few_members_are_not_worth_it(read: Read) -> None:
+def test_small_fleets_are_read_as_objects(read: Read) -> None:
     found = step(_records(Fleet(members=20, entries=2), 1))
     assert found is not None
     assert read == [None]

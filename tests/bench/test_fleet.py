@@ -32,7 +32,7 @@ def test_the_plot_shows_each_fleet_and_the_fit() -> None:
 
 @pytest.mark.not_in_ci
 @pytest.mark.longer
-async def test_a_small_fleet_comes_back_to_a_detector_that_was_killed() -> None:
+async def test_a_small_fleet_reconnects_to_a_killed_detector() -> None:
     found = await returned(members=4, down=0.2)
     assert len(found.back) == found.members
     assert (found.refused, found.most >= 1) == (0, True)

@@ -16,7 +16,7 @@ PART = Path(__file__).with_name("look_cost_part.py")
 SECONDS_MAX = 300
 
 
-def test_a_look_at_a_circle_under_uvicorn() -> None:
+def test_a_look_at_a_cycle_under_uvicorn() -> None:
     done = subprocess.run([sys.executable, str(PART)], check=False, capture_output=True, text=True, timeout=SECONDS_MAX)
     print(f"\n{done.stdout}")
     assert done.returncode == 0, done.stderr

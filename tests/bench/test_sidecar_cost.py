@@ -177,7 +177,7 @@ def measure(rounds: int) -> dict[str, tuple[float, float, float]]:
 
 @pytest.mark.not_in_ci
 @pytest.mark.longer
-def test_calls_pass_at_a_cost() -> None:
+def test_the_cost_of_calls_through_a_sidecar() -> None:
     figures = measure(1)
     assert len(figures) == 6
     assert all(p50 > 0 and rate > 0 for p50, rate, _ in figures.values())

@@ -61,7 +61,7 @@ def calls_a_second(harness: Harness, load: ManagedProcess, ask: DetectorServiceS
 
 
 @pytest.mark.usefixtures("here_importable")
-def test_what_a_snapshot_a_second_costs(tmp_path: Path) -> None:
+def test_the_cost_of_a_snapshot_a_second(tmp_path: Path) -> None:
     with Harness(tmp_path) as harness:
         harness.start_detector("--period-seconds", "0")
         harness.start_scene("test_snapshot_throughput:SCENE")

@@ -24,7 +24,7 @@ async def test_thirty_seconds_of_the_nemesis_break_no_promise(tmp_path: Path) ->
     assert "no breach" in await play(seed=13, seconds=30.0, folder=tmp_path)
 
 
-def test_only_what_others_take_from_the_processors_counts_as_starving(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_processor_time_taken_by_others_counts_as_starvation(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, busy, used = [0.0], [0.0], [0.0]
     monkeypatch.setattr("tests.chaos.processors.time.monotonic", lambda: clock[0])
     monkeypatch.setattr("tests.chaos.processors.busy_seconds", lambda: busy[0])
@@ -37,7 +37,7 @@ def test_only_what_others_take_from_the_processors_counts_as_starving(monkeypatc
     assert window.starved()
 
 
-def test_what_this_process_uses_is_counted() -> None:
+def test_this_processs_own_time_is_counted() -> None:
     ours, all_of_it = used_seconds([os.getpid()]), busy_seconds()
     while used_seconds([os.getpid()]) < ours + 0.05:
         sum(range(10_000))
@@ -61,7 +61,7 @@ def oracle() -> Oracle:
     return oracle
 
 
-def test_a_true_of_others_is_a_breach(oracle: Oracle) -> None:
+def test_a_true_about_other_parties_is_a_breach(oracle: Oracle) -> None:
     with pytest.raises(BreachError, match=r"TRUE of \['a', 'c'\]"):
         oracle.answered(oracle.epoch, verdict(TRUE, "a/x", "c/z"))
     oracle.ends()
@@ -74,20 +74,20 @@ def test_a_false_while_a_proved_deadlock_stands_is_a_breach(oracle: Oracle) -> N
         oracle.answered(oracle.epoch, verdict(FALSE))
 
 
-def test_an_answer_that_began_before_the_truth_changed_is_none(oracle: Oracle) -> None:
+def test_an_answer_begun_before_the_truth_changed_is_not_a_breach(oracle: Oracle) -> None:
     before = oracle.epoch
     oracle.ends()
     oracle.answered(before, verdict(TRUE, "a/x", "b/y"))
     oracle.has_incidents(before, [incident(closed=1.0)])
 
 
-def test_an_incident_that_closes_or_goes_while_its_deadlock_stands_is_a_breach(oracle: Oracle) -> None:
+def test_an_incident_that_closes_or_disappears_during_its_deadlock_is_a_breach(oracle: Oracle) -> None:
     for found in ([incident(closed=1.0)], []):
         with pytest.raises(BreachError, match="while its deadlock stands"):
             oracle.has_incidents(oracle.epoch, found)
 
 
-def test_a_snapshot_that_was_listed_and_is_gone_is_a_breach(oracle: Oracle) -> None:
+def test_a_listed_snapshot_that_disappears_is_a_breach(oracle: Oracle) -> None:
     oracle.lists([1, 2])
     oracle.lists([1, 2, 3])
     with pytest.raises(BreachError, match=r"\[2\] were listed"):
@@ -115,18 +115,18 @@ def samples(
         (samples(descriptors=(40, 25), mebibytes=(220, 150)), None),
     ],
 )
-def test_a_detector_that_holds_more_and_more_is_a_breach(given: list[Sample], found: str | None) -> None:
+def test_a_growing_detector_is_a_breach(given: list[Sample], found: str | None) -> None:
     assert Holdings(600.0, given).growth() == found
 
 
-def test_only_one_life_of_the_detector_shows_whether_it_grows_and_only_in_a_run_of_minutes() -> None:
+def test_growth_is_measured_within_one_run_of_the_detector_of_some_minutes() -> None:
     before = samples(process=1, mebibytes=(90, 90))[:20]
     after = samples(process=2, mebibytes=(150, 150))[20:]
     assert Holdings(600.0, before + after).growth() is None
     assert Holdings(60.0, samples(mebibytes=(150, 220))).growth() is None
 
 
-def test_a_fault_that_takes_descriptors_for_a_while_is_no_growth() -> None:
+def test_a_fault_that_holds_descriptors_for_a_while_is_not_growth() -> None:
     peak = Sample(at=0.9, process=1, descriptors=64, resident_bytes=400 << 20)
     found = Holdings(600.0, [*samples(), *[peak] * 5])
     assert found.growth() is None

@@ -13,7 +13,7 @@ SECONDS = 12.0
 
 
 @pytest.mark.longer
-def test_programs_that_are_helped_in_time_are_not_called(tmp_path: Path) -> None:
+def test_programs_freed_in_time_are_not_reported(tmp_path: Path) -> None:
     with Harness(tmp_path) as harness:
         said = Soak(harness).run(SECONDS)
         assert "no TRUE" in said

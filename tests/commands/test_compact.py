@@ -46,7 +46,7 @@ def test_a_torn_file_is_named(location: str) -> None:
     assert f"left out: {torn}" in done.stderr
 
 
-def test_no_archive_is_one_line(tmp_path: Path) -> None:
+def test_a_missing_archive_is_an_error_in_one_line(tmp_path: Path) -> None:
     done = CliRunner().invoke(compact, [str(tmp_path)])
     assert done.exit_code == 2
     assert done.stderr.startswith(f"stilltrue: {tmp_path}: no archive here")

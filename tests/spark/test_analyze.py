@@ -39,7 +39,7 @@ def _table(path: Path) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True, default=str) for row in pq.read_table(path).to_pylist())
 
 
-def test_both_engines_give_every_table_alike(spark: SparkSession, planted: Path, tmp_path: Path) -> None:
+def test_both_engines_give_the_same_tables(spark: SparkSession, planted: Path, tmp_path: Path) -> None:
     archive = open_archive(str(planted))
     engines: dict[str, Engine] = {
         "one": LocalEngine(),
@@ -80,7 +80,7 @@ def test_dataframes_compose_to_the_same_incidents(spark: SparkSession, planted: 
     ]
 
 
-def test_the_command_with_spark(spark: SparkSession, planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_runs_on_spark(spark: SparkSession, planted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # it is the tests' session
     result = CliRunner().invoke(command, [str(planted), "--out", str(tmp_path / "out"), "--engine", "spark"])
     assert result.exit_code == 0, result.stderr
@@ -107,7 +107,9 @@ def test_without_java_one_line_says_what_to_install(planted: Path, tmp_path: Pat
 
 @pytest.mark.longer
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_it_without_a_page_of_java(planted: Path, tmp_path: Path, number: signal.Signals, status: int) -> None:
+def test_a_signal_ends_an_analysis_without_a_java_traceback(
+    planted: Path, tmp_path: Path, number: signal.Signals, status: int
+) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "report.html").write_text("of an earlier time")

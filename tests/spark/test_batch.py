@@ -35,13 +35,13 @@ def _verdicts(frame: DataFrame) -> list[Verdict]:
     return sorted(found, key=lambda verdict: (verdict.snapshot.id or 0, order[verdict.predicate]))
 
 
-def test_from_whole_files_without_a_shuffle(spark: SparkSession, run: Judged, location: Path) -> None:
+def test_verdicts_from_whole_files_need_no_shuffle(spark: SparkSession, run: Judged, location: Path) -> None:
     frame = verdicts_of_archive(spark, open_archive(str(location)), PREDICATES)
     assert _verdicts(frame) == list(run.verdicts)
 
 
 @pytest.mark.parametrize(("partitions", "seed"), [(1, 1), (7, 2)])
-def test_from_reports_in_any_order_some_doubled(
+def test_verdicts_from_shuffled_and_duplicated_reports(
     spark: SparkSession, run: Judged, location: Path, partitions: int, seed: int
 ) -> None:
     archive = open_archive(str(location))
@@ -51,7 +51,7 @@ def test_from_reports_in_any_order_some_doubled(
     assert _verdicts(frame) == list(run.verdicts)
 
 
-def test_with_settings_as_the_service_has_them(spark: SparkSession, run: Judged, location: Path) -> None:
+def test_predicate_settings_give_the_services_verdicts(spark: SparkSession, run: Judged, location: Path) -> None:
     names, settings = ("token-lost", "token-duplicated"), {"token-lost": {"expected": 3}}
     wanted = judged(run.made, find_predicates(names, settings)).verdicts
     assert wanted != judged(run.made, find_predicates(names)).verdicts
@@ -67,7 +67,7 @@ def test_with_settings_as_the_service_has_them(spark: SparkSession, run: Judged,
         assert sorted(found, key=lambda verdict: (verdict.snapshot.id or 0, order[verdict.predicate])) == list(wanted)
 
 
-def test_a_file_that_proves_torn_fails_the_job_with_its_name(spark: SparkSession, location: Path, tmp_path: Path) -> None:
+def test_a_torn_file_fails_the_job_by_name(spark: SparkSession, location: Path, tmp_path: Path) -> None:
     copy = tmp_path / "archive"
     shutil.copytree(location, copy)
     archive = open_archive(str(copy))
@@ -79,7 +79,7 @@ def test_a_file_that_proves_torn_fails_the_job_with_its_name(spark: SparkSession
         verdicts_of_archive(spark, archive, ["deadlock"]).collect()
 
 
-def test_a_partition_of_any_size_is_taken_a_few_snapshots_at_a_time(
+def test_a_partition_of_any_size_is_read_a_few_snapshots_at_a_time(
     spark: SparkSession, run: Judged, location: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = run.reports.sort_by([("snapshot", "ascending")])
@@ -116,7 +116,7 @@ def test_a_dataframe_can_be_filtered_and_used_again(spark: SparkSession, run: Ju
     assert frame.count() == len(run.made)
 
 
-def test_bounds_are_options_and_the_other_way_round() -> None:
+def test_bounds_convert_to_options_and_back() -> None:
     for wanted in (EVERYTHING, ONE, Wanted(snapshot_max=7, day_min="2026-09-21"), Wanted(day_max="2026-09-24")):
         assert bounds_of(options_of(wanted)) == wanted
     with pytest.raises(ValueError, match="never"):

@@ -110,7 +110,7 @@ def _submit(folder: Path, master: str, command: str, *arguments: object) -> None
 
 @pytest.mark.soak
 @pytest.mark.parametrize("cluster", [local_cluster, standalone])
-def test_the_stream(spark: SparkSession, archived: Any, tmp_path: Path, cluster: Cluster) -> None:
+def test_the_stream_on_two_workers(spark: SparkSession, archived: Any, tmp_path: Path, cluster: Cluster) -> None:
     run = judged(
         random_snapshots(5, 40, WorldShape(missing_share=0.1)), [find_predicate("deadlock"), find_predicate("gridlock")]
     )
@@ -124,7 +124,7 @@ def test_the_stream(spark: SparkSession, archived: Any, tmp_path: Path, cluster:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("cluster", [local_cluster, standalone])
-def test_an_analysis_gives_what_it_gives_here(spark: SparkSession, tmp_path: Path, cluster: Cluster) -> None:
+def test_an_analysis_on_workers_gives_the_local_result(spark: SparkSession, tmp_path: Path, cluster: Cluster) -> None:
     archive, here, there = (tmp_path / name for name in ("archive", "here", "there"))
     generate(ArchiveFiles(str(archive)), PLAN, progress=lambda _: None)
     analyze(SparkEngine(spark), open_archive(str(archive)), str(here), progress=lambda _: None)

@@ -41,7 +41,7 @@ def _rows(frame: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict() for row in frame.collect()]
 
 
-def test_in_the_workers_as_with_dataframes(spark: SparkSession, archive: Archive) -> None:
+def test_counting_in_the_workers_equals_counting_with_dataframes(spark: SparkSession, archive: Archive) -> None:
     headers = read_headers(archive)
     counted = SparkEngine(spark).run(archive.store.location, archive.units("reports"), Count(ends=headers.ends()))
     found = totals(counted, PERIOD)

@@ -63,7 +63,7 @@ def test_nothing_that_keeps_every_row_changes_a_verdict(name: str, truth: Mappin
 
 
 @pytest.mark.parametrize("name", sorted(LOSSY))
-def test_what_is_lost_is_counted_and_makes_no_verdict(name: str, truth: Mapping[Key, Verdict], tmp_path: Path) -> None:
+def test_losses_are_counted_and_cause_no_verdict(name: str, truth: Mapping[Key, Verdict], tmp_path: Path) -> None:
     folder = harmed(tmp_path / "archive", name)
     found, progress = _streamed(folder, tmp_path / "out")
     assert {verdict.holds for key, verdict in found.items() if verdict.holds is not truth[key].holds} == {Holds.UNDETERMINED}
@@ -72,7 +72,7 @@ def test_what_is_lost_is_counted_and_makes_no_verdict(name: str, truth: Mapping[
     assert len(truth) - len(found) == progress.waiting() * len(NAMES)
 
 
-def test_detectors_without_ids_in_one_folder_get_no_verdict_on_what_both_have_taken(tmp_path: Path) -> None:
+def test_detectors_without_ids_get_no_verdict_on_numbers_both_used(tmp_path: Path) -> None:
     """Both there from the beginning; and one copied there when the other's are finished, which keep their verdicts."""
     first, second = without_ids(tmp_path / "first", 1, 0.0), without_ids(tmp_path / "second", 2, 7.0)
     alone, _ = _streamed(first, tmp_path / "alone")
@@ -94,7 +94,7 @@ def _left_out(out: Path) -> list[str]:
 
 
 @pytest.mark.longer
-def test_spark_over_all_of_it_at_once(spark: SparkSession, truth: Mapping[Key, Verdict], tmp_path: Path) -> None:
+def test_spark_over_all_archives_at_once(spark: SparkSession, truth: Mapping[Key, Verdict], tmp_path: Path) -> None:
     folder = written(tmp_path / "archive")
     ours = ("shuffled times", "reordered", "mixed versions", "other days", "compacted twice", "doubled")
     for name in (*ours, "copy under way", "linked", "one row a group", "put together", "other names"):
@@ -116,9 +116,7 @@ def test_spark_over_all_of_it_at_once(spark: SparkSession, truth: Mapping[Key, V
 
 
 @pytest.mark.parametrize("restarted", [True, False])
-def test_a_torn_file_that_is_whole_later_is_read_then_though_its_size_is_the_same(
-    truth: Mapping[Key, Verdict], tmp_path: Path, *, restarted: bool
-) -> None:
+def test_a_repaired_file_of_the_same_size_is_read(truth: Mapping[Key, Verdict], tmp_path: Path, *, restarted: bool) -> None:
     """A copy that takes all its space first; the stream starts again meanwhile, or looks again by itself."""
     folder = harmed(tmp_path / "archive", "as written")
     plan = StreamPlan(out=str(tmp_path / "out"), predicates=NAMES, buckets=3)
@@ -143,7 +141,7 @@ def test_a_torn_file_that_is_whole_later_is_read_then_though_its_size_is_the_sam
     assert stream.run(FILES_PER_BATCH).batch == done, "files that have been read are not read again for their times"
 
 
-def test_a_torn_file_that_goes_away_is_torn_no_more(tmp_path: Path) -> None:
+def test_a_removed_torn_file_is_no_longer_listed(tmp_path: Path) -> None:
     folder = harmed(tmp_path / "archive", "foreign files")
     plan = StreamPlan(out=str(tmp_path / "out"), predicates=NAMES, buckets=3)
     assert len(streamed_here(str(folder), plan, FILES_PER_BATCH).torn) == 6
@@ -156,7 +154,7 @@ def test_a_torn_file_that_goes_away_is_torn_no_more(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shift_seconds", [10 * 365 * 86_400.0, -3 * 86_400.0])
 @pytest.mark.parametrize("lasts", [1, 30])
-def test_a_clock_that_steps_makes_nothing_late(tmp_path: Path, shift_seconds: float, lasts: int) -> None:
+def test_a_clock_step_makes_no_report_late(tmp_path: Path, shift_seconds: float, lasts: int) -> None:
     """It leaps and comes back, or stays there; the header of a snapshot comes a batch before its reports."""
     run = judged(
         [

@@ -27,12 +27,12 @@ class _Tracker:
         return self.stages[stage]
 
 
-def test_stages_at_work_are_added_and_one_that_has_ended_is_passed_over() -> None:
+def test_active_stages_are_added_and_ended_ones_skipped() -> None:
     assert tasks_done(_Tracker({3: _Stage(8, 2), 4: None, 5: _Stage(4, 4)})) == (6, 12)
     assert tasks_done(_Tracker({})) == (0, 0)
 
 
-def test_a_job_is_followed_to_its_end_and_the_thread_goes(spark: SparkSession) -> None:
+def test_a_job_is_followed_to_its_end_and_the_thread_ends(spark: SparkSession) -> None:
     told: list[tuple[int, int]] = []
     heard = threading.Event()
 

@@ -14,14 +14,14 @@ from detector.spark.session import SparkFailedError, java_options, one_line_erro
 
 
 @pytest.mark.parametrize("master", ["nonsense", "spark://nowhere", "spark://"])
-def test_a_master_that_is_none_is_said_before_java_starts(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_master_is_reported_before_java_starts(master: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("detector.spark.session.SparkSession.getActiveSession", lambda: None)
     monkeypatch.setattr("detector.spark.session.find_java", lambda: None)
     with pytest.raises(SparkFailedError, match=rf"'{master}' is not a valid master; use local, local\[2\], spark://"):
         open_session(master)
 
 
-def test_java_keeps_its_classes_in_a_file_where_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_shares_class_data_in_a_named_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STILLTRUE_SPARK_CLASSES", raising=False)
     assert "Archive" not in java_options()
     file = tmp_path / "its classes"
@@ -31,7 +31,7 @@ def test_java_keeps_its_classes_in_a_file_where_one_is_named(tmp_path: Path, mon
     assert shlex.split(java_options())[-1] == f"-XX:SharedArchiveFile={file}"
 
 
-def test_what_fails_in_a_worker_is_one_line(spark: SparkSession) -> None:
+def test_a_failure_in_a_worker_is_one_line(spark: SparkSession) -> None:
     def broken(batches: object) -> object:
         raise ValueError("no such thing")
 
@@ -40,14 +40,14 @@ def test_what_fails_in_a_worker_is_one_line(spark: SparkSession) -> None:
     assert str(caught.value) == "Spark failed: no such thing"
 
 
-def test_what_is_no_failure_of_sparks_goes_on() -> None:
+def test_an_exception_not_from_spark_is_passed_on() -> None:
     with pytest.raises(OSError, match="full"), one_line_errors("Spark failed"):
         raise OSError("full")
     with pytest.raises(SparkFailedError, match=r"^it: gone$"), one_line_errors("it"):
         raise PySparkException("gone")
 
 
-def test_the_reason_in_a_page_of_java() -> None:
+def test_the_reason_is_found_in_a_java_traceback() -> None:
     text = "An error\n: org.x.SparkException: aborted\n\tat a.b(C.java:1)\nCaused by: java.io.IOException: No space left"
     assert reason(text) == "No space left"
 
@@ -61,11 +61,11 @@ def test_the_reason_in_a_page_of_java() -> None:
         ("no", None),
     ],
 )
-def test_what_java_says_of_itself(text: str, major: int | None) -> None:
+def test_the_version_of_java_is_parsed(text: str, major: int | None) -> None:
     assert java_major(text) == major
 
 
-def test_a_wrong_java_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unsuitable_java_is_an_error_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     with pytest.raises(JavaError, match="needs Java 17 or newer") as caught:
         find_java()

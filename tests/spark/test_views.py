@@ -28,9 +28,7 @@ SEEN = """select i.id, count(*) from found_incidents i
 
 
 @pytest.mark.slow
-def test_sql_over_an_archive_and_what_was_found_in_it(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sql_over_an_archive_and_its_results(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     generate(ArchiveFiles(str(tmp_path / "archive")), PLAN, progress=lambda _: None)
     archive = open_archive(str(tmp_path / "archive"))
     analysis = analyze(LocalEngine(), archive, str(tmp_path / "out"), progress=lambda _: None)

@@ -43,7 +43,7 @@ def _fleet(processes: int) -> Fleet:
 
 
 @pytest.mark.parametrize(("load", "seed"), [(1.5, 1), (0.3, 2)])
-def test_the_columns_are_what_the_assembler_finds(load: float, seed: int) -> None:
+def test_generated_columns_equal_the_assemblers(load: float, seed: int) -> None:
     fleet = _fleet(12)
     reports = FleetColumns(fleet, RINGS, seed=seed, period_seconds=60, begun=1.79e9).reports(
         1, 25, load=load, missing_share=0.3
@@ -61,7 +61,7 @@ def test_the_columns_are_what_the_assembler_finds(load: float, seed: int) -> Non
         assert got.in_transit == tuple(sorted(resolution.in_transit(), key=attrgetter("source", "what")))
 
 
-def test_a_ring_is_a_deadlock_and_a_near_miss_is_none() -> None:
+def test_a_planted_ring_is_a_deadlock_and_a_near_miss_is_not() -> None:
     columns = FleetColumns(_fleet(40), RINGS, seed=1, period_seconds=60, begun=1.79e9)
     rows = assembled(columns.reports(1, 12, load=0.01, missing_share=0)).select(WAIT_COLUMNS)
     holds = {row["snapshot"]: row["holds"] for row in verdicts_on(rows, [Deadlock()]).to_pylist()}
@@ -69,7 +69,7 @@ def test_a_ring_is_a_deadlock_and_a_near_miss_is_none() -> None:
     assert set(holds.values()) == {"true", "false"}
 
 
-def test_nothing_but_what_was_planted_happens_in_small_pools() -> None:
+def test_small_pools_have_only_the_planted_deadlocks() -> None:
     random = np.random.default_rng(0)
     fleet = Fleet(
         names=[f"service{at:03d}-0" for at in range(8)],
@@ -86,7 +86,7 @@ def test_nothing_but_what_was_planted_happens_in_small_pools() -> None:
     assert near == {9}  # in 6 to 8 there is a deadlock besides
 
 
-def test_every_party_has_a_name_of_its_own() -> None:
+def test_party_names_are_unique() -> None:
     reports = FleetColumns(_fleet(12), RINGS, seed=1, period_seconds=60, begun=1.79e9).reports(
         1, 300, load=3.0, missing_share=0
     )
@@ -115,7 +115,7 @@ def test_the_command_writes_an_archive_and_its_truth(tmp_path: Path) -> None:
     assert "already" in again.output
 
 
-def test_a_graph_that_is_none_is_one_line(tmp_path: Path) -> None:
+def test_an_invalid_call_graph_is_an_error_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "graph.json").write_text('[{"parent": "a"}]')
     result = CliRunner().invoke(generate_archive, [str(tmp_path / "a"), "--graph", str(tmp_path / "graph.json")])
     assert result.exit_code == 2
@@ -123,7 +123,7 @@ def test_a_graph_that_is_none_is_one_line(tmp_path: Path) -> None:
     assert "graph.json" in result.output
 
 
-def test_too_short_for_what_is_to_be_planted_is_one_line(tmp_path: Path) -> None:
+def test_too_short_an_archive_for_the_planted_events_is_an_error_in_one_line(tmp_path: Path) -> None:
     result = CliRunner().invoke(generate_archive, [str(tmp_path / "a"), "--days", "0.005"])
     assert result.exit_code == 2
     assert result.output == (

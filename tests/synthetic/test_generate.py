@@ -21,7 +21,7 @@ def _rows(folder: Path, table: str) -> pa.Table:
 
 
 @pytest.mark.slow
-def test_one_process_or_two_write_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_or_two_processes_write_the_same_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generating, "REPORTS_PER_FILE", 72)
     done: list[int] = []
     for jobs in (1, 2):

@@ -135,14 +135,14 @@ def test_shards_find_what_one_kernel_finds(
         ((7, 1, [None]), r"b.parquet, row group 0: among is null in some row"),
     ],
 )
-def test_what_is_no_wait_is_named(wait: tuple[int, int, list[int]], said: str, tmp_path: Path) -> None:
+def test_an_invalid_wait_is_named(wait: tuple[int, int, list[int]], said: str, tmp_path: Path) -> None:
     folder = Path(_write([(1, 1, [2]), wait], tmp_path / "waits"))
     with pytest.raises(WaitsError, match=said):
         Shard.read(fs.LocalFileSystem(), [(str(folder / "b.parquet"), 0)], parties=10)
 
 
 @pytest.mark.parametrize("name", ["random", "lasso", "star"])
-def test_names_get_numbers_in_their_order_and_the_answer_is_the_same(spark: SparkSession, tmp_path: Path, name: str) -> None:
+def test_names_are_numbered_in_order_with_the_same_answer(spark: SparkSession, tmp_path: Path, name: str) -> None:
     waits = CASES[name]
     parties = 1 + max(max(wait[0], *wait[2]) for wait in waits)
     label = [f"orders-{at * 7919 % parties}/Place#{at}" for at in range(parties)]

@@ -61,7 +61,7 @@ def _names(paths: list[str]) -> list[int]:
     return [int(Path(path).name.split("-")[0]) for path in paths]
 
 
-def test_in_the_order_of_names_whatever_the_files_times_say(store: ArchiveFiles, tmp_path: Path) -> None:
+def test_files_come_in_the_order_of_names_whatever_their_times(store: ArchiveFiles, tmp_path: Path) -> None:
     random = Random(1)
     for path in Path(store.root).rglob("*.parquet"):
         old = path.stat().st_mtime - random.random() * 2 * EIGHT_DAYS_SECONDS
@@ -77,7 +77,7 @@ def test_in_the_order_of_names_whatever_the_files_times_say(store: ArchiveFiles,
     assert ["snapshots" in batch[0] for batch in batches] == [True, False] * 9
 
 
-def test_a_stream_that_starts_again_reads_what_was_not_committed(store: ArchiveFiles, tmp_path: Path) -> None:
+def test_a_restarted_stream_reads_what_was_not_committed(store: ArchiveFiles, tmp_path: Path) -> None:
     before = _reader(store, tmp_path)
     assert before.latestOffset({"batch": 0}, ReadAllAvailable()) == {"batch": 1}
     files = _files(before, 0, 1)
@@ -101,7 +101,7 @@ def test_a_file_that_was_being_copied_is_read_again(store: ArchiveFiles, tmp_pat
     assert _files(reader, 0, 1) == [str(path)]
 
 
-def test_an_idle_stream_looks_at_new_days_seldom_and_at_all_more_seldom(
+def test_an_idle_stream_lists_new_days_rarely_and_all_days_more_rarely(
     store: ArchiveFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
@@ -124,7 +124,7 @@ def test_an_idle_stream_looks_at_new_days_seldom_and_at_all_more_seldom(
     assert [Path(each.path).name for second in range(60, 80) for each in lister.new(float(second))][:1] == ["copy.parquet"]
 
 
-def test_of_files_that_are_gone_nothing_is_remembered() -> None:
+def test_removed_files_are_forgotten() -> None:
     log = FileLog({"x0": 0})
     for batch in range(1, 6):
         log.add(batch, {f"x{batch}": batch})

@@ -91,7 +91,7 @@ def _stream(spark: SparkSession, address: str, folder: Path, **options: Any) -> 
 
 @pytest.mark.not_in_ci
 @pytest.mark.longer
-def test_a_stream_goes_on_where_it_was_over_a_restart_and_compaction(
+def test_a_stream_continues_across_a_restart_and_compaction(
     source: SparkSession, short: Judged, serving: Any, archived: Any, tmp_path: Path
 ) -> None:
     folder, wish = tmp_path / "out", {"table": "snapshots", "columns": "snapshot", "rows_per_batch_max": 7}
@@ -109,7 +109,7 @@ def test_a_stream_goes_on_where_it_was_over_a_restart_and_compaction(
 
 @pytest.mark.not_in_ci
 @pytest.mark.longer
-def test_rows_that_have_gone_are_an_error_or_passed_over(
+def test_removed_rows_are_an_error_or_skipped(
     source: SparkSession, short: Judged, serving: Any, archived: Any, tmp_path: Path
 ) -> None:
     store = archived(short, tmp_path, 0, 20, reports_max=30)
@@ -125,7 +125,7 @@ def test_rows_that_have_gone_are_an_error_or_passed_over(
     assert source.read.parquet(str(tmp_path / "out" / "rows")).count() == 40 - gone.rows
 
 
-def test_another_archive_is_no_continuation(
+def test_another_archive_is_not_a_continuation(
     source: SparkSession, short: Judged, serving: Any, archived: Any, tmp_path: Path
 ) -> None:
     wish = {"table": "snapshots", "columns": "snapshot"}
@@ -136,7 +136,7 @@ def test_another_archive_is_no_continuation(
         _stream(source, address, tmp_path / "out", **wish)
 
 
-def test_a_wrong_address_is_said_in_words(source: SparkSession) -> None:
+def test_a_wrong_address_has_a_clear_message(source: SparkSession) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -159,17 +159,17 @@ def test_a_wrong_address_is_said_in_words(source: SparkSession) -> None:
         ("snapshot_min", "first", "snapshot_min, snapshot_max, day_min, day_max: invalid literal"),
     ],
 )
-def test_wrong_options_are_said_in_words(option: str, value: str, words: str) -> None:
+def test_wrong_options_have_a_clear_message(option: str, value: str, words: str) -> None:
     with pytest.raises(SourceOptionError, match=words):
         source_options({option: value})
 
 
-def test_wrong_options_reach_whoever_loads(source: SparkSession) -> None:
+def test_errors_in_options_reach_the_caller_of_load(source: SparkSession) -> None:
     with pytest.raises(PySparkException, match="no table 'nothing'"):
         _load(source, "127.0.0.1:1", table="nothing")
 
 
-def test_names_of_options_have_no_case() -> None:
+def test_option_names_are_case_insensitive() -> None:
     asked = source_options({"Rows_Per_Batch_Max": "5", "TABLE": "snapshots"})
     assert (asked.rows_per_batch_max, asked.table) == (5, "snapshots")
     assert "table" in OPTIONS

@@ -54,7 +54,9 @@ def tls(tmp_path: Path) -> dict[str, Path]:
     return files
 
 
-def test_who_may_read_and_who_may_not(short: Judged, serving: Any, archived: Any, tls: dict[str, Path], tmp_path: Path) -> None:
+def test_only_readers_and_operators_may_read(
+    short: Judged, serving: Any, archived: Any, tls: dict[str, Path], tmp_path: Path
+) -> None:
     archived(short, tmp_path / "data", 0, 10)
     settings = {"tls_cert_file": tls["cert.pem"], "tls_key_file": tls["key.pem"], "roles_file": tls["roles.toml"]}
     with serving(tmp_path / "data", **settings) as address:
@@ -79,13 +81,13 @@ def test_who_may_read_and_who_may_not(short: Judged, serving: Any, archived: Any
             Remote(address=address, retry_seconds=0).ranges("snapshots")
 
 
-def test_files_that_are_not_there_are_named(tmp_path: Path) -> None:
+def test_missing_files_are_named(tmp_path: Path) -> None:
     remote = Remote(address="127.0.0.1:1", security=Security(ca=str(tmp_path / "none.pem")), retry_seconds=0)
     with pytest.raises(RemoteError, match=r"none\.pem"):
         remote.ranges("snapshots")
 
 
-def test_a_reader_goes_on_when_the_detector_comes_back(short: Judged, serving: Any, archived: Any, tmp_path: Path) -> None:
+def test_a_reader_continues_when_the_detector_returns(short: Judged, serving: Any, archived: Any, tmp_path: Path) -> None:
     archived(short, tmp_path, 0, 10)
     with serving(tmp_path) as address:
         remote = Remote(address=address, retry_seconds=30)

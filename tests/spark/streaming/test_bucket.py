@@ -74,7 +74,7 @@ def test_numbers_are_remembered_as_intervals_in_any_order() -> None:
     assert not IntervalSet().has(asked).any()
 
 
-def test_whole_snapshots_are_finished_however_they_come(short: Judged) -> None:
+def test_complete_snapshots_are_finished_in_any_order_of_arrival(short: Judged) -> None:
     rows = _rows(short.reports, header_rows(short.snapshots), short.reports.slice(3, 30))
     order = list(range(rows.num_rows))
     Random(2).shuffle(order)
@@ -97,7 +97,7 @@ def test_a_snapshot_waits_for_its_last_report_and_its_header(short: Judged) -> N
     assert _one(_rows(first), _patience(headers=False)).finished == ((1,) if all_came else ())
 
 
-def test_by_the_watermark_it_is_finished_with_those_that_have_reported(short: Judged) -> None:
+def test_at_the_watermark_a_snapshot_is_evaluated_from_the_reports_so_far(short: Judged) -> None:
     at = next(at for at, made in enumerate(short.made) if not made.assembled.snapshot.missing)
     number = at + 1
     rows = short.reports.filter(pc.equal(short.reports.column("snapshot"), number)).slice(1)
@@ -109,7 +109,7 @@ def test_by_the_watermark_it_is_finished_with_those_that_have_reported(short: Ju
     assert late.verdicts.column("holds").to_pylist() != ["false"]
 
 
-def test_late_reports_correct_the_verdict_and_doubled_ones_do_not(short: Judged) -> None:
+def test_late_reports_correct_the_verdict_and_duplicates_do_not(short: Judged) -> None:
     at = next(at for at, verdict in enumerate(short.verdicts) if not verdict.missing)
     number, begun = at + 1, EPOCH_SECONDS + 60.0 * (at + 1)
     own = short.reports.filter(pc.equal(short.reports.column("snapshot"), number))
@@ -129,7 +129,7 @@ def test_late_reports_correct_the_verdict_and_doubled_ones_do_not(short: Judged)
     assert (closed.verdicts.num_rows, closed.finished, closed.closed) == (0, (number,), (number,))
 
 
-def test_no_report_lost_makes_a_false_or_a_true(short: Judged) -> None:
+def test_a_lost_report_causes_no_false_and_no_true(short: Judged) -> None:
     """Of each snapshot, whichever one report is lost, its header there: the service's answer, or none."""
     asked = [DEADLOCK, find_predicate("termination"), find_predicate("quiescence")]
     wanted = judged(short.made, asked)
@@ -150,7 +150,7 @@ def test_no_report_lost_makes_a_false_or_a_true(short: Judged) -> None:
     assert told > 100
 
 
-def test_two_archives_are_put_together_apart(short: Judged) -> None:
+def test_snapshots_of_two_archives_are_assembled_separately(short: Judged) -> None:
     rows = _rows(short.reports, header_rows(short.snapshots))
     at = rows.schema.get_field_index("archive")
     other = rows.set_column(at, "archive", pa.array(["b"] * rows.num_rows)).filter(pc.not_equal(rows.column("snapshot"), 3))
@@ -186,7 +186,7 @@ def _committed(folder: Folder, epoch: Epoch, batch: int) -> Progress:
     return progress
 
 
-def test_a_commit_brings_results_to_light_and_forgets_what_is_old(tmp_path: Path) -> None:
+def test_a_commit_publishes_results_and_removes_old_files(tmp_path: Path) -> None:
     folder = _folder(tmp_path)
     assert folder.last() == Progress()
     epoch = folder.begin()
@@ -200,7 +200,7 @@ def test_a_commit_brings_results_to_light_and_forgets_what_is_old(tmp_path: Path
     assert folder.state.folders() == []
 
 
-def test_what_was_cut_short_before_its_commit_goes_and_after_it_stays(tmp_path: Path) -> None:
+def test_an_interrupted_batch_counts_only_after_its_commit(tmp_path: Path) -> None:
     folder = _folder(tmp_path)
     folder.state.write("_making-0/verdicts/x.parquet", b"of a batch that has not been")
     assert folder.resume() == Progress()
@@ -229,7 +229,7 @@ def test_an_archives_watermark_is_the_earlier_of_both_where_both_come() -> None:
     assert both.watermarks() == {"a": (6, 3.0), "b": (2, 9.0), "d": (7, 99.0)}
 
 
-def test_a_state_from_before_snapshots_numbers_were_known_goes_on(tmp_path: Path) -> None:
+def test_an_older_state_without_start_numbers_is_continued(tmp_path: Path) -> None:
     folder = _folder(tmp_path)
     raw = {"batch": 4, "version": 3, "pending": {}, "newest": {"a": [5.0, None]}, "logs": [], "finished": {}, "closed": {}}
     folder.state.write("commit-000001-000000000004.json", json.dumps(raw).encode())
@@ -239,7 +239,7 @@ def test_a_state_from_before_snapshots_numbers_were_known_goes_on(tmp_path: Path
     assert folder.last() == replace(last, batch=5)
 
 
-def test_a_file_that_was_compacted_is_passed_over_and_one_that_was_removed_is_named(short: Judged, tmp_path: Path) -> None:
+def test_a_compacted_file_is_skipped_and_a_removed_one_is_named(short: Judged, tmp_path: Path) -> None:
     store = ArchiveFiles(str(tmp_path))
     writer = ArchiveWriter(store, reports_max=20)
     for made in short.made:
@@ -269,7 +269,7 @@ def test_reports_of_a_snapshot_given_up_for_good_are_counted(short: Judged, tmp_
     assert [row["late"] for row in packed if row["late"] is not None] == [numbers.count(2)]
 
 
-def test_the_metrics_say_what_the_newest_commit_says(tmp_path: Path) -> None:
+def test_the_metrics_match_the_newest_commit(tmp_path: Path) -> None:
     folder = _folder(tmp_path)
     names = [family.name for family in StreamMetrics(folder).collect()]
     assert "stilltrue_stream_lag_seconds" not in names, "nothing has been seen"
@@ -315,7 +315,7 @@ def _numbers(folder: Path) -> list[int]:
     return sorted(number for path in files for number in pq.ParquetFile(path).read().column("snapshot").to_pylist())
 
 
-def test_many_small_results_become_one_file_and_none_is_lost(tmp_path: Path) -> None:
+def test_many_small_results_are_merged_without_loss(tmp_path: Path) -> None:
     published = _published(tmp_path)
     _batches(published, BATCHES_MIN - 1)
     assert published.compact("verdicts") == 0
@@ -328,7 +328,9 @@ def test_many_small_results_become_one_file_and_none_is_lost(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("step", ["move", "remove"])
-def test_putting_together_is_finished_by_the_next_start(step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_merge_is_completed_by_the_next_start(
+    step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Cut short before the new file has its name, or before the old ones have gone: no row is lost, or stays twice."""
     published = _published(tmp_path)
     _batches(published, BATCHES_MIN)

@@ -106,7 +106,7 @@ def _again_and_again(archive: str, out: str, truth: Mapping[Key, Verdict], every
 
 
 @pytest.mark.longer
-def test_on_a_disk_wherever_it_is_cut(
+def test_a_stream_on_a_disk_survives_an_interruption_anywhere(
     archive: Path, truth: Mapping[Key, Verdict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(published, "BATCHES_MIN", 3)
@@ -114,7 +114,7 @@ def test_on_a_disk_wherever_it_is_cut(
 
 
 @pytest.mark.longer
-def test_in_an_object_store_wherever_it_is_cut(
+def test_a_stream_in_an_object_store_survives_an_interruption_anywhere(
     storage: fs.FileSystem, archive: Path, truth: Mapping[Key, Verdict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fs.copy_files(str(archive), f"{BUCKET}/archive", destination_filesystem=storage)
@@ -122,7 +122,7 @@ def test_in_an_object_store_wherever_it_is_cut(
     assert _again_and_again(f"s3://{BUCKET}/archive", f"s3://{BUCKET}/out", truth, 5, monkeypatch) > 5
 
 
-def test_state_in_a_store_and_results_on_a_disk_or_the_other_way_round(
+def test_state_and_results_may_be_on_different_storage(
     storage: fs.FileSystem, archive: Path, truth: Mapping[Key, Verdict], tmp_path: Path
 ) -> None:
     for at, (out, state) in enumerate([(str(tmp_path / "out"), f"s3://{BUCKET}/s"), (f"s3://{BUCKET}/r", str(tmp_path / "s"))]):
@@ -132,7 +132,7 @@ def test_state_in_a_store_and_results_on_a_disk_or_the_other_way_round(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "s"]
 
 
-def test_of_two_streams_with_one_state_the_later_goes_on(archive: Path, truth: Mapping[Key, Verdict], tmp_path: Path) -> None:
+def test_the_later_of_two_streams_with_one_state_continues(archive: Path, truth: Mapping[Key, Verdict], tmp_path: Path) -> None:
     plan = StreamPlan(out=str(tmp_path), predicates=NAMES, buckets=2)
     store = ArchiveFiles(str(archive))
     files = [
@@ -151,7 +151,7 @@ def test_of_two_streams_with_one_state_the_later_goes_on(archive: Path, truth: M
     assert streamed_here(str(archive), plan, FILES_PER_BATCH) == progress, "nothing is left of the earlier one, or to be read"
 
 
-def test_two_streams_that_begin_at_once_both_notice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_streams_that_start_at_once_notice_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = Folder(state=Storage(location=str(tmp_path)), results=Storage(location=str(tmp_path)))
     write = Storage.write
 
@@ -166,7 +166,7 @@ def test_two_streams_that_begin_at_once_both_notice(tmp_path: Path, monkeypatch:
     assert folder.begin().number == 2
 
 
-def test_what_was_read_is_put_together_without_files_that_are_gone(archive: Path, tmp_path: Path) -> None:
+def test_logs_of_read_files_are_merged_without_removed_files(archive: Path, tmp_path: Path) -> None:
     plan = StreamPlan(out=str(tmp_path), predicates=("deadlock",), buckets=2)
     epoch = plan.folder.begin()
     state = plan.state_storage
@@ -179,7 +179,7 @@ def test_what_was_read_is_put_together_without_files_that_are_gone(archive: Path
     assert set(plan.folder.sizes(progress)) == {str(path) for path in archive.glob("[rs]*/*/*.parquet")}
 
 
-def test_the_results_of_many_batches_are_put_together_as_it_goes(
+def test_results_of_many_batches_are_merged_while_the_stream_runs(
     archive: Path, truth: Mapping[Key, Verdict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = StreamPlan(out=str(tmp_path), predicates=NAMES, buckets=2)

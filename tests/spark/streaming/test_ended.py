@@ -50,7 +50,7 @@ def plugins(tmp_path: Path) -> Path:
 
 @pytest.mark.longer
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_within_a_batch_ends_the_stream_without_a_page_of_java(
+def test_a_signal_within_a_batch_ends_the_stream_without_a_java_traceback(
     number: signal.Signals, plugins: Path, archived: object, tmp_path: Path
 ) -> None:
     run = judged(list(random_snapshots(5, 10, WorldShape())), [find_predicate("deadlock")])

@@ -105,7 +105,7 @@ def _making(plan: StreamPlan) -> bool:
 
 @pytest.mark.not_in_ci
 @pytest.mark.longer
-def test_killed_while_it_writes_and_compacted_before_it_goes_on(
+def test_a_stream_killed_while_writing_continues_after_compaction(
     spark: SparkSession, short: Judged, archived: Any, tmp_path: Path
 ) -> None:
     store = archived(short, tmp_path, 0, 40, reports_max=30)
@@ -121,7 +121,7 @@ def test_killed_while_it_writes_and_compacted_before_it_goes_on(
 
 @pytest.mark.not_in_ci
 @pytest.mark.longer
-def test_killed_while_all_that_it_knows_is_in_an_object_store(short: Judged, archived: Any, tmp_path: Path) -> None:
+def test_a_killed_stream_continues_from_an_object_store(short: Judged, archived: Any, tmp_path: Path) -> None:
     """The archive, the state and the verdicts: there is no directory that anybody shares."""
     archived(short, tmp_path, 0, 20, reports_max=40)
     with object_storage() as store:
@@ -137,7 +137,7 @@ def test_killed_while_all_that_it_knows_is_in_an_object_store(short: Judged, arc
 @pytest.mark.soak
 @pytest.mark.parametrize("kind", ["archive", "detector"])
 @pytest.mark.parametrize("seed", range(2))
-def test_killed_at_any_time(
+def test_a_stream_killed_at_any_time_continues(
     spark: SparkSession, short: Judged, serving: Any, archived: Any, tmp_path: Path, kind: str, seed: int
 ) -> None:
     random = Random(seed)

@@ -46,7 +46,7 @@ def _end(query: Any) -> None:
 
 @pytest.mark.not_in_ci
 @pytest.mark.longer
-def test_hundreds_of_snapshots_in_pieces_over_restarts_of_both(
+def test_hundreds_of_snapshots_across_restarts_of_stream_and_detector(
     spark: SparkSession, run: Judged, serving: Any, archived: Any, tmp_path: Path
 ) -> None:
     patience = 1e9  # the snapshots of `run` begin anew in time twice
@@ -65,7 +65,7 @@ def test_hundreds_of_snapshots_in_pieces_over_restarts_of_both(
 
 @pytest.mark.not_in_ci
 @pytest.mark.longer
-def test_the_same_table_as_in_batch(spark: SparkSession, run: Judged, archived: Any, tmp_path: Path) -> None:
+def test_the_stream_writes_the_same_table_as_a_batch(spark: SparkSession, run: Judged, archived: Any, tmp_path: Path) -> None:
     """Every column of it: findings too, from which incidents and near misses are made."""
     archived(run, tmp_path, 0, 120, reports_max=700)
     plan = StreamPlan(out=str(tmp_path / "out"), predicates=("deadlock",), buckets=3)

@@ -52,7 +52,7 @@ def _run(spark: SparkSession, folder: Path, plan: StreamPlan) -> None:
     assert query.exception() is None
 
 
-def test_in_pieces_with_a_crash_between_every_verdict_is_there_once(
+def test_every_verdict_is_written_once_despite_a_crash(
     spark: SparkSession, short: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = StreamPlan(out=str(tmp_path / "out"), predicates=("deadlock", "termination"))
@@ -71,7 +71,7 @@ def test_in_pieces_with_a_crash_between_every_verdict_is_there_once(
     assert _found(spark, plan) == list(short.verdicts)
 
 
-def test_with_settings_as_the_service_has_them(spark: SparkSession, short: Judged, tmp_path: Path) -> None:
+def test_predicate_settings_give_the_services_verdicts(spark: SparkSession, short: Judged, tmp_path: Path) -> None:
     settings = {"token-lost": {"expected": 0}}
     wanted = judged(short.made[:8], find_predicates(["token-lost"], settings))
     folder = tmp_path / "archive"
@@ -82,7 +82,7 @@ def test_with_settings_as_the_service_has_them(spark: SparkSession, short: Judge
     assert list(wanted.verdicts) != list(judged(short.made[:8], find_predicates(["token-lost"])).verdicts)
 
 
-def test_who_never_reports_is_given_up(spark: SparkSession, short: Judged, tmp_path: Path) -> None:
+def test_a_silent_member_is_given_up(spark: SparkSession, short: Judged, tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     _archive(short, folder, 0, 12)
     shutil.rmtree(folder / "snapshots")  # no header ever comes
@@ -94,9 +94,7 @@ def test_who_never_reports_is_given_up(spark: SparkSession, short: Judged, tmp_p
 
 
 @pytest.mark.longer
-def test_old_files_in_any_order_of_times_with_one_lost_and_brought_later(
-    spark: SparkSession, short: Judged, tmp_path: Path
-) -> None:
+def test_old_files_in_any_order_with_one_restored_later(spark: SparkSession, short: Judged, tmp_path: Path) -> None:
     """Whatever is lost is never a FALSE; when it comes, the verdict is corrected, and is the service's."""
     folder = tmp_path / "archive"
     _archive(short, folder, 0, 40)
@@ -144,12 +142,12 @@ def test_two_detectors_in_one_folder(spark: SparkSession, short: Judged, tmp_pat
         assert [verdict_of(row.asDict(recursive=True)) for row in rows] == list(short.verdicts[: 2 * until])
 
 
-def test_results_on_a_disk_that_the_driver_does_not_see_fail_with_the_numbers(tmp_path: Path) -> None:
+def test_results_on_a_disk_the_driver_cannot_see_are_an_error_with_numbers(tmp_path: Path) -> None:
     with pytest.raises(CountsError, match=r"^expected 6 verdicts in .*, found 0: do all workers share --out\?"):
         check_count(Storage(location=str(tmp_path)), "verdicts", 6)
 
 
-def test_a_worker_that_dies_is_started_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_dead_worker_is_restarted(spark: SparkSession, tmp_path: Path) -> None:
     """Also on one machine, where Spark of itself would give up."""
     assert _retrying("local") == "local[1,4]"
     assert _retrying("local[*]") == "local[*,4]"
