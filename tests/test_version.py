@@ -21,12 +21,12 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("distribution", ["stilltrue", "stilltrue-detector"])
-def test_both_distributions_bear_it(distribution: str) -> None:
+def test_both_distributions_have_the_version(distribution: str) -> None:
     assert version(distribution) == stilltrue.__version__
 
 
 @pytest.mark.parametrize("file", ELSEWHERE)
-def test_what_cannot_read_it_agrees(file: str) -> None:
+def test_copies_of_the_version_agree(file: str) -> None:
     found = [next(filter(None, match)) for match in _matches(file)]
     assert found
     assert set(found) == {stilltrue.__version__}

@@ -231,7 +231,7 @@ def test_the_command_runs_repeatedly_over_a_torn_archive(analysed: tuple[Path, P
         (["what://x"], "what://x"),
     ],
 )
-def test_wrong_usage_is_one_line(
+def test_wrong_usage_is_an_error_in_one_line(
     analysed: tuple[Path, Path, Analysis], arguments: list[str], words: str, tmp_path: Path
 ) -> None:
     told = [each.format(folder=analysed[0]) for each in arguments]

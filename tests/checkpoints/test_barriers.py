@@ -44,7 +44,7 @@ def record_of(effects: tuple[Effect[str, str], ...]) -> LocalRecord[str, str]:
     return found
 
 
-def test_a_source_begins_when_it_is_bidden_and_others_may_not() -> None:
+def test_only_a_source_begins_a_point_when_told_to() -> None:
     source = Vertex(ProcessName("s"), incoming=[], outgoing=[S])
     effects = source.begins(ONE, state)
     assert effects[:2] == (Cut(snapshot=ONE, state="s"), SendMarker(channel=S, snapshot=ONE))
@@ -54,7 +54,7 @@ def test_a_source_begins_when_it_is_bidden_and_others_may_not() -> None:
         acyclic().begins(ONE, state)
 
 
-def test_alignment_holds_the_early_input_and_releases_it_after_the_barrier_is_passed_on() -> None:
+def test_alignment_holds_an_early_input_until_the_barrier_is_forwarded() -> None:
     v = acyclic()
     v.received(S, "before")
     assert v.marked(S, ONE, state) == (Hold(channel=S),)
@@ -71,14 +71,14 @@ def test_alignment_holds_the_early_input_and_releases_it_after_the_barrier_is_pa
     assert not v.held
 
 
-def test_a_message_from_a_held_input_is_the_hosts_fault() -> None:
+def test_a_message_from_a_held_input_is_the_hosts_error() -> None:
     v = acyclic()
     v.marked(S, ONE, state)
     with pytest.raises(MarkerError, match="v received from s -> v while it was held"):
         v.received(S, "m")
 
 
-def test_a_back_edge_is_not_waited_for_and_what_it_brings_until_its_barrier_is_kept() -> None:
+def test_a_back_edge_is_not_waited_for_and_its_records_until_the_barrier_are_logged() -> None:
     v = cyclic()
     v.received(LOOP, "before")
     effects = v.marked(S, ONE, state)
@@ -94,7 +94,7 @@ def test_a_back_edge_is_not_waited_for_and_what_it_brings_until_its_barrier_is_k
     assert v.under_way == ()
 
 
-def test_a_back_edge_whose_barrier_comes_before_the_cut_is_held_until_then_and_its_log_is_empty() -> None:
+def test_a_back_edge_with_an_early_barrier_is_held_until_the_cut_with_an_empty_log() -> None:
     v = cyclic()
     v.received(LOOP, "before")
     assert v.marked(LOOP, ONE, state) == (Hold(channel=LOOP),)
@@ -111,7 +111,7 @@ def test_a_back_edge_whose_barrier_comes_before_the_cut_is_held_until_then_and_i
     assert not v.held
 
 
-def test_what_was_given_up_before_it_was_heard_of_is_swallowed() -> None:
+def test_barriers_of_an_already_aborted_point_are_dropped() -> None:
     v = cyclic()
     assert v.marked(LOOP, TWO, state) == (Hold(channel=LOOP),)
     assert v.gives_up(TWO) == (Release(channels=(LOOP,)),)
@@ -137,7 +137,7 @@ def test_two_points_may_log_the_same_loop_at_once() -> None:
     assert two.incoming[1] == ChannelRecord(channel=LOOP, received=1, messages=("b", "c"))
 
 
-def test_a_newer_barrier_overtakes_an_alignment_that_will_never_end() -> None:
+def test_a_newer_barrier_ends_a_stuck_alignment() -> None:
     v = acyclic()
     v.marked(S, ONE, state)
     assert v.marked(T, TWO, state) == (
@@ -150,7 +150,7 @@ def test_a_newer_barrier_overtakes_an_alignment_that_will_never_end() -> None:
     assert v.marked(S, ONE, state) == ()
 
 
-def test_giving_up_releases_what_is_held_and_drops_what_is_kept() -> None:
+def test_aborting_a_point_releases_held_inputs_and_drops_its_log() -> None:
     v = acyclic()
     v.marked(S, ONE, state)
     assert v.gives_up(ONE) == (Abandoned(snapshot=ONE, reason=AbandonReason.GIVEN_UP), Release(channels=(S,)))
@@ -179,7 +179,7 @@ def test_an_ended_back_edge_closes_its_logs() -> None:
     assert record_of(v.ended(LOOP)).incoming[1].messages == ("a",)
 
 
-def test_the_bound_on_the_log_gives_the_point_up_never_the_record() -> None:
+def test_a_full_log_aborts_the_point_and_never_drops_a_record() -> None:
     v = cyclic(messages_max=1)
     v.marked(S, ONE, state)
     assert v.received(LOOP, "a") == ()
@@ -189,7 +189,7 @@ def test_the_bound_on_the_log_gives_the_point_up_never_the_record() -> None:
     assert record_of(v.marked(LOOP, THREE, state)).incoming[1] == ChannelRecord(channel=LOOP, received=2, messages=())
 
 
-def test_barriers_that_cannot_be_are_the_other_ends_fault() -> None:
+def test_impossible_barriers_are_the_peers_fault() -> None:
     early = cyclic()
     early.marked(LOOP, ONE, state)
     with pytest.raises(MarkerError, match="second barrier on w -> v while it was held"):

@@ -23,7 +23,7 @@ def test_the_example_runs(block: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_the_public_api_is_sorted_and_there() -> None:
+def test_the_public_api_is_sorted_and_exists() -> None:
     names = detector.checkpoints.__all__
     assert sorted(names) == names
     assert [name for name in names if not hasattr(detector.checkpoints, name)] == []

@@ -87,7 +87,7 @@ def test_a_periodic_point_is_due_every_interval_and_begun_by_the_sources() -> No
     assert one.ticks(20.0) == (Begin(vertex=SRC, point=TWO),)
 
 
-def test_at_most_pending_max_are_under_way_but_a_savepoint_always_may() -> None:
+def test_at_most_pending_max_points_are_in_progress_besides_savepoints() -> None:
     one = coordinator(pending_max=2)
     assert one.ticks(10.0)
     assert one.ticks(20.0)
@@ -168,7 +168,7 @@ def test_savepoints_are_refused_with_a_reason() -> None:
         one.savepoint("", 52.0)
 
 
-def test_a_vertex_that_declines_gives_the_point_up() -> None:
+def test_a_vertex_that_declines_aborts_the_point() -> None:
     one = coordinator()
     one.ticks(10.0)
     assert one.declined(OUT, ONE) == (GivenUp(point=ONE, reason=FailReason.DECLINED),)
@@ -184,7 +184,7 @@ def test_records_that_contradict_each_other_never_complete_a_point() -> None:
     assert one.latest is None
 
 
-def test_when_all_bounded_sources_are_done_a_final_point_ends_the_pipeline() -> None:
+def test_a_final_point_ends_the_pipeline_once_all_bounded_sources_are_done() -> None:
     one = coordinator(interval_seconds=None)
     assert one.exhausted(SRC, 1.0) == (Begin(vertex=SRC, point=ONE),)
     assert one.ticks(2.0) == (), "one final point at a time"
@@ -252,7 +252,7 @@ def test_after_a_restart_vertices_that_had_finished_take_part_again() -> None:
     assert one.acknowledged(record(a, TWO, graph=TWO_SOURCES), 31.0)[0] is Acknowledgement.ACCEPTED
 
 
-def test_a_vertex_that_ends_before_it_acknowledges_gives_the_point_up() -> None:
+def test_a_vertex_that_ends_before_it_acknowledges_aborts_the_point() -> None:
     one = coordinator(pending_max=2)
     one.ticks(10.0)
     complete(one, ONE)

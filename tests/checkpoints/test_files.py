@@ -45,12 +45,12 @@ def point(id_: int = 3, *, kind: PointKind = PointKind.PERIODIC, name: str = "",
 
 @settings(deadline=None)
 @given(values)
-def test_every_value_comes_back_the_same(value: Value) -> None:
+def test_every_value_survives_the_round_trip(value: Value) -> None:
     assert from_json(to_json(value)) == value
     assert type(from_json(to_json(value))) is type(value)
 
 
-def test_floats_that_json_has_no_word_for_come_back_too() -> None:
+def test_floats_that_json_cannot_express_survive_too() -> None:
     assert from_json(to_json([math.inf, -math.inf])) == [math.inf, -math.inf]
     nan = from_json(to_json(math.nan))
     assert isinstance(nan, float)
@@ -66,12 +66,12 @@ def test_floats_that_json_has_no_word_for_come_back_too() -> None:
         ((1, 2), "state: tuple cannot be stored"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_by_its_place(value: object, message: str) -> None:
+def test_a_value_that_cannot_be_stored_is_refused_with_its_path(value: object, message: str) -> None:
     with pytest.raises(ValueKindError, match=message):
         to_json(value, "state")
 
 
-def test_snapshots_come_back_the_same(tmp_path: Path) -> None:
+def test_snapshots_survive_the_round_trip(tmp_path: Path) -> None:
     write_channels(tmp_path / "live", LIVE)
     assert read_channels(tmp_path / "live") == LIVE
     write_point(tmp_path / "point", point())
@@ -112,7 +112,7 @@ def test_a_file_with_any_byte_changed_is_refused(tmp_path: Path) -> None:
         (b"stilltrue-snapshot x\npoint 2 abc\n{}", FileFault.DAMAGED),
     ],
 )
-def test_foreign_newer_and_other_files_are_refused_in_their_own_words(tmp_path: Path, data: bytes, fault: FileFault) -> None:
+def test_foreign_newer_and_other_files_each_have_their_message(tmp_path: Path, data: bytes, fault: FileFault) -> None:
     path = tmp_path / "file"
     path.write_bytes(data)
     with pytest.raises(SnapshotFileError, match=fault.value) as caught:
@@ -133,19 +133,19 @@ def test_foreign_newer_and_other_files_are_refused_in_their_own_words(tmp_path: 
         {"snapshot": 1, "states": {}, "channels": []},
     ],
 )
-def test_contents_that_make_no_sense_are_refused(tmp_path: Path, body: dict[str, Value]) -> None:
+def test_nonsensical_contents_are_refused(tmp_path: Path, body: dict[str, Value]) -> None:
     write_body(tmp_path / "f", FileKind.CHANNELS, body)
     with pytest.raises(SnapshotFileError, match="malformed contents"):
         read_channels(tmp_path / "f")
 
 
-def test_a_body_that_is_no_mapping_is_refused(tmp_path: Path) -> None:
+def test_a_body_that_is_not_a_mapping_is_refused(tmp_path: Path) -> None:
     write_body(tmp_path / "f", FileKind.CHANNELS, [1])
     with pytest.raises(SnapshotFileError, match="the body is not a mapping"):
         read_body(tmp_path / "f", FileKind.CHANNELS)
 
 
-def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "point"
     write_point(path, point())
     with pytest.raises(ValueKindError):
@@ -173,7 +173,7 @@ def test_a_directory_gives_every_pipelines_newest_point_and_its_savepoints(tmp_p
     assert all(path.is_relative_to(tmp_path / "points") for path in tmp_path.rglob("*.point"))
 
 
-def test_a_torn_newest_point_is_refused_not_passed_over(tmp_path: Path) -> None:
+def test_a_torn_newest_point_is_refused_and_not_skipped(tmp_path: Path) -> None:
     folder = PointDirectory(tmp_path).of(A)
     folder.save(point(1))
     folder.save(point(2))
@@ -183,7 +183,7 @@ def test_a_torn_newest_point_is_refused_not_passed_over(tmp_path: Path) -> None:
         PointDirectory(tmp_path).latest()
 
 
-def test_a_file_is_on_the_disk_before_it_takes_its_name_and_its_name_before_the_writer_goes_on(
+def test_a_file_is_synced_before_its_name_and_the_name_before_the_write_returns(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "f"
@@ -200,7 +200,7 @@ def test_a_file_is_on_the_disk_before_it_takes_its_name_and_its_name_before_the_
     assert flushed == [(False, False), (True, True)]
 
 
-def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_leaves_the_directory_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "f"
     write_body(path, FileKind.CHANNELS, {"a": 1})
 

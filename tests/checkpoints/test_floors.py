@@ -19,7 +19,7 @@ OURS = ("detector.checkpoints.graph", "detector.checkpoints.protocol")
 
 
 @pytest.mark.parametrize("path", PURE, ids=lambda path: path.stem)
-def test_it_imports_values_and_rules_only(path: Path) -> None:
+def test_pure_modules_import_only_values_and_rules(path: Path) -> None:
     tree = ast.parse(path.read_text())
     imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}

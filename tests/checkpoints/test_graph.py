@@ -29,7 +29,7 @@ def graph(*edges: str, parallelism: int = 1, routing: Routing = Routing.FORWARD)
 
 @settings(deadline=None)
 @given(edges_of)
-def test_without_its_back_edges_no_graph_has_a_cycle_and_each_of_them_closes_one(edges: list[tuple[str, str]]) -> None:
+def test_back_edges_are_exactly_those_that_close_cycles(edges: list[tuple[str, str]]) -> None:
     back = back_edges(list(NAMES), edges)
     rest: nx.DiGraph[str] = nx.DiGraph([edge for edge in edges if edge not in back])
     assert nx.is_directed_acyclic_graph(rest)
@@ -54,7 +54,7 @@ def test_a_loop_is_a_back_edge_whatever_the_parallelism() -> None:
     assert graph("aa", "sa").back == {channel("a-1", "a-1")}
 
 
-def test_stages_become_vertices_and_edges_channels_as_their_routing_says() -> None:
+def test_stages_and_edges_expand_to_vertices_and_channels_by_routing() -> None:
     forward = graph("ab", parallelism=3)
     assert forward.topology.channels == tuple(channel(f"a-{i}", f"b-{i}") for i in (1, 2, 3))
     assert len(graph("ab", parallelism=3, routing=Routing.REBALANCE).topology.channels) == 9
@@ -77,7 +77,7 @@ A, B = StageName("a"), StageName("b")
         ([Stage(name=A), Stage(name=B)], [Edge(source=B, target=B)], "no source reaches stage b"),
     ],
 )
-def test_a_graph_that_makes_no_sense_is_refused(stages: list[Stage], edges: list[Edge], message: str) -> None:
+def test_an_invalid_graph_is_refused(stages: list[Stage], edges: list[Edge], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DataflowGraph.of(stages, edges)
 
@@ -86,7 +86,7 @@ def names(text: str) -> tuple[ProcessName, ...]:
     return tuple(ProcessName(f"{letter}-1") for letter in text)
 
 
-def test_the_plan_bids_those_begin_into_which_nothing_that_runs_flows() -> None:
+def test_the_plan_starts_at_vertices_without_running_inputs() -> None:
     one = graph("sa", "ta", "ab", "ba", "bc")
     everybody = one.topology.processes
     assert plan(one, everybody, ()).begin == names("st")

@@ -40,7 +40,7 @@ async def test_inputs_take_turns_each_in_its_own_order_and_commands_come_first()
     assert box.quiet
 
 
-async def test_a_held_input_is_passed_over_until_it_is_released() -> None:
+async def test_a_held_input_is_skipped_until_released() -> None:
     box = inbox()
     await box.put(A, Barrier(ONE))
     await box.put(B, record(1))
@@ -54,7 +54,7 @@ async def test_a_held_input_is_passed_over_until_it_is_released() -> None:
     assert await waiting == (A, Barrier(ONE))
 
 
-async def test_a_full_input_makes_its_sender_wait_and_nobody_else() -> None:
+async def test_a_full_input_blocks_only_its_sender() -> None:
     box = inbox(records_max=1)
     await box.put(A, record(1))
     blocked = asyncio.create_task(box.put(A, record(2)))
@@ -74,7 +74,7 @@ async def test_a_back_edge_never_waits_and_fails_at_its_bound() -> None:
         await box.put(LOOP, record(3))
 
 
-async def test_restored_records_come_before_all_that_is_sent_whatever_the_bound() -> None:
+async def test_restored_records_come_first_whatever_the_bound() -> None:
     box = inbox(records_max=1)
     box.restore(A, [record(value) for value in range(5)])
     sending = asyncio.create_task(box.put(A, record(5)))
@@ -88,7 +88,7 @@ async def test_restored_records_come_before_all_that_is_sent_whatever_the_bound(
     assert taken == [record(value) for value in range(6)]
 
 
-async def test_waiting_ends_with_the_time_or_with_something_to_take() -> None:
+async def test_a_wait_ends_at_its_timeout_or_with_an_item() -> None:
     box = inbox()
     await box.wait(0.001)
     box.command(BeginPoint(ONE))

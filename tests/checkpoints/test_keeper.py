@@ -30,7 +30,7 @@ class Slow:
         self.log.append(f"dropped {point}")
 
 
-async def test_kept_only_when_saved_in_order_and_failure_is_told() -> None:
+async def test_points_are_stored_in_order_and_failures_reported() -> None:
     log: list[str] = []
     store = Slow(log)
     keeper = Keeper(store, kept=lambda one: log.append(f"kept {one.id}"), failed=lambda error: log.append(f"failed: {error}"))
@@ -44,7 +44,7 @@ async def test_kept_only_when_saved_in_order_and_failure_is_told() -> None:
     assert log == ["saved 1", "kept 1", "failed: disk full", "saved 3", "kept 3", "dropped 1"]
 
 
-async def test_without_a_store_a_point_is_kept_at_once() -> None:
+async def test_without_a_store_a_point_completes_at_once() -> None:
     log: list[int] = []
     keeper = Keeper(None, kept=lambda one: log.append(one.id), failed=lambda _error: None)
     keeper.keep(point(1))

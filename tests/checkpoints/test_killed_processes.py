@@ -101,7 +101,7 @@ def coins(snapshot: LiveSnapshot) -> set[str]:
     return {payload.decode() for many in snapshot.channels.values() for payload in many}
 
 
-def test_killed_processes_go_on_from_the_file_with_every_coin_once(tmp_path: Path) -> None:
+def test_killed_processes_resume_from_the_file_with_every_coin_once(tmp_path: Path) -> None:
     everything = {f"{name}-{n}" for name in NAMES for n in range(20)}
     first = Processes(tmp_path)
     try:

@@ -45,7 +45,7 @@ async def test_a_loop_ends_when_a_point_shows_nothing_in_transit_and_every_point
         assert pairs(out) == COLLATZ, f"from point {point.id}"
 
 
-async def test_a_loop_that_makes_more_than_it_takes_fails_instead_of_stopping_dead() -> None:
+async def test_a_loop_that_produces_more_than_it_consumes_fails_instead_of_deadlocking() -> None:
     job = collatz([3], [])
 
     def threefold(value: Value, emit: Emit) -> None:

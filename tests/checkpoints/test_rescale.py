@@ -97,7 +97,7 @@ def counted(states: Mapping[ProcessName, Value]) -> Counter[str]:
 
 
 @pytest.mark.parametrize(("sources", "counts"), [(1, 1), (3, 4), (5, 2)])
-def test_a_keyed_job_goes_on_with_another_parallelism_from_its_files(tmp_path: Path, sources: int, counts: int) -> None:
+def test_a_keyed_job_resumes_from_its_files_with_another_parallelism(tmp_path: Path, sources: int, counts: int) -> None:
     async def first() -> list[CompletedPoint]:
         runtime = LocalRuntime(job(2, 3), settings(), stores=PointDirectory(tmp_path).of)
         assert counted(await runtime.run()) == EXPECTED
@@ -147,7 +147,7 @@ async def test_killed_again_and_again_and_moved_to_another_parallelism_the_count
     assert counted(await LocalRuntime(other, bounds, restored=restored).run()) == EXPECTED, f"from point {point.id}"
 
 
-def test_key_groups_are_stable_and_shared_out_in_ranges() -> None:
+def test_key_groups_are_stable_and_assigned_in_ranges() -> None:
     assert (group_of("stilltrue"), group_of("")) == (30, 0)
     for parallelism in (1, 3, 7, KEY_GROUPS):
         owners = {group_of(f"k{n}"): owner_of(f"k{n}", parallelism) for n in range(3000)}
@@ -173,7 +173,7 @@ def point_of(graph: DataflowGraph, states: Mapping[str, Value], channels: Mappin
     return CompletedPoint(id=SnapshotId(5), kind=PointKind.PERIODIC, name="", triggered=0.0, completed=1.0, snapshot=snapshot)
 
 
-def test_what_was_in_transit_goes_to_the_keys_new_owner_in_its_order() -> None:
+def test_records_in_transit_go_to_their_keys_new_owner_in_order() -> None:
     old, new = two_stages(2, 2, Routing.KEYED), two_stages(1, 3, Routing.KEYED)
     records = [Record(value=n, key=f"k{n % 4}") for n in range(12)]
     by_owner = {channel("a-1", f"b-{owner + 1}"): [r for r in records if owner_of(str(r.key), 2) == owner] for owner in (0, 1)}
@@ -188,7 +188,7 @@ def test_what_was_in_transit_goes_to_the_keys_new_owner_in_its_order() -> None:
     assert sum(map(len, moved.snapshot.channels.values())) == 12
 
 
-def test_split_states_are_dealt_anew() -> None:
+def test_split_states_are_redistributed() -> None:
     old, new = two_stages(2, 2, Routing.REBALANCE), two_stages(3, 2, Routing.REBALANCE)
     on = channel("a-2", "b-1")
     (moved,) = rescaled([point_of(old, {"a-1": [1, 2], "a-2": [3, 4]}, {on: [Record(value=9)]})], old, new)
@@ -203,7 +203,7 @@ def test_a_forward_graph_with_another_parallelism_has_other_pipelines() -> None:
     assert [point.states[ProcessName(f"a-{n}")] for n, point in enumerate(moved, 1)] == [[1, 3], [2]]
 
 
-def test_what_cannot_be_shared_out_is_refused() -> None:
+def test_a_state_that_cannot_be_redistributed_is_refused() -> None:
     old, new = two_stages(1, 1, Routing.KEYED, Sharing.WHOLE), two_stages(1, 2, Routing.KEYED, Sharing.WHOLE)
     with pytest.raises(RescaleError, match="stage b: its state is WHOLE, so it keeps its parallelism of 1"):
         rescaled([point_of(old, {}, {})], old, new)

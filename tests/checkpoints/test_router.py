@@ -38,19 +38,19 @@ def test_every_routing_chooses_its_channels() -> None:
     assert targets(Routing.FORWARD, ["a"], to="out") == ["out-2"]
 
 
-def test_a_keyed_record_bears_its_key_and_what_is_taken_is_gone() -> None:
+def test_a_keyed_record_carries_its_key_and_is_taken_once() -> None:
     router = Router(job(Routing.KEYED), ProcessName("src-1"))
     router.emit("word")
     assert [record for _, record in router.taken()] == [Record(value="word", key="word")]
     assert router.taken() == []
 
 
-def test_an_edge_that_is_not_there_is_refused() -> None:
+def test_an_unknown_edge_is_refused() -> None:
     with pytest.raises(ValueError, match="there is no edge from src-2 to stage elsewhere"):
         targets(Routing.FORWARD, ["a"], to="elsewhere")
 
 
-def test_a_job_that_lacks_something_is_refused() -> None:
+def test_an_incomplete_job_is_refused() -> None:
     whole = job(Routing.KEYED)
     with pytest.raises(ValueError, match="no factory for stage src"):
         Job(graph=whole.graph, make={OUT: whole.make[OUT]})

@@ -75,7 +75,7 @@ def exactly_once() -> Counter[tuple[str, int]]:
     return Counter((key, n) for key, total in EXPECTED.items() for n in range(1, total + 1))
 
 
-async def test_a_bounded_job_counts_right_and_its_last_point_holds_the_end() -> None:
+async def test_a_bounded_job_counts_correctly_and_its_last_point_has_the_final_state() -> None:
     outs: list[list[Value]] = [[], []]
     runtime = LocalRuntime(word_count(outs), often())
     states = await runtime.run()
@@ -87,7 +87,7 @@ async def test_a_bounded_job_counts_right_and_its_last_point_holds_the_end() -> 
     assert [point.id for point in pipeline.completed] == sorted(point.id for point in pipeline.completed)
 
 
-async def test_every_point_is_a_state_the_job_can_go_on_from_to_the_same_end() -> None:
+async def test_the_job_resumes_from_every_point_to_the_same_result() -> None:
     first = LocalRuntime(word_count([[], []]), often())
     await first.run()
     (pipeline,) = first.pipelines.values()
@@ -116,7 +116,7 @@ async def test_a_failing_vertex_restarts_its_pipeline_from_the_last_point_and_th
     assert shown(outs) == exactly_once()
 
 
-async def test_a_pipeline_that_fails_too_often_says_so_with_the_cause() -> None:
+async def test_a_pipeline_that_fails_too_often_raises_with_the_cause() -> None:
     def trip(_value: Value) -> None:
         raise RuntimeError("always")
 
@@ -228,7 +228,7 @@ class Shelf:
         self.points.pop(point, None)
 
 
-async def test_points_are_kept_durably_before_sinks_commit_and_old_ones_dropped() -> None:
+async def test_points_are_stored_durably_before_sinks_commit_and_old_ones_removed() -> None:
     shelf = Shelf(broken_at=2)
     outs: list[list[Value]] = [[], []]
     runtime = LocalRuntime(word_count(outs), often(), stores=lambda _pipeline: shelf)
@@ -252,7 +252,7 @@ def test_a_point_of_another_graph_is_refused() -> None:
         LocalRuntime(word_count([[], []]), restored=[point])
 
 
-async def test_a_source_that_is_done_ends_while_the_other_goes_on_and_its_state_stays_in_every_point() -> None:
+async def test_a_finished_source_ends_while_another_continues_and_stays_in_every_point() -> None:
     short, long, out = (StageName(n) for n in ("short", "long", "out"))
     ended = asyncio.Event()
     shown_: list[Value] = []

@@ -17,7 +17,7 @@ from tests.bench.stop_the_world import stopped_states
 SRC, OUT = StageName("src"), StageName("out")
 
 
-async def test_stopped_states_hold_all_that_was_read_and_nothing_is_in_transit() -> None:
+async def test_stopped_states_hold_everything_read_with_nothing_in_transit() -> None:
     graph = DataflowGraph.of([Stage(name=SRC), Stage(name=OUT)], [Edge(source=SRC, target=OUT)])
     out: list[Value] = []
     job = Job(

@@ -149,7 +149,7 @@ SIDECAR = {
 }
 
 
-def test_the_api_server_has_pods_injected_and_takes_them_uninjected_when_the_webhook_is_away(
+def test_pods_are_injected_and_start_without_injection_when_the_webhook_is_down(
     api: Api, injecting: subprocess.Popen[str]
 ) -> None:
     pods = f"/api/v1/namespaces/{api.namespace('shop-injected')}/pods"
@@ -181,7 +181,7 @@ def test_the_api_server_has_pods_injected_and_takes_them_uninjected_when_the_web
     assert uninjected["containers"][0]["ports"][0]["name"] == "grpc"
 
 
-def test_the_detector_may_list_the_pods_that_it_expects_and_nothing_else(api: Api, helm: Helm) -> None:
+def test_the_detector_may_only_list_the_pods_it_expects(api: Api, helm: Helm) -> None:
     space, shop = api.namespace("expecting"), api.namespace("expected")
     done = helm(
         "install",

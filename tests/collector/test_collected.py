@@ -158,7 +158,7 @@ async def incidents(detector: Detector) -> list[Any]:
 
 
 @pytest.mark.parametrize("scene", list(map(_as_parameter, SCENES)))
-async def test_every_row_is_one_detectors(scene: Scene, kafka: KafkaInMemory, tmp_path: Path) -> None:
+async def test_every_row_equals_that_of_a_single_detector(scene: Scene, kafka: KafkaInMemory, tmp_path: Path) -> None:
     async with detecting(tmp_path / "one", **LEASE) as detector:
         await scene(detector)
         wanted, told = await rows(detector), await incidents(detector)
@@ -171,7 +171,7 @@ async def test_every_row_is_one_detectors(scene: Scene, kafka: KafkaInMemory, tm
     assert kafka.reports()
 
 
-async def test_a_large_fleet_tells_of_its_snapshots_only_what_bears_on_the_verdicts(
+async def test_a_large_fleet_sends_only_the_parts_that_verdicts_need(
     kafka: KafkaInMemory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async with detecting(tmp_path / "one", **LEASE) as detector:
@@ -187,7 +187,7 @@ async def test_a_large_fleet_tells_of_its_snapshots_only_what_bears_on_the_verdi
     assert {wait["waiter"] for wait in documents[1]["waits"]} >= {"a/X#1", "b/Y#1"}
 
 
-async def test_an_agent_whose_collector_is_killed_comes_back_by_another(kafka: KafkaInMemory, tmp_path: Path) -> None:
+async def test_an_agent_of_a_killed_collector_reconnects_through_another(kafka: KafkaInMemory, tmp_path: Path) -> None:
     a, b = FakeProcess("a"), FakeProcess("b")
     async with collected(tmp_path, collectors=1, **LEASE) as coordinator:
         first = coordinator.collectors[0]
@@ -206,7 +206,7 @@ async def test_an_agent_whose_collector_is_killed_comes_back_by_another(kafka: K
     assert (after.holds, list(after.core), list(after.missing)) == (before.holds, list(before.core), [])
 
 
-async def test_a_report_that_kafka_does_not_take_is_missing(kafka: KafkaInMemory, tmp_path: Path) -> None:
+async def test_a_report_that_kafka_refuses_is_missing(kafka: KafkaInMemory, tmp_path: Path) -> None:
     a, b = FakeProcess("a"), FakeProcess("b")
     async with collected(tmp_path, give_up_seconds=0.5, assembly_seconds_max=5.0, **LEASE) as coordinator:
         await _join(coordinator, a, b)

@@ -40,7 +40,7 @@ REPORTS = [
 ]  # fmt: skip
 
 
-def test_a_digest_says_what_coverage_is_told_by_and_names_the_parties() -> None:
+def test_a_digest_has_the_data_for_coverage_and_the_parties_names() -> None:
     said = set()
     for report in REPORTS:
         digest = _digest(_taken(_intake(), report))
@@ -57,7 +57,7 @@ def _parties(report: Report) -> set[str]:
     return {*(served.party for served in report.served), *(wait.waiter for wait in report.waits)}
 
 
-def test_a_report_that_says_the_same_again_has_the_same_digest_with_a_new_heading() -> None:
+def test_an_unchanged_report_has_the_same_digest_with_a_new_heading() -> None:
     for report in REPORTS[:10]:
         intake = _intake()
         first = _taken(intake, report, snapshot=5, after=4)
@@ -81,7 +81,7 @@ def test_other_messages_are_for_the_coordinator() -> None:
         assert intake.report(message.SerializeToString()) is None
 
 
-def test_what_a_detector_would_refuse_is_refused() -> None:
+def test_a_collector_refuses_what_a_detector_would() -> None:
     report = report_to_wire(REPORTS[0])
     own = ProcessId(service="shop", instance=ProcessName("another"), incarnation=1)
     intake = _intake()

@@ -80,7 +80,7 @@ async def joined(process: FakeProcess, port: int) -> None:
             await asyncio.sleep(0.2)
 
 
-async def test_whoever_is_killed_no_verdict_is_lost_doubled_or_wrong(machines: Machines) -> None:
+async def test_no_verdict_is_lost_duplicated_or_wrong_whichever_process_is_killed(machines: Machines) -> None:
     fleet = Fleet(machines)
     await fleet.join()
     assert (await fleet.ask()).holds == snapshot_pb2.HOLDS_FALSE

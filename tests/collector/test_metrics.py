@@ -36,7 +36,7 @@ def scraped(url: str) -> dict[str, float]:
     return {name.removeprefix("stilltrue_collector_"): float(value) for name, value in lines}
 
 
-async def test_a_collector_counts_what_it_holds_keeps_and_cannot_keep(kafka: KafkaInMemory, tmp_path: Path) -> None:
+async def test_a_collector_counts_connections_and_written_and_failed_reports(kafka: KafkaInMemory, tmp_path: Path) -> None:
     async with collected(tmp_path, collectors=1) as detector:
         await detector.join(FakeProcess("a"), FakeProcess("b"))
         await detector.ask("deadlock")
@@ -53,7 +53,7 @@ async def test_a_collector_counts_what_it_holds_keeps_and_cannot_keep(kafka: Kaf
         assert found["reports_total"] > kept
 
 
-def test_the_assembly_says_what_its_tally_and_kafka_say(tmp_path: Path) -> None:
+def test_the_assemblys_metrics_match_its_tally_and_kafka(tmp_path: Path) -> None:
     file = TallyFile(tmp_path)
     file.add(0, {"begun": 3, "judged": 1, "verdicts": 4, "late": 2})
     file.add(1, {"begun": 1, "judged": 9})
@@ -67,7 +67,7 @@ def test_the_assembly_says_what_its_tally_and_kafka_say(tmp_path: Path) -> None:
     }  # fmt: skip
 
 
-def test_an_assembly_that_has_read_nothing_or_has_no_kafka_says_no_lag(tmp_path: Path) -> None:
+def test_an_assembly_without_reads_or_kafka_has_no_lag_metric(tmp_path: Path) -> None:
     def gone(read: object) -> int:
         raise RecordsUnavailableError("it is gone")
 
@@ -90,7 +90,7 @@ def test_the_alerts_name_only_metrics_that_exist(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["stilltrue_collector_streams", "stilltrue_collector_reports_total"])
-def test_they_are_served_over_http(name: str) -> None:
+def test_the_metrics_are_served_over_http(name: str) -> None:
     metrics = CollectorMetrics(Counts(reports=4), lambda: 4, lambda: True)
     with exposed(metrics, "127.0.0.1", 0) as port, urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         assert f"{name} 4.0" in answer.read().decode()

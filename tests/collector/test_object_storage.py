@@ -65,7 +65,7 @@ async def assembling(cluster: Cluster) -> AsyncIterator[None]:
 @pytest.mark.slow
 @pytest.mark.longer
 @pytest.mark.parametrize("scene", [deadlocked, idle_then_busy], ids=lambda scene: scene.__name__)
-async def test_every_row_is_one_detectors(scene: Scene, tmp_path: Path) -> None:
+async def test_every_row_equals_that_of_a_single_detector(scene: Scene, tmp_path: Path) -> None:
     async with detecting(tmp_path / "one", **LEASE) as detector:
         await scene(detector)
         wanted, told = await rows(detector), await incidents(detector)
@@ -79,7 +79,7 @@ async def test_every_row_is_one_detectors(scene: Scene, tmp_path: Path) -> None:
 
 @pytest.mark.longer
 @pytest.mark.timeout(400)
-def test_stilltrue_assemble_reads_them_from_a_store_and_judges_as_ever(tmp_path: Path) -> None:
+def test_assemble_reads_records_from_a_store_with_the_same_verdicts(tmp_path: Path) -> None:
     """Without a coordinator: its headers, and its answers to the rounds of looks, are there from the beginning."""
     wanted: dict[tuple[str | None, int, str], Verdict] = {}
     results: dict[int, Result] = {}

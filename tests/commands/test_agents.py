@@ -16,7 +16,7 @@ POD = "checkout-service-7d9f8c6b5-x2kq9"
 
 @pytest.mark.parametrize(("width", "shown"), [(80, NARROW), (WIDTH_MIN, USUAL), (160, USUAL)])
 @pytest.mark.parametrize("name", ["orders-vm-22056", POD])
-def test_it_fits_in_a_terminal_and_cuts_no_word(name: str, width: int, shown: tuple[str, ...]) -> None:
+def test_the_list_of_agents_fits_a_terminal_without_cut_words(name: str, width: int, shown: tuple[str, ...]) -> None:
     blind = "2 channels made before the agent, or without it"
     member = pb.Agent(
         process=snapshot_pb2.ProcessId(service="checkout", instance=name, incarnation=1),

@@ -28,7 +28,7 @@ def location(tmp_path: Path, run: Judged) -> str:
     return str(tmp_path / "archive")
 
 
-def test_the_days_up_to_the_one_that_is_named(location: str) -> None:
+def test_the_days_up_to_the_given_one_are_compacted(location: str) -> None:
     (day,) = ArchiveFiles(location).days("snapshots")
     young = CliRunner().invoke(compact, [location, "--until", "2026-01-01"])
     assert (young.exit_code, young.stdout) == (0, "up to 2026-01-01: 0 files became 0\n")

@@ -58,7 +58,7 @@ def test_the_channel_is_closed_when_a_command_ends(
     assert channel.closed == 1
 
 
-def test_ctrl_c_waits_for_no_channel_to_close(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_does_not_wait_for_the_channel_to_close(monkeypatch: pytest.MonkeyPatch) -> None:
     """gRPC waits for its calls there, and one that Ctrl-C met while it began may never end."""
     with pytest.raises(KeyboardInterrupt), ending(KeyboardInterrupt(), monkeypatch) as channel:
         pass
@@ -66,7 +66,7 @@ def test_ctrl_c_waits_for_no_channel_to_close(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.live
-async def test_what_listens_and_does_not_understand_is_not_called_absent(played: Any, here: Any, tmp_path: Path) -> None:
+async def test_a_listener_that_is_not_a_detector_is_not_called_absent(played: Any, here: Any, tmp_path: Path) -> None:
     authority = Authority(tmp_path / "ours", "our authority")
     certificate, key = authority.sign("detector", to=tmp_path / "served")
     files: dict[str, Any] = {"host": "localhost", "tls_cert_file": certificate, "tls_key_file": key}

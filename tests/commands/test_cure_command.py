@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.live]
 
 
 @pytest.mark.parametrize(("answer", "code", "says", "asked"), [("n\n", 1, "nothing was aborted", 0), ("y\n", 0, "", 1)])
-async def test_a_cure_that_is_declined_aborts_nothing(
+async def test_a_declined_cure_aborts_nothing(
     played: Any,
     here: Any,
     tmp_path: Path,

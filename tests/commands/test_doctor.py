@@ -14,7 +14,7 @@ def agent(state: detector_pb2.AgentState = detector_pb2.AGENT_STATE_LIVE, **more
     return detector_pb2.Agent(process=PROCESS, state=state, **more)  # type: ignore[arg-type]
 
 
-def test_a_member_that_is_seen_has_no_complaint() -> None:
+def test_a_fully_covered_member_has_no_complaint() -> None:
     assert complaints_of(agent(sight=agent_pb2.Sight(servers=1))) == []
 
 
@@ -31,7 +31,7 @@ def test_a_member_that_is_seen_has_no_complaint() -> None:
         ("something new", "see docs/agent.md"),
     ],
 )
-def test_each_blind_spot_has_its_cure(reason: str, cure: str) -> None:
+def test_each_blind_spot_has_its_remedy(reason: str, cure: str) -> None:
     assert complaints_of(agent(blind=[reason])) == [(reason, cure)]
 
 

@@ -118,7 +118,7 @@ def test_bad_input_on_a_later_line_comes_after_the_verdicts_before_it(tmp_path: 
     assert result.stderr == f"stilltrue: {file}: 3: waits[0]: must be an object, not 3\n"
 
 
-def test_keys_that_nobody_knows_are_told_on_standard_error_and_change_nothing(tmp_path: Path) -> None:
+def test_unknown_keys_are_reported_on_standard_error_and_ignored(tmp_path: Path) -> None:
     file = tmp_path / "strange.json"
     file.write_text(
         '{"waits": [\n{"waiter": "a", "resource": 3, "among": ["a"]}],\n"id": 7, "expect": {}, "x-mine": 1, "hue": 3}'
@@ -202,7 +202,7 @@ def test_many_files_give_the_same_on_several_cores(tmp_path: Path, monkeypatch: 
     assert (together.exit_code, together.stderr.count(files[-1])) == (2, 1)
 
 
-def test_whoever_writes_slowly_gets_each_answer_before_the_next_question() -> None:
+def test_a_slow_writer_gets_each_answer_before_its_next_line() -> None:
     words = [sys.executable, "-m", "detector.cli", "evaluate", "deadlock", "--jsonl", "-"]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as command:
         assert command.stdin is not None
@@ -216,7 +216,7 @@ def test_whoever_writes_slowly_gets_each_answer_before_the_next_question() -> No
 
 
 @pytest.mark.parametrize("full", [1, 3])
-def test_at_a_lull_nothing_waits_for_what_comes_later(full: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_at_a_pause_of_the_input_no_answer_is_held_back(full: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither what other processes are at, nor the last line."""
     monkeypatch.setattr(batch, "CHUNKS_ALONE_MAX", 0)
     line = json.dumps(LINE)
@@ -246,7 +246,7 @@ def test_a_document_can_be_drawn(form: str, begins: str) -> None:
 
 
 @pytest.mark.parametrize("words", [("--jsonl",), ("--json",), ("other.json",), ("--scope", "a=b", "--scope", "a=c")])
-def test_a_picture_is_of_one_verdict(words: tuple[str, ...]) -> None:
+def test_a_picture_shows_one_verdict(words: tuple[str, ...]) -> None:
     assert (on(RING, "--draw", "svg", *words).exit_code, on(RING, "--draw", "svg", *words).stdout) == (2, "")
 
 
@@ -263,13 +263,13 @@ def test_text_for_people_names_core_and_behind() -> None:
     assert (doubt.count("missing (1): b"), "depends on (" in doubt) == (1, False)
 
 
-def test_an_end_that_comes_too_early_is_on_the_last_line_there_is(tmp_path: Path) -> None:
+def test_an_unexpected_end_is_reported_on_the_last_line(tmp_path: Path) -> None:
     (tmp_path / "l.jsonl").write_text('{"waits": []}\n\n{"waits": [\n')
     result = run("deadlock", "--jsonl", str(tmp_path / "l.jsonl"))
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     assert "l.jsonl: 3: invalid JSON" in result.stderr
 
 
-def test_a_scope_that_nobody_bears_has_no_answer() -> None:
+def test_a_scope_without_members_has_no_answer() -> None:
     result = run("deadlock", "-", "--scope", "team=none", text=json.dumps(RING))
     assert (result.exit_code, "no process has the labels team=none" in result.stdout) == (3, True)

@@ -21,14 +21,14 @@ NUMBERS = sorted(
 
 @pytest.mark.parametrize(("name", "option"), NUMBERS)
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "1e999", "many"])
-def test_what_is_no_number_is_refused(name: str, option: str, value: str) -> None:
+def test_nan_and_infinity_are_refused(name: str, option: str, value: str) -> None:
     place, _, of = COMMANDS[name][0].partition(":")
     result = CliRunner().invoke(getattr(import_module(place), of), [f"{option}={value}"])
     assert result.exit_code == 2
     assert option in result.output
 
 
-def test_a_bound_holds_as_it_does_of_clicks_own() -> None:
+def test_bounds_hold_as_in_clicks_own_type() -> None:
     kind = FiniteRange(min=0, min_open=True, max=5)
     assert kind.convert("5", None, None) == 5.0
     for value in ("0", "-1", "5.1"):

@@ -31,7 +31,7 @@ def incident(core: list[str], **rest: object) -> pb.Incident:
 
 
 @pytest.mark.parametrize("width", [80, 100, 132])
-def test_it_fits_in_a_terminal_whatever_the_names_and_breaks_no_word(width: int) -> None:
+def test_the_list_of_incidents_fits_a_terminal_without_broken_words(width: int) -> None:
     ended = "checkout-service-7d9f8c6b5-x2kq0 is no longer a member: its lease ran out without a word"
     rows = [
         incident(LONG, behind=LONG[:4]),
@@ -45,7 +45,7 @@ def test_it_fits_in_a_terminal_whatever_the_names_and_breaks_no_word(width: int)
     assert {"i-3fa9c2b1d0", "orders/Place#49,", "stock/Reserve#50"} <= words
 
 
-def test_a_row_says_who_since_when_how_long_unseen_and_whether_it_is_open() -> None:
+def test_a_row_has_core_times_time_to_detection_and_state() -> None:
     head, row = drawn([incident(["a/1", "b/2"], behind=["c"])])
     assert head.split("  ")[0] == "id"
     assert row.startswith("i-3fa9c2b1d0")
@@ -75,7 +75,7 @@ def test_in_a_pipe_an_incident_is_one_line() -> None:
 @pytest.mark.parametrize(
     ("rest", "said"), [({}, False), ({"lost": ["a"]}, True), ({"closed": 2.0, "ending": "they went on"}, True)]
 )
-def test_waits_that_are_not_known_to_go_on_are_told_as_they_were(
+def test_unconfirmed_waits_are_shown_as_they_were(
     rest: dict[str, object], said: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     print_incident(incident(["a", "b"], waits=["a has waited 1.2 s for b"], **rest))

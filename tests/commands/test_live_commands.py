@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 
-async def test_ask_says_by_its_exit_code_what_holds(played: Any, here: Any, tmp_path: Path) -> None:
+async def test_the_exit_code_of_ask_is_the_answer(played: Any, here: Any, tmp_path: Path) -> None:
     a, b = played.FakeProcess("a"), played.FakeProcess("b")
     async with played.detecting(tmp_path, lease_seconds=60.0) as detector:
 
@@ -95,7 +95,7 @@ async def test_errors_are_one_line_that_names_what_to_change(here: Any, argument
     assert words in ended.err
 
 
-async def test_unknown_names_are_refused_with_those_there_are(played: Any, here: Any, tmp_path: Path) -> None:
+async def test_unknown_names_are_refused_with_the_known_ones(played: Any, here: Any, tmp_path: Path) -> None:
     async with played.detecting(tmp_path) as detector:
         for arguments, words in (
             (("ask", "dedlock"), "available: deadlock"),
@@ -121,7 +121,7 @@ async def test_the_help_of_each_command_has_an_example(here: Any) -> None:
         assert "Example:" in told.out
 
 
-async def test_bare_it_prints_its_help(here: Any) -> None:
+async def test_the_bare_command_prints_its_help(here: Any) -> None:
     bare, asked = await here(), await here("--help")
     assert (bare.code, bare.err) == (0, "")
     assert bare.out == asked.out

@@ -36,7 +36,7 @@ def test_yaml_is_written_in_blocks_and_quotes_every_text(value: Any, text: str) 
     assert printable_yaml(value) == text
 
 
-async def test_each_form_of_an_offline_verdict(here: Any, tmp_path: Path) -> None:
+async def test_each_format_of_an_offline_verdict(here: Any, tmp_path: Path) -> None:
     file = tmp_path / "graph.json"
     file.write_text(json.dumps(DOCUMENT))
     forms = {form: await here("evaluate", "deadlock", str(file), "-o", form.value) for form in Output}
@@ -49,7 +49,7 @@ async def test_each_form_of_an_offline_verdict(here: Any, tmp_path: Path) -> Non
 
 
 @pytest.mark.live
-async def test_each_form_of_what_a_detector_lists(
+async def test_each_format_of_a_detectors_lists(
     played: Any, here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(names, "SECONDS_MAX", 20)

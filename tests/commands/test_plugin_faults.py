@@ -40,7 +40,7 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offline, "find_predicate", find)
 
 
-def test_the_other_lines_are_answered_and_the_exit_code_is_2() -> None:
+def test_a_plug_ins_fault_leaves_the_other_lines_answered_with_exit_code_2() -> None:
     lines = "".join(json.dumps({"id": at}) + "\n" for at in range(4))
     result = CliRunner().invoke(evaluate, ["moody", "--jsonl", "--seconds-max", "0.05", "-"], input=lines)
     assert result.exit_code == 2
@@ -57,7 +57,7 @@ def test_the_other_lines_are_answered_and_the_exit_code_is_2() -> None:
     ]
 
 
-def test_a_single_document_that_was_not_evaluated_is_one_line_and_2() -> None:
+def test_a_document_that_was_not_evaluated_is_one_line_with_exit_code_2() -> None:
     result = CliRunner().invoke(evaluate, ["moody", "-", "--json"], input='{"id": 1}')
     assert (result.exit_code, result.stderr) == (2, "stilltrue: -: predicate 'moody' failed: ValueError: not this one\n")
 
@@ -68,7 +68,7 @@ def forever() -> None:
             pass
 
 
-def test_a_limit_is_lifted_afterwards() -> None:
+def test_a_time_limit_is_removed_afterwards() -> None:
     with pytest.raises(OverrunError, match=r"took longer than 0.01 s"):
         forever()
     with time_limit(0.01):

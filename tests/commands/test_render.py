@@ -23,7 +23,7 @@ from stilltrue.model import Holds, PartyName, Verdict, Witness
 @pytest.mark.parametrize(
     ("zone", "text"), [("Asia/Tokyo", "9999-12-31T23:59:59Z"), ("America/New_York", "0001-01-01T00:00:00Z")]
 )
-def test_a_time_that_no_clock_here_can_show_is_told_in_utc(monkeypatch: pytest.MonkeyPatch, zone: str, text: str) -> None:
+def test_a_time_that_local_time_cannot_show_is_in_utc(monkeypatch: pytest.MonkeyPatch, zone: str, text: str) -> None:
     monkeypatch.setenv("TZ", zone)
     time.tzset()
     try:
@@ -33,7 +33,7 @@ def test_a_time_that_no_clock_here_can_show_is_told_in_utc(monkeypatch: pytest.M
         time.tzset()
 
 
-def test_a_name_that_no_encoding_can_write_is_written_with_escapes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_name_that_cannot_be_encoded_is_escaped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     file = tmp_path / "odd.json"
     file.write_text(json.dumps({"waits": [{"waiter": "a\ud800/\u2717", "among": ["a\ud800/\u2717"]}]}))
     for encoding, name in (("utf-8", "a\\ud800/\u2717"), ("latin-1", "a\\ud800/\\u2717")):
@@ -60,7 +60,7 @@ def test_the_victims_are_named_once(capsys: pytest.CaptureFixture[str], told: bo
     assert capsys.readouterr().out.count("aborting") == 1
 
 
-def test_wide_leaves_nothing_out_on_a_narrow_terminal_either(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wide_omits_nothing_even_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "40")
     assert (console().width, console(wide=True).width) == (40, PIPE_WIDTH)
@@ -69,7 +69,7 @@ def test_wide_leaves_nothing_out_on_a_narrow_terminal_either(monkeypatch: pytest
 
 
 @pytest.mark.parametrize("width", [40, 80, 132])
-def test_a_column_that_must_stay_whole_goes_on_in_the_next_line(width: int) -> None:
+def test_a_column_that_must_not_be_cut_wraps_to_the_next_line(width: int) -> None:
     place, reply = "checkout_reservations.py:1233 in ReservationService.reserve", "the reply to /shop.Orders/Note"
     out = Console(file=io.StringIO(), width=width, color_system=None)
     with out.capture() as text:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 
-async def test_it_says_where_it_listens_and_stops_when_told(serve: Any, tmp_path: Path) -> None:
+async def test_serve_prints_its_addresses_and_stops_on_a_signal(serve: Any, tmp_path: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         async with serve(tmp_path, "--log-format", "json") as detector:
             assert detector.line.startswith("listening grpc=127.0.0.1:")
@@ -49,7 +49,7 @@ async def test_grpc_and_http_each_listen_on_their_own_address_only(
             await asyncio.open_connection(grpc, port)
 
 
-async def test_ports_and_archives_in_use_are_one_clear_line(serve: Any, command: Any, tmp_path: Path) -> None:
+async def test_ports_and_directories_in_use_are_an_error_in_one_line(serve: Any, command: Any, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
         for flag, other in (("--port", "--http-port"), ("--http-port", "--port")):
@@ -64,7 +64,7 @@ async def test_ports_and_archives_in_use_are_one_clear_line(serve: Any, command:
         assert "in use by another detector" in ended.err
 
 
-async def test_killed_and_started_again_it_knows_what_was_open(serve: Any, played: Any, tmp_path: Path) -> None:
+async def test_a_killed_and_restarted_detector_keeps_its_open_incidents(serve: Any, played: Any, tmp_path: Path) -> None:
     a, b = played.FakeProcess("a"), played.FakeProcess("b")
     stuck = played.Deadlock(a, b)
     async with serve(tmp_path, "--period-seconds", "0.05") as detector:
@@ -88,7 +88,7 @@ async def test_killed_and_started_again_it_knows_what_was_open(serve: Any, playe
         await asyncio.gather(a.kill(), b.kill())
 
 
-async def test_a_read_only_archive_is_said_and_the_answers_go_on(serve: Any, played: Any, tmp_path: Path) -> None:
+async def test_a_read_only_archive_is_logged_and_answers_continue(serve: Any, played: Any, tmp_path: Path) -> None:
     a = played.FakeProcess("a")
     blocked = tmp_path / "data"
     blocked.symlink_to("/proc/nowhere")

@@ -22,7 +22,7 @@ def test_the_summary_counts_worlds_and_snapshots() -> None:
     assert "every promise was kept" in result.output
 
 
-def test_one_world_is_told_as_a_story_and_drawn(tmp_path: Path) -> None:
+def test_one_world_is_printed_step_by_step_and_drawn(tmp_path: Path) -> None:
     picture = tmp_path / "out.svg"
     result = run("--world", "tokens", "--seed", "4", "--trace", "--diagram", str(picture))
     assert result.exit_code == 0, result.output
@@ -30,24 +30,24 @@ def test_one_world_is_told_as_a_story_and_drawn(tmp_path: Path) -> None:
     assert picture.read_text(encoding="utf-8").startswith("<svg")
 
 
-def test_the_same_seed_tells_the_same_story() -> None:
+def test_the_same_seed_prints_the_same_run() -> None:
     assert run("--world", "fans", "--seed", "2", "--trace").output == run("--world", "fans", "--seed", "2", "--trace").output
 
 
-def test_a_scenario_file_is_played(tmp_path: Path) -> None:
+def test_a_scenario_file_is_run(tmp_path: Path) -> None:
     result = run(str(SCENARIOS / "single_token.txt"), "--diagram", str(tmp_path / "token.svg"))
     assert result.exit_code == 0, result.output
     assert (tmp_path / "token.svg").exists()
 
 
-def test_a_scenario_that_cannot_be_read_is_refused_by_its_line(tmp_path: Path) -> None:
+def test_an_invalid_scenario_is_refused_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "bad.txt").write_text("fly a b\n", encoding="utf-8")
     result = run(str(tmp_path / "bad.txt"))
     assert result.exit_code == 1
     assert "bad.txt: line 1" in result.output
 
 
-def test_a_range_of_seeds_that_is_none_is_refused() -> None:
+def test_an_invalid_range_of_seeds_is_refused() -> None:
     result = run("--seeds", "9..3")
     assert result.exit_code == 2
     assert "A..B with A less than B" in result.output

@@ -19,7 +19,7 @@ UNKNOWN = agent_pb2.StandingParty(
 
 
 @pytest.mark.live
-async def test_the_command_prints_who_holds_what_and_what_is_unexplained(played: Any, here: Any, tmp_path: Path) -> None:
+async def test_the_command_prints_stacks_and_the_unexplained_parties(played: Any, here: Any, tmp_path: Path) -> None:
     a, old = played.FakeProcess("a"), played.FakeProcess("old")
     a.standing = [UNKNOWN, HELD]
     async with played.detecting(tmp_path) as detector:

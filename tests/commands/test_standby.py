@@ -64,7 +64,7 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
     await process.communicate()
 
 
-async def test_a_standby_that_is_told_to_stop_stops(serve: Any, begin: Any, tmp_path: Path) -> None:
+async def test_a_standby_stops_on_a_signal(serve: Any, begin: Any, tmp_path: Path) -> None:
     async with serve(tmp_path):
         standby = await begin("serve", "--standby", "--data", str(tmp_path), "--port", "0", "--http-port", "0")
         while b"standing by" not in await standby.stderr.readline():
@@ -156,6 +156,6 @@ async def test_a_lease_needs_a_cluster(begin: Any, tmp_path: Path) -> None:
     assert b"--standby-lease works only in a Kubernetes pod; on one machine, use --standby" in err
 
 
-def test_of_several_addresses_the_first_that_answers_is_asked() -> None:
+def test_the_first_of_several_addresses_that_answers_is_asked() -> None:
     assert _first_reachable("127.0.0.1:1") == "127.0.0.1:1"
     assert _first_reachable("127.0.0.1:1,127.0.0.1:2") == "127.0.0.1:1"

@@ -23,14 +23,14 @@ from tests.synthetic.object_storage import object_storage
         (["nothing-here", "--predicate", "nothing"], "nothing"),
     ],
 )
-def test_wrong_usage_is_one_line(arguments: list[str], words: str, tmp_path: Path) -> None:
+def test_wrong_usage_is_an_error_in_one_line(arguments: list[str], words: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(stream, [*arguments, "--out", str(tmp_path / "out")])
     assert result.exit_code == 2
     assert words in result.stderr
     assert result.stderr.count("\n") == 1
 
 
-def test_a_bucket_that_is_not_there_is_one_line_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_bucket_is_an_error_in_one_line_before_spark_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = tmp_path / "archive"
     (archive / "reports").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
@@ -44,7 +44,7 @@ def test_a_bucket_that_is_not_there_is_one_line_before_spark_starts(tmp_path: Pa
 
 
 @pytest.mark.parametrize("occupied", ["reports", "_manifest"])
-def test_a_folder_with_an_archive_or_an_analysis_is_left_as_it_is(occupied: str, tmp_path: Path) -> None:
+def test_a_folder_with_an_archive_or_an_analysis_is_refused_unchanged(occupied: str, tmp_path: Path) -> None:
     (tmp_path / "archive" / "reports").mkdir(parents=True)
     (tmp_path / "out" / occupied).mkdir(parents=True)
     result = CliRunner().invoke(stream, [str(tmp_path / "archive"), "--out", str(tmp_path / "out")])
@@ -54,7 +54,7 @@ def test_a_folder_with_an_archive_or_an_analysis_is_left_as_it_is(occupied: str,
     assert [path.name for path in (tmp_path / "out").iterdir()] == [occupied]
 
 
-def test_a_detector_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_an_absent_detector_is_an_error_in_one_line(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -63,7 +63,7 @@ def test_a_detector_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     assert result.stderr == f"stilltrue: no detector at {address}: connection refused\n"
 
 
-def test_what_we_said_is_found_in_what_spark_says() -> None:
+def test_our_message_is_found_in_sparks_error() -> None:
     text = """[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted
 Traceback (most recent call last):
   File "/x/remote.py", line 1, in after

@@ -43,7 +43,7 @@ def drawn(snapshot: Snapshot, form: Format) -> str:
     return draw(snapshot, Deadlock().evaluate(snapshot), form)
 
 
-def test_parties_that_differ_in_name_alone_share_a_box() -> None:
+def test_parties_that_differ_only_in_name_share_a_box() -> None:
     snapshot = pools()
     scene = scene_of(snapshot, Deadlock().evaluate(snapshot))
     assert [box.name for box in scene.boxes if box.role.value == "core"] == [
@@ -93,7 +93,7 @@ def test_graphml_and_links_hold_the_whole_graph() -> None:
         assert graph.nodes["orders/queued#0"]["role"] == "behind"
 
 
-def test_where_the_answer_is_open_nobody_is_called_free_of_trouble() -> None:
+def test_an_undetermined_picture_shows_no_party_as_healthy() -> None:
     snapshot = read_document({"waits": [{"waiter": "a/1", "among": ["gone/1"]}], "missing": ["gone"]})
     links = json.loads(drawn(snapshot, Format.LINKS))
     assert {node["role"] for node in links["nodes"]} == {"undetermined"}
@@ -102,7 +102,7 @@ def test_where_the_answer_is_open_nobody_is_called_free_of_trouble() -> None:
     assert "can be freed" not in picture
 
 
-def test_to_networkx_tells_which_edges_are_one_wait() -> None:
+def test_to_networkx_marks_the_edges_of_one_wait() -> None:
     graph = to_networkx(pools().waits)
     edges = [said for _, _, said in graph.out_edges("orders/Call#0", data=True)]
     assert len({said["wait"] for said in edges}) == 1
@@ -121,7 +121,7 @@ def test_no_two_boxes_touch(size: int) -> None:
             assert abs(x - other_x) >= BOX_WIDTH or abs(y - other_y) >= BOX_HEIGHT
 
 
-def test_of_a_large_remainder_the_picture_says_what_it_leaves_out() -> None:
+def test_a_picture_of_a_large_remainder_states_what_it_omits() -> None:
     waits = [{"waiter": f"p{at}/x", "among": [f"p{(at + 1) % 2}/x"]} for at in range(2)]
     waits += [{"waiter": f"q{at}/x", "among": ["p0/x"]} for at in range(500)]
     snapshot = read_document({"waits": waits})
@@ -131,14 +131,14 @@ def test_of_a_large_remainder_the_picture_says_what_it_leaves_out() -> None:
     assert scene.left_out == f"not shown: {500 + 2 - BOXES_MAX} more behind it"
 
 
-def test_who_waits_for_the_core_and_can_be_freed_all_the_same_is_not_in_its_picture() -> None:
+def test_a_party_that_waits_for_the_core_but_can_be_freed_is_not_drawn() -> None:
     waits = [{"waiter": "a/1", "among": ["b/1"]}, {"waiter": "b/1", "among": ["a/1"]}]
     waits += [{"waiter": "c/1", "among": ["a/1"]}, {"waiter": "d/1", "among": ["a/1", "free/1"]}]
     snapshot = read_document({"waits": waits})
     assert [box.name for box in scene_of(snapshot, Deadlock().evaluate(snapshot)).boxes] == ["a/1", "b/1", "c/1"]
 
 
-def test_where_nobody_is_stuck_the_picture_shows_who_could_move_and_who_waits_for_them() -> None:
+def test_without_stuck_parties_the_picture_shows_movable_ones_and_their_waiters() -> None:
     waits = [{"waiter": f"a{at}/x", "among": [f"a{at + 1}/x"]} for at in range(40)]
     waits += [{"waiter": f"w{at:02}/{free}", "among": [f"z{free}/x"]} for at in range(9) for free in range(3)]
     snapshot = read_document({"waits": waits})

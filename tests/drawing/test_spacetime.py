@@ -54,7 +54,7 @@ def test_a_cycle_of_calls_and_a_message_that_crosses_the_cut() -> None:
     assert {"3.0 s", "2.0 s", "the cut"} <= set(said)
 
 
-def test_of_two_hundred_processes_those_concerned_have_lines_the_core_first() -> None:
+def test_only_the_involved_of_two_hundred_processes_have_lines_core_first() -> None:
     waits = [wait("p-150/A#1", "p-151/B#1"), wait("p-151/B#1", "p-150/A#1")]
     waits += [
         wait(f"p-{at}/Get#{call}", "p-150/A#1", f"2026-11-20T14:01:{at % 60:02}Z") for at in range(100) for call in range(9)

@@ -53,7 +53,7 @@ def plain_remainder(document: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("load", [0.5, 0.8, 0.9, 0.95, 1.0])
 @pytest.mark.parametrize("workers", [1, 2, 4])
-def test_worlds_of_pools_are_right_at_every_load(calls: Calls, load: float, workers: int) -> None:
+def test_verdicts_on_worlds_of_pools_are_right_at_every_load(calls: Calls, load: float, workers: int) -> None:
     stuck_worlds = 0
     for seed in range(4):
         document = world(calls, load, workers, seed)

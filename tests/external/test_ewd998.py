@@ -57,12 +57,12 @@ def says(trace: Trace, cut: Cut) -> bool:
     return verdict.holds is Holds.TRUE
 
 
-def test_the_trace_is_the_published_one(trace: Trace) -> None:
+def test_the_trace_equals_the_published_one(trace: Trace) -> None:
     assert [len(trace), sum(map(len, trace))] == [5, 654]
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_at_every_prefix_of_a_linear_extension_termination_is_the_truth_and_stays_so(trace: Trace, seed: int) -> None:
+def test_termination_is_right_and_stable_at_every_prefix_of_a_linear_extension(trace: Trace, seed: int) -> None:
     prefixes = list(extension(trace, Random(seed)))
     answers = [says(trace, cut) for cut in prefixes]
     assert len(answers) == 655
@@ -72,7 +72,7 @@ def test_at_every_prefix_of_a_linear_extension_termination_is_the_truth_and_stay
     assert not answers[0]
 
 
-def test_at_random_consistent_cuts_termination_is_the_truth(trace: Trace) -> None:
+def test_termination_is_right_at_random_consistent_cuts(trace: Trace) -> None:
     random = Random(998)
     cuts = {closed(trace, [len(own) - min(len(own), int(random.expovariate(0.05))) for own in trace]) for _ in range(CUTS)}
     for seed in range(5):
@@ -92,7 +92,7 @@ def answer(taken: Taken) -> Holds:
     return Termination().evaluate(taken.made.assembled.snapshot).holds
 
 
-def test_reports_taken_at_each_prefix_tell_the_state_there(trace: Trace) -> None:
+def test_reports_at_each_prefix_show_the_state_there(trace: Trace) -> None:
     prefixes = list(extension(trace, Random(4)))
     run = play(trace, Random(4), AT_ONCE)
     assert [taken.cut for taken in run] == prefixes
@@ -106,7 +106,7 @@ def test_reports_taken_at_each_prefix_tell_the_state_there(trace: Trace) -> None
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_marks_that_come_at_any_time_make_a_consistent_cut_of_which_the_answer_is_the_truth(trace: Trace, seed: int) -> None:
+def test_markers_at_any_time_make_a_consistent_cut_with_the_right_answer(trace: Trace, seed: int) -> None:
     run = play(trace, Random(seed), Manner(marks_share=0.3))
     spread = [taken for taken in run if taken.cut not in (taken.begun, taken.ended)]
     assert len(spread) > 50
@@ -118,7 +118,7 @@ def test_marks_that_come_at_any_time_make_a_consistent_cut_of_which_the_answer_i
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_with_reports_lost_true_is_never_said_and_false_only_where_somebody_may_still_act(trace: Trace, seed: int) -> None:
+def test_lost_reports_cause_no_true_and_false_only_if_a_process_may_act(trace: Trace, seed: int) -> None:
     run = play(trace, Random(seed), Manner(marks_share=0.3, lost_share=0.2))
     outcomes = Counter(taken.made.assembled.outcome for taken in run)
     assert set(outcomes) == {Outcome.COMPLETE, Outcome.INCOMPLETE}

@@ -80,7 +80,7 @@ class Having(threading.Thread):
 
 
 @pytest.mark.parametrize("driver", CONNECTS)
-def test_who_has_a_transaction_and_who_waits_for_a_statement(agent: Agent, dsn: str, driver: str) -> None:
+def test_owners_of_transactions_and_waits_for_statements_are_found(agent: Agent, dsn: str, driver: str) -> None:
     holder, waiter = CONNECTS[driver](dsn), CONNECTS[driver](dsn)
     links = link_of(holder), link_of(waiter)
     assert links[0] is not None
@@ -117,7 +117,7 @@ def test_who_has_a_transaction_and_who_waits_for_a_statement(agent: Agent, dsn: 
 
 
 @pytest.mark.parametrize("connect", [*CONNECTS.values(), None], ids=[*CONNECTS, "sqlalchemy"])
-def test_a_connection_without_a_transaction_is_nobodys(agent: Agent, dsn: str, connect: Callable[[str], Any] | None) -> None:
+def test_a_connection_without_a_transaction_has_no_owner(agent: Agent, dsn: str, connect: Callable[[str], Any] | None) -> None:
     if connect is None:
         engine = sqlalchemy.create_engine(dsn.replace("postgresql:", "postgresql+psycopg2:"), isolation_level="AUTOCOMMIT")
         connect = lambda _: engine.connect().connection  # noqa: E731
@@ -135,7 +135,7 @@ def test_a_connection_without_a_transaction_is_nobodys(agent: Agent, dsn: str, c
     thread.end()
 
 
-def test_a_session_of_sqlalchemy_is_seen_and_whoever_else_has_it_is_a_way_out(agent: Agent, dsn: str) -> None:
+def test_another_party_with_a_sqlalchemy_session_is_a_way_out(agent: Agent, dsn: str) -> None:
     engine = sqlalchemy.create_engine(dsn.replace("postgresql:", "postgresql+psycopg:"))
     lent: list[Any] = []
 
@@ -162,7 +162,7 @@ def test_a_session_of_sqlalchemy_is_seen_and_whoever_else_has_it_is_a_way_out(ag
     first.end()
 
 
-def test_an_attribute_that_others_may_have_is_a_way_out(agent: Agent, dsn: str) -> None:
+def test_an_attribute_that_other_parties_may_read_is_a_way_out(agent: Agent, dsn: str) -> None:
     class Stock:
         def __init__(self) -> None:
             self.database = psycopg.connect(dsn)
@@ -180,7 +180,7 @@ def test_an_attribute_that_others_may_have_is_a_way_out(agent: Agent, dsn: str) 
     thread.end()
 
 
-def test_a_session_that_was_begun_with_a_timeout_is_in_doubt(agent: Agent, dsn: str) -> None:
+def test_a_session_with_a_timeout_setting_is_in_doubt(agent: Agent, dsn: str) -> None:
     def has(wait: Callable[[], None]) -> None:
         connection = psycopg.connect(dsn, options="-c lock_timeout=5s")
         connection.execute("SELECT 1")

@@ -8,7 +8,7 @@ from tests.field.entry import PROGRAMS, Entry, entries
 from tests.field.table import DOCUMENT, document
 
 
-def test_the_page_is_what_the_entries_say() -> None:
+def test_the_page_matches_the_entries() -> None:
     assert DOCUMENT.read_text() == document(), "docs/field.md is stale: run 'python -m tests.field.table'"
 
 

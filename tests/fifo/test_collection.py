@@ -51,14 +51,14 @@ def test_the_last_record_completes_the_snapshot() -> None:
     [of_q(received=0), of_q(received=2), of_q(messages=("m", "doubled"))],
     ids=["lost", "received more than sent", "doubled"],
 )
-def test_counts_that_contradict_each_other_are_refused(wrong: Record) -> None:
+def test_contradicting_counts_are_refused(wrong: Record) -> None:
     pending = PendingSnapshot[str, str](ONE, TWO_WAY)
     pending.adds(of_p())
     with pytest.raises(ConservationError, match="2 messages were sent on p -> q"):
         pending.adds(wrong)
 
 
-def test_a_record_is_taken_once_and_a_contradicting_one_refused() -> None:
+def test_a_record_is_accepted_once_and_a_contradicting_one_refused() -> None:
     pending = PendingSnapshot[str, str](ONE, TWO_WAY)
     pending.adds(of_p())
     assert pending.adds(of_p()) is None
@@ -82,7 +82,7 @@ def test_a_record_without_one_of_its_channels_is_refused() -> None:
         pending.adds(LocalRecord(snapshot=ONE, process=Q, state="", sent=((QP, 0),), incoming=()))
 
 
-def test_flooding_brings_the_whole_snapshot_to_everybody_and_leaves_nothing_behind() -> None:
+def test_flooding_brings_the_snapshot_to_every_process_and_leaves_no_state() -> None:
     names = [ProcessName(n) for n in "abcd"]
     ring = [Channel(source=names[i], target=names[(i + 1) % 4]) for i in range(4)]
     topology = Topology.of(names, [*ring, channel("a", "c")])
@@ -120,7 +120,7 @@ def test_flooding_needs_a_strongly_connected_graph() -> None:
         Flood[str, str](P, Topology.of([P, Q], [PQ]))
 
 
-def test_who_cannot_be_reached_by_a_marker() -> None:
+def test_processes_that_no_marker_reaches_are_found() -> None:
     names = [ProcessName(n) for n in "abc"]
     topology = Topology.of(names, [channel("a", "b"), channel("c", "b")])
     assert topology.unreached([names[0]]) == ("c",)
@@ -129,7 +129,7 @@ def test_who_cannot_be_reached_by_a_marker() -> None:
     assert TWO_WAY.strongly_connected()
 
 
-def test_a_topology_refuses_what_makes_no_sense() -> None:
+def test_an_invalid_topology_is_refused() -> None:
     with pytest.raises(ValueError, match="duplicate process name"):
         Topology.of([P, P], [])
     with pytest.raises(ValueError, match="duplicate channel"):

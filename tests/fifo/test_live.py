@@ -102,7 +102,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_snapshots_taken_while_money_moves_conserve_it_and_come_to_everybody() -> None:
+async def test_snapshots_taken_while_money_moves_conserve_it_and_reach_every_process() -> None:
     async with system() as bank:
         for name in bank.names:
             for coins in range(1, 20):
@@ -119,7 +119,7 @@ async def test_snapshots_taken_while_money_moves_conserve_it_and_come_to_everybo
             assert {snapshot.snapshot: snapshot for snapshot in seen} == by_id
 
 
-async def test_a_system_restored_from_a_snapshot_goes_on_with_the_messages_that_were_in_transit() -> None:
+async def test_a_restored_system_continues_with_the_messages_in_transit() -> None:
     async with system() as bank:
         for coins in range(1, 30):
             bank.pay(bank.names[0], coins, 10_000)
@@ -139,7 +139,7 @@ async def test_a_system_restored_from_a_snapshot_goes_on_with_the_messages_that_
         await again.close()
 
 
-async def test_a_lost_process_ends_the_snapshots_and_says_so() -> None:
+async def test_a_lost_process_aborts_the_snapshots_with_a_message() -> None:
     async with system() as bank:
         lost = bank.names[2]
         survivor = bank.processes[bank.names[0]]
@@ -161,7 +161,7 @@ async def test_an_application_that_fails_stops_its_process_and_the_others_notice
         assert str(broken.failure) == "a bug in the application"
 
 
-async def test_a_snapshot_with_a_record_too_large_for_a_frame_is_given_up_by_all_and_the_channels_live_on() -> None:
+async def test_a_snapshot_with_a_record_too_large_for_a_frame_is_aborted_everywhere() -> None:
     async with system(settings=LiveSettings(frame_bytes_max=4096)) as bank:
         bank.accounts[bank.names[1]].ballast_bytes = 5000
         with pytest.raises(SnapshotFailedError, match="the record of p1 is larger than 4096 bytes"):
@@ -172,7 +172,7 @@ async def test_a_snapshot_with_a_record_too_large_for_a_frame_is_given_up_by_all
         assert total(await bank.processes[bank.names[2]].snapshot(timeout_seconds=10)) == 3000
 
 
-async def test_too_much_that_waits_to_be_sent_is_refused_and_room_comes_again() -> None:
+async def test_a_full_send_queue_refuses_messages_until_it_drains() -> None:
     async with system(2, settings=LiveSettings(queue_messages_max=3)) as bank:
         process = bank.processes[bank.names[0]]
         for _ in range(3):
@@ -183,7 +183,7 @@ async def test_too_much_that_waits_to_be_sent_is_refused_and_room_comes_again() 
         process.send(bank.names[1], b"0 0")
 
 
-async def test_processes_that_believe_in_different_channels_do_not_join() -> None:
+async def test_processes_with_different_topologies_do_not_join() -> None:
     names = [ProcessName("p0"), ProcessName("p1")]
     more = [*names, ProcessName("p2")]
     one = FifoProcess(names[0], full_mesh(names), Account(names[0], 0, names))
@@ -196,7 +196,7 @@ async def test_processes_that_believe_in_different_channels_do_not_join() -> Non
         await asyncio.gather(one.close(), other.close())
 
 
-async def test_a_snapshot_that_takes_too_long_is_given_up() -> None:
+async def test_a_snapshot_that_takes_too_long_is_aborted() -> None:
     async with system() as bank:
         process = bank.processes[bank.names[0]]
         with pytest.raises(SnapshotFailedError, match="p0 waited 0 s for it"):

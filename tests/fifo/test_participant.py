@@ -69,7 +69,7 @@ class Net:
         return carried
 
 
-def test_any_process_numbers_its_snapshots_without_asking_anybody() -> None:
+def test_any_process_numbers_its_snapshots_without_coordination() -> None:
     net = Net()
     assert [net.begin(R), net.begin(P), net.begin(Q), net.begin(P)] == [3, 1, 2, 4]
     net.run()
@@ -89,7 +89,7 @@ def test_messages_in_transit_come_with_the_snapshot_in_their_order() -> None:
     assert [one.payload for one in net.delivered] == [b"one", b"two"]
 
 
-def test_giving_up_reaches_everybody_once_and_the_next_snapshot_is_whole() -> None:
+def test_an_abort_reaches_every_process_once_and_the_next_snapshot_completes() -> None:
     net = Net()
     snapshot = net.begin(P)
     net.do(P, net.who[P].gives_up(snapshot, "too slow"))
@@ -102,7 +102,7 @@ def test_giving_up_reaches_everybody_once_and_the_next_snapshot_is_whole() -> No
     assert all(len(done) == 1 for done in net.done.values())
 
 
-def test_a_lost_process_gives_up_what_is_under_way_and_bars_new_ones() -> None:
+def test_a_lost_process_aborts_snapshots_in_progress_and_prevents_new_ones() -> None:
     net = Net()
     net.begin(P)
     net.do(P, net.who[P].loses(R))
@@ -125,7 +125,7 @@ def test_records_that_contradict_each_other_end_their_snapshot_and_nothing_else(
         assert net.who[name].lost == ()
 
 
-def test_only_so_many_snapshots_may_be_under_way() -> None:
+def test_snapshots_in_progress_are_bounded() -> None:
     one = Participant(P, MESH, state=bytes, snapshots_max=2)
     one.begins()
     one.begins()
@@ -133,7 +133,7 @@ def test_only_so_many_snapshots_may_be_under_way() -> None:
         one.begins()
 
 
-def test_what_breaks_the_rules_is_the_other_ends_fault() -> None:
+def test_a_protocol_violation_is_the_peers_fault() -> None:
     one = Participant(Q, MESH, state=bytes)
     one.receives(P, Payload(name="", number=1, payload=b""))
     with pytest.raises(ChannelError, match="p -> q is not FIFO: message 3 arrived where 2 was due"):

@@ -52,7 +52,7 @@ def test_the_first_marker_cuts_and_sends_one_marker_on_every_outgoing_channel() 
     assert q.under_way == (ONE,)
 
 
-def test_the_first_markers_channel_is_empty_and_the_others_keep_what_comes_before_their_marker_in_order() -> None:
+def test_the_first_markers_channel_is_empty_and_others_record_until_their_marker() -> None:
     q = of_q()
     q.sent(QP)
     q.received(RQ, "before the cut")
@@ -82,7 +82,7 @@ def test_the_state_is_taken_once_at_the_cut() -> None:
     assert finished(q.marked(RQ, ONE, counted)).state == "asked 1 times"
 
 
-def test_two_snapshots_under_way_record_the_same_message_each_where_it_was_in_transit() -> None:
+def test_concurrent_snapshots_each_record_a_message_where_it_was_in_transit() -> None:
     q = of_q()
     q.begins(ONE, state)
     q.received(PQ, "first")
@@ -103,7 +103,7 @@ def test_a_process_without_incoming_channels_finishes_when_it_begins() -> None:
     assert finished(effects[2:]).incoming == ()
 
 
-def test_a_second_marker_on_one_channel_is_the_other_ends_fault() -> None:
+def test_a_second_marker_on_one_channel_is_the_peers_fault() -> None:
     q = of_q()
     q.marked(PQ, ONE, state)
     with pytest.raises(MarkerError, match="second marker of snapshot 1 on p -> q"):
@@ -171,7 +171,7 @@ def test_channels_must_belong_to_the_process() -> None:
         MarkerRecorder[str, str](Q, incoming=[QP], outgoing=[])
 
 
-def test_the_pure_files_import_only_the_standard_library_and_no_clock_thread_or_chance() -> None:
+def test_the_pure_modules_import_no_clock_thread_or_randomness() -> None:
     folder = Path(recorder_module.__file__).parent
     for name in ("recorder", "model", "assembler", "topology", "errors", "__init__"):
         tree = ast.parse((folder / f"{name}.py").read_text())

@@ -19,13 +19,13 @@ def corpus(name: str) -> list[bytes]:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_the_corpus_is_taken_or_refused(name: str) -> None:
+def test_the_corpus_is_accepted_or_refused(name: str) -> None:
     for data in corpus(name):
         run(name, data)
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_any_bytes_are_taken_or_refused(name: str) -> None:
+def test_any_bytes_are_accepted_or_refused(name: str) -> None:
     @SHORT
     @given(st.binary(max_size=400))
     def any_bytes(data: bytes) -> None:
@@ -35,7 +35,7 @@ def test_any_bytes_are_taken_or_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in TARGETS if corpus(name)])
-def test_good_input_that_was_spoilt_is_taken_or_refused(name: str) -> None:
+def test_corrupted_valid_input_is_accepted_or_refused(name: str) -> None:
     good = corpus(name)
 
     @SHORT

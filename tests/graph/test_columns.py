@@ -47,7 +47,7 @@ def test_any_order_gives_the_same_bytes(rows: list[Wait], rng: random.Random) ->
 
 @settings(deadline=None)
 @given(st.lists(waits(), max_size=12))
-def test_every_wait_comes_back_with_its_targets_sorted_and_different(rows: list[Wait]) -> None:
+def test_every_wait_survives_with_sorted_distinct_targets(rows: list[Wait]) -> None:
     back = list(WaitColumns.of(rows).waits())
     assert sorted(map(repr, back)) == sorted(repr(replace(row, among=tuple(sorted(set(row.among))))) for row in rows)
 
@@ -65,16 +65,16 @@ def test_needs_out_of_range_is_refused(needs: int) -> None:
         WaitColumns.of([Wait(waiter=PartyName("a"), among=(PartyName("b"),), needs=needs)])
 
 
-def test_a_wait_for_nobody_is_refused() -> None:
+def test_a_wait_without_targets_is_refused() -> None:
     with pytest.raises(WaitError, match="among: must name at least one party"):
         WaitColumns.of([Wait(waiter=PartyName("a"), among=(), needs=1)])
 
 
-def test_no_waits_are_columns_too() -> None:
+def test_a_graph_without_waits_is_valid() -> None:
     columns = WaitColumns.of([])
     assert (len(columns), columns.names, list(columns.waits())) == (0, (), [])
 
 
-def test_small_graphs_take_small_integers() -> None:
+def test_small_graphs_use_small_integers() -> None:
     columns = WaitColumns.of([Wait(waiter=PartyName("a"), among=(PartyName("b"),))])
     assert {columns.waiter.dtype, columns.needs.dtype, columns.indptr.dtype, columns.targets.dtype} == {np.dtype(np.int32)}

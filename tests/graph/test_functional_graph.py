@@ -35,7 +35,7 @@ def followed(after: list[int], fates: list[int]) -> list[int]:
 
 @settings(max_examples=300, deadline=None)
 @given(st.integers(1, 60), st.randoms(use_true_random=False), st.sampled_from([0.0, 0.1, 0.5]))
-def test_every_fate_is_what_going_along_finds(size: int, rng: random.Random, ends: float) -> None:
+def test_every_fate_equals_that_found_by_following_the_graph(size: int, rng: random.Random, ends: float) -> None:
     after = [rng.randrange(size) for _ in range(size)]
     fates = [rng.choice([STUCK, FREE]) if rng.random() < ends else UNKNOWN for _ in range(size)]
     with pytest.MonkeyPatch.context() as patch:

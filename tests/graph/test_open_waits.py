@@ -40,11 +40,11 @@ def free(waits: WaitColumns, names: str) -> Bools:
         ({"a": "b", "b": "a"}, False),
     ],
 )
-def test_the_numbers_alone_say_that_nobody_waits_in_a_circle(waits: dict[str, str], one_way: bool) -> None:
+def test_ascending_numbers_prove_that_there_is_no_cycle(waits: dict[str, str], one_way: bool) -> None:
     assert OpenWaits.of(columns(**waits)).one_way() is one_way
 
 
-def test_one_wait_the_other_way_beyond_those_first_looked_at_is_seen() -> None:
+def test_a_descending_wait_beyond_the_first_sample_is_found() -> None:
     names = [PartyName(f"{at:04}") for at in range(2 * opened.SAMPLE_WAITS)]
     line = [Wait(waiter=later, among=(earlier,)) for earlier, later in pairwise(names)]
     assert len(remainder(WaitColumns.of(line))) == 0
@@ -52,7 +52,7 @@ def test_one_wait_the_other_way_beyond_those_first_looked_at_is_seen() -> None:
     assert pair.named(remainder(pair)) == tuple(names[-2:])
 
 
-def test_what_is_left_at_the_end_has_neither_waits_that_are_over_nor_free_targets() -> None:
+def test_the_remaining_waits_have_no_ended_waits_and_no_free_targets() -> None:
     waits = columns(a="bx|c bx", b="a", c="x", d="xy|e", e="e")
     left = OpenWaits.of(waits).settled(free(waits, "cxyd"))
     told = [
@@ -62,13 +62,13 @@ def test_what_is_left_at_the_end_has_neither_waits_that_are_over_nor_free_target
     assert told == [("a", 1, ["b"]), ("b", 1, ["a"]), ("e", 1, ["e"])]
 
 
-def test_nothing_is_copied_where_nothing_has_come() -> None:
+def test_nothing_is_copied_if_no_party_was_freed() -> None:
     waits = columns(a="b", b="a")
     ring = OpenWaits.of(waits)
     assert ring.settled(free(waits, "")) is ring
 
 
-def test_who_is_held_is_not_freed_by_a_leap_though_its_own_wait_could_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_held_party_is_not_freed_by_a_shortcut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(closure, "WAITS_MIN", 0)
     waits = columns(b="a", c="b", d="c|e", e="f")
     held = free(waits, "b")

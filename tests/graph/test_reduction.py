@@ -53,13 +53,13 @@ def remainder(columns: WaitColumns, **known: np.ndarray) -> list[str]:
 
 @settings(max_examples=120, deadline=None)
 @given(graphs())
-def test_it_leaves_what_the_textbook_leaves(waits: list[Wait]) -> None:
+def test_the_reduction_equals_the_textbook_algorithm(waits: list[Wait]) -> None:
     assert remainder(WaitColumns.of(waits)) == plain(waits)
 
 
 @settings(max_examples=100, deadline=None)
 @given(graphs(), st.randoms(use_true_random=False))
-def test_each_stage_leaves_what_a_reduction_from_the_start_leaves(waits: list[Wait], rng: random.Random) -> None:
+def test_each_stage_equals_a_reduction_from_the_start(waits: list[Wait], rng: random.Random) -> None:
     columns = WaitColumns.of(waits)
     held = np.array([rng.random() < 0.3 for _ in columns.names], np.bool_)
     ended = np.array([rng.random() < 0.3 for _ in range(len(columns))], np.bool_)
@@ -79,7 +79,7 @@ def test_each_stage_leaves_what_a_reduction_from_the_start_leaves(waits: list[Wa
 
 @settings(max_examples=100, deadline=None)
 @given(graphs(), st.randoms(use_true_random=False))
-def test_every_gear_gives_the_same(waits: list[Wait], rng: random.Random) -> None:
+def test_every_phase_gives_the_same_remainder(waits: list[Wait], rng: random.Random) -> None:
     columns = WaitColumns.of(waits)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sweep, "MANY_SHARE", rng.choice([0, 1, 10**9]))
@@ -117,7 +117,7 @@ def test_a_long_ladder_is_freed_to_its_end(ladder: int) -> None:
     assert len(reduce(columns).remainder()) == 0
 
 
-def test_large_random_graphs_leave_what_the_textbook_leaves() -> None:
+def test_the_reduction_equals_the_textbook_algorithm_on_large_random_graphs() -> None:
     for seed in range(6):
         rng = random.Random(seed)
         names = [PartyName(f"p{at}") for at in range(3_000)]
@@ -127,7 +127,7 @@ def test_large_random_graphs_leave_what_the_textbook_leaves() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("kind", ["chain", "round trips", "ladder", "with rings", "two waits each"])
-def test_long_ways_leave_what_the_textbook_leaves(kind: str, seed: int) -> None:
+def test_the_reduction_equals_the_textbook_algorithm_on_long_paths(kind: str, seed: int) -> None:
     """Paths of thousands of parties, which need searches: cycles on them, beside them, and parties that wait twice."""
     rng = random.Random(seed)
     names = [PartyName(f"p{at:05}") for at in rng.sample(range(4_000), 4_000)]

@@ -47,7 +47,7 @@ def is_closed(waits: list[Wait], members: set[str]) -> bool:
 
 @settings(max_examples=150, deadline=None)
 @given(graphs())
-def test_the_witness_is_a_closed_set_that_cannot_be_made_smaller(waits: list[Wait]) -> None:
+def test_the_witness_is_a_minimal_closed_set(waits: list[Wait]) -> None:
     columns, graph = remains(waits)
     if graph is None:
         return
@@ -83,7 +83,7 @@ def test_for_and_waits_the_cycle_is_networkx_s_shortest(waits: list[Wait]) -> No
 
 @settings(max_examples=100, deadline=None)
 @given(graphs(kind="or"))
-def test_for_or_waits_the_remainder_is_what_reaches_no_free_party(waits: list[Wait]) -> None:
+def test_for_or_waits_the_remainder_is_the_set_that_reaches_no_free_party(waits: list[Wait]) -> None:
     columns, graph = remains(waits)
     picture = nx.DiGraph((wait.waiter, target) for wait in waits for target in wait.among)
     waiting = {wait.waiter for wait in waits}
@@ -125,7 +125,7 @@ def frees(waits: list[Wait], given_up: tuple[str, ...]) -> bool:
 
 @settings(max_examples=100, deadline=None)
 @given(graphs(), st.randoms(use_true_random=False))
-def test_the_victims_free_everybody_and_no_fewer_do(waits: list[Wait], rng: random.Random) -> None:
+def test_the_victims_free_every_party_and_no_smaller_set_does(waits: list[Wait], rng: random.Random) -> None:
     columns, graph = remains(waits)
     if graph is None:
         return
@@ -140,13 +140,13 @@ def test_the_victims_free_everybody_and_no_fewer_do(waits: list[Wait], rng: rand
     assert frees(waits, names) or not names
 
 
-def test_of_the_smallest_sets_the_cheapest_is_taken() -> None:
+def test_the_cheapest_of_the_smallest_sets_is_chosen() -> None:
     three = [PartyName(name) for name in ("p3", "p1", "p2")]
     columns, found = cure([Wait(waiter=name, among=(three[at - 1],)) for at, name in enumerate(three)])
     assert (columns.named(found.parties), found.exact) == (("p1",), True)
 
 
-def test_large_cores_are_freed_too_and_the_answer_says_that_fewer_may_do() -> None:
+def test_victims_of_large_cores_free_them_and_may_not_be_minimal() -> None:
     rng = random.Random(7)
     names = [PartyName(f"p{at}") for at in range(400)]
     waits = [Wait(waiter=name, among=tuple(rng.sample(names, 3)), needs=3) for name in names]
@@ -160,7 +160,7 @@ def test_large_cores_are_freed_too_and_the_answer_says_that_fewer_may_do() -> No
 
 
 @pytest.mark.parametrize("only", [0, 16, 39])
-def test_in_a_large_core_whoever_may_give_up_is_found_however_many_must_not(only: int) -> None:
+def test_in_a_large_core_the_abortable_parties_are_found_among_many_others(only: int) -> None:
     names = [PartyName(f"p{at}") for at in range(40)]
     ring = [Wait(waiter=name, among=(names[at - 1],)) for at, name in enumerate(names)]
     columns, found = cure(ring, frozenset(names) - {names[only]})

@@ -74,7 +74,7 @@ def test_the_alerts_of_collectors_and_the_assembly_fire_and_are_silent_as_they_s
     assert "SUCCESS" in ran(promtool, "test", "rules", UNIT_TESTS.with_name("scale-out.test.yaml"))
 
 
-def test_the_example_for_alertmanager_says_who_and_links_to_the_pages(promtool: str, tmp_path: Path) -> None:
+def test_the_alertmanager_example_names_the_core_and_links_to_the_pages(promtool: str, tmp_path: Path) -> None:
     amtool, folder = Path(promtool).with_name("amtool"), ROOT / "docs" / "examples" / "alertmanager"
     assert "SUCCESS" in ran(str(amtool), "check-config", folder / "alertmanager.yaml")
     alert = {"status": "firing", "labels": {}, "annotations": {"description": "This is\nproof."}}
@@ -110,7 +110,7 @@ def test_the_example_for_alertmanager_says_who_and_links_to_the_pages(promtool: 
     assert told("firing", common).endswith(overview), "nor that the detector is away"
 
 
-def test_the_unit_tests_ask_for_every_alert_both_ways(alerts: list[dict[str, Any]], documents: Documents) -> None:
+def test_the_unit_tests_check_every_alert_firing_and_silent(alerts: list[dict[str, Any]], documents: Documents) -> None:
     (tests,) = documents(UNIT_TESTS.read_text())
     asked = [case for test in tests["tests"] for case in test.get("promql_expr_test", [])]
     for alert in alerts:
@@ -123,7 +123,7 @@ def test_the_unit_tests_ask_for_every_alert_both_ways(alerts: list[dict[str, Any
         assert any(not case["exp_samples"] for case in mine), f"no test shows {alert['alert']} silent"
 
 
-def test_only_proof_wakes_people_and_it_does_so_at_once(alerts: list[dict[str, Any]]) -> None:
+def test_only_a_proved_deadlock_pages_and_at_once(alerts: list[dict[str, Any]]) -> None:
     assert {alert["alert"] for alert in alerts if alert["labels"]["severity"] == "critical"} == PROOF
     assert not [alert["alert"] for alert in alerts if alert["alert"] in PROOF and "for" in alert]
 
@@ -142,7 +142,7 @@ def test_every_alert_has_its_runbook_and_every_runbook_its_alert(alerts: list[di
 
 
 @pytest.mark.parametrize("heading", ["## What it means", "## What to look at", "## What to do"])
-def test_every_runbook_says_what_it_means_what_to_look_at_and_what_to_do(heading: str) -> None:
+def test_every_runbook_has_meaning_diagnosis_and_remedy(heading: str) -> None:
     for path in (ROOT / "docs" / "runbooks").glob("Stilltrue*.md"):
         assert heading in path.read_text(), path.name
 
@@ -167,7 +167,7 @@ def test_the_chart_installs_the_very_same_alerts(groups: list[dict[str, Any]], r
     assert 'job="stilltrue"' not in json.dumps(rule).replace("\\", "")
 
 
-def test_prometheus_takes_the_charts_alerts(promtool: str, rendered: Rendered, tmp_path: Path) -> None:
+def test_prometheus_accepts_the_charts_alerts(promtool: str, rendered: Rendered, tmp_path: Path) -> None:
     rule = next(each for each in rendered("monitoring") if each["kind"] == "PrometheusRule")
     file = tmp_path / "rules.yaml"
     file.write_text(json.dumps(rule["spec"]))

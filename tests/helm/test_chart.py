@@ -52,7 +52,7 @@ def one(objects: Objects, kind: str) -> dict[str, Any]:
     return found
 
 
-def test_what_is_generated_is_fresh(remake: Helm, helm: Helm) -> None:
+def test_generated_files_are_up_to_date(remake: Helm, helm: Helm) -> None:
     done = remake("--check")
     assert done.returncode == 0, f"{done.stdout}{done.stderr}run helm/tools/remake.py and commit"
 
@@ -100,7 +100,7 @@ def test_wrong_values_are_refused_by_their_key(value: str, named: str, helm: Hel
     assert named in done.stderr
 
 
-def test_quantities_that_kubernetes_takes_are_taken(helm: Helm) -> None:
+def test_quantities_valid_in_kubernetes_are_accepted(helm: Helm) -> None:
     for value in ("256Mi", "1.5Gi", "1000000", "2G"):
         done = helm(
             "template", "watch", str(CHART), "--kube-version", "1.29.0", "--set", f"detector.resources.limits.memory={value}"
@@ -150,7 +150,7 @@ def _assigned(values: dict[str, Any]) -> str:
     return ",".join(f"{key}={json.dumps(value)}" for key, value in values.items())
 
 
-def test_the_injector_is_spread_kept_through_a_drain_and_speaks_to_nobody(rendered: Rendered) -> None:
+def test_the_injector_is_spread_and_drainable_and_has_no_egress(rendered: Rendered) -> None:
     objects = [each for each in rendered("injector") if each["metadata"]["name"].endswith("-injector")]
     (spread,) = one(objects, "Deployment")["spec"]["template"]["spec"]["topologySpreadConstraints"]
     selected = one(objects, "Deployment")["spec"]["selector"]["matchLabels"]
@@ -183,7 +183,7 @@ def test_the_notes_give_commands_that_work_in_the_cluster(values: str, command: 
     assert ("exec" in done.stdout) == ("detector.enabled=false" not in values)
 
 
-def test_a_probe_is_there_only_for_a_database_that_is_named_and_has_its_address_from_a_secret(rendered: Rendered) -> None:
+def test_a_probe_needs_a_named_database_and_its_address_from_a_secret(rendered: Rendered) -> None:
     def probes(name: str) -> dict[str, dict[str, Any]]:
         made = [each for each in rendered(name) if each["kind"] == "Deployment" and "-probe-" in each["metadata"]["name"]]
         return {each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in made}
@@ -279,7 +279,7 @@ def our_commands(objects: Objects) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("name", CI)
-def test_the_programs_know_every_flag_that_the_chart_gives_them(name: str, rendered: Rendered) -> None:
+def test_every_flag_in_the_chart_exists(name: str, rendered: Rendered) -> None:
     for command, *arguments in our_commands(rendered(name)):
         known = flags_of(command)
         for argument in arguments:
@@ -287,7 +287,7 @@ def test_the_programs_know_every_flag_that_the_chart_gives_them(name: str, rende
 
 
 @pytest.mark.parametrize("name", CI)
-def test_every_setting_reaches_a_flag_by_its_environment_twin(name: str, rendered: Rendered) -> None:
+def test_every_setting_reaches_its_environment_variable(name: str, rendered: Rendered) -> None:
     twins = {f"STILLTRUE_SERVE_{option.name.upper()}": option for option in flags_of("serve").values() if option.name}
     config = next(
         each for each in rendered(name) if each["kind"] == "ConfigMap" and "STILLTRUE_SERVE_LOG_FORMAT" in each["data"]
@@ -326,7 +326,7 @@ def consumer(helm: Helm, tmp_path_factory: pytest.TempPathFactory, documents: Ca
     return dict(deployment)
 
 
-def test_the_sidecar_goes_into_a_deployment_of_ones_own(consumer: dict[str, Any], kubernetes_validate: ModuleType) -> None:
+def test_the_sidecar_can_be_added_to_a_users_deployment(consumer: dict[str, Any], kubernetes_validate: ModuleType) -> None:
     kubernetes_validate.validate(consumer, "1.29", strict=True)
     (sidecar,) = consumer["spec"]["template"]["spec"]["initContainers"]
     assert sidecar["restartPolicy"] == "Always"
@@ -341,7 +341,7 @@ def test_the_sidecar_goes_into_a_deployment_of_ones_own(consumer: dict[str, Any]
     ]  # fmt: skip
 
 
-def test_the_sidecar_of_a_deployment_of_ones_own_knows_its_flags(consumer: dict[str, Any]) -> None:
+def test_the_flags_of_the_sidecar_in_a_users_deployment_exist(consumer: dict[str, Any]) -> None:
     (sidecar,) = consumer["spec"]["template"]["spec"]["initContainers"]
     known = flags_of("sidecar")
     assert [each for each in sidecar["args"][1:] if each.partition("=")[0] not in known] == []
@@ -366,7 +366,7 @@ def notes(helm: Helm, tmp_path_factory: pytest.TempPathFactory, documents: Calla
     return text
 
 
-def test_the_sidecar_takes_the_settings_that_the_template_gives_it(consumer: dict[str, Any]) -> None:
+def test_the_sidecar_accepts_the_templates_settings(consumer: dict[str, Any]) -> None:
     (sidecar,) = consumer["spec"]["template"]["spec"]["initContainers"]
     arguments = [each for each in sidecar["args"] if not each.startswith(("--tls-", "--admin-port"))]
     done = CliRunner().invoke(cli, [*arguments, "--admin-port=9", "--check"])
@@ -374,7 +374,7 @@ def test_the_sidecar_takes_the_settings_that_the_template_gives_it(consumer: dic
     assert "not ready" in done.output
 
 
-def test_the_notes_warn_where_the_operator_is_absent(notes: Callable[..., str]) -> None:
+def test_the_notes_warn_if_the_operator_is_absent(notes: Callable[..., str]) -> None:
     warning = "WARNING: this cluster does not provide monitoring.coreos.com/v1"
     values = f"--values={CHART / 'ci' / 'monitoring-values.yaml'}"
     assert warning in notes(values)
@@ -382,7 +382,7 @@ def test_the_notes_warn_where_the_operator_is_absent(notes: Callable[..., str]) 
     assert warning not in notes()
 
 
-def test_the_notes_tell_what_is_open_and_what_nobody_is_told(notes: Callable[..., str]) -> None:
+def test_the_notes_warn_of_open_access_and_missing_notifications(notes: Callable[..., str]) -> None:
     text = notes()
     assert "watch-stilltrue.observability.svc.cluster.local:7600" in text
     assert "No alerts are installed" in text
@@ -392,7 +392,7 @@ def test_the_notes_tell_what_is_open_and_what_nobody_is_told(notes: Callable[...
     assert "WARNING: this cluster does not provide cert-manager.io/v1" in secure
 
 
-def test_events_on_pods_need_one_role_a_way_to_the_api_server_and_a_token_and_nothing_else(rendered: Rendered) -> None:
+def test_pod_events_need_only_a_role_api_access_and_a_token(rendered: Rendered) -> None:
     plain = rendered("default")
     assert not [one for one in plain if one["kind"] in {"Role", "RoleBinding"}]
     told = rendered("default", "--set", "detector.kubernetesEvents.enabled=true")

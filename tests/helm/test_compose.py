@@ -29,7 +29,7 @@ def services(documents: Documents) -> dict[str, Any]:
     return dict(compose["services"])
 
 
-def test_the_detector_is_given_flags_that_it_knows(services: dict[str, Any]) -> None:
+def test_the_detectors_flags_exist(services: dict[str, Any]) -> None:
     name, *flags = services["detector"]["command"]
     command = cli.get_command(click.Context(cli), name)
     assert command is not None
@@ -49,7 +49,7 @@ def test_the_file_is_valid_by_the_schema_of_compose(documents: Documents, jsonsc
         jsonschema.validate(compose, schema)
 
 
-def test_the_dockerfile_has_nothing_that_hadolint_finds_wrong(tmp_path: Path) -> None:
+def test_hadolint_finds_nothing_in_the_dockerfile(tmp_path: Path) -> None:
     hadolint = Path(sys.executable).with_name("hadolint")
     needed(hadolint.exists(), "hadolint")
     dockerfile = (ROOT / "Dockerfile").read_text()
@@ -81,7 +81,7 @@ def test_ports_are_published_on_loopback_only(services: dict[str, Any]) -> None:
     assert [port for port in published if not port.startswith("127.0.0.1:")] == []
 
 
-def test_prometheus_takes_its_file(promtool: str, tmp_path: Path) -> None:
+def test_prometheus_accepts_its_configuration(promtool: str, tmp_path: Path) -> None:
     rules = FOLDER.parents[2] / "helm" / "stilltrue" / "files" / "stilltrue.rules.yaml"
     shutil.copy(rules, tmp_path / rules.name)
     shutil.copy(FOLDER / "prometheus.yaml", tmp_path / "prometheus.yml")

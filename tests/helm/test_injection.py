@@ -85,7 +85,7 @@ def patched(
     return result
 
 
-def test_the_sidecar_is_put_in_with_what_the_annotations_say() -> None:
+def test_the_sidecar_is_injected_as_the_annotations_say() -> None:
     made = patched(pod(asking(upstream="stock=stock.shop:50051, authority-routing", workers="4", labels="team=shop")))
     (sidecar,) = made["spec"]["initContainers"]
     assert sidecar["args"] == [
@@ -108,7 +108,7 @@ def test_the_sidecar_goes_before_other_init_containers_so_that_they_can_call_thr
     assert "--tls-ca-file=/stilltrue-tls/ca.crt" in made["spec"]["initContainers"][0]["args"]
 
 
-def test_the_service_is_named_by_the_pods_labels_unless_it_is_said() -> None:
+def test_the_service_is_named_by_the_pods_labels_by_default() -> None:
     labelled = pod(without("service"), labels={"app": "b", "app.kubernetes.io/name": "a"})
     assert "--service=a" in patched(labelled)["spec"]["initContainers"][0]["args"]
 
@@ -167,7 +167,7 @@ def test_a_wrong_named_port_is_a_warning_and_the_pod_starts_as_it_is(annotations
 
 
 @pytest.mark.parametrize("inject", ["false", "True", "", None])
-def test_a_pod_that_does_not_ask_is_left_alone(inject: str | None) -> None:
+def test_a_pod_without_annotations_is_left_alone(inject: str | None) -> None:
     response = answered(pod({**without("inject"), **({} if inject is None else {"inject": inject})}))
     assert set(response) == {"uid", "allowed"}
 
@@ -202,7 +202,7 @@ def test_a_missing_port_is_named(missing: str) -> None:
     assert f"stilltrue.dev/{missing} is required" in warning
 
 
-def test_what_the_chart_has_put_in_is_a_valid_pod_from_1_29_on(
+def test_a_pod_with_the_injected_sidecar_is_valid_from_1_29_on(
     rendered: Callable[..., list[dict[str, Any]]], kubernetes_validate: ModuleType
 ) -> None:
     maps = [each["data"] for each in rendered("injector") if each["kind"] == "ConfigMap"]
@@ -223,7 +223,7 @@ def environment_of(container: dict[str, Any]) -> dict[str, Any]:
     return {variable["name"]: variable.get("value", variable.get("valueFrom")) for variable in container["env"]}
 
 
-def test_the_agent_is_put_on_a_volume_and_on_the_path_of_every_program() -> None:
+def test_the_agent_is_injected_on_a_volume_and_on_the_path_of_every_container() -> None:
     made = patched(pod({"inject-python": "true", "labels": "team=shop"}, labels={"app": "orders"}))
     assert made["spec"]["initContainers"] == [AGENT["container"]]
     assert made["spec"]["volumes"] == [{"name": "stilltrue-agent", "emptyDir": {}}]
@@ -240,7 +240,7 @@ def test_the_agent_is_put_on_a_volume_and_on_the_path_of_every_program() -> None
     assert made["metadata"]["annotations"]["stilltrue.dev/status"] == "injected"
 
 
-def test_what_the_pod_sets_stays() -> None:
+def test_the_pods_own_variables_stay() -> None:
     spec: dict[str, Any] = {
         "initContainers": [{"name": "migrate"}],
         "volumes": [{"name": "cache", "emptyDir": {}}],
@@ -269,19 +269,19 @@ def test_what_the_pod_sets_stays() -> None:
         ({}, {"containers": [{"name": "o", "env": [{"name": "PYTHONPATH", "valueFrom": {}}]}]}, "PYTHONPATH"),
     ],
 )
-def test_an_agent_that_cannot_be_put_in_is_a_warning(annotations: dict[str, str], spec: dict[str, Any], named: str) -> None:
+def test_an_agent_that_cannot_be_injected_is_a_warning(annotations: dict[str, str], spec: dict[str, Any], named: str) -> None:
     response = answered(pod({"inject-python": "true", "service": "orders", **annotations}, spec=spec))
     assert "patch" not in response
     assert named in response["warnings"][0]
 
 
-def test_an_agent_that_is_there_or_not_asked_for_is_not_put_in() -> None:
+def test_an_agent_present_or_not_requested_is_not_injected() -> None:
     there = {"initContainers": [AGENT["container"]]}
     assert "patch" not in answered(pod({"inject-python": "true", "service": "orders"}, spec=there))
     assert "patch" not in answered(pod({"inject-python": "false", "service": "orders"}))
 
 
-def test_what_the_chart_has_put_in_for_the_agent_is_a_valid_pod(
+def test_a_pod_with_the_injected_agent_is_valid(
     rendered: Callable[..., list[dict[str, Any]]], kubernetes_validate: ModuleType
 ) -> None:
     maps = [each["data"] for each in rendered("injector") if each["kind"] == "ConfigMap"]
@@ -291,7 +291,7 @@ def test_what_the_chart_has_put_in_for_the_agent_is_a_valid_pod(
         kubernetes_validate.validate(made, version, strict=True)
 
 
-def test_a_program_without_the_agent_is_joined_by_the_copy(tmp_path: Path) -> None:
+def test_a_program_without_the_agent_joins_with_the_injected_copy(tmp_path: Path) -> None:
     """What the init container does, and then the program's own container."""
     copied = subprocess.run(
         [sys.executable, "-m", "stilltrue", "copy", str(tmp_path)], check=True, capture_output=True, text=True, timeout=60
@@ -355,7 +355,7 @@ def ask(address: str, files: Path, path: str, body: bytes | None = None) -> tupl
             return error.code, error.read()
 
 
-def test_it_answers_over_https_and_with_the_newest_certificate(address: str, files: Path) -> None:
+def test_the_webhook_answers_over_https_with_the_newest_certificate(address: str, files: Path) -> None:
     review = {"request": {"uid": "u-2", "namespace": "shop", "object": pod(asking())}}
     status, body = ask(address, files, "/inject?timeout=5s", json.dumps(review).encode())
     assert status == 200
@@ -376,7 +376,7 @@ def test_it_answers_over_https_and_with_the_newest_certificate(address: str, fil
         ("/elsewhere", None, 404),
     ],
 )
-def test_nonsense_is_refused_and_the_next_is_served(
+def test_an_invalid_review_is_refused_and_the_next_is_served(
     address: str, files: Path, path: str, body: bytes | None, status: int
 ) -> None:
     try:
@@ -386,7 +386,7 @@ def test_nonsense_is_refused_and_the_next_is_served(
     assert ask(address, files, "/healthz")[0] == 200
 
 
-def test_plaintext_is_not_spoken(address: str) -> None:
+def test_plaintext_is_refused(address: str) -> None:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with pytest.raises((ConnectionError, http.client.HTTPException, urllib.error.URLError)):
         opener.open(address.replace("https", "http") + "/healthz", timeout=10)

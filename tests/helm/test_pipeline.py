@@ -59,7 +59,7 @@ def test_an_executor_is_started_with_what_spark_sets(tmp_path: Path) -> None:
     assert dict(pairwise(told))["--podName"] == "exec-3"
 
 
-def test_any_other_word_is_a_command_of_stilltrue(tmp_path: Path) -> None:
+def test_any_other_argument_is_a_stilltrue_command(tmp_path: Path) -> None:
     command = tmp_path / "stilltrue"
     command.write_text('#!/bin/sh\necho "$@"\n')
     command.chmod(0o755)

@@ -44,7 +44,7 @@ def arguments(of: dict[str, Any]) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", ["scale-out", "plain"])
-def test_every_program_knows_its_flags_and_finds_the_others(name: str, rendered: Rendered, plain: Rendered) -> None:
+def test_the_flags_of_every_program_exist_and_addresses_match(name: str, rendered: Rendered, plain: Rendered) -> None:
     objects = rendered(name) if name != "plain" else plain()
     coordinator = container(objects, "StatefulSet", "watch-stilltrue")
     collector = container(objects, "Deployment", "watch-stilltrue-collectors")
@@ -85,7 +85,7 @@ def test_an_object_store_in_kafkas_place_is_reached_by_https(plain: Rendered) ->
     assert container(objects, "Deployment", "watch-stilltrue-collectors")["env"] == [{"name": "AWS_REGION"}]
 
 
-def test_prometheus_scrapes_both_under_the_jobs_that_the_alerts_name(rendered: Rendered) -> None:
+def test_prometheus_scrapes_both_under_the_job_names_of_the_alerts(rendered: Rendered) -> None:
     objects = rendered("scale-out")
     monitors = {each["metadata"]["name"]: each["spec"] for each in objects if each["kind"] == "PodMonitor"}
     jobs = {spec["podMetricsEndpoints"][0]["relabelings"][0]["replacement"] for spec in monitors.values()}
@@ -101,7 +101,7 @@ def test_prometheus_scrapes_both_under_the_jobs_that_the_alerts_name(rendered: R
     assert {"StilltrueDeadlock", "StilltrueReportsUnkept"} <= alerts.keys()
 
 
-def test_without_it_nothing_of_it_is_there(rendered: Rendered) -> None:
+def test_without_scale_out_none_of_its_objects_exist(rendered: Rendered) -> None:
     assert not [each for each in rendered("monitoring") if "StilltrueAssembly" in json.dumps(each)]
     assert not [each for each in rendered("default") if each["metadata"]["name"].endswith(("-collectors", "-assembly"))]
 
@@ -116,7 +116,7 @@ def test_without_it_nothing_of_it_is_there(rendered: Rendered) -> None:
         ([*PLAIN, "scaleOut.assembly.partitions=0"], "partitions"),
     ],
 )
-def test_what_cannot_work_is_refused_by_its_key(values: list[str], named: str, helm: Helm) -> None:
+def test_impossible_values_are_refused_by_key(values: list[str], named: str, helm: Helm) -> None:
     sets = [word for value in values for word in ("--set", value)]
     done = helm("template", "watch", str(CHART), "--kube-version", "1.29.0", *sets)
     assert done.returncode != 0

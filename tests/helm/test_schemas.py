@@ -39,13 +39,13 @@ def closed(schema: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def test_the_newest_schema_is_among_those_tried(kubernetes_validate: ModuleType) -> None:
+def test_the_newest_schema_is_tested(kubernetes_validate: ModuleType) -> None:
     assert ".".join(kubernetes_validate.latest_version().split(".")[:2]) == VERSIONS[-1]
 
 
 @pytest.mark.parametrize("kubernetes", VERSIONS)
 @pytest.mark.parametrize("name", CI)
-def test_objects_of_kubernetes_are_the_golden_ones_and_valid(
+def test_kubernetes_objects_match_the_golden_ones_and_are_valid(
     name: str, kubernetes: str, rendered: Rendered, golden: Golden, kubernetes_validate: ModuleType
 ) -> None:
     made = rendered(name, kubernetes=f"{kubernetes}.0")
@@ -64,14 +64,14 @@ def test_an_unknown_key_would_be_found(rendered: Rendered, kubernetes_validate: 
 
 
 @pytest.mark.parametrize("name", CI)
-def test_objects_of_others_are_valid(name: str, rendered: Rendered, crds: Crds, jsonschema: ModuleType) -> None:
+def test_custom_resources_are_valid(name: str, rendered: Rendered, crds: Crds, jsonschema: ModuleType) -> None:
     for each in filter(foreign, rendered(name)):
         schema = closed(crds[each["apiVersion"], each["kind"]])
         schema["properties"]["metadata"] = {"type": "object"}
         jsonschema.validate(each, schema, jsonschema.Draft202012Validator)
 
 
-def test_every_resource_of_others_is_among_the_ci_values(rendered: Rendered) -> None:
+def test_every_custom_resource_is_rendered_by_the_ci_values(rendered: Rendered) -> None:
     kinds = {each["kind"] for name in CI for each in filter(foreign, rendered(name))}
     assert kinds == {
         "ServiceMonitor", "PodMonitor", "PrometheusRule", "Certificate", "HTTPRoute", "ScheduledSparkApplication",

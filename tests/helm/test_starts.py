@@ -19,7 +19,7 @@ OURS = {
 
 
 @pytest.mark.parametrize("name", ["default", "ephemeral", "tuned"])
-def test_the_detector_starts_as_the_chart_starts_it(
+def test_the_detector_starts_with_the_charts_command(
     name: str, rendered: Callable[..., list[dict[str, Any]]], tmp_path: Path
 ) -> None:
     objects = rendered(name)

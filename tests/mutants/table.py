@@ -482,14 +482,14 @@ MUTANTS = (
         "detector.ops.atomic_file",
         "            os.fsync(file.fileno())\n",
         "",
-        "tests/checkpoints/test_files.py::test_a_file_is_on_the_disk_before_it_takes_its_name_and_its_name_before_the_writer_goes_on",
+        "tests/checkpoints/test_files.py::test_a_file_is_synced_before_its_name_and_the_name_before_the_write_returns",
     ),
     Mutant(
         "a file's name is not settled",
         "detector.ops.atomic_file",
         "    sync(path.parent)\n\n\ndef",
         "\n\ndef",
-        "tests/checkpoints/test_files.py::test_a_file_is_on_the_disk_before_it_takes_its_name_and_its_name_before_the_writer_goes_on",
+        "tests/checkpoints/test_files.py::test_a_file_is_synced_before_its_name_and_the_name_before_the_write_returns",
     ),
     # the archive
     Mutant(

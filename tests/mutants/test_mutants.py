@@ -54,7 +54,7 @@ def test_the_mutant_is_noticed_by_its_test(mutant: Mutant, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_mutant_fits_the_code_and_its_test_is_there(mutant: Mutant) -> None:
+def test_the_mutant_fits_the_code_and_its_test_exists(mutant: Mutant) -> None:
     found = importlib.util.find_spec(mutant.module)
     assert found is not None
     assert found.origin is not None
@@ -63,5 +63,5 @@ def test_the_mutant_fits_the_code_and_its_test_is_there(mutant: Mutant) -> None:
     assert f"def {test}(" in (ROOT / file).read_text(encoding="utf-8")
 
 
-def test_no_two_mutants_have_one_name() -> None:
+def test_mutant_names_are_unique() -> None:
     assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)

@@ -10,7 +10,7 @@ class Times:
     steady = 5.0
 
 
-def test_it_never_runs_backwards_and_follows_a_jump_forward_when_asked() -> None:
+def test_the_clock_never_runs_backwards_and_follows_a_jump_forward_on_demand() -> None:
     times = Times()
     clock = Clock(wall=lambda: times.wall, steady=lambda: times.steady)
     assert clock.now() == 1000.0

@@ -24,7 +24,7 @@ INFINITE = resource.RLIM_INFINITY
         (64, 64, 64, ["few descriptors"]),
     ],
 )
-def test_it_is_raised_as_far_as_it_may_be(
+def test_the_descriptor_limit_is_raised_as_far_as_allowed(
     soft: int, hard: int, raised: int, said: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     limits = [soft, hard]
@@ -36,7 +36,7 @@ def test_it_is_raised_as_far_as_it_may_be(
     assert [record.message for record in caplog.records] == said
 
 
-def test_a_limit_that_may_not_be_raised_is_said_and_kept(
+def test_a_limit_that_may_not_be_raised_is_logged_and_kept(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(_: int, both: tuple[int, int]) -> None:

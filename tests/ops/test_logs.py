@@ -28,7 +28,7 @@ def lines(as_json: bool, tell: Any) -> list[str]:
     return told
 
 
-def test_logfmt_quotes_what_needs_it_and_leaves_out_what_is_not_known() -> None:
+def test_logfmt_quotes_values_if_needed_and_omits_unknown_ones() -> None:
     (line,) = lines(False, lambda log: log.info("member joined", process="a b", count=3, quote='say "x"\nnext', gone=None))
     assert ' level=info event="member joined" process="a b" count=3 quote="say \\"x\\"\\nnext"' in line
     assert "gone" not in line

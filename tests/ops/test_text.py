@@ -15,7 +15,7 @@ UNSAFE = ["\x1b[2J", "\x9b31m", "\u202egnp", "\u2066x", "\x00", "\x07", "\r", "\
 
 
 @pytest.mark.parametrize("text", UNSAFE)
-def test_nothing_that_steers_gets_through(text: str) -> None:
+def test_control_characters_are_removed(text: str) -> None:
     assert printable(text).isprintable()
     assert escape(f"[red]{text}").isprintable()
     written = printable_json(json.dumps(text, ensure_ascii=False))
@@ -24,11 +24,11 @@ def test_nothing_that_steers_gets_through(text: str) -> None:
 
 @pytest.mark.parametrize("as_json", [False, True])
 @pytest.mark.parametrize("text", UNSAFE)
-def test_no_log_line_steers(text: str, as_json: bool) -> None:
+def test_log_lines_have_no_control_characters(text: str, as_json: bool) -> None:
     record = logging.makeLogRecord({"msg": "member joined", "stilltrue_fields": {"process": text}, "name": "stilltrue"})
     assert LineFormatter(as_json=as_json).format(record).isprintable()
 
 
-def test_other_text_stays_as_it_is() -> None:
+def test_ordinary_text_is_unchanged() -> None:
     for text in ("orders/Place#7", "größe", "\u65e5\u672c", "a\tb"):
         assert printable(text) == text

@@ -24,7 +24,7 @@ async def _steps(count: int, note: Callable[[], None]) -> int:
     return count
 
 
-async def test_no_two_steps_share_a_round_of_the_loop() -> None:
+async def test_each_step_has_its_own_iteration_of_the_loop() -> None:
     turns, rounds, seen = Turns(), [0], list[int]()
     counting = asyncio.create_task(_rounds(rounds))
     given = await asyncio.gather(*(turns.run(_steps(3, lambda: seen.append(rounds[0]))) for _ in range(20)))
@@ -39,7 +39,7 @@ async def test_steps_of_coroutines_that_are_ready_alternate() -> None:
     assert seen == ["a", "b"] * 3
 
 
-async def test_one_that_waits_holds_no_other_up() -> None:
+async def test_a_waiting_coroutine_delays_no_other() -> None:
     turns, open_now = Turns(), asyncio.Event()
 
     async def waits() -> str:
@@ -52,7 +52,7 @@ async def test_one_that_waits_holds_no_other_up() -> None:
     assert await waiting == "opened"
 
 
-async def test_what_is_raised_and_returned_is_passed_on() -> None:
+async def test_results_and_exceptions_are_passed_on() -> None:
     turns = Turns()
 
     async def fails() -> None:
@@ -85,7 +85,7 @@ async def test_a_cancellation_at_any_moment_leaves_the_turns_to_others(rounds: i
     assert await turns.run(_steps(2, lambda: None)) == 2
 
 
-async def test_its_time_may_be_up_while_it_waits_for_its_turn() -> None:
+async def test_a_timeout_may_expire_while_waiting_for_a_turn() -> None:
     turns, blocked = Turns(), asyncio.Event()
     await turns.begin()  # and never ends
 
@@ -101,7 +101,7 @@ async def test_its_time_may_be_up_while_it_waits_for_its_turn() -> None:
     assert not blocked.is_set()
 
 
-async def test_what_swallows_its_cancellation_while_it_waits_for_its_turn_returns() -> None:
+async def test_a_coroutine_that_swallows_its_cancellation_while_waiting_returns() -> None:
     turns, waits = Turns(), asyncio.Event()
 
     async def swallows() -> str:

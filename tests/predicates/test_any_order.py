@@ -68,7 +68,7 @@ def test_any_order_of_a_document_gives_the_same_bytes(seed: int, parties: int) -
     same_bytes(crowd(rng, parties), rng)
 
 
-def test_so_it_does_for_thousands_of_parties_whose_ways_are_long() -> None:
+def test_any_order_of_thousands_of_parties_gives_the_same_bytes() -> None:
     """Large graphs, which need searches in the reduction and approximated victims."""
     rng = random.Random(1)
     document = crowd(rng, 1_500)

@@ -20,18 +20,18 @@ def wait(waiter: str, *among: str, **more: Any) -> dict[str, Any]:
 RING = [wait("a/1", "b/1"), wait("b/1", "a/1")]
 
 
-def test_what_is_stuck_even_if_the_missing_move_is_true() -> None:
+def test_true_if_stuck_even_when_the_missing_move() -> None:
     verdict = asked([*RING, wait("c/1", "gone/1")], missing=["gone"])
     assert (verdict.holds, verdict.remainder, verdict.missing) == (Holds.TRUE, ("a/1", "b/1"), ("gone",))
 
 
-def test_what_can_move_even_if_the_missing_do_not_is_false() -> None:
+def test_false_if_free_even_when_the_missing_never_move() -> None:
     verdict = asked([wait("a/1", "b/1", "gone/1"), wait("b/1", "c/1")], missing=["gone"])
     assert verdict.holds is Holds.FALSE
     assert "b/1" not in verdict.witness.parties
 
 
-def test_what_hangs_on_the_missing_is_undetermined_and_names_them() -> None:
+def test_undetermined_if_it_depends_on_the_missing_who_are_named() -> None:
     waits = [wait("a/1", "gone/1", "lost/2"), wait("b/1", "a/1"), wait("c/1", "far/1", "late/1")]
     verdict = asked(waits, missing=["lost", "gone", "late", "other"], processes={"far": {}})
     assert (verdict.holds, verdict.witness.kind) == (Holds.UNDETERMINED, "missing")
@@ -51,18 +51,18 @@ def test_a_deadline_ends_a_wait() -> None:
     assert verdict.witness.parties == ("a/1",)
 
 
-def test_a_wait_that_nothing_vouches_for_makes_no_true_and_no_false() -> None:
+def test_an_unconfirmed_wait_causes_no_true_and_no_false() -> None:
     verdict = asked([wait("a/1", "b/1", number=5, uncoloured=True), wait("b/1", "a/1", number=9)])
     assert (verdict.holds, verdict.witness.kind) == (Holds.UNDETERMINED, "unconfirmed")
     assert "no stamp, and no second look" in verdict.witness.text
 
 
-def test_the_coloured_deadlock_counts_whatever_the_uncoloured_waits_say() -> None:
+def test_a_deadlock_of_coloured_waits_counts_whatever_the_uncoloured_ones() -> None:
     verdict = asked([*RING, wait("c/1", "d/1", uncoloured=True), wait("d/1", "c/1"), wait("e/1", "a/1", uncoloured=True)])
     assert (verdict.holds, verdict.remainder) == (Holds.TRUE, ("a/1", "b/1"))
 
 
-def test_explanations_say_what_for_and_for_how_long() -> None:
+def test_explanations_state_what_for_and_for_how_long() -> None:
     waits = [
         wait(
             "orders/Place#7",
@@ -83,24 +83,24 @@ def test_explanations_say_what_for_and_for_how_long() -> None:
     )
 
 
-def test_a_long_witness_is_told_up_to_a_bound_and_the_rest_counted() -> None:
+def test_a_long_witness_is_cut_and_the_rest_counted() -> None:
     ring = [wait(f"p{at:02}", f"p{(at + 1) % 60:02}") for at in range(60)]
     told = asked(ring).explanation
     assert (told[0], told[49], told[50]) == ("p00 waits for p01", "p49 waits for p50", "and 10 more")
     assert len(told) == 52
 
 
-def test_false_says_as_of_when_and_who_could_move() -> None:
+def test_false_states_its_time_and_the_movable_parties() -> None:
     verdict = asked([wait("a/1", "b/1")], begun="2026-11-20T14:02:11Z")
     assert verdict.witness.text == "the one waiting party could still be freed as of 14:02:11: b/1 could run"
 
 
-def test_false_says_so_where_only_the_missing_waited() -> None:
+def test_false_says_so_if_only_missing_parties_waited() -> None:
     assert asked([wait("m/1", "b/1")], missing=["m"]).witness.text == "no reporting party was waiting when the snapshot began"
     assert asked([]).witness.text == "no party was waiting when the snapshot began"
 
 
-def test_a_stand_in_for_a_part_of_a_wait_is_nobody() -> None:
+def test_a_stand_in_for_part_of_a_wait_is_not_a_party() -> None:
     """An auxiliary party is neither deadlocked nor a victim; one with such a name but no owner is an ordinary party."""
     waits = [wait("a/x", "a/x~7.1", "a/x~7.2", needs=2), wait("a/x~7.1", "b~1.2"), wait("a/x~7.2", "c"), wait("c", "a/x")]
     snapshot = read_document({"waits": [*waits, wait("b~1.2", "a/x")]})
@@ -110,7 +110,7 @@ def test_a_stand_in_for_a_part_of_a_wait_is_nobody() -> None:
     assert Deadlock().evaluate(snapshot).victims == ("a/x",)
 
 
-def test_victims_obey_the_preference_and_never() -> None:
+def test_victims_respect_the_preference_and_the_exclusions() -> None:
     waits = [wait("a/1", "b/1", since="2026-11-20T14:02:08Z"), wait("b/1", "a/1", since="2026-11-20T14:02:09Z")]
     processes = {"a": {"facts": {"priority": 1, "work": 9}}, "b": {"facts": {"priority": 2, "work": 1}}}
     snapshot = read_document({"waits": waits, "processes": processes})

@@ -32,31 +32,31 @@ def test_a_cycle_with_a_deadline_holds_until_it_fires() -> None:
     assert deadlock.holds is Holds.FALSE
 
 
-def test_a_deadlock_is_no_gridlock() -> None:
+def test_a_deadlock_is_not_a_gridlock() -> None:
     gridlock, deadlock = ask(wait("a", "b"), wait("b", "a"))
     assert (gridlock.holds, deadlock.holds) == (Holds.FALSE, Holds.TRUE)
     assert "2 parties are deadlocked" in gridlock.witness.text
 
 
-def test_whoever_waits_on_the_deadlocked_with_a_deadline_is_no_gridlock_either() -> None:
+def test_a_wait_with_a_deadline_on_a_deadlock_is_not_a_gridlock() -> None:
     gridlock, _ = ask(wait("a", "b"), wait("b", "a"), wait("c", "a", deadline=EARLY))
     assert gridlock.holds is Holds.FALSE
 
 
-def test_both_at_once_are_told_apart() -> None:
+def test_a_gridlock_beside_a_deadlock_is_distinguished() -> None:
     gridlock, deadlock = ask(wait("a", "b"), wait("b", "a"), wait("x", "y"), wait("y", "x", deadline=LATE))
     assert deadlock.core == ("a", "b")
     assert gridlock.core == ("x", "y")
     assert gridlock.until == read_time(LATE)
 
 
-def test_what_may_be_a_deadlock_is_not_yet_a_gridlock() -> None:
+def test_a_possible_deadlock_is_not_yet_a_gridlock() -> None:
     gridlock, deadlock = ask(wait("a", "m/x"), wait("b", "a", deadline=EARLY), missing=("m",))
     assert deadlock.holds is Holds.UNDETERMINED
     assert gridlock.holds is Holds.UNDETERMINED
 
 
-def test_nor_is_what_a_deadline_may_not_be_enough_to_end() -> None:
+def test_a_set_that_its_deadline_may_not_free_is_not_a_gridlock() -> None:
     ring = (wait("a", "b", deadline=EARLY), wait("b", "a", deadline=EARLY))
     assert ask(*ring, missing=("m",))[0].holds is Holds.TRUE
     gridlock, _ = ask(*ring, wait("a", "m/x"), missing=("m",))

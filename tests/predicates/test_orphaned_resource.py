@@ -25,7 +25,7 @@ def wait(waiter: str, *among: str, needs: int = 1, deadline: str | None = None) 
     return {"waiter": waiter, "among": list(among), "needs": needs} | ({"deadline": deadline} if deadline else {})
 
 
-def test_who_waits_for_an_ended_holder_is_the_core() -> None:
+def test_the_waiter_for_an_ended_holder_is_the_core() -> None:
     verdict = ask(LEFT, wait("shop/a", GONE), wait("shop/b", "shop/a"))
     assert verdict.holds is Holds.TRUE
     assert (verdict.core, verdict.behind) == (("shop/a",), ("shop/b",))
@@ -34,11 +34,11 @@ def test_who_waits_for_an_ended_holder_is_the_core() -> None:
     assert GONE in verdict.witness.text
 
 
-def test_another_holder_that_can_go_on_frees_the_share() -> None:
+def test_another_holder_that_can_move_frees_the_waiter() -> None:
     assert ask(LEFT, wait("shop/a", GONE, "shop/b")).holds is Holds.FALSE
 
 
-def test_another_holder_that_waits_as_well_does_not() -> None:
+def test_another_holder_that_is_stuck_too_does_not_free_the_waiter() -> None:
     verdict = ask(LEFT, wait("shop/a", GONE, "shop/b"), wait("shop/b", GONE, "shop/b"))
     assert verdict.core == ("shop/a", "shop/b")
 
@@ -47,19 +47,19 @@ def test_a_wait_with_a_deadline_ends_by_itself() -> None:
     assert ask(LEFT, wait("shop/a", GONE, deadline=LATE)).holds is Holds.FALSE
 
 
-def test_of_the_deadlocked_it_does_not_say_that_they_could_move() -> None:
+def test_false_does_not_call_deadlocked_parties_movable() -> None:
     verdict = ask(wait("shop/a", "shop/b"), wait("shop/b", "shop/a"))
     assert verdict.holds is Holds.FALSE
     assert verdict.witness.text == "no party was stuck behind a holder that has ended when the snapshot began"
 
 
-def test_a_holder_for_which_nobody_waits_is_nothing() -> None:
+def test_an_ended_holder_without_waiters_is_not_reported() -> None:
     assert ask(LEFT).holds is Holds.FALSE
     assert ask(LEFT, wait("shop/a", "shop/b")).holds is Holds.FALSE
 
 
 @pytest.mark.parametrize("other", [Deadlock(), Gridlock()])
-def test_it_is_neither_a_deadlock_nor_a_gridlock(other: Deadlock | Gridlock) -> None:
+def test_an_orphaned_resource_is_neither_a_deadlock_nor_a_gridlock(other: Deadlock | Gridlock) -> None:
     snapshot = read_document({"waits": [LEFT, wait("shop/a", GONE), wait("shop/b", "shop/a", deadline=LATE)]})
     assert other.evaluate(snapshot).holds is Holds.FALSE
 
@@ -77,5 +77,5 @@ def test_a_party_that_merely_waits_for_itself_has_not_ended() -> None:
     assert Deadlock().evaluate(read_document({"waits": own})).holds is Holds.TRUE
 
 
-def test_what_depends_on_a_missing_member_is_undetermined() -> None:
+def test_undetermined_if_it_depends_on_a_missing_member() -> None:
     assert ask(LEFT, wait("shop/a", GONE, "billing/x"), missing=("billing",)).holds is Holds.UNDETERMINED

@@ -51,7 +51,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     return known
 
 
-def test_a_preference_of_ones_own_chooses(installed: list[tuple[str, str]]) -> None:
+def test_a_plug_in_preference_chooses(installed: list[tuple[str, str]]) -> None:
     installed += [("last", "mine:last_by_name"), ("last", "mine:last_by_name")]
     assert Deadlock(victims="last").evaluate(read_document(RING)).victims == ("b/1",)
 
@@ -65,7 +65,7 @@ def test_a_preference_of_ones_own_chooses(installed: list[tuple[str, str]]) -> N
         ("nothing", "returned nan, not a number"),
     ],
 )
-def test_one_that_fails_costs_the_suggestion_and_not_the_verdict(
+def test_a_failing_preference_costs_the_suggestion_and_not_the_verdict(
     installed: list[tuple[str, str]], name: str, said: str
 ) -> None:
     installed.append((name, f"mine:{name}"))
@@ -83,7 +83,7 @@ def test_one_that_fails_costs_the_suggestion_and_not_the_verdict(
         ([], "^setting victims must be one of least-work, lowest-priority, youngest, not 'p'; for example victims=youngest$"),
     ],
 )
-def test_one_that_cannot_be_used_is_named_with_its_place(
+def test_an_unusable_preference_is_named_with_its_entry_point(
     installed: list[tuple[str, str]], places: list[str], said: str
 ) -> None:
     installed += [("p", place) for place in places]
@@ -91,7 +91,7 @@ def test_one_that_cannot_be_used_is_named_with_its_place(
         Deadlock(victims="p")
 
 
-def test_the_youngest_of_all_at_once_costs_what_each_costs_alone() -> None:
+def test_costs_by_age_are_the_same_together_and_alone() -> None:
     rows = [
         {"waiter": "a/1", "among": ["b/1"], "since": "2026-11-21T08:00:00Z"},
         {"waiter": "a/1", "among": ["c/1"], "since": "2026-11-21T07:00:00Z"},

@@ -149,7 +149,7 @@ def test_lost_message(processes: dict[str, Any], more: dict[str, Any], holds: Ho
     check(LostMessage(), processes, more, holds)
 
 
-def test_a_lost_message_names_its_channel_where_it_is_counted() -> None:
+def test_a_lost_message_names_its_channel_if_counted_there() -> None:
     processes = {
         "a": has(**{"sent": 3, "sent:b": 1, "sent:c": 2}),
         "b": has(received=0),
@@ -170,7 +170,7 @@ def test_a_lost_message_names_its_channel_where_it_is_counted() -> None:
         ([{"source": "a"}], ("a sent b 1 more than b received",)),
     ],
 )
-def test_what_is_in_transit_on_a_channel_is_not_lost_on_it(carried: list[dict[str, Any]], told: tuple[str, ...]) -> None:
+def test_a_message_in_transit_on_a_channel_is_not_lost(carried: list[dict[str, Any]], told: tuple[str, ...]) -> None:
     """A message with an unknown target may be on any of its sender's channels."""
     processes = {
         "a": has(**{"sent": 9, "sent:b": 2, "sent:c": 1}),

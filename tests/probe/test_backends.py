@@ -38,7 +38,7 @@ def process(pid: int) -> PartyName:
     return PartyName(f"db/process-{pid}")
 
 
-def test_who_waits_for_a_lock_waits_for_all_who_block_it_and_who_is_idle_in_a_transaction_for_its_client() -> None:
+def test_a_session_waits_for_its_blockers_and_an_idle_one_for_its_client() -> None:
     reading = read(waiting(1, 2, 3), idle(2), idle(3, state="idle in transaction (aborted)"))
     found = waits(reading)
     assert found[process(1)].among == (PartyTarget(party=process(2)), PartyTarget(party=process(3)))
@@ -61,7 +61,7 @@ def test_who_waits_for_a_lock_waits_for_all_who_block_it_and_who_is_idle_in_a_tr
     ],
     ids=["at work", "other state", "hidden, or no client's", "unix socket", "loopback of another network"],
 )
-def test_who_may_go_on_by_itself_waits_for_nobody(blocker: Backend) -> None:
+def test_a_session_that_may_proceed_by_itself_has_no_wait(blocker: Backend) -> None:
     assert process(2) not in waits(read(waiting(1, 2), blocker))
 
 
@@ -76,12 +76,12 @@ def test_who_is_idle_outside_a_transaction_and_blocks_another_waits_for_its_clie
     assert process(3) not in found
 
 
-def test_a_prepared_transaction_may_be_ended_by_anybody() -> None:
+def test_a_prepared_transaction_may_be_ended_by_any_party() -> None:
     assert not read(waiting(1, 0)).waits
     assert waits(read(waiting(1, 0, 2), idle(2)))[process(1)].among == (PartyTarget(party=process(2)),)
 
 
-def test_a_circle_within_one_server_ends_by_itself() -> None:
+def test_a_cycle_within_one_server_ends_by_itself() -> None:
     found = waits(read(waiting(1, 2), waiting(2, 3), waiting(3, 1), waiting(4, 1)))
     assert set(found) == {process(4)}
     assert on_cycles({1: (1,), 2: (1,)}) == {1}
@@ -94,7 +94,7 @@ def test_a_loopback_client_is_known_within_the_servers_own_network() -> None:
     assert link(2, "::ffff:10.0.0.7", 5, None) == link(2, "10.0.0.7", 5, "anywhere")
 
 
-def test_the_same_wait_keeps_its_number_and_another_gets_its_own() -> None:
+def test_a_wait_keeps_its_number_and_a_new_one_gets_another() -> None:
     backends = Backends("db", None)
     first = read(waiting(1, 2), idle(2), backends=backends)
     assert read(waiting(1, 2), idle(2), now=101.0, backends=backends) == first
@@ -129,10 +129,10 @@ def test_default_timeouts_are_deadlines(timeouts: dict[str, float], of_waiter: f
     assert (found[process(1)].deadline, found[process(2)].deadline) == (of_waiter, of_idle)
 
 
-def test_what_a_statement_or_function_sets_is_doubt() -> None:
+def test_a_setting_changed_by_a_statement_or_function_is_doubt() -> None:
     assert read(waiting(1, 2, doubt="its statement names a timeout")).doubts == {process(1): "its statement names a timeout"}
 
 
-def test_timeouts_as_they_are_written() -> None:
+def test_timeouts_are_parsed_in_every_notation() -> None:
     assert [seconds(one) for one in ("0", "5000", "5s", "1min", "250ms", "1.5s", "2h")] == [0, 5, 5, 60, 0.25, 1.5, 7200]
     assert seconds("soon") > 0

@@ -22,7 +22,7 @@ def key(token: bytes = b"one", name: bytes = b"lock:a", seconds_left: float | No
     return Key(name=name, token=token, seconds_left=seconds_left)
 
 
-def test_a_lock_waits_for_who_has_its_token_and_is_what_its_waiters_wait_for() -> None:
+def test_a_lock_waits_for_its_tokens_owner_and_its_waiters_for_the_lock() -> None:
     reading = read(key())
     (wait,) = reading.waits
     assert (wait.waiter, wait.deadline, wait.uncoloured) == (PARTY, None, True)
@@ -61,7 +61,7 @@ def test_each_address_of_the_server_is_waited_for() -> None:
         ((b"a\xff", 0, "10.0.0.7", 6379, None), (b"a\xfe", 0, "10.0.0.7", 6379, None)),
     ],
 )
-def test_another_lock_is_called_otherwise(
+def test_different_locks_have_different_names(
     first: tuple[bytes, int, str, int, str | None], second: tuple[bytes, int, str, int, str | None]
 ) -> None:
     assert lock_resource(*first) != lock_resource(*second)
@@ -70,14 +70,14 @@ def test_another_lock_is_called_otherwise(
 @pytest.mark.parametrize(
     ("address", "port", "network"), [("127.0.0.1", 6379, None), ("cache.shop", 6379, "here"), ("10.0.0.7", 0, None)]
 )
-def test_what_cannot_be_told_apart_has_no_name(address: str, port: int, network: str | None) -> None:
+def test_an_ambiguous_lock_has_no_name(address: str, port: int, network: str | None) -> None:
     assert lock_resource(b"a", 0, address, port, network) is None
 
 
-def test_an_address_of_both_kinds_is_one() -> None:
+def test_ipv4_mapped_addresses_are_normalised() -> None:
     assert lock_resource(b"a", 0, "::ffff:10.0.0.7", 6379, None) == lock_resource(b"a", 0, "10.0.0.7", 6379, None)
 
 
-def test_a_token_is_not_told_and_a_name_is_made_plain() -> None:
+def test_tokens_are_not_reported_and_names_are_sanitised() -> None:
     assert "secret" not in token_resource(b"secret")
     assert text_of(b"lock/\n\xff;" + b"x" * 200) == "lock????" + "x" * 52

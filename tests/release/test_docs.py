@@ -46,7 +46,7 @@ def flags_of(name: str, rest: list[str]) -> set[str]:
     return {flag for each in command.params for flag in (*each.opts, *each.secondary_opts)} | GLOBAL
 
 
-def test_commands_are_found_where_they_stand() -> None:
+def test_commands_in_the_docs_are_found() -> None:
     assert ["ask", "deadlock"] in list(commands(ROOT / "README.md"))
     assert sum(len(list(commands(page))) for page in PAGES) >= 50
 
@@ -65,7 +65,7 @@ def test_every_command_of_a_page_exists_with_its_flags(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_snippet_of_a_page_compiles_and_imports_what_there_is(page: Path) -> None:
+def test_every_snippet_of_a_page_compiles_with_existing_imports(page: Path) -> None:
     for code in fenced(page, "python"):
         for node in ast.walk(ast.parse(code)):
             if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0].startswith("stilltrue"):
@@ -74,7 +74,7 @@ def test_every_snippet_of_a_page_compiles_and_imports_what_there_is(page: Path) 
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
+def test_every_link_of_a_page_resolves(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
         path, _, anchor = target.partition("#")
@@ -87,7 +87,7 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_module_and_test_that_a_page_names_is_there(page: Path) -> None:
+def test_every_module_and_test_that_a_page_names_exists(page: Path) -> None:
     text = page.read_text()
     assert [name for name in re.findall(r"`((?:[\w-]+/)*[\w-]+\.(?:py|proto|jinja))`", text) if not there(f"/{name}")] == []
     tested = set(re.findall(r"`(test_\w+)`", text))

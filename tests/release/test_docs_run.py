@@ -51,7 +51,7 @@ def test_a_command_prints_what_its_page_shows(command: str, printed: list[str], 
     assert done.returncode in ({2} if printed else {0, 1, 3}), done.stderr
 
 
-def test_the_readmes_graph_without_any_process_is_a_deadlock(tmp_path: Path) -> None:
+def test_the_readmes_graph_document_is_a_deadlock(tmp_path: Path) -> None:
     (code,) = (code for code in fenced(ROOT / "README.md", "sh") if "graph.json" in code)
     done = subprocess.run(code, shell=True, env=paths(), cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, "deadlock: TRUE"), done.stderr

@@ -52,7 +52,7 @@ def test_the_shop_deadlocks_with_several_customers_and_works_with_one(customers:
     ],
     ids=["swarm", "ledger"],
 )
-def test_who_waits_for_whose_answer_is_told_in_two_calls(
+def test_waits_for_answers_are_declared_with_two_calls(
     program: Path, near_miss: dict[str, str], core: set[str], tmp_path: Path
 ) -> None:
     env = environment()

@@ -20,7 +20,7 @@ def normal(name: str) -> str:
 
 
 @pytest.mark.parametrize(("name", "extras"), LOCKS.items())
-def test_every_requirement_is_locked_as_the_constraints_say(name: str, extras: Sequence[str]) -> None:
+def test_every_requirement_is_locked_at_its_constraint(name: str, extras: Sequence[str]) -> None:
     locked = pins((FOLDER / name).read_text())
     assert locked <= pins((ROOT / "constraints.txt").read_text()), "make locks"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -35,7 +35,7 @@ WANTED = {
 }
 
 
-def test_everything_is_there_with_its_checksum(published: Path) -> None:
+def test_every_artefact_exists_with_its_checksum(published: Path) -> None:
     lines = (published / "SHA256SUMS").read_text().splitlines()
     sums = {name: digest for digest, name in (line.split("  ") for line in lines)}
     assert set(sums) >= WANTED
@@ -68,27 +68,27 @@ def test_the_image_context_has_what_the_dockerfile_copies(published: Path) -> No
     } <= set(names)
 
 
-def test_the_image_context_has_nothing_that_is_not_committed(published: Path) -> None:
+def test_the_image_context_has_only_committed_files(published: Path) -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     with tarfile.open(published / f"stilltrue-image-{stilltrue.__version__}.tar.gz") as context:
         assert {member.name for member in context} - {*listed} == set()
 
 
-def test_the_chart_is_packed_without_what_only_a_checkout_needs(published: Path) -> None:
+def test_the_packed_chart_has_no_development_files(published: Path) -> None:
     with tarfile.open(published / f"stilltrue-chart-{stilltrue.__version__}.tgz") as chart:
         names = chart.getnames()
     assert {"stilltrue/Chart.yaml", "stilltrue/values.yaml", "stilltrue/values.schema.json"} <= set(names)
     assert not [name for name in names if "/ci/" in name]
 
 
-def test_the_wheel_takes_one_name_of_ours_in_site_packages(published: Path) -> None:
+def test_the_wheel_installs_one_top_level_name(published: Path) -> None:
     for wheel in published.glob("*.whl"):
         with zipfile.ZipFile(wheel) as files:
             first = {name.split("/")[0] for name in files.namelist()}
         assert {name for name in first if not name.endswith(".dist-info")} == {wheel.name.split("-")[0]}
 
 
-def test_the_bill_of_materials_lists_what_the_wheel_brings(published: Path) -> None:
+def test_the_bill_of_materials_lists_the_wheels_dependencies(published: Path) -> None:
     materials = json.loads((published / f"stilltrue-detector-{stilltrue.__version__}.cdx.json").read_text())
     pinned = (ROOT / "constraints.txt").read_text()
     found = {component["name"]: component["version"] for component in materials["components"]}
@@ -120,7 +120,7 @@ def test_a_source_archive_builds_the_same_package(published: Path, tmp_path: Pat
     assert next(tmp_path.glob("*/clients/python/stilltrue/VERSION"))
 
 
-def test_the_installed_packages_say_who_and_where(installed: Path) -> None:
+def test_the_installed_packages_have_author_and_links(installed: Path) -> None:
     for name in ("stilltrue", "stilltrue_detector"):
         about = _metadata(installed, name).metadata
         assert about["Author"] == "The Stilltrue authors"
@@ -133,7 +133,7 @@ def test_the_installed_packages_say_who_and_where(installed: Path) -> None:
         assert not re.findall(r"\]\((?!https?:|#)[^)]*\)", text), "links that do not work on a package index"
 
 
-def test_the_installed_command_shows_a_deadlock_of_ones_own_program(installed: Path, tmp_path: Path) -> None:
+def test_the_installed_command_shows_a_users_deadlock(installed: Path, tmp_path: Path) -> None:
     """The three commands of the quick start, in an environment with nothing else."""
     command = str(installed / "bin" / "stilltrue")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("STILLTRUE_", "PYTHON", "VIRTUAL_ENV"))}
@@ -157,7 +157,7 @@ def test_the_installed_command_shows_a_deadlock_of_ones_own_program(installed: P
     assert "/bank.Transfers/" in asked.stdout
 
 
-def test_spark_and_the_tools_for_tests_are_no_part_of_a_plain_installation(installed: Path) -> None:
+def test_a_plain_installation_has_neither_spark_nor_test_tools(installed: Path) -> None:
     found = {path.name.split("-")[0].lower() for path in installed.glob("lib/python3*/site-packages/*.dist-info")}
     assert not found & {"pyspark", "pandas", "pyarrow", "pytest", "mypy", "ruff", "hypothesis"}
 

@@ -120,9 +120,7 @@ def deadlock(folder: Path, detector: str, agents: tuple[str, str], data: Path) -
         ),
     ],
 )
-def test_a_deadlock_is_called_by_agents_and_detectors_one_version_apart(
-    detector: str, agents: str, old: str, tmp_path: Path
-) -> None:
+def test_agents_and_detectors_one_version_apart_report_a_deadlock(detector: str, agents: str, old: str, tmp_path: Path) -> None:
     paths = {"old": old, "new": NEW}
     first, second = (paths[each] for each in agents.split())
     verdict, incidents = deadlock(tmp_path, paths[detector], (first, second), tmp_path / "data")
@@ -130,7 +128,7 @@ def test_a_deadlock_is_called_by_agents_and_detectors_one_version_apart(
     assert incidents[0]["closed"] is None
 
 
-def test_the_newer_detector_goes_on_from_the_state_and_the_archive_of_the_older(old: str, tmp_path: Path) -> None:
+def test_a_newer_detector_continues_from_an_older_ones_state_and_archive(old: str, tmp_path: Path) -> None:
     """And the older one takes the state back, or refuses it in one line."""
     data = tmp_path / "data"
     before, known = deadlock(tmp_path, old, (old, old), data)

@@ -36,32 +36,32 @@ class Index:
         return {"dependencies": answers, "fixes": []}
 
 
-def test_what_the_index_knows_is_named_with_its_remedy() -> None:
+def test_known_vulnerabilities_are_named_with_their_fix() -> None:
     assert known_vulnerabilities(PINNED, Index(KNOWN)) == (["jinja2 2.4: PYSEC-2014-8, fixed in 2.7.2"], "")
     assert known_vulnerabilities(PINNED, Index({**KNOWN, "fix_versions": []}))[0] == ["jinja2 2.4: PYSEC-2014-8, not fixed yet"]
     assert known_vulnerabilities(PINNED, Index()) == ([], "")
 
 
 @pytest.mark.parametrize("accepted", ["PYSEC-2014-8", "CVE-2014-0012"])
-def test_an_accepted_one_is_left_out_by_any_of_its_names(accepted: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_accepted_vulnerability_is_omitted_by_any_of_its_names(accepted: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vulnerabilities, "ACCEPTED", {accepted: "templates are ours alone"})
     assert known_vulnerabilities(PINNED, Index(KNOWN)) == ([], "")
 
 
-def test_an_index_that_does_not_say_is_asked_once() -> None:
+def test_an_index_without_such_data_is_queried_once() -> None:
     index = Index(without="*")
     assert known_vulnerabilities(PINNED, index) == ([], "click not found")
     assert index.asked == [1]
 
 
-def test_one_package_that_the_index_does_not_know_hides_none_of_the_others() -> None:
+def test_an_unknown_package_hides_none_of_the_others() -> None:
     assert known_vulnerabilities([*PINNED, "ours==1"], Index(KNOWN, without="ours")) == (
         ["jinja2 2.4: PYSEC-2014-8, fixed in 2.7.2"],
         "ours not found",
     )
 
 
-def test_the_command_says_which_of_the_three_it_was(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_reports_found_none_or_skipped(capsys: pytest.CaptureFixture[str]) -> None:
     main(Index())
     assert capsys.readouterr().out.startswith("no known vulnerabilities in the ")
     main(Index(without="*"))
@@ -71,7 +71,7 @@ def test_the_command_says_which_of_the_three_it_was(capsys: pytest.CaptureFixtur
     assert "PYSEC-2014-8" in capsys.readouterr().out
 
 
-def test_every_package_of_a_lock_file_is_asked_for_once_with_its_marker() -> None:
+def test_every_locked_package_is_queried_once_with_its_marker() -> None:
     for name in LOCKS:
         text = (FOLDER / name).read_text()
         blocks = re.split(r"^(?=[A-Za-z0-9])", text, flags=re.MULTILINE)[1:]

@@ -24,12 +24,12 @@ def test_an_application_cannot_tell_whether_the_agent_is_there() -> None:
 @pytest.mark.parametrize(
     "neighbour", ["OpenTelemetry, then the agent", "the agent, then OpenTelemetry", "an interceptor that yields"]
 )
-def test_nor_can_it_beside_a_neighbour(neighbour: str) -> None:
+def test_an_application_cannot_tell_beside_other_instrumentation_either(neighbour: str) -> None:
     told = matrix.cells(styles=("threads", "loop"), outcomes=("ok", "abort"))
     assert matrix.differences(neighbour, told) == ({}, len(told))
 
 
-def test_the_published_table_is_of_these_stories_and_neighbours() -> None:
+def test_the_published_table_covers_these_calls_and_neighbours() -> None:
     found: matrix.Results = {name: ({}, len(matrix.cells_beside(name))) for name in NEIGHBOURS}
     published = matrix.DOCUMENT.read_text()
     runtimes = re.findall(r"\| differences, ([^|]+?) (?=\|)", published)
@@ -56,7 +56,7 @@ def test_a_difference_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert matrix.first_difference(["same", "plain"], ["same", "attached"]) == 'plain "plain" | attached "attached"'
 
 
-def test_words_leave_out_what_varies_and_nothing_else() -> None:
+def test_normalised_texts_omit_only_what_varies() -> None:
     assert in_words((("key", "value"), ("user-agent", "1"))) == ["key='value'"]
     assert in_words((("stilltrue-stamp", "1"),)) != []
     assert in_words("at 127.0.0.1:4711, 0xdeadbeef") == "'at ADDRESS, 0x'"

@@ -63,7 +63,7 @@ def _as_parameter(case: str) -> object:
     return pytest.param(case, marks=marks)
 
 
-def test_the_cases_are_there() -> None:
+def test_the_cases_exist() -> None:
     if not FOLDER.is_dir():
         if os.environ.get("STILLTRUE_REQUIRE_SHARED") == "1":
             pytest.fail(f"{FOLDER} is absent")
@@ -73,7 +73,7 @@ def test_the_cases_are_there() -> None:
 
 @pytest.mark.truth
 @pytest.mark.parametrize("case", [_as_parameter(case) for case in _cases()])
-def test_the_answer_is_the_truth(case: str, tmp_path: Path) -> None:
+def test_the_answer_matches_the_truth(case: str, tmp_path: Path) -> None:
     name, *mode = case.split()
     own = {"TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parent), "PYTHONDONTWRITEBYTECODE": "1"}
     # Unbuffered, children that share a pipe write into each other's lines, and g05 waits for ever for the line that it knows.
