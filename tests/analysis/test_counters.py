@@ -130,7 +130,7 @@ def _literal(process: str, at: int, **told: object) -> dict[str, object]:
     return nothing | known | {"process": f"{process}-0", "service": process} | told
 
 
-def test_every_measure_of_a_few_reports_by_hand() -> None:
+def test_every_measure_of_a_few_reports_matches_manual_counts() -> None:
     workers = [{"name": "w", "size": 2, "queued": 3}, {"name": "endless", "size": None, "queued": 0}]
     busy = [{"party": "a-0/x#1", "serving": True, "pool": "w"}, {"party": "a-0/y#2", "serving": True, "pool": "w"}]
     queued = {"party": "a-0/z#3", "serving": False, "pool": "w"}

@@ -304,7 +304,7 @@ def test_a_finalizer_in_the_middle_of_a_step_is_deferred(alone: Join) -> None:
     channel.close()
 
 
-def test_a_call_made_in_the_middle_of_a_step_goes_on_unrecorded(alone: Join) -> None:
+def test_a_call_made_in_the_middle_of_a_step_is_not_recorded(alone: Join) -> None:
     agent = alone("orders")
     server = grpc.server(ThreadPoolExecutor(1))
     handler: Any = grpc.unary_unary_rpc_method_handler(lambda request, context: request)

@@ -81,7 +81,7 @@ def test_a_call_queued_behind_a_full_pool_waits_for_one_of_its_workers() -> None
     assert place_of(fleet, made) == (Where.QUEUED, ("s1/Busy#1", "s1/Busy#2"))
 
 
-def test_a_call_queued_behind_a_pool_with_a_free_worker_goes_on_by_itself() -> None:
+def test_a_call_queued_behind_a_pool_with_a_free_worker_ends_by_itself() -> None:
     fleet = Fleet("s1", workers=2)
     fleet.busy("s1")
     made, stamp = fleet.send()

@@ -107,7 +107,7 @@ def lasting(*names: str) -> Story:
     return story
 
 
-def test_rule_7_a_question_may_be_answered_by_what_has_been_reported_so_far() -> None:
+def test_rule_7_a_question_may_be_answered_from_the_reports_so_far() -> None:
     story = lasting("a", "b", "c")
     assert story.tell(story.initiator.asked(7, 1.0)) == ["begin 1 of a b c"]
     assert story.initiator.partial_due() == math.inf, "nobody has reported"

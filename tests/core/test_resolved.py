@@ -136,7 +136,7 @@ def test_cancellers_far_upstream_are_resolved_again() -> None:
     assert compared.kept > compared.anew / 20
 
 
-def test_a_server_that_is_gone_may_have_taken_what_a_call_carried() -> None:
+def test_a_server_that_is_gone_may_have_taken_a_calls_facts() -> None:
     call = OutstandingCall(number=CallNumber(1), method="/S/M", servers={ProcessName("p1"): 1}, facts={"token": 1})
     caller = replace(link(0, waits=False, what=""), made=(call,))
     server = replace(link(1, waits=False, what=""), served=(), made=())

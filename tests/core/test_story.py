@@ -28,7 +28,7 @@ def test_the_oldest_events_are_forgotten() -> None:
     assert log.story(ONE) == ["0.000 s: happening 1", "1.000 s: happening 2"]
 
 
-def test_the_initiator_tells_how_a_snapshot_went() -> None:
+def test_the_initiators_story_explains_a_snapshot() -> None:
     process = ProcessId(service="s", instance=ProcessName("a"), incarnation=1)
     lost = ProcessId(service="s", instance=ProcessName("b"), incarnation=1)
     recorder, initiator = Recorder(process=process), Initiator(Timing(period_seconds=0))

@@ -136,7 +136,7 @@ def test_a_full_connection_ties_nothing_if_an_unknown_party_may_cancel_a_call() 
     assert among(_client_of_both(_wait(2, MAKER, 2)), _full(hung_up=True)) is None
 
 
-def test_room_comes_at_the_first_deadline_that_the_server_knows() -> None:
+def test_a_full_connection_has_room_at_the_servers_first_known_deadline() -> None:
     reports = {report.process.instance: report for report in (_client_of_both(_wait(2, MAKER, 2)), _full(deadline=9.0))}
     assert tied(reports, ())[ProcessName("client")].waits[0].deadline == 9.0
 

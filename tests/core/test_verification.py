@@ -245,7 +245,7 @@ def test_rule_3_a_process_that_left_restarted_or_cannot_look_is_doubt_at_once() 
     assert fleet.verifier.due() == float("inf")
 
 
-def test_rule_4_a_verdict_that_stands_is_looked_at_again_after_twice_the_time() -> None:
+def test_rule_4_a_verified_set_is_looked_at_again_after_twice_the_time() -> None:
     fleet = ring()
     looked = []
     for _ in range(25):

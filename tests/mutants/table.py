@@ -45,7 +45,7 @@ MUTANTS = (
         "detector.core.look.memory",
         "or now >= self.looked_at + self.again_seconds",
         "or False",
-        "tests/core/test_verification.py::test_rule_4_a_verdict_that_stands_is_looked_at_again_after_twice_the_time",
+        "tests/core/test_verification.py::test_rule_4_a_verified_set_is_looked_at_again_after_twice_the_time",
     ),
     Mutant(
         "what another round sees counts, however old it is",
@@ -310,7 +310,7 @@ MUTANTS = (
         "stilltrue.protocol.recorder",
         "if served.unstamped_colour == self.colour and not (failed or stamped):",
         "if served.unstamped_colour == self.colour and not stamped:",
-        "tests/client/protocol/test_recorder.py::test_rule_1_a_reply_needs_no_stamp_once_its_caller_knows_who_answers_and_the_colour_is_the_requests",
+        "tests/client/protocol/test_recorder.py::test_rule_1_a_reply_needs_no_stamp_if_it_tells_its_caller_nothing_new",
     ),
     Mutant(
         "nobody remembers who answered",
@@ -422,7 +422,7 @@ MUTANTS = (
         "stilltrue.runtime.look.enders.ways_out",
         "by_awaiter.setdefault(id(task), []).append(one)",
         "pass",
-        "tests/client/look/enders/test_ways_out_of_tasks.py::test_a_watchdog_over_a_job_is_a_way_out_of_what_the_job_awaits",
+        "tests/client/look/enders/test_ways_out_of_tasks.py::test_a_watchdog_of_a_job_is_a_way_out_of_the_jobs_waits",
         quick=True,
     ),
     Mutant(
@@ -533,21 +533,21 @@ MUTANTS = (
         "detector.analysis.counters",
         "bounded & (busy >= sizes)",
         "bounded & (busy > sizes)",
-        "tests/analysis/test_counters.py::test_every_measure_of_a_few_reports_by_hand",
+        "tests/analysis/test_counters.py::test_every_measure_of_a_few_reports_matches_manual_counts",
     ),
     Mutant(
         "the first number that was not sent is no orphan",
         "detector.analysis.counters",
         "same & (highest >= following)",
         "same & (highest > following)",
-        "tests/analysis/test_counters.py::test_every_measure_of_a_few_reports_by_hand",
+        "tests/analysis/test_counters.py::test_every_measure_of_a_few_reports_matches_manual_counts",
     ),
     Mutant(
         "a clock that is behind is on time",
         "detector.analysis.counters",
         "np.fmax(begun - cut, 0.0)",
         "np.fmax(cut - begun, 0.0)",
-        "tests/analysis/test_counters.py::test_every_measure_of_a_few_reports_by_hand",
+        "tests/analysis/test_counters.py::test_every_measure_of_a_few_reports_matches_manual_counts",
     ),
     Mutant(
         "counts that are put together are not added up",

@@ -65,7 +65,7 @@ def test_a_session_that_may_proceed_by_itself_has_no_wait(blocker: Backend) -> N
     assert process(2) not in waits(read(waiting(1, 2), blocker))
 
 
-def test_who_is_idle_outside_a_transaction_and_blocks_another_waits_for_its_client() -> None:
+def test_an_idle_session_outside_a_transaction_that_blocks_another_waits_for_its_client() -> None:
     """It can only have an advisory lock of its session; and only a timeout for idle sessions ends that."""
     timeouts = (("idle_session_timeout", 60.0), ("idle_in_transaction_session_timeout", 20.0), ("transaction_timeout", 20.0))
     found = waits(read(waiting(1, 2), idle(2, state="idle", state_age=10.0, timeouts=timeouts), idle(3, state="idle")))

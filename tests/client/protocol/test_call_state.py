@@ -56,7 +56,7 @@ def recorder() -> Recorder:
     return Recorder(process=ProcessId(service="a", instance=ProcessName("a"), incarnation=1), reactive=True)
 
 
-def test_a_call_is_taken_by_one_worker_only() -> None:
+def test_only_one_worker_takes_a_call() -> None:
     a = recorder()
     served, _ = a.arrived(None, method="/s/M", now=0.0)
     a.started(served)
@@ -85,7 +85,7 @@ def test_a_caller_that_hangs_up_while_the_call_is_queued_is_gone_once_it_is_serv
     assert served.state is S.OVER is HANG_UP[S.OVER]
 
 
-def test_the_story_of_a_call_tells_what_happened_to_it_and_when_the_process_cut() -> None:
+def test_the_story_of_a_call_has_its_events_and_the_cuts() -> None:
     a = recorder()
     stamp = Stamp(ProcessName("b"), 1, CallNumber(1), SnapshotId(0), CallNumber(1))
     served, _ = a.arrived(stamp, method="/s/M", now=0.0)

@@ -23,7 +23,7 @@ def test_rule_1_every_message_carries_its_senders_current_colour() -> None:
     assert reply.colour == 7
 
 
-def test_rule_1_a_reply_needs_no_stamp_once_its_caller_knows_who_answers_and_the_colour_is_the_requests() -> None:
+def test_rule_1_a_reply_needs_no_stamp_if_it_tells_its_caller_nothing_new() -> None:
     a, b, channel = recorder("a"), recorder("b"), ChannelRecord("b:1")
 
     def exchange(*, failed: bool = False, cut_for: int = 0) -> Stamp | None:
@@ -117,7 +117,7 @@ def test_rule_3_the_floor_is_the_lowest_call_still_outstanding() -> None:
     assert a.sent(method="/s/M", channel=CHANNEL, now=0.0)[1].floor == 2
 
 
-def test_rule_3_the_server_forgets_what_lies_below_the_floor_and_remembers_the_rest() -> None:
+def test_rule_3_the_server_forgets_calls_below_the_floor_and_remembers_the_rest() -> None:
     a = recorder()
     for number in (1, 2, 3):
         served, _ = a.arrived(stamp(number), method="/s/M", now=0.0)

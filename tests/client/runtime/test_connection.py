@@ -201,7 +201,7 @@ def test_an_agent_rejoins_a_detector_that_returns(detector: Any, join: Join) -> 
         back.server.stop(0)
 
 
-def test_the_outbox_is_bounded_and_counts_what_it_drops(alone: Join) -> None:
+def test_the_outbox_is_bounded_and_counts_dropped_reports(alone: Join) -> None:
     agent = alone("orders", reports_max=2)
     for snapshot in range(1, 5):
         report = agent.live.marked(SnapshotId(snapshot))

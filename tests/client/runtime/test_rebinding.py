@@ -124,7 +124,7 @@ print(agent.sight.counts()["channels_unseen"])
 """
 
 
-def test_instrument_reaches_what_was_imported_before_and_warns_of_what_was_made_before() -> None:
+def test_instrument_rebinds_earlier_imports_and_warns_of_earlier_objects() -> None:
     done = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.splitlines() == [
         "made before instrument() and therefore not recorded: servers and channels=2; call it before they are made",

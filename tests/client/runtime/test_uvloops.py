@@ -63,7 +63,7 @@ def test_timers_and_callbacks_are_those_that_were_scheduled(loop: asyncio.Abstra
     variable.set("")
 
 
-def test_a_timer_that_is_due_and_one_that_fired_are_told_apart(loop: asyncio.AbstractEventLoop) -> None:
+def test_a_due_timer_and_a_fired_one_are_distinguished(loop: asyncio.AbstractEventLoop) -> None:
     seen: list[Any] = []
 
     def look() -> None:

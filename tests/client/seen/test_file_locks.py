@@ -146,7 +146,7 @@ def settled(front: Front) -> Report:
 
 @pytest.mark.parametrize("wait", [wait_in_kernel, poll])
 @pytest.mark.parametrize("hold", [by_file_object, by_generator, by_object, by_library, by_library_without_block])
-def test_who_waits_for_the_lock_of_a_file_waits_for_its_holder(front: Front, tmp_path: Path, hold: Holder, wait: Any) -> None:
+def test_a_waiter_for_a_file_lock_waits_for_its_holder(front: Front, tmp_path: Path, hold: Holder, wait: Any) -> None:
     front.hold(hold, tmp_path / "lock", front.get)
     front.start("waiter", wait, tmp_path / "lock")
     report = report_that(front, waits_for_holder)
@@ -166,7 +166,7 @@ def test_a_lock_that_others_may_release_has_no_known_holder(front: Front, tmp_pa
 
 
 @pytest.mark.parametrize("limits", [{"timeout": 15}, {"cancel_check": bool}])
-def test_a_poll_with_a_limit_is_no_wait(front: Front, tmp_path: Path, limits: dict[str, Any]) -> None:
+def test_a_poll_with_a_limit_is_not_a_wait(front: Front, tmp_path: Path, limits: dict[str, Any]) -> None:
     front.hold(by_library, tmp_path / "lock", front.get)
     lock = filelock().FileLock(tmp_path / "lock")
     front.start("waiter", lambda: lock.acquire(poll_interval=0.01, **limits))

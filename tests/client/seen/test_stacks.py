@@ -24,7 +24,7 @@ def of(front: Front, *names: str) -> dict[str, StandingParty]:
     return {name: known[name] for name in names}
 
 
-def test_each_stuck_party_shows_what_it_is_blocked_in(front: Front) -> None:
+def test_each_stuck_party_shows_where_it_is_blocked(front: Front) -> None:
     lock, never = threading.Lock(), threading.Event()
     hold(front, lock)
     front.start("lost", lambda: never.wait())  # noqa: PLW0108 - a frame of the application's

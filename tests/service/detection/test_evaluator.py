@@ -40,7 +40,7 @@ class Never:
             time.sleep(0.05)
 
 
-async def test_a_predicate_that_raises_or_never_ends_hurts_only_its_own_answer(
+async def test_a_predicate_that_raises_or_never_ends_affects_only_its_own_answer(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
     a, b = process("a"), process("b")

@@ -92,7 +92,7 @@ def test_after_a_restart_the_services_are_named_as_soon_as_they_are_known(shown:
     assert shown.series() == [LINE]
 
 
-def test_a_core_that_shrinks_is_named_by_what_is_left_of_it(shown: Shown) -> None:
+def test_a_shrunken_core_is_labelled_by_its_remaining_services(shown: Shown) -> None:
     shown.known["billing-0"] = "billing"
     one = incident("a", "stock-0/Reserve#3", "orders-7f9c/Place#7", "billing-0/Charge#1")
     shown.labels.changed(one)

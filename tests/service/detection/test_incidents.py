@@ -122,7 +122,7 @@ def test_one_deadlock_in_many_snapshots_is_one_incident() -> None:
     assert incident.detection_seconds() == 1.2 - 0.8
 
 
-def test_it_ends_when_a_later_snapshot_is_free_of_it_and_says_who_went_on() -> None:
+def test_an_incident_ends_with_a_later_false_and_names_the_freed_parties() -> None:
     story = Story()
     story.sees(*CYCLE)
     story.sees(wait("b/1", "a/1", since=0.8))

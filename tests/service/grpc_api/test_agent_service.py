@@ -152,7 +152,7 @@ MALFORMED: list[tuple[str, Callable[[Report], Any], str]] = [
 @pytest.mark.parametrize(
     ("change", "field"), [(change, field) for _, change, field in MALFORMED], ids=[m[0] for m in MALFORMED]
 )
-async def test_a_malformed_report_is_refused_and_hurts_nobody_else(
+async def test_a_malformed_report_is_refused_and_affects_no_other_agent(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, change: Callable[[Report], Any], field: str
 ) -> None:
     a, b, bad = process("a"), process("b"), process("bad")

@@ -39,7 +39,7 @@ async def test_a_deadlock_is_true_with_exactly_its_core(
         assert verdict.holds == snapshot_pb2.HOLDS_FALSE
 
 
-async def test_nobody_connected_is_undetermined(start_detector: Any, tmp_path: Path) -> None:
+async def test_without_members_the_answer_is_undetermined(start_detector: Any, tmp_path: Path) -> None:
     async with start_detector(tmp_path) as detector:
         for predicate in ("deadlock", "termination"):
             verdict = await detector.ask(predicate)

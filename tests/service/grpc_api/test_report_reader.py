@@ -62,7 +62,7 @@ def test_the_same_local_state_is_the_same_objects() -> None:
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.integers(1, 10**6), st.booleans()), max_size=12))
-def test_every_report_is_what_decoding_it_gives(steps: list[tuple[int, int, int, bool]]) -> None:
+def test_every_report_equals_its_decoded_form(steps: list[tuple[int, int, int, bool]]) -> None:
     reader = ReportReader()
     for waits, happenings, snapshot, from_zero in steps:
         report = message(snapshot, 0 if from_zero else snapshot - 1, snapshot / 7, waits=waits, happenings=happenings)

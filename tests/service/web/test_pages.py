@@ -286,7 +286,7 @@ async def test_links_in_alerts_lead_to_their_incident(start_detector: Any, proce
 
 
 @pytest.mark.longer
-async def test_a_long_ending_leaves_the_core_readable_and_what_is_unfolded_stays_so(
+async def test_a_long_ending_leaves_the_core_readable_and_unfolded_rows_stay_unfolded(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page
 ) -> None:
     a, b = process("orders-7d9f8c6b5-x2x4q", service="orders"), process("stock-5c9d7f4b8-zk8wq", service="stock")

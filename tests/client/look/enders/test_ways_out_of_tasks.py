@@ -47,7 +47,7 @@ async def test_a_task_that_only_awaits_another_is_not_a_way_out(world: LoopWorld
     assert free_of_ways_out(look)
 
 
-async def test_a_watchdog_is_a_way_out_of_what_it_watches(world: LoopWorld) -> None:
+async def test_a_watchdog_is_a_way_out_of_the_tasks_it_watches(world: LoopWorld) -> None:
     async def body(world: LoopWorld) -> None:
         task = asyncio.ensure_future(world.stuck(b""))
 
@@ -81,7 +81,7 @@ async def test_cancelling_a_gather_cancels_its_children(world: LoopWorld) -> Non
 
 
 @pytest.mark.parametrize("how", ["await", "gather", "wait_for", "deeper"])
-async def test_a_watchdog_over_a_job_is_a_way_out_of_what_the_job_awaits(world: LoopWorld, how: str) -> None:
+async def test_a_watchdog_of_a_job_is_a_way_out_of_the_jobs_waits(world: LoopWorld, how: str) -> None:
     async def calls() -> None:
         await world.stuck(b"")
 
@@ -115,7 +115,7 @@ async def test_a_watchdog_over_a_job_is_a_way_out_of_what_the_job_awaits(world: 
     assert all("-" in holders(seen) for seen in below)
 
 
-async def test_a_timer_that_cancels_a_job_is_a_deadline_of_what_the_job_awaits(world: LoopWorld) -> None:
+async def test_a_timer_that_cancels_a_job_is_a_deadline_of_the_jobs_waits(world: LoopWorld) -> None:
     async def job() -> None:
         await asyncio.gather(world.stuck(b""), return_exceptions=True)
 

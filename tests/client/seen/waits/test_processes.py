@@ -54,7 +54,7 @@ def resource_of(front: Front) -> str:
     [lambda one: one.wait(), lambda one: one.communicate(), lambda one: os.waitpid(one.pid, 0)],
     ids=["wait", "communicate", "waitpid"],
 )
-def test_who_waits_for_the_end_of_a_child_waits_for_that_process(
+def test_waiting_for_a_child_process_waits_for_that_process(
     front: Front, child: subprocess.Popen[str], wait: Callable[[subprocess.Popen[str]], object]
 ) -> None:
     assert child.stdin is not None
@@ -68,7 +68,7 @@ def test_who_waits_for_the_end_of_a_child_waits_for_that_process(
     front.let_go()
 
 
-def test_who_joins_a_process_of_multiprocessing_waits_for_its_end(front: Front) -> None:
+def test_joining_a_multiprocessing_process_waits_for_its_end(front: Front) -> None:
     process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,), daemon=True)
     process.start()
     front.start("waiter", process.join)
