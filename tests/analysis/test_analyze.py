@@ -1,4 +1,4 @@
-"""An archive analysed from end to end shows what was planted, and what it could not read."""
+"""An archive analysed end to end: the planted incidents are found, and unreadable files are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports in any order, some doubled, give the very snapshots that the detector assembled."""
+"""Reports in any order, some duplicated, give exactly the snapshots that the detector assembled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tally says what the reports add up to, however they are cut into whole snapshots."""
+"""The tally equals the sums over the reports, however these are divided into whole snapshots."""
 
 from __future__ import annotations
 

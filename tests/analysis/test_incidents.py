@@ -1,4 +1,4 @@
-"""Incidents of an archive are counted by the service's rules; near misses come in episodes."""
+"""Incidents of an archive follow the service's rules; near misses are grouped into episodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cores get the service's ids; a near miss is told with the party that kept it from being a deadlock."""
+"""Cores get the service's ids; a near miss names the party that prevented the deadlock."""
 
 from __future__ import annotations
 

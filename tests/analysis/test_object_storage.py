@@ -1,4 +1,4 @@
-"""An archive and its results in an object store: a real server that speaks S3, on loopback."""
+"""An archive and its results in an object store: a real server with the S3 protocol, on loopback."""
 
 from __future__ import annotations
 

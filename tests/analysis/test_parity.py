@@ -1,4 +1,4 @@
-"""One suite of hostile archives: every way to a verdict gives the service's, or none, and says why; never another.
+"""One suite of hostile archives: every way to a verdict gives the service's or none with the reason, never another.
 
 The ways: the local engine over whole files, reports in any order (what the DataFrames do), and the stream, driven here without
 Spark. tests/spark/test_parity.py takes the same archives through Spark itself.

@@ -1,4 +1,4 @@
-"""The report says what the tables say: which arcs are an incident's, what its axes show, and what it does not show."""
+"""The report matches the tables: the arcs of incidents, the labels of axes, and what it omits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report in a real browser: sorted by a click, no wider than a phone, and nothing that axe finds."""
+"""The report in a real browser: sorted by a click, no wider than a phone, and without complaints from axe."""
 
 from __future__ import annotations
 

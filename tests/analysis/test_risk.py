@@ -1,4 +1,4 @@
-"""Risk is ranked by how likely all pools of a circle are full."""
+"""Risks are ranked by the probability that all pools of a cycle are full."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report tells whether it gets better or worse."""
+"""The report shows whether incidents become more or less frequent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts on a batch are the service's, whatever the batch; one bad predicate hurts no other."""
+"""Verdicts on a batch are the service's, whatever the batch; a failing predicate affects no other."""
 
 from __future__ import annotations
 

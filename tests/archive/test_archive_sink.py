@@ -1,4 +1,4 @@
-"""The archive sink: finished snapshots reach the archive; what fails costs rows and nothing else."""
+"""The archive sink: finished snapshots reach the archive; failures cost rows and nothing else."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoded by columns, a snapshot gives the very rows that it gives one at a time."""
+"""A snapshot encoded by columns gives the same rows as one encoded row by row."""
 
 from __future__ import annotations
 

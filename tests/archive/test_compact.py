@@ -1,4 +1,4 @@
-"""Compaction loses nothing, doubles nothing, whenever it is cut short."""
+"""Compaction neither loses nor duplicates rows, whenever it is interrupted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files come to be whole or not at all; a bad one is named and the others are read."""
+"""Files are written whole or not at all; a bad one is named, and the others are read."""
 
 from __future__ import annotations
 

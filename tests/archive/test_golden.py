@@ -1,4 +1,4 @@
-"""An archive of every schema version that ever was reads to the same snapshots, reports and verdicts."""
+"""Archives of every released schema version read to the same snapshots, reports and verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A kill loses no snapshot that the archive has taken, and doubles none."""
+"""A killed process neither loses nor duplicates a snapshot that its journal has accepted."""
 
 from __future__ import annotations
 

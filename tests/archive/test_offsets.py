@@ -1,4 +1,4 @@
-"""Every row has a position that holds over restarts, removal and compaction; what is lost between two is told."""
+"""Every row has a position that survives restarts, removal and compaction; gaps between two rows are reported."""
 
 from __future__ import annotations
 

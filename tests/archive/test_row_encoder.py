@@ -1,4 +1,4 @@
-"""What is written to a row reads back equal."""
+"""A row reads back equal to what was written."""
 
 from __future__ import annotations
 

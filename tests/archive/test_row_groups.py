@@ -1,4 +1,4 @@
-"""Row groups hold whole snapshots, older ones are put together until they do, and a reader gets just what it names."""
+"""Row groups hold whole snapshots, older ones are combined until they do, and readers get only what they select."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/archive.md says of the columns is what they are: every one, with its type and the fields within it."""
+"""docs/archive.md describes the columns as they are: every one, with its type and the fields within it."""
 
 from __future__ import annotations
 

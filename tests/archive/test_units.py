@@ -1,4 +1,4 @@
-"""Each snapshot is in one unit, read once: however its files were copied, brought back or compacted, and whose they are."""
+"""Each snapshot is in one unit and is read once, however its files were copied, restored or compacted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A detector that archives loads no pandas, and a program that imports it afterwards, or has done so before, can use it."""
+"""An archiving detector loads no pandas; a program that imports it earlier or later can still use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Snapshots are gathered to files by size, time and day; what the disk refuses is lost, and nothing else."""
+"""Snapshots are gathered into files by size, time and day; a failing disk costs those rows and nothing else."""
 
 from __future__ import annotations
 

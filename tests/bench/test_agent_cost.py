@@ -1,4 +1,4 @@
-"""What the agent costs a unary call, both sides together, beside plain gRPC and beside what others put around a call.
+"""The agent's cost for a unary call, both sides together, compared with plain gRPC and other instrumentation.
 
     python tests/bench/test_agent_cost.py [ROUNDS]      prints the tables: medians, differences, ratios; Python functions called
     pytest tests/bench/test_agent_cost.py               the same with few rounds; asserts behaviour and counts, never times

@@ -1,4 +1,4 @@
-"""The bench of a fleet runs: a few members for a moment, no figure asserted. ``python -m tests.bench.fleet`` measures."""
+"""The benchmark of a fleet runs with a few members; no figure is asserted. ``python -m tests.bench.fleet`` measures."""
 
 from __future__ import annotations
 

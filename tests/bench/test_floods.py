@@ -1,4 +1,4 @@
-"""Under every flood the honest asker is answered, and with the truth."""
+"""Under every flood an honest question is answered, and truly."""
 
 from __future__ import annotations
 

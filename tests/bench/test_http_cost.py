@@ -1,4 +1,4 @@
-"""What recording costs an HTTP request, both ends together, beside OpenTelemetry, in one interleaved run.
+"""The cost of recording an HTTP request, both ends together, compared with OpenTelemetry in one interleaved run.
 
 Processor time of this whole process for each request, so that other load on the machine matters little: `requests` against a
 WSGI application in threads, `httpx` against an ASGI application under uvicorn. Run it: ``test_http_cost.py ROUNDS``.

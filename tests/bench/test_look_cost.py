@@ -1,4 +1,4 @@
-"""What a second look costs an application under uvicorn whose request waits for a lock that its own caller has.
+"""The cost of a second look at an application under uvicorn whose request waits for its own caller's lock.
 
 The processor time of the first look, which reads the code, and of later ones, beside the bound on a look.
 """

@@ -1,4 +1,4 @@
-"""What the sidecar costs a unary call: p50, calls a second, and processor time, beside the same calls around it.
+"""The sidecar's cost for a unary call: p50, calls per second and processor time, compared with direct calls.
 
     python tests/bench/test_sidecar_cost.py [ROUNDS]    prints the table
     pytest tests/bench/test_sidecar_cost.py             the same with few rounds; asserts behaviour, never times

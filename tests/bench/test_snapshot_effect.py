@@ -1,4 +1,4 @@
-"""What snapshots cost the work: run time against the interval and the number of processes, for five ways of taking them.
+"""The cost of snapshots: run time by interval and number of processes, for five ways of taking them.
 
     python tests/bench/test_snapshot_effect.py [--out DIR] [--records N] [--rounds N]     prints the tables; --out also keeps
                                                                       snapshot-effect.md and snapshot-effect.svg there

@@ -1,4 +1,4 @@
-"""What one snapshot a second costs the work: calls a second with and without, in turn, over the same processes.
+"""The cost of one snapshot a second: calls per second with and without, alternating over the same processes.
 
 STILLTRUE_BENCH=1 pytest tests/bench/test_snapshot_throughput.py -s
 """

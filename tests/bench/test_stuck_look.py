@@ -1,4 +1,4 @@
-"""What a look costs a process in which everything is stuck: 10,000 tasks, or 1,000 threads, wait for each other's locks."""
+"""The cost of a look when everything is stuck: 10,000 tasks, or 1,000 threads, wait for each other's locks."""
 
 from __future__ import annotations
 

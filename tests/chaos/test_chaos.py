@@ -1,4 +1,4 @@
-"""The nemesis in its short form, and the oracle against answers that it must not let pass. ``make chaos`` runs ten minutes."""
+"""The nemesis in its short form, and the oracle's checks of wrong answers. ``make chaos`` runs ten minutes."""
 
 from __future__ import annotations
 

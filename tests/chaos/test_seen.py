@@ -1,4 +1,4 @@
-"""Programs that wait in every way that is seen, with cancellers, timeouts, hand-overs and leaks: nobody is called."""
+"""Programs with every kind of observed wait, with cancellers, timeouts, hand-overs and leaks: none is reported."""
 
 from __future__ import annotations
 

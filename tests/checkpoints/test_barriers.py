@@ -1,4 +1,4 @@
-"""The barrier rules, one happening at a time, and that one process's part is pure."""
+"""The barrier rules, one event at a time, and that one process's part is pure."""
 
 from __future__ import annotations
 

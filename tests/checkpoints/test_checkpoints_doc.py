@@ -1,4 +1,4 @@
-"""The examples in docs/checkpoints.md and the package's README.md run as they stand there, and the API is whole."""
+"""The examples in docs/checkpoints.md and the package's README.md run unchanged, and the API is complete."""
 
 from __future__ import annotations
 

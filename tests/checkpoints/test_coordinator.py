@@ -1,4 +1,4 @@
-"""The coordinator's rules: triggers, plan, completion, giving up, the end of the sources, failure."""
+"""The coordinator's rules: triggers, plan, completion, aborts, the end of the sources, failure."""
 
 from __future__ import annotations
 

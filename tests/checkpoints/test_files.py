@@ -1,4 +1,4 @@
-"""Snapshot files: everything that can be kept comes back the same; everything torn, damaged, newer or foreign is refused."""
+"""Snapshot files: every storable value survives the round trip; torn, damaged, newer or foreign files are refused."""
 
 from __future__ import annotations
 

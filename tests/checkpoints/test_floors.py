@@ -1,4 +1,4 @@
-"""The rules of dataflow snapshots are pure: no loop, clock, dice, log, disk or network; only the shells import those."""
+"""The rules of dataflow snapshots are pure: no loop, clock, randomness, log, disk or network; only the shells use those."""
 
 from __future__ import annotations
 

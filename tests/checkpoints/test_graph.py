@@ -1,4 +1,4 @@
-"""Graphs: expansion, back edges found from the graph, pipelines, plans and regions, and what is refused."""
+"""Graphs: expansion, back edges, pipelines, plans and regions, and which graphs are refused."""
 
 from __future__ import annotations
 

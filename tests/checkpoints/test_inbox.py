@@ -1,4 +1,4 @@
-"""The inbox: order, turns, holding, commands first, and who waits for room."""
+"""The inbox: order, turns, held inputs, commands first, and senders that wait for room."""
 
 from __future__ import annotations
 

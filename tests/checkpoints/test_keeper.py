@@ -1,4 +1,4 @@
-"""The keeper: a point counts as kept only when the store has it; in order; a store that fails is told."""
+"""The keeper: a point is complete only once stored, in order; a failing store is reported."""
 
 from __future__ import annotations
 

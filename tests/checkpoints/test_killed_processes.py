@@ -1,4 +1,4 @@
-"""Three real processes on loopback, killed without warning, and put back from one snapshot file with what was in transit."""
+"""Three real processes, killed without warning, are restored from one snapshot file with the messages in transit."""
 
 from __future__ import annotations
 

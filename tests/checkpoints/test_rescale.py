@@ -1,4 +1,4 @@
-"""A job stopped at a point goes on with another parallelism to the very same results; what cannot be shared out is refused."""
+"""A job stopped at a point continues with another parallelism to the same results; impossible changes are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The router: which channels a record goes along, for every routing; and jobs that are put together wrongly."""
+"""The router: the channels of a record for every routing; and invalid jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dataflow jobs on the real local runtime: points while it runs, exact restarts, loops that end, pipelines left alone."""
+"""Dataflow jobs on the real local runtime: points while it runs, exact restarts, loops, separate pipelines."""
 
 from __future__ import annotations
 

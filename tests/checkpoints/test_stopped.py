@@ -1,4 +1,4 @@
-"""Stopping the world: the states it takes hold everything, and the job goes on to the same end."""
+"""A stop-the-world snapshot holds all states, and the job continues to the same result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chart in a real API server: every object is taken as it stands, is installed, upgraded and removed, and injects pods."""
+"""The chart in a real API server: every object is accepted, installed, upgraded and removed, and pods are injected."""
 
 from __future__ import annotations
 

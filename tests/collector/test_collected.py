@@ -1,4 +1,4 @@
-"""Agents behind collectors: the coordinator gives one detector's verdicts, row by row, and loses none to what breaks."""
+"""Agents behind collectors: the coordinator's rows equal a single detector's, and failures lose no verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report on its way through a collector: what is kept for which snapshots, and what its digest says."""
+"""A report in a collector: for which snapshots it is written, and what its digest contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fleet behind collectors, a real broker and Spark, of whom each is killed in turn: no verdict is lost, doubled or wrong."""
+"""A fleet behind collectors, a broker and Spark, each killed in turn: no verdict is lost, duplicated or wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a collector and the assembly say to Prometheus is what has happened, and the alerts name nothing else."""
+"""The metrics of collectors and the assembly are correct, and the alerts use only metrics that exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports in an object store instead of Kafka: the same verdicts as one detector's, row by row, and by `stilltrue assemble`."""
+"""Reports in an object store instead of Kafka: the same rows as a single detector's, and by `stilltrue assemble`."""
 
 from __future__ import annotations
 

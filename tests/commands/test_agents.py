@@ -1,4 +1,4 @@
-"""The list of members: no wider than a terminal, and no word of it is cut."""
+"""The list of members: no wider than a terminal, without cut words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stilltrue compact`: days that are old enough, one line of what became of them, and its errors in one line."""
+"""`stilltrue compact`: days that are old enough, one line of results, and errors in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How commands reach a detector, and how they let go of it."""
+"""How commands connect to a detector, and disconnect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``stilltrue cure`` asks before it aborts anything."""
+"""``stilltrue cure`` asks for confirmation before it aborts anything."""
 
 from __future__ import annotations
 

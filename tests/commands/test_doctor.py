@@ -1,4 +1,4 @@
-"""stilltrue doctor: every blind spot with its cure."""
+"""``stilltrue doctor``: every blind spot with its remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `evaluate`: exit codes to the letter, one line for bad input, verdicts in the documents' order."""
+"""`stilltrue evaluate`: exact exit codes, one line for bad input, verdicts in the documents' order."""
 
 from __future__ import annotations
 

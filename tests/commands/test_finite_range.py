@@ -1,4 +1,4 @@
-"""No option that is a number takes one that is not a number, or that is infinite."""
+"""Options that are numbers reject NaN and infinity."""
 
 from __future__ import annotations
 

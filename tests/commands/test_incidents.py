@@ -1,4 +1,4 @@
-"""The list of incidents: no wider than a terminal, whatever the names; who, since when, how long until seen, how it ended."""
+"""The list of incidents: no wider than a terminal; core, times, time to detection, and how each ended."""
 
 from __future__ import annotations
 

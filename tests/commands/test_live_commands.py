@@ -1,4 +1,4 @@
-"""The commands that ask a detector: their exit codes to the letter, their text, their JSON, and one line for each error."""
+"""The commands that ask a detector: exact exit codes, text, JSON, and one line for each error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The forms of an answer, and what a shell completes."""
+"""The output formats, and shell completion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plug-in that raises or never ends hurts only its own answer, and the run says whose fault it was."""
+"""A plug-in that raises or never ends affects only its own answer, and the error names it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people read: times that no clock here can show, names that no encoding can write, victims named once."""
+"""Text for people: times that local time cannot show, names that cannot be encoded, victims named once."""
 
 from __future__ import annotations
 

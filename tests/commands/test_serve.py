@@ -1,4 +1,4 @@
-"""``serve`` as a process: it says where it listens, stops when told, survives being killed; ``watch`` notices it is gone."""
+"""``serve`` as a process: it prints its addresses, stops on a signal, survives a kill; ``watch`` notices its end."""
 
 from __future__ import annotations
 

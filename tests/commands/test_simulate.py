@@ -1,4 +1,4 @@
-"""`stilltrue simulate`: the summary, one world's story and picture, a scenario file, and what is refused."""
+"""`stilltrue simulate`: the summary, one world's run and picture, a scenario file, and invalid options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A warm standby takes over when the detector ends: ids rise, incidents go on, and nothing is closed by it."""
+"""A warm standby takes over when the detector ends: ids rise, and incidents stay open."""
 
 from __future__ import annotations
 

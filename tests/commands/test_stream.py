@@ -1,4 +1,4 @@
-"""`stilltrue stream`: what it is told is checked before Spark starts, and wrong usage is one line."""
+"""`stilltrue stream`: its options are checked before Spark starts, and wrong usage is one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The published EWD998 trace (tlaplus/Examples): `termination` is the truth at its consistent cuts, and stays so."""
+"""The published EWD998 trace (tlaplus/Examples): `termination` is right at its consistent cuts, and stable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent sees of connections to a PostgreSQL server, with each driver: who waits, and who has a transaction open."""
+"""Connections to a PostgreSQL server as the agent sees them, with each driver: waits and owners of transactions."""
 
 from __future__ import annotations
 

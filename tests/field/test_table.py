@@ -1,4 +1,4 @@
-"""The catalogue as it is written down: docs/field.md is fresh, every program exists, and says who is in its core."""
+"""The catalogue: docs/field.md is up to date, every program exists and names its core."""
 
 from __future__ import annotations
 

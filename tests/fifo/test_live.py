@@ -1,4 +1,4 @@
-"""FIFO channels over real gRPC streams on loopback: snapshots while money moves, several at once, loss, refusal, restore."""
+"""FIFO channels over real gRPC streams on loopback: snapshots while money moves, concurrent ones, loss, restore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The short form: each reader of what comes from outside, on the corpus, on what hypothesis makes, and on spoilt corpus."""
+"""The short form of the fuzzers: each reader of untrusted input, on the corpus, hypothesis data and corrupted corpus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The alerts and dashboards: their rules fire and are silent as they should, and name only what exists."""
+"""The alerts and dashboards: the rules fire and stay silent correctly, and use only metrics that exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chart: golden renders, wrong values refused by their key, restricted pods, labels, and flags that the programs know."""
+"""The chart: golden renders, invalid values refused by key, restricted pods, labels, and flags that exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The injecting webhook: what it puts into a pod, what it leaves alone, and that it never keeps a pod from starting."""
+"""The injecting webhook: what it adds to a pod, what it leaves alone, and that it never keeps a pod from starting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SparkApplication that the chart makes is submitted: its program, its arguments, through the image's own entry point."""
+"""The chart's SparkApplication is submitted through the image's entry point, with its program and arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Past one detector: what the chart installs beside it, and how the parts find each other."""
+"""Scale-out in the chart: the additional objects, and how the parts find each other."""
 
 from __future__ import annotations
 

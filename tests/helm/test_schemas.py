@@ -1,4 +1,4 @@
-"""What the chart makes is valid, strictly, for Kubernetes 1.29 to the newest, and for the schemas of custom resources."""
+"""The chart's objects are strictly valid for Kubernetes 1.29 to the newest, and for the schemas of custom resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The detector starts with the very arguments and environment that the chart gives it (but on loopback, and any port)."""
+"""The detector starts with the chart's arguments and environment (but on loopback and any port)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From agents that deadlock to the page that somebody gets, with the real Prometheus and Alertmanager, until after the cure."""
+"""From deadlocked agents to a page, with the real Prometheus and Alertmanager, until after the cure."""
 
 from __future__ import annotations
 

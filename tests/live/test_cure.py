@@ -1,4 +1,4 @@
-"""A cure in real processes: every kind of deadlock ends, its callers are told, and the next ones are served."""
+"""A cure in real processes: every kind of deadlock ends, its callers get the reason, and later calls are served."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each kind of deadlock in real processes is called, with exactly its core and its behind; near misses are not."""
+"""Each kind of deadlock in real processes is called with exactly its core and the parties behind; near misses are not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes and the detector die, stop and come back at any moment: the applications never notice, the answers stay right."""
+"""Processes and the detector die, stop and return at any moment: applications never notice, answers stay right."""
 
 from __future__ import annotations
 

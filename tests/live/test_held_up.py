@@ -1,4 +1,4 @@
-"""Calls that no member has seen: called deadlocked where both ends of their connection say who holds them up, and else not."""
+"""Calls that no member has seen are deadlocked only if both ends of their connection name the parties that hold them up."""
 
 from __future__ import annotations
 

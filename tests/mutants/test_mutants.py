@@ -1,4 +1,4 @@
-"""Each mutant of the shipped code is noticed by the test that the table names: it runs in a process of its own, mutated.
+"""Each mutant of the shipped code is noticed by the test that the table names, run in its own process.
 
 A test that fails for another reason is no catch: the mutant must fit the code, and the test must be one that is there.
 """

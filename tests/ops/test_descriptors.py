@@ -1,4 +1,4 @@
-"""The limit on file descriptors is raised as far as it may be, and said where that is not far."""
+"""The limit on file descriptors is raised as far as allowed, and a low limit is logged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs: one event a line, whatever it holds."""
+"""Logs: one event per line, whatever its values contain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes from outside cannot steer a terminal, in no table, no log line and no JSON."""
+"""Untrusted text cannot control a terminal, in tables, log lines or JSON."""
 
 from __future__ import annotations
 

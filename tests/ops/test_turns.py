@@ -1,4 +1,4 @@
-"""Coroutines with long steps leave the event loop to others between any two of them."""
+"""Coroutines with long steps let the event loop run others between any two of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rows of a PostgreSQL server's views say of who waits for whom."""
+"""The waits derived from the rows of a PostgreSQL server's views."""
 
 from __future__ import annotations
 

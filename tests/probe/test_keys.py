@@ -1,4 +1,4 @@
-"""What the keys of a Redis server's locks say of who waits for whom; and what both ends call a lock."""
+"""The waits derived from the keys of a Redis server's locks, and the names on which both ends agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation: commands and flags exist, snippets compile and import what there is, links lead somewhere."""
+"""The documentation: commands and flags exist, snippets compile with existing imports, links resolve."""
 
 from __future__ import annotations
 

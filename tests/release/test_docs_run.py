@@ -1,4 +1,4 @@
-"""The commands of the documentation run as they stand: those on documents, and the quick start's."""
+"""The documented commands run unchanged: those on documents, and the quick start's."""
 
 from __future__ import annotations
 

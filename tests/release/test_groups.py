@@ -1,4 +1,4 @@
-"""A file's tests run on one worker: they share what takes long to begin, and do not crowd each other out."""
+"""A file's tests run on one worker: they share slow fixtures, and do not compete with each other."""
 
 from __future__ import annotations
 

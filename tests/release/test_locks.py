@@ -1,4 +1,4 @@
-"""The images' requirements: what the detector needs with these extras, at the versions of constraints.txt, each with hashes."""
+"""The images' requirements: everything the detector needs with these extras, as constrained, each with hashes."""
 
 from __future__ import annotations
 

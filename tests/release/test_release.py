@@ -1,4 +1,4 @@
-"""What ``make release`` makes: whole, the same each time, and of use in an environment that had nothing."""
+"""The output of ``make release``: complete, reproducible, and usable in an empty environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents and detectors one version apart work both ways, and the newer detector reads the state and the archive of the older.
+"""Agents and detectors one version apart work together; a newer detector reads an older one's state and archive.
 
 There is no released wheel yet: the version before is built from an earlier commit, which a shallow clone lacks.
 """

@@ -1,4 +1,4 @@
-"""Known vulnerabilities: named when the index knows one, skipped with a reason when it says nothing, never passed silently."""
+"""Known vulnerabilities are named; the check is skipped with a reason without data, and never passes silently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``/api/v1``: the documents of the command, pages of lists, errors as JSON, and a description that fits what is answered."""
+"""``/api/v1``: the command's documents, lists in pages, errors as JSON, and a description that matches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service as a whole: what a restart keeps, and what is to be seen of it from outside."""
+"""The service as a whole: what survives a restart, and what is visible from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pods of a Kubernetes Service are expected one by one, as the API server names them."""
+"""The pods of a Kubernetes Service are expected one by one, as listed by the API server."""
 
 from __future__ import annotations
 

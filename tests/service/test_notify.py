@@ -1,4 +1,4 @@
-"""The notifier: told once and in order, tried again while that can help, and never a reason for the service to wait."""
+"""The notifier: once and in order, retried while that can help, and never blocking the service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client that programs ask with, against a running detector: verdicts only, whatever else comes over the line."""
+"""The client API for programs, against a running detector: only verdicts, whatever else arrives."""
 
 from __future__ import annotations
 

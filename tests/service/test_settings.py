@@ -1,4 +1,4 @@
-"""Settings: every one has a bound, a sentence and a clear refusal."""
+"""Settings: every one has bounds, help text and a clear refusal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator asks at 3 a.m., each answered within two clicks of the overview: the table in docs/detector.md, driven."""
+"""An operator's ten questions, each answered within two clicks of the overview: the table in docs/detector.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sidecar as a process: its pages, its command, and how it ends without losing a call."""
+"""The sidecar as a process: its pages, its command, and a shutdown without lost calls."""
 
 from __future__ import annotations
 

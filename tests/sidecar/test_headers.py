@@ -1,4 +1,4 @@
-"""Header blocks: read as every encoder writes them, written so that every decoder reads them."""
+"""Header blocks: every encoder's are read, and every decoder reads ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stamps in headers: ours alone, from one sender; callers without a stamp, and upstreams, are told nothing of ours."""
+"""Stamps in headers: only ours, from one sender; unstamped callers and upstreams learn nothing."""
 
 from __future__ import annotations
 

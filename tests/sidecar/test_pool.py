@@ -1,4 +1,4 @@
-"""The pool of a program beside its sidecar: who is served, who is queued, and what disproves its size."""
+"""The pool of a program behind its sidecar: which calls are served or queued, and what disproves its size."""
 
 from __future__ import annotations
 

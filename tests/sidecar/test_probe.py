@@ -1,4 +1,4 @@
-"""The told size of a pool is tested by a health check: unanswered, it holds; answered, it is disproved; else it is in doubt."""
+"""The declared pool size is tested by a health check: confirmed without an answer, disproved by one, else in doubt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who waits for whom, as the sidecar tells it: the rules of waiting, of whose call it is, and of the program's pool."""
+"""The waits that a sidecar reports: when a call is awaited, by which caller, and the program's pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The relay, frame by frame: what passes untouched, what is written anew, what is refused, and what it tells of calls."""
+"""The relay, frame by frame: what passes unchanged, is rewritten or refused, and which events it reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that know nothing of us, in Python and in Node, behind sidecars: their pools' deadlock is called by its name."""
+"""Uninstrumented programs in Python and Node behind sidecars: the deadlock of their pools is reported."""
 
 from __future__ import annotations
 

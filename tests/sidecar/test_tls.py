@@ -1,4 +1,4 @@
-"""TLS to the outside: callers and upstreams speak it, strangers are refused, and replaced files are followed."""
+"""TLS to the outside: for callers and upstreams; strangers are refused, and replaced files are reloaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same calls around two sidecars and through them have the same results, however they end."""
+"""The same calls through two sidecars and without them have the same results, however they end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeded worlds of programs behind sidecars: whatever a sidecar believes, no deadlock is called that is none.
+"""Seeded worlds of programs behind sidecars: no false deadlock is reported.
 
 Programs have a queue before N workers; handlers call, fan out, wait for all or for the first, and give up the rest. What a
 program and its sidecar say to each other travels in order on each of four connections, and between these in any order. The one

@@ -1,4 +1,4 @@
-"""Spark as an engine: every table as on the local engine; without Java, or interrupted, one line."""
+"""Spark as an engine: the same tables as the local engine; one line without Java or when interrupted."""
 
 from __future__ import annotations
 

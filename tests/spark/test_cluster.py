@@ -1,4 +1,4 @@
-"""The pipeline on two workers in processes of their own, as docs/pipeline.md says: local-cluster and standalone."""
+"""The pipeline on two workers in separate processes, as in docs/pipeline.md: local-cluster and standalone."""
 
 from __future__ import annotations
 

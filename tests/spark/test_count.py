@@ -1,4 +1,4 @@
-"""Counting in the workers gives what plain DataFrames give, a file that proves torn is named, and no call is lost."""
+"""Counting in the workers equals counting with DataFrames, torn files are named, and no call is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever looks at Spark's pages sees what each job is for, not "parquet at NativeMethodAccessorImpl"."""
+"""Spark's pages show the purpose of each job instead of "parquet at NativeMethodAccessorImpl"."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example notebook runs from its first cell to its last, and shows what was planted."""
+"""The example notebook runs from start to end, and shows the planted deadlocks."""
 
 from __future__ import annotations
 

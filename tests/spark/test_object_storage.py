@@ -1,4 +1,4 @@
-"""Spark's workers read and write an object store themselves: an analysis, DataFrames and a stream, with no directory shared."""
+"""Spark's workers read and write an object store themselves, without a shared directory."""
 
 from __future__ import annotations
 

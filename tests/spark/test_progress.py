@@ -1,4 +1,4 @@
-"""Whoever waits is told how far a step is, once for each part that is done."""
+"""Progress is shown for each finished part of a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Spark cannot do is one line: no such master, no Spark, an error in a job."""
+"""Spark's failures are one line: an invalid master, no Spark, an error in a job."""
 
 from __future__ import annotations
 

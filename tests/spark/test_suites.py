@@ -1,4 +1,4 @@
-"""The published suites from whole files, from shuffled reports and as a stream: the service's verdicts, and the truth.
+"""The published suites from whole files, shuffled reports and as a stream: the service's verdicts, and the right ones.
 
 The third suite, waits-sample.jsonl, goes through a live detector in test_live_stream.py.
 """

@@ -1,4 +1,4 @@
-"""A generated archive is the same whoever writes it, and says what was planted."""
+"""A generated archive is the same however many processes write it, and records what was planted."""
 
 from __future__ import annotations
 

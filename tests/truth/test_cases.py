@@ -1,4 +1,4 @@
-"""Ordinary programs whose truth is known by construction, against a real detector: each says PASS (``make truth``).
+"""Ordinary programs with known truth, against a real detector: each must print PASS (``make truth``).
 
 The programs are not ours to copy: they stay in ../shared/cases/truth. Each runs in a process of its own, for about 15 s.
 """

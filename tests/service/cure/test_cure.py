@@ -1,4 +1,4 @@
-"""Cures in the service: who may, what is refused, what is written down, and the button on the incident's page."""
+"""Cures in the service: permissions, refusals, the audit log, and the button on the incident's page."""
 
 from __future__ import annotations
 

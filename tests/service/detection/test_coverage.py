@@ -1,4 +1,4 @@
-"""Who is there, who is expected, and what an answer may say when not all of them are."""
+"""Present and expected members, and which answers are possible while some are missing."""
 
 from __future__ import annotations
 

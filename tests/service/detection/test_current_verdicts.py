@@ -1,4 +1,4 @@
-"""Watches: the newest of what changed, once, however slow the watcher is."""
+"""Watches: the newest of the changed verdicts, once, however slow the watcher is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Predicates at work: one that raises or never ends hurts only its own answer."""
+"""The evaluator: a predicate that raises or never ends affects only its own answer."""
 
 from __future__ import annotations
 

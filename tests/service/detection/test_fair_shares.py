@@ -1,4 +1,4 @@
-"""A bound on all members together: who has no more than an equal share is always taken."""
+"""A bound shared by all members: a member with at most an equal share is always accepted."""
 
 from __future__ import annotations
 

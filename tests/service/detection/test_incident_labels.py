@@ -1,4 +1,4 @@
-"""The metric that names a core: services only, few series, and gone with the incident."""
+"""The metric that names a core: services only, few series, and removed with the incident."""
 
 from __future__ import annotations
 

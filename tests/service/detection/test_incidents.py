@@ -1,4 +1,4 @@
-"""Incidents: one id for one core, no duplicates while a cure is under way, and an end only when it is certain."""
+"""Incidents: one id for one core, no duplicates during a cure, and an end only on proof."""
 
 from __future__ import annotations
 

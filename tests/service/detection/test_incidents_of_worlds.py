@@ -1,4 +1,4 @@
-"""What is resolved from changes alone gives the verdicts, incidents and archive rows of the straightforward path."""
+"""Incremental resolution gives the same verdicts, incidents and archive rows as resolving everything."""
 
 from __future__ import annotations
 

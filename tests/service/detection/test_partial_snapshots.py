@@ -1,4 +1,4 @@
-"""What has been reported is judged before the rest: a late report, or a far larger one, holds no circle of others up."""
+"""Partial evaluation: a late or far larger report does not delay the verdict on a cycle of others."""
 
 from __future__ import annotations
 

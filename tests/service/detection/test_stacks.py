@@ -1,4 +1,4 @@
-"""What the parties of processes stand in: asked of their agents by readers."""
+"""The stacks of parties that have not moved for long, which readers may request."""
 
 from __future__ import annotations
 

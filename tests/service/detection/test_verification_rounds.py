@@ -1,4 +1,4 @@
-"""A verification round waits for looks as long as it is told to, and counts how it ended."""
+"""A verification round waits for looks as long as configured, and its outcome is counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large snapshots are assembled and verified on threads: their answers, incidents and failures are those of small ones."""
+"""Large snapshots are assembled and verified on threads, with the same answers, incidents and failures."""
 
 from __future__ import annotations
 

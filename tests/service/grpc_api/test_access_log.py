@@ -1,4 +1,4 @@
-"""The access log: who asked what with which role, and who was refused; bounded, and off unless it is switched on."""
+"""The access log: requests and refusals with client and role; bounded, and off by default."""
 
 from __future__ import annotations
 

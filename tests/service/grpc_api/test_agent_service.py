@@ -1,4 +1,4 @@
-"""The agents' door: leases, reconnections, and what is refused, with a clear status, at nobody else's cost."""
+"""The service for agents: leases, reconnections, and refusals with a clear status that affect no other agent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The archive's rows by gRPC: whole, from any position on, over restarts and compaction; a slow reader hurts nobody."""
+"""The archive's rows by gRPC: complete, from any position, across restarts and compaction, despite slow readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds: no agent and no asker, however it behaves, takes the service from the others."""
+"""Bounds: no agent and no client, however it behaves, takes the service away from others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Certificates: whose are let in, and a rotation that loses nothing."""
+"""Certificates: which clients are accepted, and a rotation without losses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The askers' door: the answer is about a snapshot that began after the question, right, and only about what was asked."""
+"""The service for clients: a right answer, about the right scope, from a snapshot begun after the question."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports that are told by what has changed are those that would have been sent whole; old agents go on beside new ones."""
+"""Reports restored from differences equal full ones, and older agents work beside new ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""First messages are read in turns: calls that send nothing keep nobody else waiting."""
+"""First messages are read in turns: calls that send nothing delay no other."""
 
 from __future__ import annotations
 

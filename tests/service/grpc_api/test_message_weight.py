@@ -1,4 +1,4 @@
-"""What a message would come to is counted before it is decoded, and what would come to too much is refused."""
+"""The decoded size of a message is estimated before decoding, and too large ones are refused."""
 
 from __future__ import annotations
 

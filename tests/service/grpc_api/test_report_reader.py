@@ -1,4 +1,4 @@
-"""A report that is not decoded again is the report that decoding it would give."""
+"""A report that is not decoded again equals its decoded form."""
 
 from __future__ import annotations
 

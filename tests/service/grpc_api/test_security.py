@@ -1,4 +1,4 @@
-"""Roles and the settings of TLS against the running service: a client may do only what its role grants."""
+"""Roles and TLS settings of the running service: a client may do only what its role grants."""
 
 from __future__ import annotations
 

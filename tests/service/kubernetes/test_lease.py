@@ -1,4 +1,4 @@
-"""Of several detectors one holds the Lease: never two, soon another when it stops, and at once when it gives it up."""
+"""Of several detectors one holds the Lease: never two, soon another when it dies, at once when it is released."""
 
 from __future__ import annotations
 

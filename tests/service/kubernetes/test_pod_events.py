@@ -1,4 +1,4 @@
-"""The pods of an incident are told of it by Kubernetes Events, over HTTPS, by an API server that is played here."""
+"""Kubernetes Events for an incident's pods, over HTTPS, with a fake API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an outsider can do who forges stamps where all are believed: delay an answer, and neither make nor hide one for long."""
+"""Forged stamps without keys: they delay an answer, but neither cause nor hide one for long."""
 
 from __future__ import annotations
 

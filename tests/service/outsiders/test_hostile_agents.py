@@ -1,4 +1,4 @@
-"""What an agent can do that lies: spoil its own part, and nothing else."""
+"""A lying agent spoils its own part of a snapshot, and nothing else."""
 
 from __future__ import annotations
 

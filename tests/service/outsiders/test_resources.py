@@ -1,4 +1,4 @@
-"""Memory and descriptors of a detector that outsiders and agents try to use up: a process of its own, which is measured."""
+"""Memory and descriptors of a detector that outsiders and agents try to exhaust, measured in a separate process."""
 
 from __future__ import annotations
 

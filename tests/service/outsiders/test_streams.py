@@ -1,4 +1,4 @@
-"""Calls that are opened and reset, or opened and left, on connections of their own: they take no place from others' calls."""
+"""Calls opened and reset, or opened and left, on their own connections: they take no place from others' calls."""
 
 from __future__ import annotations
 

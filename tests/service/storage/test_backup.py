@@ -1,4 +1,4 @@
-"""State is backed up while it is in use, put back where none is, and does not grow for ever."""
+"""State is backed up while in use, restored to an empty directory, and bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Days that have become old enough are compacted once, beside the writing; what goes wrong is one line and no more."""
+"""Old days are compacted once, beside the writer; a failure is one line in the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A packed document is the document, whatever of it was packed before."""
+"""A packed document unpacks to the document, whatever parts were packed before."""
 
 from __future__ import annotations
 

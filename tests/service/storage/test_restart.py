@@ -1,4 +1,4 @@
-"""A restart of the detector, and members that end without a goodbye: nothing is concluded from their silence."""
+"""A restart of the detector, and members that end without a goodbye: nothing follows from their silence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The archive: what was written is there after a restart, bounds hold, and a disk that fails costs nothing else."""
+"""The snapshot store: its content survives a restart, bounds hold, and a failing disk affects nothing else."""
 
 from __future__ import annotations
 

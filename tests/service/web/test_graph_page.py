@@ -1,4 +1,4 @@
-"""The interactive drawing in a real browser: clicks, search, snapshots, hostile names, and no request elsewhere."""
+"""The interactive drawing in a real browser: clicks, search, snapshots, hostile names, no external requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP side: slow clients starve nobody, strange host names are refused, and nothing from outside is markup."""
+"""The HTTP server: slow clients starve no other, unknown host names are refused, and untrusted text is escaped."""
 
 from __future__ import annotations
 

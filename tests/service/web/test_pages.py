@@ -1,4 +1,4 @@
-"""The pages: the answer first, colour for trouble alone, ages that count, and nothing from elsewhere."""
+"""The pages: the answer first, colour only for trouble, ages that count, and no external resources."""
 
 from __future__ import annotations
 

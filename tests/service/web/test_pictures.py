@@ -1,4 +1,4 @@
-"""Pictures and graphs are drawn once for all who look, also for those who come meanwhile, and are bounded."""
+"""Pictures and graphs are drawn once for all concurrent viewers, and bounded."""
 
 from __future__ import annotations
 

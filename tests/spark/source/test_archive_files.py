@@ -1,4 +1,4 @@
-"""An archive's files come in the order of their days and names, each once, and an idle stream looks seldom."""
+"""An archive's files come in order of day and name, each once, and an idle stream lists rarely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data source over a live detector: every row once, over restarts and compaction; errors in words."""
+"""The data source over a live detector: every row once, across restarts and compaction; clear errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A detector's archive over TLS: readers by certificate and token, refusals in words, patience with what passes."""
+"""A detector's archive over TLS: access by certificate and token, clear refusals, retries of transient failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stream remembers and decides, without Spark: finished numbers, commits, and when a snapshot is finished."""
+"""The state and decisions of a stream, without Spark: finished numbers, commits, and when a snapshot is finished."""
 
 from __future__ import annotations
 

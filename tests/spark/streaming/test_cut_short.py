@@ -1,4 +1,4 @@
-"""A stream cut short at any of its writes goes on from its state alone, on a disk and in an object store."""
+"""A stream interrupted at any of its writes continues from its state alone, on a disk and in an object store."""
 
 from __future__ import annotations
 

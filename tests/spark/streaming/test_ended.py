@@ -1,4 +1,4 @@
-"""SIGTERM or ctrl-C in the middle of a micro-batch ends `stilltrue stream` in good order; the next start does that batch."""
+"""SIGTERM or ctrl-C within a micro-batch ends `stilltrue stream` cleanly; the next start repeats that batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A streaming query that is killed (SIGKILL), again and again: started again it gives every verdict, and each once."""
+"""A streaming query killed (SIGKILL) repeatedly and restarted gives every verdict exactly once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stream's verdicts are the service's, each once: over restarts, batches run again, doubled and late reports."""
+"""The stream's verdicts are the service's, each once: across restarts, repeated batches, duplicate and late reports."""
 
 from __future__ import annotations
 

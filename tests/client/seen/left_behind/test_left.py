@@ -1,4 +1,4 @@
-"""Locks and semaphores that are left behind, with no holder and no party to release them. Each program has its own process."""
+"""Locks and semaphores left behind, with no holder and no party to release them. Each program has its own process."""
 
 from __future__ import annotations
 
