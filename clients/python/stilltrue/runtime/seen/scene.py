@@ -5,19 +5,17 @@ Rules:
 1. The thread that runs an executor's item completes its future; a task of ``run_coroutine_threadsafe`` completes the future
    that it was made for. An event loop goes on when the task that blocks its thread does: everything that has yet to run on
    the loop waits for that task.
-2. A thread or task holds what its frames refer to: its variables, the contents of their lists, tuples, sets and dictionaries,
-   and the objects inside these, nearest first. If time runs out before the search is complete, nothing is found.
+2. A thread or task holds what its frames refer to (:mod:`~stilltrue.runtime.seen.frame_search`). If time runs out before the
+   search is complete, nothing is found.
 3. A thread or task that only another agent of this process knows is not a party here.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from itertools import islice
 from types import FrameType, MappingProxyType
@@ -26,14 +24,15 @@ from typing import Any
 from stilltrue.model import ENDED, PartyName, party
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.frames import frames_of_threads, innermost_frames_of_others, variables_of
+from stilltrue.runtime.introspection.frames import frames_of_threads, innermost_frames_of_others
 from stilltrue.runtime.introspection.origins import is_ours
 from stilltrue.runtime.introspection.places import blocked_loops, call_served_in
 from stilltrue.runtime.introspection.tasks import awaiters, read
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.enders.reach import FAR_MAX, NEAR_MAX, SKIPPED_CLASSES, is_open, named_by
+from stilltrue.runtime.look.enders.reach import FAR_MAX
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.seen.call_stack import stack_of_task, where_is
+from stilltrue.runtime.seen.frame_search import objects_held
 from stilltrue.runtime.seen.holders.held import held_by
 from stilltrue.runtime.seen.reachability.thread_waits import CANDIDATES_MAX, awaited_in, without_parked
 from stilltrue.runtime.seen.reachability.waking import depends_on_others
@@ -44,9 +43,6 @@ from stilltrue.runtime.seen.waits.executors import queued_items
 
 TASKS_MAX = 1_000
 """Number of tasks of one loop that are read; the others count as active."""
-_INSTALLED = "-packages"
-_NEAR_MIN, _NEAR_FOR_EACH = 100, 20
-_OF_OTHERS = 40
 WALK_SECONDS_MAX = 0.02
 """Processor time for the search of what threads and tasks hold."""
 
@@ -310,9 +306,7 @@ class LiveScene:
         things: dict[int, Any] = {}
         who: dict[int, set[Ender]] = {}
         for stack in (*self.stacks().values(), *self.stacks_of_tasks().values()):
-            frames = _searched(holding_frames(stack.frames), far)
-            roots = [one for frame in frames for one in variables_of(frame).values()]
-            for thing in _walk(roots, wanted, budget, far):
+            for thing in objects_held(stack.frames, wanted, budget, far):
                 things[id(thing)] = thing
                 who.setdefault(id(thing), set()).add(self._as_task(stack))
             if budget.spent:
@@ -391,12 +385,6 @@ class LiveScene:
         return self._frames
 
 
-def holding_frames(frames: Sequence[FrameType]) -> list[FrameType]:
-    """The frames whose variables count as held: neither the agent's nor an event loop's, which refers to everything."""
-    loop = any(compat.loop_in(frame) is not None for frame in frames)
-    return [frame for frame in frames if not is_ours(frame.f_code) and not (loop and compat.is_running_loop(frame.f_code))]
-
-
 def _is_unknown(wait: SeenWait | None) -> bool:
     return wait is None or (wait.enders is None and wait.until is None)
 
@@ -417,38 +405,3 @@ def _may_be_searched(stack: CallStack) -> bool:
 def _task_of(ender: Ender) -> Any:
     """The task that completes a future; any other ender itself."""
     return compat.source_of(ender) if isinstance(ender, Future) else ender
-
-
-def _searched(frames: Iterable[FrameType], far: int) -> list[FrameType]:
-    """The frames of the application's own code, then those of installed packages if ``far`` is large enough."""
-    own: list[FrameType] = []
-    others: list[FrameType] = []
-    for frame in frames:
-        (others if _INSTALLED in frame.f_code.co_filename else own).append(frame)
-    return own if far < _OF_OTHERS else own + others
-
-
-def _walk(roots: Iterable[Any], wanted: Callable[[Any], bool], budget: Budget, far: int) -> list[Any]:
-    """The wanted objects among ``roots`` and what these refer to, nearest first. A wanted object is not opened."""
-    found: list[Any] = []
-    seen: dict[int, Any] = {}
-    todo = deque(roots)
-    near = min(NEAR_MAX, _NEAR_MIN + _NEAR_FOR_EACH * far)
-    while todo and near and budget.step():
-        thing = todo.popleft()
-        if id(thing) in seen:
-            continue
-        seen[id(thing)] = thing  # keeps it alive, or its identity could be reused
-        near -= 1
-        if wanted(thing):
-            found.append(thing)
-            continue
-        if issubclass(type(thing), SKIPPED_CLASSES):
-            continue
-        held = named_by(thing)
-        if held is not None:
-            todo.extend(held)
-        elif far and is_open(thing):
-            far -= 1
-            todo.extend(gc.get_referents(thing))
-    return found

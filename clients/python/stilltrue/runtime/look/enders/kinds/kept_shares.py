@@ -21,7 +21,7 @@ from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.attributes import named_values
 from stilltrue.runtime.look.enders.actors import Actor
 from stilltrue.runtime.look.enders.reach import Reach
-from stilltrue.runtime.seen.scene import holding_frames
+from stilltrue.runtime.seen.frame_search import holding_frames
 
 
 class KeptShares:
