@@ -372,7 +372,7 @@ def _runs(process: int) -> bool:
 
 
 def test_late_reports_correct_the_verdicts_of_their_day(location: Path, tmp_path: Path) -> None:
-    """Whatever is lost makes no verdict of its own, and once it is back the next analysis says what the service said."""
+    """Lost reports cause no wrong verdict, and once they are back the next analysis gives the service's verdicts."""
     folder, out = tmp_path / "archive", tmp_path / "out"
     shutil.copytree(location, folder)
     whole = analyze(LocalEngine(), open_archive(str(folder)), str(tmp_path / "whole"), progress=lambda _: None)

@@ -172,7 +172,7 @@ def test_every_measure_of_a_few_reports_matches_manual_counts() -> None:
 
 
 def _worker(process: str, server: str | None, **served: object) -> dict[str, object]:
-    """What a report says of a worker, its only one, that serves one call and makes its process's first one, number 1."""
+    """The report of a process whose only worker serves one call and makes the process's first one, number 1."""
     party = f"{process}/x#1"
     call = {"number": 1, "servers": {server: 1} if server else {}, "party": party, "doubtful": False}
     taken = {"party": party, "serving": True, "pool": "w", "number": 1, **served}

@@ -107,7 +107,7 @@ def test_one_compaction_runs_at_a_time(store: ArchiveFiles) -> None:
 
 
 def test_duplicates_left_by_an_interruption_are_removed(store: ArchiveFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut short twice: the second new file replaces what the first one had replaced, too."""
+    """After two interruptions the second new file also replaces the files that the first one had replaced."""
     before = _rows(store, "reports").to_pylist()
     names = {path.name for path in Path(store.root).glob("reports/*/*.parquet")}
     sizes = sorted(file.bytes for file in store.scan("reports").files)

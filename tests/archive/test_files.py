@@ -111,7 +111,7 @@ def test_days_bound_the_scan(tmp_path: Path, run: Judged) -> None:
 
 
 def test_a_file_outside_a_days_folder_is_named(tmp_path: Path, run: Judged) -> None:
-    """A day that was renamed; hidden folders and other files are nobody's loss."""
+    """A renamed day is named; hidden folders and other files are ignored."""
     store = ArchiveFiles(str(tmp_path))
     path = Path(store.write("reports", "2026-11-20", run.reports))
     kept = Path(store.write("reports", "2026-11-21", run.reports))

@@ -65,7 +65,7 @@ Call = Callable[[bytes], Any]
 
 @dataclass
 class Taken:
-    """What the calls of one contender took: each call's seconds, and each round's seconds and processor seconds per call."""
+    """The measurements of one contender: each call's seconds, and each round's seconds and processor seconds per call."""
 
     seconds: list[float] = field(default_factory=list)
     medians: list[float] = field(default_factory=list)
@@ -103,7 +103,7 @@ def handlers(behaviour: Any) -> list[grpc.GenericRpcHandler]:
 
 
 class Nowhere:
-    """A span exporter that throws away what it is given, as the cheapest of them."""
+    """A span exporter that discards its spans, the cheapest possible one."""
 
     def export(self, spans: Any) -> Any:
         """Nothing."""
@@ -118,7 +118,7 @@ class Nowhere:
 
 
 def tracers() -> dict[str, Any]:
-    """OpenTelemetry without its SDK (what a library costs that nobody reads), and with it."""
+    """OpenTelemetry without its SDK (the cost of an unused library), and with it."""
     if None in (OTEL, OTEL_CHANNELS, OTEL_API, OTEL_SDK, OTEL_EXPORT):
         return {}
     sdk = OTEL_SDK.TracerProvider()

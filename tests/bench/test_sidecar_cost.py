@@ -146,7 +146,7 @@ async def many_at_once(target: str) -> float:
 
 
 def measure(rounds: int) -> dict[str, tuple[float, float, float]]:
-    """For each way: p50 in seconds, calls a second, and the processor seconds a call of what is between."""
+    """For each route: p50 in seconds, calls per second, and processor seconds per call in the processes between."""
     with ExitStack() as stack:
         _, program = stack.enter_context(started("-c", PROGRAM))
         relay, at_relay = stack.enter_context(started("-c", BYTES, program["inbound"]))

@@ -41,7 +41,7 @@ def here_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def calls_a_second(harness: Harness, load: ManagedProcess, ask: DetectorServiceStub | None) -> float:
-    """Calls done in one window, with a snapshot a second when there is somebody to ask."""
+    """Calls completed in one window, with a snapshot a second if there is a detector."""
     stop = threading.Event()
 
     def go_on() -> None:

@@ -32,7 +32,7 @@ Scene = Callable[[Detector], Awaitable[None]]
 
 
 async def _join(detector: Detector, *processes: FakeProcess) -> None:
-    """One after the other: answers name who joined last."""
+    """Join one after the other, since answers name the last to join."""
     for process in processes:
         await detector.join(process)
 

@@ -29,7 +29,7 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
 
 
 class Fleet:
-    """Two processes, each behind a collector of its own, and who answers for them."""
+    """Two processes, each behind its own collector, and the coordinator that answers for them."""
 
     def __init__(self, machines: Machines) -> None:
         self.machines = machines
@@ -58,7 +58,7 @@ class Fleet:
             return verdict
 
     async def stuck(self) -> list[str]:
-        """Who is deadlocked, for certain."""
+        """The parties that are certainly deadlocked."""
         verdict = await self.ask()
         assert verdict.holds == snapshot_pb2.HOLDS_TRUE, verdict
         return list(verdict.core)

@@ -43,7 +43,7 @@ def world(calls: Calls, load: float, workers: int, seed: int) -> dict[str, Any]:
 
 
 def plain_remainder(document: dict[str, Any]) -> list[str]:
-    """Frees, round by round, whoever waits for one that is free."""
+    """Frees, round by round, every party that waits for a free one."""
     among = {wait["waiter"]: wait["among"] for wait in document["waits"]}
     stuck = set(among)
     while freed := {waiter for waiter in stuck if any(target not in stuck for target in among[waiter])}:

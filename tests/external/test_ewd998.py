@@ -84,7 +84,7 @@ def test_termination_is_right_at_random_consistent_cuts(trace: Trace) -> None:
 
 
 def moving(trace: Trace, cut: Cut) -> Counter[str]:
-    """How many payloads of each process are under way at ``cut``."""
+    """The number of each process's payloads in transit at ``cut``."""
     return Counter(message.source for message in snapshot(trace, cut).in_transit)
 
 

@@ -61,7 +61,7 @@ def _start(harness: Harness, entry: Entry, environment: dict[str, str], mode: st
 
 
 def _check_none_else(entry: Entry, verdict: Verdict) -> None:
-    """What is called is part of what is expected, where it is expected: at no moment is anybody else in the remainder."""
+    """Check that the reported parties are among the expected ones, at the expected lines: no other is ever in the remainder."""
     if verdict["holds"] is not True:
         return
     expected = entry.expected("core") + entry.expected("behind")

@@ -269,7 +269,7 @@ def flags_of(command: str) -> dict[str, click.Option]:
 
 
 def our_commands(objects: Objects) -> Iterator[list[str]]:
-    """The arguments of every container that runs `stilltrue`, what is injected included."""
+    """The arguments of every container that runs `stilltrue`, including injected ones."""
     for container in containers(objects):
         if "args" in container and "stilltrue:" in container["image"] + ":":
             yield container["args"]

@@ -104,7 +104,7 @@ def pager() -> Iterator[tuple[str, queue.SimpleQueue[Page]]]:
 
 @pytest.fixture
 def alertmanager(pager: tuple[str, queue.SimpleQueue[Page]], tmp_path: Path) -> Iterator[str]:
-    """The address of an Alertmanager that pages for what is critical."""
+    """The address of an Alertmanager that pages for critical alerts."""
     command, address = program("prometheus-alertmanager"), f"127.0.0.1:{free_port()}"
     route = {
         "receiver": "nobody", "group_by": ["alertname"], "group_wait": "0s", "group_interval": "1s", "repeat_interval": "1h",

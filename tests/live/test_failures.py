@@ -18,7 +18,7 @@ Until = Callable[[str], Verdict]
 
 
 def deadlocked(harness: Harness, until_true: Until) -> Verdict:
-    """The harness with the pools of one circle full for ever."""
+    """The harness with the pools of one cycle full for ever."""
     harness.start_scene("detector.demo.scenes:POOLS")
     harness.processes["load"].tell({"threads": 6})
     return until_true("deadlock")

@@ -1,6 +1,6 @@
 """Each mutant of the shipped code is noticed by the test that the table names, run in its own process.
 
-A test that fails for another reason is no catch: the mutant must fit the code, and the test must be one that is there.
+A test that fails for another reason is not a catch: the mutant must fit the code, and the test must exist.
 """
 
 from __future__ import annotations

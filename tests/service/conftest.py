@@ -152,7 +152,7 @@ class FakeProcess:
         return made, served
 
     def gives_up(self, made: ClientCall) -> None:
-        """The call fails, and nobody knows whether it was received."""
+        """The call fails, and it is unknown whether it was received."""
         self.recorder.settled(made, None, time.time(), in_doubt=True)
 
 

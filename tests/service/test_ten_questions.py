@@ -17,7 +17,7 @@ CLICKS_MAX = 2
 
 
 class Operator:
-    """Somebody who begins at the overview, clicks, and reads."""
+    """An operator who begins at the overview, clicks, and reads."""
 
     def __init__(self, page: Page, url: str, width: int) -> None:
         self._page = page

@@ -81,7 +81,7 @@ def test_a_call_that_came_while_all_workers_were_blocked_and_was_answered_dispro
 
 
 def test_a_call_that_came_beside_a_full_pool_at_work_and_was_answered_disproves_the_size() -> None:
-    """Whoever is served need not be blocked: more than N at once are more than N."""
+    """A served call need not be blocked: more than N at once disprove N workers."""
     beside = Beside(workers=1)
     beside.comes("t1")
     beside.now += 1.0

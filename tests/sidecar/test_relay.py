@@ -54,7 +54,7 @@ class Wire:
 
 
 class Followed:
-    """A call that writes down what it is told."""
+    """A call that records its events."""
 
     def __init__(self) -> None:
         self.told: list[str] = []

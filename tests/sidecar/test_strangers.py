@@ -76,7 +76,7 @@ class Shops:
         return words["inbound"]
 
     def visit(self, shop: str, path: list[str], hold: float) -> Any:
-        """Have somebody outside call a shop."""
+        """Call a shop from outside."""
         channel = grpc.insecure_channel(shop)
         self._channels.append(channel)
         trace = (("traceparent", f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-01"),)

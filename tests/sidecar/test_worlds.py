@@ -38,7 +38,7 @@ SNAPSHOTS_AT_THE_END = 3
 
 @dataclass(eq=False)
 class Sent:
-    """Something under way between a program and its sidecar; called, it arrives."""
+    """A message in transit between a program and its sidecar; called, it arrives."""
 
     at: float
     arrives: Callable[[], None]
@@ -129,7 +129,7 @@ class World:
     # -- truth ---------------------------------------------------------------------------------------------------------
 
     def root(self) -> None:
-        """Somebody outside calls."""
+        """A client outside calls."""
         self._traces += 1
         call = Call(trace=b"trace%d" % self._traces, target=self.dice.choice(self.apps))
         self.net.append(lambda: self.reaches_target(call))
@@ -150,7 +150,7 @@ class World:
             app.busy.append(Handler(app, call, self.plan(), self.dice.choice((1.0, 0.3, 0.02))))
 
     def step_of(self, handler: Handler) -> None:
-        """A worker that is not blocked goes on: gives up the rest, calls, or answers."""
+        """An unblocked worker proceeds: it cancels the remaining calls, calls, or answers."""
         if handler.gives_up_the_rest:
             for call in handler.made:
                 if call.state != "done":

@@ -85,7 +85,7 @@ def test_the_answer_matches_the_truth(case: str, tmp_path: Path) -> None:
 
 
 def _run(command: list[str], folder: Path, environment: dict[str, str]) -> tuple[str, str]:
-    """What a case prints, on both. Whatever it has started is ended, when its time is up too."""
+    """A case's output, on both streams. All that it has started is ended, even after a timeout."""
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=folder, env=environment, start_new_session=True
     ) as process:

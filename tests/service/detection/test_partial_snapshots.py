@@ -47,7 +47,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 def full_of_waits(name: str, *also: LocalWait) -> Callable[[Report], Report]:
-    """Its parties wait for one that can go on."""
+    """Its parties wait for one that can move."""
     free = PartyTarget(party=PartyName(f"{name}/free"))
     waits = [
         LocalWait(waiter=PartyName(f"{name}/w{at}"), number=WaitNumber(1000 + at), among=(free,), needs=1, since=0.0)
@@ -83,7 +83,7 @@ async def test_a_silent_member_does_not_delay_a_cycle_of_others(
 async def test_a_cycle_gets_both_its_rounds_while_a_member_is_silent(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
-    """Its calls may be repeated: a second snapshot confirms what the first has shown."""
+    """Its calls may be retried, so a second snapshot must confirm the first."""
     a, b, late = process("a"), process("b"), process("late")
     stuck = deadlock(a, b)
     for one in (a, b):

@@ -78,7 +78,7 @@ async def test_a_forged_number_costs_only_one_servers_report(
 
 
 async def test_a_forged_floor_causes_no_true(start_detector: Any, process: Any, tmp_path: Path) -> None:
-    """The server would forget that it has answered, and its caller would seem to wait for whoever is busy there."""
+    """The server would forget its answer, and the caller would seem to wait for the parties that are busy there."""
     a, b = process("a"), process("b")
     async with start_detector(tmp_path) as detector:
         await detector.join(a, b)

@@ -58,7 +58,7 @@ LIES: dict[str, Any] = {
 async def test_a_lie_spoils_its_own_part_and_not_the_log(
     lie: str, start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever a report says, the deadlock of others is called by its name, and what it is refused for is short."""
+    """Whatever a report contains, the deadlock of others is reported, and the reason of the refusal is short."""
     caplog.set_level(logging.INFO)
     a, b, liar = process("a"), process("b"), process("liar")
 

@@ -114,7 +114,7 @@ async def test_configured_host_names_are_accepted_too() -> None:
 
 
 async def test_invalid_http_is_logged_occasionally_and_never_with_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    """Before, each such request wrote 600 bytes into the log: whoever reached the port filled the disk."""
+    """Each such request used to write 600 bytes into the log, so any client could fill the disk."""
     server, port = await serving()
     for text in (
         "GET /\x00 HTTP/1.1\r\n\r\n",

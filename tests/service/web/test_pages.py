@@ -166,7 +166,7 @@ async def test_the_overview_states_the_deadlock_first_and_ages_keep_counting(
 
 
 async def versions_of(events: aiohttp.ClientResponse, count: int) -> list[str]:
-    """The next versions that a stream of events tells."""
+    """The next versions in a stream of events."""
     found: list[str] = []
     while len(found) < count:
         line = (await events.content.readline()).decode()

@@ -122,7 +122,7 @@ def test_a_stream_killed_while_writing_continues_after_compaction(
 @pytest.mark.not_in_ci
 @pytest.mark.longer
 def test_a_killed_stream_continues_from_an_object_store(short: Judged, archived: Any, tmp_path: Path) -> None:
-    """The archive, the state and the verdicts: there is no directory that anybody shares."""
+    """Archive, state and verdicts are there: no directory is shared."""
     archived(short, tmp_path, 0, 20, reports_max=40)
     with object_storage() as store:
         fs.copy_files(str(tmp_path / FOLDER), f"{BUCKET}/archive", destination_filesystem=store)

@@ -254,7 +254,7 @@ def polls_a_clock(owned: Any, go: threading.Event) -> None:
 
 
 class Settings:
-    """What a program is told to do; it gets others when they are loaded anew."""
+    """A program's settings, which are replaced when reloaded."""
 
     def __init__(self, *, stop: bool) -> None:
         self.stop = stop

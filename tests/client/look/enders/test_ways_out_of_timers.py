@@ -61,7 +61,7 @@ async def test_a_timer_may_refer_to_the_call_in_many_ways(world: LoopWorld, how:
             self.call.cancel()
 
     class Bus:
-        """Calls whoever has subscribed."""
+        """Calls all subscribers."""
 
         def __init__(self, *subscribers: Callable[[], object]) -> None:
             self.handlers = defaultdict(list, late=list(subscribers))
