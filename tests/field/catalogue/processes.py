@@ -1,4 +1,4 @@
-"""Processes: waits of a process for the end of its child."""
+"""Processes: waits for the end of a child, and for locks that processes share."""
 
 from __future__ import annotations
 
@@ -17,6 +17,19 @@ ENTRIES = (
             "killed": "another thread kills the child later",
             "signalled": "another thread sends a signal to the child's process id later",
             "stranger": "the child has no agent, and ends later",
+        },
+    ),
+    Entry(
+        program="shared_lock",
+        source="widely known",
+        library="multiprocessing",
+        what="A process locks a lock of multiprocessing and joins its worker, which needs the lock before it ends.",
+        near={
+            "limit": "the worker's wait for the lock has a timeout",
+            "patience": "`join` has a timeout",
+            "slow": "the worker does not need the lock yet",
+            "other_thread": "another thread releases the lock later",
+            "terminated": "another thread terminates the worker later",
         },
     ),
 )

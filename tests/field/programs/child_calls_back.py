@@ -8,10 +8,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
-from field_program import FAR_SECONDS, MODE, PROCESS, begin, join, publish, published, stay
+from field_program import FAR_SECONDS, MODE, PROCESS, begin, end_with_parent, join, publish, published, stay
 
 
 def child() -> None:
+    end_with_parent()
     if MODE == "stranger":
         time.sleep(FAR_SECONDS)
         return

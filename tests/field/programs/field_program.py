@@ -6,7 +6,9 @@ names the detector, the servers, and the folder in which the processes of one ru
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 import sys
 import threading
 import time
@@ -77,6 +79,11 @@ def begin(run: Callable[..., Any], *arguments: Any, name: str = "") -> threading
     thread = threading.Thread(target=run, args=arguments, daemon=True, name=name or None)
     thread.start()
     return thread
+
+
+def end_with_parent() -> None:
+    """Let the system kill this process, which the program has started itself, once its parent has ended."""
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def ready() -> None:

@@ -37,6 +37,7 @@ from stilltrue.runtime.seen.own_end import OwnEnd
 from stilltrue.runtime.seen.reachability.task_waits import ReportedTaskWait, TaskWaits
 from stilltrue.runtime.seen.reachability.thread_waits import ReportedThreadWait, ThreadWaits
 from stilltrue.runtime.seen.scene import LiveScene
+from stilltrue.runtime.seen.shared_lock_holders import SharedLocks
 from stilltrue.runtime.seen.wait import CallStack, SeenWait
 
 EndingTarget = PartyTarget | ResourceTarget
@@ -62,6 +63,8 @@ class Observer:
         self.sessions = Sessions()
         """Database connections and their owners."""
         self._own_end = OwnEnd()
+        self.shared_locks = SharedLocks()
+        """Multiprocessing's locks and their holders."""
         self.file_locks = FileLocks()
         """Locks on files and their holders."""
         self._is_stopping = is_stopping
@@ -87,7 +90,8 @@ class Observer:
             self.left.remember(scene.needing_proof())
             self.signals.remember(scene.unexplained())
             elsewhere = (*self.sessions.holds(scene), *redis_holders.holds(scene), *self.file_locks.holds(scene))
-            seen = replace(seen, holds=(*self._answers(), *elsewhere, *self._own_end.holds(scene)))
+            elsewhere = (*elsewhere, *self._own_end.holds(scene), *self.shared_locks.holds(scene))
+            seen = replace(seen, holds=(*self._answers(), *elsewhere))
             seen = self._with_ended_parties(seen, now)
             if self._is_stopping():
                 seen = replace(seen, deadlines={**seen.deadlines, **self._deadlines_of_stopping_servers(now)})

@@ -98,6 +98,7 @@ class Looker:
             self._waits_for_shares(stack, at.share_waits),
             self._observer.sessions,
             self._observer.file_locks,
+            self._observer.shared_locks,
         )
         return search.find(stack)
 

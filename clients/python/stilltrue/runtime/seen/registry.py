@@ -23,6 +23,7 @@ from stilltrue.runtime.seen.waits import (
     processes,
     results,
     servers,
+    shared_locks,
     thread_pools,
 )
 
@@ -41,6 +42,7 @@ RESOLVERS: tuple[Resolver, ...] = (
     *redis_locks.RESOLVERS,
     *files.RESOLVERS,
     *processes.RESOLVERS,
+    *shared_locks.RESOLVERS,
 )
 FRAMES_MAX = 16
 """Number of innermost frames that are searched for a library's wait."""

@@ -40,6 +40,7 @@ from stilltrue.runtime.seen.registry import resolve
 from stilltrue.runtime.seen.wait import CallStack, EndedHolder, Ender, Queued, SeenWait, T, Task
 from stilltrue.runtime.seen.waits.cycles import tasks_in_cycles
 from stilltrue.runtime.seen.waits.executors import queued_items
+from stilltrue.runtime.seen.waits.locks import is_shared_lock
 
 TASKS_MAX = 1_000
 """Number of tasks of one loop that are read; the others count as active."""
@@ -83,6 +84,7 @@ class LiveScene:
         self._loops_held: dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]] | None = None
         self._made: dict[object, Any] = {}
         self._inside: dict[int, list[Ender]] | None = None
+        self._shared: dict[int, Any] = {}
         self._exit_stacks: dict[int, list[Any]] = {}
         self._queued: dict[int, Queued] | None = None
         self._frames_after: dict[int, FrameType] | None = None
@@ -328,17 +330,26 @@ class LiveScene:
         if self._inside is None:
             inside: dict[int, list[Ender]] = {}
             released: dict[int, None] = {}
+            shared: dict[int, Any] = {}
             for stack in (*self.stacks().values(), *self.stacks_of_tasks().values()):
                 held, elsewhere = held_by(stack)
                 for lock, kept in held:
                     inside.setdefault(id(lock), []).append(self._as_task(stack))
+                    if is_shared_lock(lock):
+                        shared[id(lock)] = lock
                     if kept is not None:
                         self._exit_stacks.setdefault(id(lock), []).append(kept)
                 released |= dict.fromkeys(map(id, elsewhere))
             self._inside = inside
+            self._shared = shared
             for lock_id in released:
                 inside.pop(lock_id, None)
         return tuple(self._inside.get(id(wanted), ()))
+
+    def shared_locks(self) -> list[tuple[Any, tuple[Ender, ...]]]:
+        """The locks of multiprocessing that threads and tasks hold, each with its holders."""
+        self.inside(None)
+        return [(lock, self.inside(lock)) for lock in self._shared.values()]
 
     def exit_stacks(self, lock: Any) -> tuple[Any, ...]:
         """The ``ExitStack`` objects through which its holders entered this lock or semaphore."""

@@ -38,6 +38,7 @@ from stilltrue.runtime.look.progress.progress import BY_ITSELF, NEVER, Progress
 from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of
 from stilltrue.runtime.seen.databases.sessions import Sessions
 from stilltrue.runtime.seen.files.holders import FileLocks
+from stilltrue.runtime.seen.shared_lock_holders import SharedLocks
 from stilltrue.runtime.seen.wait import SeenWait
 
 _ALL_OBJECTS = frozenset({"get_objects", "get_referrers"})
@@ -58,16 +59,18 @@ class Search:
         share_waits: Mapping[PartyName, SeenWait | None] = MappingProxyType({}),
         sessions: Sessions | None = None,
         file_locks: FileLocks | None = None,
+        shared_locks: SharedLocks | None = None,
     ) -> None:
         """``open_calls``: gRPC's own objects of the open calls; ``now`` is epoch time.
 
         ``waiting``: the parties with a recorded wait. ``on_full_connections``: parties whose own calls must last, too; holders
         of their contexts may end those calls. ``handles_seen`` returns the objects that end a wait observed at the cut.
         ``share_waits``: waits for shares, read again (None: could not be read). ``sessions``: the connections to databases.
-        ``file_locks``: the locks on files.
+        ``file_locks``, ``shared_locks``: the locks on files, and those of multiprocessing.
         """
         self._sessions = sessions or Sessions()
         self._file_locks = file_locks or FileLocks()
+        self._shared_locks = shared_locks or SharedLocks()
         self._handles_seen = handles_seen
         self._share_waits = share_waits
         self._on_full_connections = on_full_connections
@@ -106,7 +109,8 @@ class Search:
         for one in found.values():
             self._check_signals_and_server(one)
             self._check_sessions(one)
-            one.doubt = one.doubt or self._file_locks.doubt_of(one.place.party)
+            party = one.place.party
+            one.doubt = one.doubt or self._file_locks.doubt_of(party) or self._shared_locks.doubt_of(party)
             self._check_awaiters(one, found)
             if self._budget.spent:
                 one.doubt = one.doubt or "the look ran out of time"
@@ -137,6 +141,8 @@ class Search:
         waits = {party: wait for party, wait in self._share_waits.items() if wait is not None}
         kept = KeptShares({party: self._shares_of(party) for party in found}, self._budget)
         undoers = Undoers(waits, {party: one.handles for party, one in found.items()}, self._budget)
+        releasing = {party: wait for party in found if (wait := self._shared_locks.released_through(party)) is not None}
+        releasers = Undoers(releasing, {}, self._budget)
         growers = Growers(found, self._budget)
         threads = self._threads()
         for actor in self._actors(found.values(), kept):
@@ -150,7 +156,7 @@ class Search:
             if actor.only_calls:
                 continue
             self._add_keeper(actor, kept, found)
-            for party in undoers.undone_by(actor):
+            for party in (*undoers.undone_by(actor), *releasers.undone_by(actor)):
                 self._add(actor, [found[party]])
             self._add_grower(actor, growers.grown_by(actor), found)
             self._add_interrupter(actor, found.values())

@@ -26,8 +26,9 @@ _INSTALLED = ("site-packages", "dist-packages")
 class Mentions:
     """The search so far; each file is read once."""
 
-    def __init__(self, wanted: str) -> None:
-        """``wanted``: a regular expression; case does not matter."""
+    def __init__(self, wanted: str, *, own_only: bool = False) -> None:
+        """``wanted``: a regular expression; case does not matter. ``own_only``: leave out installed packages."""
+        self._own_only = own_only
         self._wanted = re.compile(wanted.encode(), re.I)
         self._read: set[str] = set()
         self.found = ""
@@ -38,7 +39,7 @@ class Mentions:
         left = BYTES_MAX
         for name, module in [] if self.found else items_of(sys.modules):
             file = _file_of(name, module)
-            if file is None or file in self._read:
+            if file is None or file in self._read or (self._own_only and any(folder in file for folder in _INSTALLED)):
                 continue
             if left <= 0:
                 return False

@@ -41,7 +41,7 @@ _SEMAPHORES = (threading.Semaphore, asyncio.Semaphore, threading.BoundedSemaphor
 _BOUNDED = {threading.BoundedSemaphore: "_initial_value", asyncio.BoundedSemaphore: "_bound_value"}
 AWAITED = (asyncio.Lock, asyncio.BoundedSemaphore, asyncio.Semaphore)
 RELEASES = frozenset({"release", "release_lock"})
-_RELEASING = frozenset({"_release_save", "_at_fork_reinit", "enter_context", "unlock"}) | RELEASES | EXITS
+RELEASING = frozenset({"_release_save", "_at_fork_reinit", "enter_context", "unlock"}) | RELEASES | EXITS
 _OWNER = re.compile(r"owner=(\d+)")
 _LEFT = "what {} never released"
 _ENDED_MAX = 1_000
@@ -105,7 +105,7 @@ def _of_lock(lock: Any, stack: CallStack, scene: Scene) -> SeenWait | None:
     known = holders if len(holders) == 1 else None
     shares = _left_early(lock, scene)
     return SeenWait(
-        on=lock, enders=known, what="a lock that {} holds", ended_through=(lock,), ending_names=_RELEASING, shares=shares
+        on=lock, enders=known, what="a lock that {} holds", ended_through=(lock,), ending_names=RELEASING, shares=shares
     )
 
 
@@ -124,7 +124,7 @@ def _of_semaphore(semaphore: Any, stack: CallStack, scene: Scene) -> SeenWait | 
     known = tuple(dict.fromkeys(holders)) if len(holders) == shares else None
     what = "a share of a semaphore, all of which are held by {}"
     kept = _left_early(semaphore, scene)
-    return SeenWait(on=semaphore, enders=known, what=what, ended_through=(semaphore,), ending_names=_RELEASING, shares=kept)
+    return SeenWait(on=semaphore, enders=known, what=what, ended_through=(semaphore,), ending_names=RELEASING, shares=kept)
 
 
 def _is_handed_over(semaphore: Any) -> bool:
@@ -187,7 +187,13 @@ def lock_of(thing: Any) -> Any:
     """The lock of a condition, a lock or semaphore itself, or None for anything else."""
     if issubclass(type(thing), _CONDITIONS):
         thing = attribute_of(thing, "_lock")
-    return thing if type(thing) in (_LOCK, _RLOCK, asyncio.Lock, *_SEMAPHORES) else None
+    return thing if type(thing) in (_LOCK, _RLOCK, asyncio.Lock, *_SEMAPHORES) or is_shared_lock(thing) else None
+
+
+def is_shared_lock(thing: Any) -> bool:
+    """Whether it is one of multiprocessing's locks, which other processes may have, too."""
+    kind = type(thing)
+    return kind.__module__ == "multiprocessing.synchronize" and kind.__name__ in ("Lock", "RLock")
 
 
 RESOLVERS = (
