@@ -19,7 +19,7 @@ import pytest
 from stilltrue import Agent
 from stilltrue.model import SnapshotId
 from stilltrue.protocol.requests.look import LookRequest
-from stilltrue.runtime.compat import waiting_threads
+from stilltrue.runtime.compat import is_polled_queue, standing_threads
 from tests.client.look.activity import Gate, acting, echo
 from tests.client.look.worlds import PATIENCE_SECONDS, LoopWorld, serving
 
@@ -186,7 +186,7 @@ def test_an_earlier_thread_that_a_message_woke_is_active(alone: Callable[..., Ag
     with serving(front, Ping=echo, Place=place) as address, grpc.insecure_channel(address) as channel:
         worker = threading.Thread(target=gathers, name="worker")
         worker.start()
-        while worker.ident not in waiting_threads():
+        while not is_polled_queue(standing_threads().get(worker.ident or 0, ())):
             worker.join(0.001)
         ping: Any = channel.unary_unary("/s/Ping")
         ping(b"")
@@ -195,7 +195,7 @@ def test_an_earlier_thread_that_a_message_woke_is_active(alone: Callable[..., Ag
         stub(b"x")
         gate.is_reached()
         (text,) = acting(front)
-        assert "thread worker, woken after" in text
+        assert "thread worker, resumed after" in text
         gate.go.set()
         worker.join()
 
@@ -232,7 +232,7 @@ async def test_an_earlier_task_that_a_message_woke_is_active(alone: Callable[...
         await stub(b"x")
         await woken.wait()
         (text,) = await asyncio.to_thread(acting, front)
-        assert "task consumes, woken since" in text
+        assert "task consumes, resumed since" in text
     for task in tasks:
         task.cancel()
     await server.stop(0)

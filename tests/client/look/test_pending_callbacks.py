@@ -123,7 +123,7 @@ def test_an_alarm_that_was_set_before_the_first_call_is_covered(alone: Callable[
 
 @pytest.mark.parametrize(("callback", "says"), [(echoes, ["echoes"]), (None, [])])
 @pytest.mark.parametrize("kind", ["pool", "executor"])
-def test_callbacks_on_the_results_of_a_process_pool_are_pending_work(
+def test_items_of_a_process_pool_and_callbacks_on_their_results_are_pending_work(
     alone: Callable[..., Agent], kind: str, callback: Any, says: list[str]
 ) -> None:
     front = alone("front")
@@ -145,7 +145,9 @@ def test_callbacks_on_the_results_of_a_process_pool_are_pending_work(
         stub(b"")
         assert to_come(front) == ()
         stub(b"x")
-        assert [text.partition(",")[0] for text in to_come(front) if not text.startswith("child process")] == says
+        found = [text for text in to_come(front) if not text.startswith("child process")]
+        assert found.pop(0) == "a process pool with unfinished items: 1"
+        assert [text.partition(",")[0] for text in found] == says
     writing.send(b"")
     if kind == "pool":
         pool.close()

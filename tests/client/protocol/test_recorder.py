@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from stilltrue.model import Activity, CallNumber, PartyName, ProcessId, ProcessName, SnapshotId
+from stilltrue.model import Activity, CallNumber, PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber
 from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.recorder import Bounds, Recorder
-from stilltrue.protocol.report import CallTarget, PartyTarget, Report, ResourceTarget
+from stilltrue.protocol.report import OBSERVED_MIN, CallTarget, LocalWait, PartyTarget, Report, ResourceTarget
 from stilltrue.protocol.requests.look import Look, LookRequest, Suspect
 from stilltrue.protocol.stamp import Stamp, decode, encode, mark_of
 from tests.client.recorders import CHANNEL, cut, recorder, stamp
@@ -189,6 +189,24 @@ def test_a_process_is_active_until_it_is_known_to_be_idle() -> None:
     assert cut(a, 3).activity is Activity.BLOCKED
     a.sent(method="/s/N", channel=CHANNEL, now=0.0)
     assert cut(a, 4).activity is Activity.ACTIVE, "it is unknown who made that call"
+
+
+def test_a_party_observed_to_wait_for_one_that_does_not_wait_leaves_the_process_idle() -> None:
+    def seen(*pairs: tuple[str, str]) -> Activity:
+        waits = tuple(
+            LocalWait(
+                waiter=PartyName(f"a/{waiter}"),
+                number=WaitNumber(OBSERVED_MIN + index),
+                among=(PartyTarget(party=PartyName(f"a/{target}")),),
+            )
+            for index, (waiter, target) in enumerate(pairs)
+        )
+        return cut(Recorder(process=recorder().process, reactive=True, observe=lambda _: Observation(waits=waits)), 1).activity
+
+    assert seen(("main", "consumer")) is Activity.IDLE
+    assert seen(("main", "supervisor"), ("supervisor", "consumer")) is Activity.IDLE
+    assert seen(("one", "two"), ("two", "one")) is Activity.BLOCKED
+    assert seen(("main", "consumer"), ("main", "one"), ("one", "two"), ("two", "one")) is Activity.BLOCKED
 
 
 def test_a_wait_lasts_until_it_ends_and_ending_it_twice_does_nothing() -> None:

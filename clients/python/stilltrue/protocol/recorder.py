@@ -62,6 +62,7 @@ from stilltrue.protocol.books.ledger import (
     OpenWait,
     ServedContext,
     ServerCall,
+    held_up,
     is_blocked,
 )
 from stilltrue.protocol.books.memory import Callers
@@ -616,7 +617,7 @@ class Recorder:
     def _activity(self, waits: tuple[LocalWait, ...]) -> Activity:
         if self._inherited or not self._activities.all_idle:
             return Activity.ACTIVE
-        if not (self._made or self._served or waits):
+        if not (self._made or self._served or held_up(waits)):
             return Activity.IDLE
         blocked = is_blocked(self._made.values(), self._served.values(), {wait.waiter for wait in waits})
         return Activity.BLOCKED if blocked else Activity.ACTIVE

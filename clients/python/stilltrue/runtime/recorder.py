@@ -23,7 +23,7 @@ from stilltrue.protocol.report import Report, Target
 from stilltrue.protocol.requests.look import Look, LookRequest
 from stilltrue.protocol.stamp import METADATA_KEY, Stamp, decode, encode
 from stilltrue.protocol.step import Step, StepError
-from stilltrue.runtime.declared.idle_declaration import IdleDeclaration, declaration_at_first_call, declaration_at_idle
+from stilltrue.runtime.declared.idle_declaration import IdleDeclaration, declaration
 from stilltrue.runtime.log_queue import LOG
 from stilltrue.runtime.membership.stamp_keys import StampKeys
 from stilltrue.runtime.steady_clock import SteadyClock
@@ -170,7 +170,7 @@ class LockedRecorder:
         deadline = None if timeout is None else now + timeout
         with lock:
             if not self.called:
-                self.called, self.covered = True, declaration_at_first_call(now)
+                self.called, self.covered = True, declaration(now)
             if self.deferred:
                 self._catch_up()
             step = self.steps.get(here()) if self.steps else None
@@ -256,7 +256,7 @@ class LockedRecorder:
         now = self._clock() if self._offset is None else monotonic() + self._offset
         with lock:
             if not self.called:
-                self.called, self.covered = True, declaration_at_first_call(now)
+                self.called, self.covered = True, declaration(now)
             served, report = self.recorder.arrived(stamp, method, now, interruptible, label=label)
             if report is not None:
                 self._put(report)
@@ -382,7 +382,7 @@ class LockedRecorder:
         """A party no longer acts spontaneously."""
         with self._step():
             self.recorder.idle(party)
-            self.covered = declaration_at_idle(self.clock())
+            self.covered = declaration(self.clock(), here())
 
     def active(self, party: PartyName) -> None:
         """A party may act spontaneously."""

@@ -5,18 +5,30 @@ The shells hold entries as handles and pass them back to the recorder; only the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from itertools import islice
 from typing import Protocol
 
 from stilltrue.model import NO_FACTS, CallNumber, Facts, PartyName, ProcessName, SnapshotId, WaitNumber
 from stilltrue.protocol.books.call_state import ClientState, ServerState
-from stilltrue.protocol.report import Caller, CallerTarget, CallTarget, LocalWait, OutstandingCall, ServedCall, Target
+from stilltrue.protocol.report import (
+    OBSERVED_MIN,
+    Caller,
+    CallerTarget,
+    CallTarget,
+    LocalWait,
+    OutstandingCall,
+    PartyTarget,
+    ServedCall,
+    Target,
+)
 from stilltrue.protocol.stamp import marks_of
 
 SERVERS_PER_CHANNEL_MAX = 64
 SERVERS_NAMED_MAX = 4
 """The number of a channel's servers that a stamp names; the others stamp each reply."""
+ROUNDS_MAX = 100
+"""A longer chain of waits is taken to hold its parties up."""
 NO_COLOUR = SnapshotId(-1)
 NO_WAIT = WaitNumber(0)
 NO_REPLY: tuple[Facts, Facts] = (NO_FACTS, NO_FACTS)
@@ -265,3 +277,26 @@ def is_blocked(made: Iterable[ClientCall], served: Iterable[ServerCall], waiters
     return all(call.party in waiters for call in made) and all(
         call.party in waiters or (call.pool and not call.serving) for call in served
     )
+
+
+def held_up(waits: Iterable[LocalWait]) -> set[PartyName]:
+    """The parties that wait, except those seen to wait for one that waits for nothing (a task that takes from a queue, say).
+
+    What that one does is recorded if it makes a call, and found by the look for termination if not.
+    """
+    left: dict[PartyName, list[LocalWait]] = {}
+    for wait in waits:
+        left.setdefault(wait.waiter, []).append(wait)
+    for _ in range(ROUNDS_MAX):
+        free = [party for party, own in left.items() if all(_goes_on(wait, left) for wait in own)]
+        if not free:
+            break
+        for party in free:
+            del left[party]
+    return set(left)
+
+
+def _goes_on(wait: LocalWait, waiters: Container[PartyName]) -> bool:
+    """Whether enough of the parties for which a party was seen to wait are not waiting themselves."""
+    free = [one for one in wait.among if isinstance(one, PartyTarget) and one.party not in waiters]
+    return wait.number >= OBSERVED_MIN and len(free) >= wait.needs

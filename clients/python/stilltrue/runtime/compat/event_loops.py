@@ -180,10 +180,21 @@ def _is_of_child(code: CodeType) -> bool:
     return code.co_filename in _OF_CHILDREN
 
 
-def waiting_tasks() -> dict[Task, Where]:
-    """The tasks of all running loops that wait for another party, and their positions."""
-    places = {task: task_waits_at(task) for task in tasks_of_all_loops()}
-    return {task: where for task, where in places.items() if where is not None}
+def task_waits_in_asyncio(task: Task) -> bool:
+    """Whether ``task`` waits for an event, a condition, a lock or a queue of asyncio."""
+    chain = await_chain(task.get_coro())
+    code = code_of(chain[-1]) if chain else None
+    return code is not None and code.co_filename in ASYNCIO_WAITS
+
+
+def standing_tasks(tasks: Iterable[Task]) -> dict[Task, Where]:
+    """The positions of these tasks, outermost frame first."""
+    return {
+        task: tuple(
+            (frame.f_code, frame.f_lasti) for one in await_chain(task.get_coro()) if (frame := frame_of(one)) is not None
+        )
+        for task in tasks
+    }
 
 
 def tasks_of_all_loops() -> list[Task]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import sched
 import signal
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import _base, thread
+from itertools import islice
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -20,16 +22,19 @@ from stilltrue.runtime.introspection.frames import caller_of, innermost_frames, 
 
 THREAD_START: CodeType = threading.Thread.start.__code__
 """Where a thread waits for a new thread to begin."""
-_WHERE_MAX = 8
+WHERE_MAX = 40
+"""The innermost frames that make a thread's position."""
 _FUTURE_FILE = _base.__file__
 _CONDITION_WAIT: CodeType = threading.Condition.wait.__code__
-_QUEUE_GET: CodeType = queue.Queue.get.__code__
+_QUEUE_GETS = (queue.Queue.get.__code__, asyncio.Queue.get.__code__)
 _RESULTS = frozenset({_base.Future.result.__code__, _base.Future.exception.__code__})
 _EVENT_WAIT: CodeType = threading.Event.wait.__code__
 _SEVERAL = frozenset({_base.wait.__code__, _base.as_completed.__code__})
 _ITEM_RUN: CodeType = thread._WorkItem.run.__code__  # noqa: SLF001 - what an executor's worker runs
 _STDLIB = Path(threading.__file__).parent
 _PROCESSES = (_STDLIB / "concurrent" / "futures" / "process.py", _STDLIB / "multiprocessing" / "pool.py")
+_POOL_FILE = str(_PROCESSES[1])
+_AWAITS_RESULT = frozenset({"result", "exception", "wait", "as_completed", "get", "next"})
 _EXECUTOR_FILES = frozenset({thread.__file__, *map(str, _PROCESSES)})
 """Files in which executor items run or their results arrive. The module for processes need not be loaded."""
 _EXECUTORS_QUEUES = getattr(getattr(thread, "_threads_queues", None), "data", None)
@@ -104,32 +109,35 @@ def processor_time(ident: int) -> float | None:
         return None
 
 
-def waiting_threads() -> dict[int, Where]:
-    """The threads (identities) that wait for another party, and their positions."""
-    places = {ident: waits_at(frame) for ident, frame in innermost_frames().items()}
-    return {ident: where for ident, where in places.items() if where is not None}
-
-
 def standing_threads() -> dict[int, Where]:
     """All threads (identities) and their positions."""
-    return {ident: where_of(frame) for ident, frame in innermost_frames().items()}
+    return {ident: _where_of(frame) for ident, frame in innermost_frames().items()}
 
 
-def waits_at(frame: FrameType) -> Where | None:
-    """The position of a thread that waits for another party, without a timeout or on a queue; else None."""
-    outer = caller_of(frame)
-    polls = frame.f_code is _CONDITION_WAIT and outer is not None and outer.f_code is _QUEUE_GET
-    return where_of(frame) if polls or is_endless_wait(frame) else None
+def untimed_threads() -> frozenset[int]:
+    """The threads (identities) that wait for another party without a timeout."""
+    return frozenset(ident for ident, frame in innermost_frames().items() if is_endless_wait(frame))
 
 
-def where_of(frame: FrameType) -> Where:
+def _where_of(frame: FrameType) -> Where:
     """The position of a thread: its innermost frames."""
     found: list[tuple[CodeType, int]] = []
     here: FrameType | None = frame
-    while here is not None and len(found) < _WHERE_MAX:
+    while here is not None and len(found) < WHERE_MAX:
         found.append((here.f_code, here.f_lasti))
         here = caller_of(here)
     return tuple(found)
+
+
+def waits_for_result(frames: Iterable[FrameType]) -> bool:
+    """Whether a thread waits for a future, or for a result of a ``multiprocessing`` pool."""
+    known = ((one.f_code.co_filename, one.f_code.co_name) for one in islice(frames, WHERE_MAX))
+    return any(name in _AWAITS_RESULT and file in (_FUTURE_FILE, _POOL_FILE) for file, name in known)
+
+
+def is_polled_queue(where: Iterable[tuple[CodeType, int]]) -> bool:
+    """Whether a thread or task at this position takes from a ``queue.Queue`` or ``asyncio.Queue``."""
+    return any(code in _QUEUE_GETS for code, _ in where)
 
 
 def is_timer_thread(started: threading.Thread | None, frames: Iterable[FrameType]) -> bool:
@@ -245,6 +253,17 @@ def result_callbacks(frame: FrameType) -> tuple[Any, ...]:
         work = list((getattr(names.get("self"), "pending_work_items", None) or {}).values())
         return tuple(callback for one in work for callback in item_callbacks(one.future))
     return ()
+
+
+def pool_items(frame: FrameType) -> frozenset[tuple[int, int]]:
+    """The unfinished items of the process pool whose results this frame receives: the pool's identity and their numbers."""
+    code, names = frame.f_code, variables_of(frame) if frame.f_code.co_filename in _EXECUTOR_FILES else {}
+    items: Any = None
+    if code.co_qualname == _POOL_RECEIVES:
+        items = names.get("cache")
+    elif code.co_qualname == _EXECUTOR_RECEIVES:
+        items = getattr(names.get("self"), "pending_work_items", None)
+    return frozenset((id(items), number) for number in list(items or ()))
 
 
 def idle_pool_processes(frame: FrameType) -> tuple[int, ...]:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from types import CodeType
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import CodeType, FrameType
 from weakref import ref
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.child_processes import child_processes
+from stilltrue.runtime.introspection.frames import frames_of_threads
+from stilltrue.runtime.introspection.tasks import is_timed, woken_by_timers
+
+TASKS_MAX = 1_000
+"""Beyond it, tasks' positions are not read: the first call waits for that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleDeclaration:
     """Covers the ``threads`` (native ids), ``tasks`` and ``children`` (processes, by :attr:`ChildProcess.key`) that existed at
-    ``since`` (epoch), and the ``alarms`` that were set.
+    ``since`` (epoch), the ``alarms`` that were set, and the ``pool_items`` on which process pools worked.
 
-    ``scheduled``: the code of the callbacks that event loops had scheduled, which may schedule themselves again.
-    ``waiting``, ``waiting_tasks``: the threads (identities) and tasks that were waiting, and where. One that has woken since
-    acts on a message that came. ``standing``: where each thread was.
+    ``scheduled``: the code of the callbacks that event loops had scheduled, which may schedule themselves again. ``standing``,
+    ``standing_tasks``: where the threads (identities) and tasks stood. One that is elsewhere since acts on a message that came.
+    ``untimed``, ``untimed_tasks``: those of them that waited without a timeout.
+    ``by``: the thread (identity) or task (``id``) that made the declaration, if it was ``idle()``.
     """
 
     since: float
@@ -26,29 +32,35 @@ class IdleDeclaration:
     tasks: frozenset[ref[compat.Task]] = frozenset()
     alarms: frozenset[int] = frozenset()
     children: frozenset[tuple[int, int]] = frozenset()
+    pool_items: frozenset[tuple[int, int]] = frozenset()
     scheduled: frozenset[CodeType] = frozenset()
-    waiting: Mapping[int, compat.Where] = field(default_factory=dict)
-    standing: Mapping[int, compat.Where] = field(default_factory=dict)
-    waiting_tasks: Mapping[ref[compat.Task], compat.Where] = field(default_factory=dict)
+    standing: dict[int, compat.Where] = field(default_factory=dict)
+    standing_tasks: dict[ref[compat.Task], compat.Where] = field(default_factory=dict)
+    untimed: frozenset[int] = frozenset()
+    untimed_tasks: frozenset[ref[compat.Task]] = frozenset()
+    by: int = 0
 
 
-def declaration_at_first_call(now: float) -> IdleDeclaration:
-    """The declaration of a reactive process: covers the threads and tasks that existed before its first call."""
-    tasks = {ref(task): where for task, where in compat.waiting_tasks().items()}
-    standing = compat.standing_threads()
-    return replace(declaration_at_idle(now), waiting=compat.waiting_threads(), standing=standing, waiting_tasks=tasks)
-
-
-def declaration_at_idle(now: float) -> IdleDeclaration:
-    """The declaration that ``idle()`` makes."""
-    tasks = frozenset(map(ref, compat.tasks_of_all_loops()))
-    alarms = frozenset(compat.alarms())
-    children = frozenset(child.key for child in child_processes())
+def declaration(now: float, by: int = 0) -> IdleDeclaration:
+    """The declaration that ``idle()`` makes, or that a reactive process makes by its first call."""
+    tasks = list(compat.tasks_of_all_loops())
+    read = tasks[:TASKS_MAX]
+    timed = frozenset().union(*map(woken_by_timers, {task.get_loop() for task in read}))
     return IdleDeclaration(
         since=now,
         threads=compat.native_ids(),
-        tasks=tasks,
-        alarms=alarms,
-        children=children,
+        tasks=frozenset(map(ref, tasks)),
+        alarms=frozenset(compat.alarms()),
+        children=frozenset(child.key for child in child_processes()),
+        pool_items=frozenset().union(*map(compat.pool_items, _frames())),
         scheduled=compat.codes_scheduled(),
+        standing=compat.standing_threads(),
+        standing_tasks={ref(task): where for task, where in compat.standing_tasks(read).items()},
+        untimed=compat.untimed_threads(),
+        untimed_tasks=frozenset(ref(task) for task in read if not is_timed(task, timed)),
+        by=by,
     )
+
+
+def _frames() -> Iterator[FrameType]:
+    return (frame for frames in frames_of_threads().values() for frame in frames)

@@ -238,6 +238,11 @@ def timers(loop: asyncio.AbstractEventLoop) -> dict[int, float] | None:
     return found
 
 
+def is_timed(task: Task, timed: frozenset[int]) -> bool:
+    """Whether a timer wakes ``task``, or the future that suspends it. ``timed``: as by :func:`woken_by_timers`."""
+    return not timed.isdisjoint((id(task), id(blocking_future(task))))
+
+
 def woken_by_timers(loop: asyncio.AbstractEventLoop) -> frozenset[int]:
     """The ``id`` of every task and future that a timer of ``loop`` wakes or cancels; empty if unknown."""
     found: set[int] = set()

@@ -6,13 +6,13 @@ Rules:
    and tasks. It does not cover the effects of messages: callbacks, what a handler left behind, threads started later.
 2. A gRPC or executor thread inside application code is at work, except one that serves a recorded call and one that feeds a
    request stream (its call is outstanding).
-3. A thread started later is at work unless it waits without a timeout. So is a thread that waited for another party or for
-   input at the declaration and has been woken since (on a queue that handlers feed, say), likewise a task, and a thread that
-   now runs a scheduler but did not then.
+3. A thread started later, and the item of an executor, is at work unless it rests
+   (:mod:`~stilltrue.runtime.look.resting`). So is a thread or task of before that is elsewhere than at the declaration (on a
+   queue that handlers feed, say), and a thread that now runs a scheduler but did not then.
 4. A task or timer whose context comes from a finished handler was left behind by that handler. An application task started
-   later by no known party is at work, unless it waits for another party and no timer wakes it. A timer or callback counts if
-   its code was not scheduled before (code scheduled before may reschedule itself). HTTP libraries close idle connections by
-   such timers, which do not count.
+   later by no known party is at work unless it rests. A timer or callback counts if its code was not scheduled before (code
+   scheduled before may reschedule itself), or if it sets or completes something. HTTP libraries close idle connections by such
+   timers, which do not count.
 5. Future callbacks of executors, alarms and channels count too, and child processes started later
    (:mod:`~stilltrue.runtime.look.pending_callbacks`).
 """
@@ -31,17 +31,14 @@ from stilltrue.runtime.declared.idle_declaration import IdleDeclaration
 from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_http_library, is_ours, position_of
 from stilltrue.runtime.introspection.places import Place, Places
-from stilltrue.runtime.introspection.tasks import Task, blocking_future, woken_by_timers
+from stilltrue.runtime.introspection.tasks import Task, is_timed, woken_by_timers
 from stilltrue.runtime.look import pending_callbacks
-from stilltrue.runtime.look.code.ahead import names_at
+from stilltrue.runtime.look.resting import has_own_code, is_elsewhere, is_task_elsewhere, rests, task_rests
 from stilltrue.runtime.parties import Root
 from stilltrue.runtime.session import LEFT_OUT
 
 UNACCOUNTED_MAX = 20
-_READING = frozenset(
-    {"read", "readinto", "readline", "recv", "recv_into", "recvfrom", "recvmsg", "accept", "select", "poll", "get"}
-)
-"""Blocking C functions that return when input has arrived, from files, sockets or a ``SimpleQueue``."""
+_IN_EXECUTOR = "running an executor item"
 _WATCHERS = tuple(
     f"/{name}/"
     for name in (
@@ -83,16 +80,19 @@ def _acting_threads(places: Places, served: set[int], covered: IdleDeclaration |
             if compat.is_timer_thread(thread, place.frames) and _is_started_since(thread, covered):
                 yield f"thread {name}, a timer started after the idle declaration or the first call"
             yield from pending_callbacks.executor_items(place)
-            yield from pending_callbacks.process_pools(place)
+            yield from pending_callbacks.process_pools(place, covered)
             if _is_started_since(thread, covered):
                 yield from pending_callbacks.callbacks_of_child_processes(place)
                 yield from pending_callbacks.subscribers(place)
             continue
         how = _role_of(place, served)
-        if how:
-            yield f"thread {name}, {how}: {position_of(own[0])}"
-        elif how is None and not _waits_for_ever(place.frames) and (since := _change_since(thread, place, covered)):
-            yield f"thread {name}, {since} after the idle declaration or the first call: {position_of(own[0])}"
+        if how == "" or (how in (None, _IN_EXECUTOR) and rests(place.frames, places.threads)):
+            continue
+        since = _change_since(thread, place, covered)
+        if how == _IN_EXECUTOR and covered is not None and not since and place.ident in covered.standing:
+            continue
+        if how or since:
+            yield f"thread {name}, {how or f'{since} after the idle declaration or the first call'}: {position_of(own[0])}"
 
 
 def _role_of(place: Place, served: set[int]) -> str | None:
@@ -106,7 +106,7 @@ def _role_of(place: Place, served: set[int]) -> str | None:
         if compat.is_grpc(frame.f_code.co_filename):
             return "in a gRPC callback"
         if compat.is_executor_code(frame.f_code) and place.ident != threading.main_thread().ident:  # not a worker process's
-            return "running an executor item"
+            return _IN_EXECUTOR
     return None
 
 
@@ -125,16 +125,14 @@ def _change_since(thread: threading.Thread | None, place: Place, covered: IdleDe
     """What happened to a thread since the declaration, as text (rule 3); empty if nothing is known."""
     if _is_started_since(thread, covered):
         return "started"
-    if covered is None or thread is threading.main_thread():
+    if covered is None:
         return ""
-    before, stood = covered.waiting.get(place.ident), covered.standing.get(place.ident)
-    if before is not None:
-        return "woken" if compat.waits_at(place.frames[0]) != before else ""
-    if not stood or stood == compat.where_of(place.frames[0]):
+    if is_elsewhere(place, covered):
+        return "resumed"
+    stood = covered.standing.get(place.ident)
+    if not stood or not compat.is_timer_thread(None, place.frames) or thread is threading.main_thread():
         return ""
-    if compat.is_timer_thread(None, place.frames) and not any(code.co_filename == compat.SCHED_FILE for code, _ in stood):
-        return "given a delayed job"
-    return "woken" if not _READING.isdisjoint(names_at(*stood[0])) else ""
+    return "" if any(code.co_filename == compat.SCHED_FILE for code, _ in stood) else "given a delayed job"
 
 
 def _is_started_since(thread: threading.Thread | None, covered: IdleDeclaration | None) -> bool:
@@ -142,11 +140,6 @@ def _is_started_since(thread: threading.Thread | None, covered: IdleDeclaration 
     if thread is threading.main_thread() or covered is None:
         return False
     return thread is None or thread.native_id not in covered.threads
-
-
-def _waits_for_ever(frames: tuple[FrameType, ...]) -> bool:
-    """Whether a thread waits for another one without a timeout of its own."""
-    return compat.is_endless_wait(frames[0])
 
 
 # -- event loops -------------------------------------------------------------------------------------------------------
@@ -158,7 +151,7 @@ def _acting_on_loops(places: Places, served: set[int], covered: IdleDeclaration 
         if handles is None or tasks is None:
             yield "an event loop whose timers and tasks cannot be read"
             continue
-        yield from _acting_tasks(places, tasks, served, covered, woken_by_timers(loop))
+        yield from _acting_tasks(places, ident, tasks, served, covered, woken_by_timers(loop))
         yield from _acting_handles(places, handles, served, covered)
         frame = None if compat.current_task_of(loop) is not None else _called_by_loop(frames_of_threads().get(ident, []))
         if frame is not None and compat.current_task_of(loop) is None:
@@ -177,18 +170,23 @@ def _called_by_loop(frames: list[FrameType]) -> FrameType | None:
 
 
 def _acting_tasks(
-    places: Places, tasks: list[Task], served: set[int], covered: IdleDeclaration | None, timed: frozenset[int]
+    places: Places,
+    ident: int,
+    tasks: list[Task],
+    served: set[int],
+    covered: IdleDeclaration | None,
+    timed: frozenset[int],
 ) -> Iterator[str]:
-    waited = {} if covered is None else covered.waiting_tasks
+    main = next(filter(None, map(compat.main_task_in, places.threads[ident].frames)), None)
     for task in tasks:
         root = _left_behind(places, task, served)
         how = ""
         if _is_at_work_since(places, task, covered, timed):
             how = "started since the first call"
+        elif covered is not None and ref(task) in covered.tasks and _has_resumed(task, covered, timed, is_main=task is main):
+            how = "resumed since the first call"
         elif root is not None and root.task is not task and not compat.is_grpc_task(task):
             how = f"left behind by {root.party}"
-        elif (before := waited.get(ref(task))) is not None and compat.task_waits_at(task) != before:
-            how = "woken since the first call"
         if how:
             stack = places.of_task(task, None).stack()
             yield f"task {task.get_name()}, {how}: {stack[0] if stack else 'not started'}"
@@ -201,11 +199,21 @@ def _is_at_work_since(places: Places, task: Task, covered: IdleDeclaration | Non
     """
     if covered is None or ref(task) in covered.tasks:
         return False
-    if compat.task_waits_at(task) is not None and timed.isdisjoint((id(task), id(blocking_future(task)))):
+    if task_rests(task, timed) if has_own_code(task) else _awaits_others(task, timed):
         return False
     code, context = compat.code_of(task.get_coro()), compat.context_of(task)
     by_nobody = context is None or context.get(places.root) is None
     return by_nobody and code is not None and _is_of_application(code)
+
+
+def _awaits_others(task: Task, timed: frozenset[int]) -> bool:
+    """Whether a package's own task waits for another party: for its peer, say."""
+    return compat.task_waits_at(task) is not None and not is_timed(task, timed)
+
+
+def _has_resumed(task: Task, covered: IdleDeclaration, timed: frozenset[int], *, is_main: bool) -> bool:
+    """Whether a task of before has gone on since (rule 3)."""
+    return has_own_code(task) and is_task_elsewhere(task, covered, timed, is_main=is_main) and not task_rests(task, timed)
 
 
 def _acting_handles(
@@ -229,6 +237,8 @@ def _is_new_on_loop(places: Places, handle: asyncio.Handle, code: CodeType, cove
     by_nobody = context is None or context.get(places.root) is None
     if covered is None or not by_nobody:
         return False
+    if code.co_filename in compat.ASYNCIO_WAITS:  # ``event.set``
+        return True
     return _is_of_application(code) and not is_http_library(code) and code not in covered.scheduled
 
 

@@ -4,7 +4,8 @@ Rules:
 
 1. When an executor's item ends, its callbacks and the items queued behind it run.
 2. When a child process ends or writes, its protocol is called. Only asyncio's child-watching threads started later count.
-3. When a process pool has finished an item, the item's callbacks run.
+3. A process pool works on the items that it has been given since, and its processes may call anybody. When it has finished an
+   item, the item's callbacks run.
 4. When a channel's connectivity changes, the callbacks subscribed later run.
 5. When an alarm set later fires, the signal's handler runs, or the event loop's.
 6. A child process started later may call anybody, and nobody else knows of it. It does not count once it has been a member for
@@ -52,9 +53,12 @@ def callbacks_of_child_processes(place: Place) -> Iterator[str]:
                 yield from (f"{method.__qualname__}, a callback for a child process" for method in methods)
 
 
-def process_pools(place: Place) -> Iterator[str]:
+def process_pools(place: Place, covered: IdleDeclaration | None) -> Iterator[str]:
     """Rule 3, for the thread that receives results from the processes."""
     for frame in place.frames:
+        items = frozenset() if covered is None else compat.pool_items(frame) - covered.pool_items
+        if items:
+            yield f"a process pool with unfinished items: {len(items)}"
         for callback in filter(is_application_callback, compat.result_callbacks(frame)):
             yield f"{compat.name_of(callback)}, a result callback of a process pool"
 
