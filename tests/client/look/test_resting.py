@@ -1,4 +1,4 @@
-"""Tests which threads and tasks the look for termination reports: those away from where they stood, and new ones not at rest."""
+"""The threads and tasks that the look for termination reports: those away from where they stood, and new ones not at rest."""
 
 from __future__ import annotations
 
