@@ -71,6 +71,6 @@ def ask(url: str) -> None:
 if __name__ == "__main__":
     sys.path.insert(0, str(PROGRAMS))
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config("circle_asgi:app", log_level="error"))
+    server = uvicorn.Server(uvicorn.Config("cycle_asgi:app", log_level="error"))
     threading.Thread(target=measure, args=(f"http://127.0.0.1:{listener.getsockname()[1]}",), daemon=True).start()
     server.run([listener])

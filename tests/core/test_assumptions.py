@@ -52,7 +52,7 @@ def test_a_plug_in_predicate_keeps_its_own_assumptions() -> None:
 
 
 def test_assumptions_are_in_the_json_too() -> None:
-    circle = read_document({"waits": [{"waiter": "a", "among": ["b"]}, {"waiter": "b", "among": ["a"]}]})
-    verdict = ask(find_predicate("deadlock"), circle)
+    cycle = read_document({"waits": [{"waiter": "a", "among": ["b"]}, {"waiter": "b", "among": ["a"]}]})
+    verdict = ask(find_predicate("deadlock"), cycle)
     assert verdict.holds is Holds.TRUE
     assert write_verdict(verdict)["assumptions"] == list(verdict.assumptions) != []

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from detector.demo.harness import Harness
-from tests.http.circles import PROGRAMS, Shop, Start
+from tests.http.cycles import PROGRAMS, Shop, Start
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from stilltrue.runtime.transport.backlog import connection_between, connections_
 from stilltrue.runtime.transport.blocked_servers import BlockedServer
 from stilltrue.runtime.transport.channelz import namespace
 from stilltrue.runtime.transport.tcp import SOCKETS, are_ours_alone, ends_of, inodes_of, port_of
-from tests.http.circles import PROGRAMS, SECONDS_MAX, Start, ask, chain, get, kinds, until, until_true
+from tests.http.cycles import PROGRAMS, SECONDS_MAX, Start, ask, chain, get, kinds, until, until_true
 
 live = [pytest.mark.live, pytest.mark.slow, pytest.mark.longer]
 on_linux = pytest.mark.skipif(namespace() is None, reason="no /proc/self/net: Linux only")

@@ -17,7 +17,7 @@ from contextlib import suppress
 import pytest
 
 from detector.demo.harness import Harness
-from tests.http.circles import PROGRAMS, SECONDS_MAX, ask, chain, get, kinds, until
+from tests.http.cycles import PROGRAMS, SECONDS_MAX, ask, chain, get, kinds, until
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.longer]
 
@@ -25,27 +25,27 @@ _UVICORN = ("uvicorn", "--port", "{port}", "--log-level", "error")
 _GUNICORN = ("gunicorn", "-b", "127.0.0.1:{port}", "--log-level", "error", "--chdir", str(PROGRAMS))
 _HYPERCORN = ("hypercorn", "-b", "127.0.0.1:{port}", "--log-level", "error")
 _THREADS = ("-k", "gthread", "--threads", "4")
-_BACKGROUND = (*_UVICORN, "circle_background:app")
+_BACKGROUND = (*_UVICORN, "cycle_background:app")
 COMMANDS = [
-    pytest.param((*_UVICORN, "circle_asgi:app"), id="uvicorn"),
-    pytest.param((*_UVICORN, "--workers", "2", "circle_asgi:app"), id="workers of uvicorn"),
-    pytest.param((*_GUNICORN, "-k", "uvicorn.workers.UvicornWorker", "circle_asgi:app"), id="uvicorn's worker of gunicorn"),
-    pytest.param((*_UVICORN, "circle_aiohttp:app"), id="uvicorn, asked by aiohttp"),
-    pytest.param(("circle_aiohttp", "{port}"), id="uvicorn, run by the application's own module"),
-    pytest.param((*_HYPERCORN, "circle_asgi:app"), id="hypercorn"),
-    pytest.param((*_HYPERCORN, "--workers", "0", "circle_asgi:app"), id="hypercorn in one process"),
-    pytest.param((*_UVICORN, "circle_bare:app"), id="uvicorn, without a framework"),
-    pytest.param((*_HYPERCORN, "circle_bare:app"), id="hypercorn, without a framework"),
-    pytest.param(("circle_aiohttp_web", "{port}"), id="aiohttp's own server"),
-    pytest.param((*_GUNICORN, *_THREADS, "circle_wsgi:app"), id="threads of gunicorn"),
-    pytest.param(("flask", "--app", "circle_wsgi", "run", "--port", "{port}"), id="Flask's own server"),
-    pytest.param(("waitress", "--listen=127.0.0.1:{port}", "circle_wsgi:app"), id="waitress"),
-    pytest.param((*_GUNICORN, *_THREADS, "circle_bare_wsgi:app"), id="threads of gunicorn, without a framework"),
-    pytest.param(("waitress", "--listen=127.0.0.1:{port}", "circle_bare_wsgi:app"), id="waitress, without a framework"),
-    pytest.param(("circle_bare_wsgi", "{port}", "cheroot"), id="cheroot, without a framework"),
-    pytest.param(("circle_bare_wsgi", "{port}", "wsgiref"), id="wsgiref, without a framework"),
-    pytest.param(("circle_bare_wsgi", "{port}", "werkzeug"), id="werkzeug, without a framework"),
-    pytest.param(("circle_django", "runserver", "127.0.0.1:{port}"), id="Django's runserver"),
+    pytest.param((*_UVICORN, "cycle_asgi:app"), id="uvicorn"),
+    pytest.param((*_UVICORN, "--workers", "2", "cycle_asgi:app"), id="workers of uvicorn"),
+    pytest.param((*_GUNICORN, "-k", "uvicorn.workers.UvicornWorker", "cycle_asgi:app"), id="uvicorn's worker of gunicorn"),
+    pytest.param((*_UVICORN, "cycle_aiohttp:app"), id="uvicorn, asked by aiohttp"),
+    pytest.param(("cycle_aiohttp", "{port}"), id="uvicorn, run by the application's own module"),
+    pytest.param((*_HYPERCORN, "cycle_asgi:app"), id="hypercorn"),
+    pytest.param((*_HYPERCORN, "--workers", "0", "cycle_asgi:app"), id="hypercorn in one process"),
+    pytest.param((*_UVICORN, "cycle_bare:app"), id="uvicorn, without a framework"),
+    pytest.param((*_HYPERCORN, "cycle_bare:app"), id="hypercorn, without a framework"),
+    pytest.param(("cycle_aiohttp_web", "{port}"), id="aiohttp's own server"),
+    pytest.param((*_GUNICORN, *_THREADS, "cycle_wsgi:app"), id="threads of gunicorn"),
+    pytest.param(("flask", "--app", "cycle_wsgi", "run", "--port", "{port}"), id="Flask's own server"),
+    pytest.param(("waitress", "--listen=127.0.0.1:{port}", "cycle_wsgi:app"), id="waitress"),
+    pytest.param((*_GUNICORN, *_THREADS, "cycle_bare_wsgi:app"), id="threads of gunicorn, without a framework"),
+    pytest.param(("waitress", "--listen=127.0.0.1:{port}", "cycle_bare_wsgi:app"), id="waitress, without a framework"),
+    pytest.param(("cycle_bare_wsgi", "{port}", "cheroot"), id="cheroot, without a framework"),
+    pytest.param(("cycle_bare_wsgi", "{port}", "wsgiref"), id="wsgiref, without a framework"),
+    pytest.param(("cycle_bare_wsgi", "{port}", "werkzeug"), id="werkzeug, without a framework"),
+    pytest.param(("cycle_django", "runserver", "127.0.0.1:{port}"), id="Django's runserver"),
 ]
 
 
@@ -121,7 +121,7 @@ def test_a_cycle_of_two_services_is_reported(harness: Harness, services: Service
         core.append(kinds(services.of_these(ask(harness, "deadlock")["core"])))
         return bool(core[-1])
 
-    until("the circle to be called", is_called)
+    until("the cycle to be called", is_called)
     assert core[-1] == {"a/GET:hold", "b/GET:pass", "a/GET:take"}
 
 
@@ -140,8 +140,8 @@ def test_a_timeout_prevents_a_report(harness: Harness, services: Services, comma
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param((*_HYPERCORN, "--max-requests", "100", "circle_asgi:app"), id="hypercorn, after some requests"),
-        pytest.param(("circle_aiohttp_web", "{port}", "3600"), id="aiohttp's own, after an hour"),
+        pytest.param((*_HYPERCORN, "--max-requests", "100", "cycle_asgi:app"), id="hypercorn, after some requests"),
+        pytest.param(("cycle_aiohttp_web", "{port}", "3600"), id="aiohttp's own, after an hour"),
     ],
 )
 def test_a_server_that_stops_by_itself_prevents_a_report(
@@ -176,7 +176,7 @@ def test_a_cycle_through_a_background_task_after_the_reply(
         found.append({re.sub(r"-\d+$", "", one) for one in kinds(services.of_these(ask(harness, "deadlock")["core"]))})
         return bool(found[-1])
 
-    until("the circle to be called", is_called)
+    until("the cycle to be called", is_called)
     assert found[-1] == core
 
 

@@ -59,4 +59,4 @@ DEADLINE = Scene(
     },
     loads=POOLS.loads,
 )
-"""The circle of pools, but for a deadline that will break it in a minute."""
+"""The cycle of pools, but for a deadline that will break it in a minute."""

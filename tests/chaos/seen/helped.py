@@ -137,7 +137,7 @@ def blocks_its_loop(chance: random.Random) -> None:
     asyncio.run(main())
 
 
-async def cancelled_in_a_circle(chance: random.Random) -> None:
+async def cancelled_in_a_cycle(chance: random.Random) -> None:
     """Two tasks await each other, until a timer or a third task cancels one."""
     tasks: list[asyncio.Task[None]] = []
     begun = asyncio.Event()
@@ -184,7 +184,7 @@ async def loop_of_tasks(load: Load) -> None:
             await work(chance)
             load.did(work.__name__)
 
-    works = (cancelled_in_a_circle, two_locks_with_a_timeout, set_by_a_timer) * 2
+    works = (cancelled_in_a_cycle, two_locks_with_a_timeout, set_by_a_timer) * 2
     await asyncio.gather(*(run(work, number) for number, work in enumerate(works)))
 
 

@@ -439,7 +439,7 @@ def _names(among: Any) -> set[str]:
     return {one.party.partition(":")[2] for one in among if isinstance(one, PartyTarget)}
 
 
-def in_a_circle(first: threading.Event, second: threading.Event, threads: Threads) -> None:
+def in_a_cycle(first: threading.Event, second: threading.Event, threads: Threads) -> None:
     """Two threads that wait for each other's event."""
 
     def run(own: threading.Event, other: threading.Event) -> None:
@@ -457,17 +457,17 @@ def _there(weak: OwnRef) -> Any:
     return found
 
 
-def _begin_circle(threads: Threads) -> OwnRef:
+def _begin_cycle(threads: Threads) -> OwnRef:
     first, second = threading.Event(), threading.Event()
     found = OwnRef(first)
     threads.ends.append(lambda: _there(found).set())
-    in_a_circle(first, second, threads)
+    in_a_cycle(first, second, threads)
     return found
 
 
 @needs_memory
 def test_a_cycle_of_events_is_reported_and_the_look_finds_no_way_out(alone: Callable[..., Agent], threads: Threads) -> None:
-    _begin_circle(threads)
+    _begin_cycle(threads)
     agent = alone("one")
     report = reported(agent, "a", "b")
     assert awaited(report) == {"a": {"b"}, "b": {"a"}}
@@ -477,7 +477,7 @@ def test_a_cycle_of_events_is_reported_and_the_look_finds_no_way_out(alone: Call
 
 @needs_memory
 def test_a_party_that_gets_the_object_after_the_cut_is_a_way_out(alone: Callable[..., Agent], threads: Threads) -> None:
-    event = _begin_circle(threads)
+    event = _begin_cycle(threads)
     agent = alone("one")
     report = reported(agent, "a", "b")
     _REGISTRY["event"] = event()

@@ -1,4 +1,4 @@
-"""grpc/grpc 8603: servers with pools of threads call each other in a circle; every thread waits for one of the next."""
+"""grpc/grpc 8603: servers with pools of threads call each other in a cycle; every thread waits for one of the next."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor

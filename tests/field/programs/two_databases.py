@@ -1,4 +1,4 @@
-"""Two services update the same rows of two databases in two orders: in each database one transaction waits, for no circle."""
+"""Two services update the same rows of two databases in two orders: in each database one transaction waits, for no cycle."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""The same as a Django site of one file, to be run by `circle_django.py runserver`."""
+"""The same as a Django site of one file, to be run by `cycle_django.py runserver`."""
 
 from __future__ import annotations
 

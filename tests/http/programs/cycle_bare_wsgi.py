@@ -1,4 +1,4 @@
-"""A WSGI application of no framework that asks another with a lock in hand: `circle_bare_wsgi PORT SERVER` serves it itself."""
+"""A WSGI application of no framework that asks another with a lock in hand: `cycle_bare_wsgi PORT SERVER` serves it itself."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from detector.demo.harness import Harness
-from tests.http.circles import PROGRAMS, SECONDS_MAX, Start, ask, chain, get, kinds, until_true, until_waiting
+from tests.http.cycles import PROGRAMS, SECONDS_MAX, Start, ask, chain, get, kinds, until_true, until_waiting
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.longer]
 
