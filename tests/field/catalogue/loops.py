@@ -27,4 +27,16 @@ ENTRIES = (
             "grows": "a task of another module releases another permit later",
         },
     ),
+    Entry(
+        program="asgiref_calls_back",
+        source="widely known",
+        library="asgiref, gRPC",
+        what="A handler runs a coroutine by `async_to_sync`, which calls the same server; that has no free worker.",
+        near={
+            "deadline": "the coroutine's call has a deadline",
+            "limit": "the coroutine awaits the call in `asyncio.wait_for`",
+            "cancelled": "another thread cancels the coroutine later",
+            "worker": "the server has one more worker",
+        },
+    ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import queue
 import sched
 import signal
@@ -18,6 +19,7 @@ from typing import Any
 
 from stilltrue.runtime.compat.callables import Where, content_of
 from stilltrue.runtime.compat.event_loops import callbacks_of
+from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import caller_of, innermost_frames, variables_of
 
 THREAD_START: CodeType = threading.Thread.start.__code__
@@ -31,6 +33,7 @@ _RESULTS = frozenset({_base.Future.result.__code__, _base.Future.exception.__cod
 _EVENT_WAIT: CodeType = threading.Event.wait.__code__
 _SEVERAL = frozenset({_base.wait.__code__, _base.as_completed.__code__})
 _ITEM_RUN: CodeType = thread._WorkItem.run.__code__  # noqa: SLF001 - what an executor's worker runs
+_ASGIREF = os.path.join("asgiref", "current_thread_executor.py")  # noqa: PTH118 - the end of a code's file name
 _STDLIB = Path(threading.__file__).parent
 _PROCESSES = (_STDLIB / "concurrent" / "futures" / "process.py", _STDLIB / "multiprocessing" / "pool.py")
 _POOL_FILE = str(_PROCESSES[1])
@@ -227,6 +230,18 @@ def running_item(frames: list[FrameType]) -> Any:
         if frame.f_code is _ITEM_RUN:
             return getattr(variables_of(frame).get("self"), "future", None)
     return None
+
+
+def running_items(frames: list[FrameType]) -> list[Any]:
+    """The futures of all items that a thread runs, innermost first: of an executor's thread, and of asgiref's executors."""
+    running = (frame for frame in frames if frame.f_code is _ITEM_RUN or _is_asgirefs_item(frame.f_code))
+    found = (getattr(variables_of(frame).get("self"), "future", None) for frame in running)
+    return [future for future in found if future is not None]
+
+
+@cached_by_code
+def _is_asgirefs_item(code: CodeType) -> bool:
+    return code.co_qualname == "_WorkItem.run" and code.co_filename.endswith(_ASGIREF)
 
 
 def item_callbacks(future: Any) -> tuple[Any, ...]:

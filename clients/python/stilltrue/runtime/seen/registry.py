@@ -16,6 +16,7 @@ from stilltrue.runtime.seen.holders import gates
 from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 from stilltrue.runtime.seen.waits import (
     anyio_waits,
+    asgiref_waits,
     executors,
     imports,
     locks,
@@ -37,6 +38,7 @@ RESOLVERS: tuple[Resolver, ...] = (
     *loops.RESOLVERS,
     *servers.RESOLVERS,
     *anyio_waits.RESOLVERS,
+    *asgiref_waits.RESOLVERS,
     *pools.RESOLVERS,
     *databases.RESOLVERS,
     *redis_locks.RESOLVERS,

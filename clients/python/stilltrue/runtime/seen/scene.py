@@ -238,9 +238,7 @@ class LiveScene:
         """The thread that runs the executor's item of this future, or None."""
         if self._items is None:
             self._items = {
-                id(item): (item, ident)
-                for ident, frames in self._all_frames().items()
-                if (item := compat.running_item(frames)) is not None
+                id(item): (item, ident) for ident, frames in self._all_frames().items() for item in compat.running_items(frames)
             }
         known = self._items.get(id(future))
         return None if known is None else known[1]
