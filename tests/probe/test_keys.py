@@ -70,7 +70,7 @@ def test_different_locks_have_different_names(
 @pytest.mark.parametrize(
     ("address", "port", "network"), [("127.0.0.1", 6379, None), ("cache.shop", 6379, "here"), ("10.0.0.7", 0, None)]
 )
-def test_an_ambiguous_lock_has_no_name(address: str, port: int, network: str | None) -> None:
+def test_a_lock_at_an_ambiguous_address_has_no_name(address: str, port: int, network: str | None) -> None:
     assert lock_resource(b"a", 0, address, port, network) is None
 
 

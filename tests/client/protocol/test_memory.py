@@ -74,7 +74,7 @@ def test_a_caller_forgotten_for_space_is_reported() -> None:
     assert ([seen.caller.process for seen in report.seen], report.lost) == (["c"], 1)
 
 
-def test_dropping_a_server_from_a_channel_for_space_is_reported() -> None:
+def test_a_channel_with_more_servers_than_the_bound_has_strangers() -> None:
     channel = ChannelRecord("b")
     for number in range(SERVERS_PER_CHANNEL_MAX + 1):
         assert not channel.strangers
