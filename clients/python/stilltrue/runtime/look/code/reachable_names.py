@@ -8,14 +8,12 @@ Rules:
    suspended in between (the generator of a context manager).
 3. redis-py sends every command by ``execute_command``, and its locks release by a script that compares tokens. So its own code
    does not delete or expire keys that others hold; application code that does names the command.
-4. Application code that names an operation which takes files away from their paths (``unlink``, ``os.remove``) has the name
-   :data:`DELETES_FILES`, too. The standard library and ``filelock`` do so for themselves. Likewise with signals to processes.
+4. Code that deletes files or sends signals has a further name (:mod:`~stilltrue.runtime.look.code.system_operations`).
 """
 
 from __future__ import annotations
 
 import inspect
-import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -42,17 +40,12 @@ from stilltrue.runtime.look.code.lookups import (
     texts_near,
 )
 from stilltrue.runtime.look.code.methods import imported, partialmethod_arguments
+from stilltrue.runtime.look.code.system_operations import system_operations
 from stilltrue.runtime.seen.databases.redis_names import DELETING
-from stilltrue.runtime.seen.files.names import DELETES_FILES, SIGNALS_PROCESSES
 from stilltrue.runtime.seen.holders.brackets import releases_only_bracketed
 
 _RELEASE = frozenset({"release"})
 _LIBRARY_NAMES = _RELEASE | {"cancel", "set_result", "set_exception", "__exit__", "__aexit__"}
-_FILELOCK = re.compile(r"[/\\](?:site|dist)-packages[/\\]filelock[/\\]")
-_DELETING_FILES = frozenset({"unlink", "rmtree", "removedirs"})
-_OF_OS = ("remove", "rename", "renames", "replace")
-_SIGNALLING = frozenset({"kill", "killpg", "terminate", "send_signal"})
-_SIGNALLERS = frozenset({"os", "psutil", "signal"})
 _REDIS = re.compile(r"[/\\](?:site|dist)-packages[/\\]redis[/\\]")
 _SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _reached: dict[tuple[Any, ...], tuple[int, ReachableNames]] = {}
@@ -140,23 +133,15 @@ def _code_names(words: frozenset[str], code: CodeType, names: dict[str, Any]) ->
     """The own names of code with these ``words``."""
     named = {id(thing): thing for thing in _globals_named(words, names)}
     return _CodeNames(
-        names=words.union((name for thing in named.values() for name in name_called(thing)), _to_system(words, code, names)),
+        names=words.union(
+            (name for thing in named.values() for name in name_called(thing)), system_operations(code, words, names)
+        ),
         named=named,
         any_code=may_run_any_code(code, words),
         any_object=may_see_any_object(code, words),
         any_name=is_own_code(code) and None in imported(words, names),
         computed=COMPUTED in words,
     )
-
-
-def _to_system(words: frozenset[str], code: CodeType, names: dict[str, Any]) -> tuple[str, ...]:
-    """Rule 4."""
-    if not is_application(code) or _FILELOCK.search(code.co_filename):
-        return ()
-    by_os = any(word in words and ("os" in words or names.get(word) is getattr(os, word)) for word in _OF_OS)
-    deletes = by_os or not _DELETING_FILES.isdisjoint(words)
-    signals = not (_SIGNALLING.isdisjoint(words) or _SIGNALLERS.isdisjoint(words)) or "killpg" in words
-    return (*((DELETES_FILES,) if deletes else ()), *((SIGNALS_PROCESSES,) if signals else ()))
 
 
 def names_of_application(code: CodeType, names: dict[str, Any], owner: Any) -> frozenset[str]:

@@ -26,9 +26,9 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.look.code.system_operations import DELETES_FILES
 from stilltrue.runtime.seen.files import filelocks, kernel
 from stilltrue.runtime.seen.files.kernel import File
-from stilltrue.runtime.seen.files.names import DELETES_FILES
 from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
 _DELETING = frozenset({DELETES_FILES})

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. A thread waits for a child's end if the system shows that it is in ``wait4()`` for this process id without ``WNOHANG``, or if
-   it is in ``Popen.communicate()`` without a timeout: that reads until the child has closed its output, and then waits.
+1. A thread waits for a child's end if the system shows that it is in ``wait4()`` for this process id without options, or if it
+   is in ``Popen.communicate()`` without a timeout: that reads until the child has closed its output, and then waits.
 2. Process ids are reused, and differ between namespaces: a process is named by its id, its start time, its namespace and its
    machine. Only its parent can wait for it, so a process reports its name only if its parent is a member, too.
 3. A process ends when its main thread does, or by an exit or a signal. A party of the parent whose code mentions sending
@@ -23,12 +23,12 @@ from stilltrue.runtime.introspection.child_processes import ChildProcess, proces
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.look.code.system_operations import SIGNALS_PROCESSES
 from stilltrue.runtime.seen.files.kernel import machine, system_call_of
-from stilltrue.runtime.seen.files.names import SIGNALS_PROCESSES
 from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 
 _WAIT4 = {"x86_64": 61, "aarch64": 260}
-_ENDING = frozenset({"terminate", "kill", "send_signal"})
+_ENDING = frozenset({"terminate", "kill", "send_signal", "kill_workers", "terminate_workers"})
 _ANYWHERE = frozenset({SIGNALS_PROCESSES})
 
 
@@ -38,7 +38,7 @@ def _read_waitpid(stack: CallStack, _: int, __: Scene) -> SeenWait | None:
     thread = compat.threads().get(stack.ident)
     native = None if thread is None else thread.native_id
     call = None if native is None else system_call_of(native)
-    if call is None or call[0] != _WAIT4.get(os.uname().machine) or call[3] & os.WNOHANG:
+    if call is None or call[0] != _WAIT4.get(os.uname().machine) or call[3]:
         return None
     pid = call[1]
     return _wait_for(pid, variables_of(stack.frames[0]).get("self"), on=os.waitpid) if 0 < pid < 1 << 31 else None

@@ -18,7 +18,7 @@ import dis
 import functools
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import pairwise
 from types import BuiltinFunctionType, CodeType
 from typing import Any
@@ -29,6 +29,7 @@ from stilltrue.runtime.introspection.origins import is_own_code
 from stilltrue.runtime.look.code.ahead import NEVER_RETURNING
 from stilltrue.runtime.look.code.attributes import attribute_of, named_values
 from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES, chain_before
+from stilltrue.runtime.look.code.system_operations import texts_in
 
 Functions = Iterable[tuple[CodeType, dict[str, Any]]]
 """Code of functions, each with its globals."""
@@ -86,15 +87,7 @@ def _kills_by_psutil(names: frozenset[str]) -> bool:
 @cached_by_code
 def _has_command(code: CodeType) -> bool:
     """Whether one of the code's texts is a command that sends a signal."""
-    return any(_COMMAND.search(text) for text in _texts_in(code.co_consts))
-
-
-def _texts_in(consts: Iterable[Any]) -> Iterator[str]:
-    for one in consts:
-        if type(one) is str:
-            yield one
-        elif type(one) is tuple:
-            yield from _texts_in(one)
+    return any(_COMMAND.search(text) for text in texts_in(code.co_consts))
 
 
 @cached_by_code

@@ -1,0 +1,55 @@
+"""What code may do to files and processes that other parties wait for, whatever objects it reaches.
+
+Application code that names such an operation, or has a text that is such a command, gets one more name. The standard library
+and ``filelock`` do these things for themselves. Which file or process is meant is not analysed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from types import CodeType
+from typing import Any
+
+from stilltrue.runtime.introspection.code_cache import cached_by_code
+from stilltrue.runtime.introspection.origins import is_application
+
+DELETES_FILES = "deletes files"
+"""Among the names of code: it may take a file away from its path. No identifier contains a space."""
+SIGNALS_PROCESSES = "signals processes"
+"""Likewise: it may send a signal to a process by its id."""
+_FILELOCK = re.compile(r"[/\\](?:site|dist)-packages[/\\]filelock[/\\]")
+_DELETING = frozenset({"unlink", "rmtree", "removedirs"})
+_OF_OS = ("remove", "rename", "renames", "replace")
+_SIGNALLING = frozenset({"kill", "terminate", "send_signal"})
+_SIGNALLERS = frozenset({"os", "psutil", "signal"})
+_ALWAYS_SIGNALS = frozenset({"killpg", "pidfd_send_signal"})
+_DELETES = re.compile(r"(^|[;&|/]\s*)(rm|unlink)($|\s)")
+_KILLS = re.compile(r"(^|[;&|/]\s*)(p?kill|killall)($|\s)")
+
+
+def system_operations(code: CodeType, words: frozenset[str], names: Mapping[str, Any]) -> Iterator[str]:
+    """The further names of code that uses these ``words``; ``names``: its globals."""
+    if not is_application(code) or _FILELOCK.search(code.co_filename):
+        return
+    by_os = any(word in words and ("os" in words or names.get(word) is getattr(os, word)) for word in _OF_OS)
+    if by_os or not _DELETING.isdisjoint(words) or _has_text(code, _DELETES):
+        yield DELETES_FILES
+    of_signaller = not (_SIGNALLING.isdisjoint(words) or _SIGNALLERS.isdisjoint(words))
+    if of_signaller or not _ALWAYS_SIGNALS.isdisjoint(words) or _has_text(code, _KILLS):
+        yield SIGNALS_PROCESSES
+
+
+@cached_by_code
+def _has_text(code: CodeType, wanted: re.Pattern[str]) -> bool:
+    return any(wanted.search(text) for text in texts_in(code.co_consts))
+
+
+def texts_in(consts: Iterable[Any]) -> Iterator[str]:
+    """The texts among constants, and in tuples of them."""
+    for one in consts:
+        if type(one) is str:
+            yield one
+        elif type(one) is tuple:
+            yield from texts_in(one)
