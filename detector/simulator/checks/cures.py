@@ -3,7 +3,8 @@
 Rules:
 
 1. Aborting all victims of a verdict frees all parties that it names.
-2. The preview is exact: once the victims are unblocked, the parties still stuck are exactly those that it does not free.
+2. The preview is exact: once the victims are unblocked, the parties still stuck are exactly those that it does not free. Only
+   handlers that are cancelled along with a victim's own calls are not named: a snapshot does not say whose calls they serve.
 3. A party that the preview does not free never moves. This is checked at each of its later steps.
 4. A victim that has moved on since is not touched, even if the request for it is late or duplicated.
 5. No lock is taken away: only cancelled parties release what they hold.
@@ -108,11 +109,12 @@ class Cures:
             suspects.setdefault(process_of(victim), []).append(Suspect(party=victim, waits=numbers))
         stuck = oracle.stuck(world)
         parties = {who.name: who for process in world.processes.values() for who in process.parties.values()}
+        cancelled = _cancelled_with([parties[name] for name in victims if name in parties])
         self._in_progress[number] = _Cure(
             victims=frozenset(victims),
             requests=suspects,
             freed=freed_parties,
-            kept=newest.remainder - freed_parties - {*victims},
+            kept=newest.remainder - freed_parties - {*victims} - cancelled,
             remainder=newest.remainder,
             positions={name: (parties[name], parties[name].at, parties[name].step) for name in victims if name in stuck},
             exact=newest.exact,
@@ -185,6 +187,19 @@ class Cures:
         if wrong := cure.kept - still:
             world.breach(f"cure: the preview does not free {_names(wrong)}, which can move")
         return True
+
+
+def _cancelled_with(victims: Iterable[Party]) -> Names:
+    """The handlers that are cancelled when the calls of ``victims`` are, and those of their own calls in turn."""
+    found: set[Party] = set()
+    todo = [*victims]
+    while todo:
+        handlers = {
+            who for call in todo.pop().sent for who in call.served if who.method is not None and who.method.interruptible
+        }
+        todo += handlers - found
+        found |= handlers
+    return frozenset(who.name for who in found)
 
 
 def _names(parties: Iterable[PartyName]) -> str:
