@@ -9,7 +9,7 @@ from detector.core.waits.resolution import Resolution
 from detector.graph.columns import WaitColumns
 from detector.predicates.deadlock import Deadlock
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId, Wait
-from stilltrue.protocol.books.ledger import ChannelRecord, ClientCall
+from stilltrue.protocol.books.ledger import ChannelRecord, ClientCall, ServerCall
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import CallerTarget, CallTarget, Report
 from stilltrue.protocol.step import Step
@@ -39,8 +39,8 @@ class Pair:
         return list(Resolution({A: _report(self.a), B: _report(self.b)}, []).waits())
 
 
-def _report(recorder: Recorder) -> Report:
-    report = recorder.marked(SnapshotId(1), 1.0)
+def _report(recorder: Recorder, snapshot: int = 1) -> Report:
+    report = recorder.marked(SnapshotId(snapshot), 1.0)
     assert report is not None
     return report
 
@@ -159,6 +159,48 @@ def test_a_fact_is_unknown_if_its_request_may_be_at_a_missing_member() -> None:
     (known,) = Resolution(with_b, []).in_transit()
     (unknown,) = Resolution({A: with_b[A]}, without_b).in_transit()
     assert (known.facts, unknown.facts) == ({"token": 1}, {"token": "unknown"})
+
+
+def _carried(pair: Pair) -> tuple[ClientCall, ServerCall]:
+    """A call that carries a token and has arrived."""
+    step = Step()
+    step.carries(token=1)
+    made, stamp = pair.a.sent(method="/b/Do", channel=pair.channel, now=0.0, step=step)
+    served, _ = pair.b.arrived(stamp, method="/b/Do", now=0.0)
+    pair.a.closed(step, 0.0)
+    return made, served
+
+
+def test_the_facts_of_a_failed_call_are_unknown_until_its_server_takes_them() -> None:
+    """The caller may have set them again, while the request is in a queue or before ``takes()``."""
+    pair = Pair()
+    made, served = _carried(pair)
+    pair.a.settled(made, None, 0.0, in_doubt=True)
+    (queued,) = Resolution({A: _report(pair.a), B: _report(pair.b)}, []).in_transit()
+    assert queued.facts == {"token": "unknown"}
+    served.taken = True
+    assert list(Resolution({A: _report(pair.a, 2), B: _report(pair.b, 2)}, []).in_transit()) == []
+
+
+def test_the_facts_of_a_retry_are_unknown_once_an_earlier_attempt_took_them() -> None:
+    pair = Pair(copies_max=2)
+    made, served = _carried(pair)
+    served.taken = True
+    pair.b.replied(served, failed=True)
+    _serve_twice(pair, made)
+    (again,) = Resolution({A: _report(pair.a), B: _report(pair.b)}, []).in_transit()
+    assert again.facts == {"token": "unknown"}
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_refused_call_in_doubt_is_settled_only_if_its_facts_were_taken(taken: bool) -> None:
+    pair = Pair()
+    made, served = _carried(pair)
+    served.taken = taken
+    pair.b.replied(served, failed=True)
+    pair.a.settled(made, None, 0.0, in_doubt=True)
+    settled = Resolution({A: _report(pair.a), B: _report(pair.b)}, []).settled_doubts()
+    assert settled == ({pair.a.process: (made.number,)} if taken else {})
 
 
 def test_a_stand_in_for_a_set_is_in_no_verdict() -> None:

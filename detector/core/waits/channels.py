@@ -122,6 +122,8 @@ class Channels:
         answers = [(name, answer) for name, seen in memories if (answer := seen.answer(call.number)) is not None]
         if heard and not call.hedged:  # if also answered, the stamp was passed on to one of the two servers
             held = self._held(heard, repeated=call.copies_max > 1 or (bool(answers) and call.copies_max > 0))
+            if answers and call.facts:
+                held = replace(held, answered=answers[-1][1])
             return held if call.copies_max > 1 or len(heard) == 1 else self._contested(held, heard)
         if answers and (call.hedged or call.doubtful) and len(records) + len(answers) < call.copies_max:
             elsewhere = self._maybe_missing() if call.doubtful else None  # a missing member may have answered it, too

@@ -175,15 +175,23 @@ class Resolution:
             yield Message(source=source, target=server, facts=unknown, what=f"request {served.method} (abandoned)")
 
     def settled_doubts(self) -> dict[ProcessId, tuple[CallNumber, ...]]:
-        """By caller, its calls in doubt that a server has answered; it need not remember them any longer (rule 8)."""
+        """By caller, its calls in doubt that a server has answered; it need not remember them any longer (rule 8).
+
+        Except those whose facts were not taken: their caller may be about to set the facts again, or to send them once more.
+        """
         found: dict[ProcessId, tuple[CallNumber, ...]] = {}
         for name in sorted(self._reports):
             process = self._reports[name].process
             doubts = [call for call in self._reports[name].made if call.doubtful]
-            answered = [call.number for call in doubts if self._locate(process, call).where is Where.REPLY_IN_TRANSIT]
+            answered = [call.number for call in doubts if self._is_settled(process, call)]
             if answered:
                 found[process] = tuple(answered)
         return found
+
+    def _is_settled(self, process: ProcessId, call: OutstandingCall) -> bool:
+        location = self._locate(process, call)
+        taken = location.answered is None or location.answered.taken
+        return location.where is Where.REPLY_IN_TRANSIT and (taken or not call.facts)
 
     def _messages(self, report: Report, call: OutstandingCall, location: CallLocation) -> Iterator[Message]:
         source = report.process.instance
@@ -216,8 +224,10 @@ class Resolution:
         served = location.served
         if served is None:
             return
-        if call.facts and not served.taken:
-            yield Message(source=source, target=location.server, facts=call.facts, what=f"request {call.method}")
+        if call.facts and not served.taken:  # those of a failed call may be with its caller again, or taken from another copy
+            taken = location.answered is not None and location.answered.taken
+            facts = dict.fromkeys(call.facts, UNKNOWN_FACT) if call.doubtful or taken else call.facts
+            yield Message(source=source, target=location.server, facts=facts, what=f"request {call.method}")
         if call.sent > served.received:
             yield Message(source=source, target=location.server, what=f"{call.sent - served.received} items of {call.method}")
         if served.sent > call.received and not call.doubtful:
