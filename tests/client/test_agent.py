@@ -276,6 +276,62 @@ def test_the_signal_handler_of_the_docs_says_goodbye_in_a_deadlock(detector: Any
         assert "goodbye" not in detector.kinds(name)
 
 
+UNDER_UVICORN = """
+import signal, sys, threading, time, urllib.request
+import uvicorn
+import stilltrue
+
+async def app(scope, receive, send):
+    await send({{"type": "http.response.start", "status": 200, "headers": []}})
+    await send({{"type": "http.response.body"}})
+
+if {starlette}:
+    from starlette.applications import Starlette
+    app = Starlette()  # it joins when it starts, before any request
+
+agent = stilltrue.instrument(service="orders")
+{handler}
+server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="critical"))
+
+def report():
+    assert agent.wait_until_joined(60)
+    while not server.started:
+        time.sleep(0.01)
+    if not {starlette}:
+        urllib.request.urlopen("http://127.0.0.1:%d" % listening.getsockname()[1])
+    print("joined", flush=True)
+
+listening = server.config.bind_socket()
+threading.Thread(target=report, daemon=True).start()
+server.run([listening])
+print("goes on", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("handled", "starlette"), [(False, False), (True, False), (False, True)])
+def test_uvicorn_says_goodbye_before_it_raises_again_the_signal_that_stopped_it(
+    detector: Any, handled: bool, starlette: bool
+) -> None:
+    """By default SIGTERM then ends the process at once; a handler of the application's own may let it go on."""
+    name = f"uvicorn-{handled}-{starlette}"
+    handler = "signal.signal(signal.SIGTERM, lambda *_: None)" if handled else ""
+    program = UNDER_UVICORN.format(handler=handler, starlette=starlette)
+    env = {**os.environ, "STILLTRUE_INSTANCE": name, "STILLTRUE_DETECTOR": detector.address}
+    command, pipe = [sys.executable, "-c", program], subprocess.PIPE
+    with subprocess.Popen(command, env=env, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "joined\n"
+        process.terminate()
+        if handled:
+            assert process.stdout.readline() == "goes on\n"
+            assert "goodbye" not in detector.kinds(name)
+        process.communicate(timeout=60)
+        assert process.returncode == (0 if handled else -signal.SIGTERM)
+    detector.wait_for(lambda: detector.kinds(name)[-1:] == ["goodbye"])
+
+
 @pytest.mark.slow
 def test_a_process_that_ends_at_once_says_goodbye_too_or_was_never_a_member(detector: Any) -> None:
     script = "import sys, stilltrue; stilltrue.Agent('orders', instance=sys.argv[1], detector=sys.argv[2]).start()"

@@ -348,7 +348,7 @@ class Agent:
 
     def http_replacements(self) -> Replacements:
         """The replacements for methods of HTTP libraries while the process is instrumented."""
-        return Replacements(self._session, self._start, self.sight.add_unrecorded)
+        return Replacements(self._session, self._start, self.sight.add_unrecorded, self.close)
 
     def looker(self) -> Looker:
         """Make a looker, which takes the second look at this process's parties."""

@@ -17,6 +17,7 @@ from stilltrue.http.clients.outgoing import Requests
 from stilltrue.http.clients.requests_client import RecordedRequests
 from stilltrue.http.hooks import Replacement
 from stilltrue.http.wsgi import WSGIMiddleware
+from stilltrue.runtime import compat
 from stilltrue.runtime.compat.callables import module_of
 from stilltrue.runtime.session import Session
 
@@ -40,10 +41,21 @@ _MIDDLEWARE_MAX = 4
 class Replacements:
     """Maps the name of a method to its replacement."""
 
-    def __init__(self, session: Session, start: Callable[[], object], add_unrecorded: Callable[[str, object], None]) -> None:
-        """``start`` makes the agent connect; idempotent. ``add_unrecorded(what, owner)`` reports one that is not recorded."""
+    def __init__(
+        self,
+        session: Session,
+        start: Callable[[], object],
+        add_unrecorded: Callable[[str, object], None],
+        close: Callable[[], None],
+    ) -> None:
+        """``start`` makes the agent connect, ``close`` says goodbye; both are idempotent.
+
+        ``add_unrecorded(what, owner)`` reports one that is not recorded.
+        """
         self._session = session
         self._start = start
+        self._close = close
+        self._goodbye_prepared = False
         self._add_unrecorded = add_unrecorded
         requests = Requests(session, start)
         self._of_httpx = RecordedHttpx(requests)
@@ -99,13 +111,25 @@ class Replacements:
         return wsgi.serve(self._session, partial(original, app), environ, start_response)
 
     async def _asgi(self, original: Replacement, app: Any, scope: Any, receive: Any, send: Any) -> Any:
+        """Record a request; the first call is for the lifespan, when the server has already taken over the signals."""
         self._start()
+        self._prepare_goodbye()
         return await asgi.serve(self._session, partial(original, app), scope, receive, send)
 
     def _under_uvicorn(self, original: Replacement, cycle: Any, app: Any) -> Any:
         """Record an ASGI application; a WSGI one runs in a thread and is recorded by its framework's hook."""
         self._start()
+        self._prepare_goodbye()
         return original(cycle, app if _is_wsgi(app) else ASGIMiddleware(app, self._session))
+
+    def _prepare_goodbye(self) -> None:
+        if self._goodbye_prepared:
+            return
+        self._goodbye_prepared = True
+        try:
+            compat.call_before_sigterm_ends_uvicorn(self._close)
+        except Exception:  # noqa: BLE001 - fail open
+            self._session.live.report_failure("preparing a goodbye under uvicorn")
 
     def _under_hypercorn(self, original: Replacement, wrapper: Any, *given: Any, **named: Any) -> Any:
         self._start()

@@ -80,6 +80,7 @@ from stilltrue.runtime.compat.grpc_objects import (
 )
 from stilltrue.runtime.compat.http_servers import (
     accepting_socket,
+    call_before_sigterm_ends_uvicorn,
     daphne_timeout,
     gunicorn_worker,
     has_own_heartbeat,
@@ -148,6 +149,7 @@ __all__ = [
     "belongs_to_task",
     "blocking_call_of",
     "bound_to",
+    "call_before_sigterm_ends_uvicorn",
     "callback_of",
     "callbacks_of",
     "cancel_awaited",

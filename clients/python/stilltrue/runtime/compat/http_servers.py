@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from types import FrameType, MethodType
+from types import CellType, FrameType, GeneratorType, MethodType
 from typing import Any
 
 from stilltrue.runtime.compat.callables import module_of
@@ -80,6 +82,32 @@ def uvicorn_sockets(frame: FrameType) -> list[int]:
         return []
     listening = getattr(server, "__dict__", {}).get("servers") or []
     return [one.fileno() for each in listening for one in getattr(each, "sockets", ())]
+
+
+def call_before_sigterm_ends_uvicorn(close: Callable[[], None]) -> None:
+    """Call ``close`` before uvicorn, if it serves here, ends the process by SIGTERM: no ``atexit`` function runs then.
+
+    Once it has shut down, uvicorn restores the handlers that it found and raises the signal again. Where it found the default
+    action, this leaves it a handler that calls ``close`` and then ends the process in the same way.
+    """
+    server = getattr(signal.getsignal(signal.SIGTERM), "__self__", None)
+    if module_of(type(server)) != "uvicorn.server":
+        return
+
+    def end(number: int, _frame: FrameType | None) -> None:
+        try:
+            close()
+        finally:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+
+    owners = gc.get_referrers(server)
+    cells = [one for one in owners if type(one) is CellType]  # until Python 3.12 a comprehension's variables are cells
+    for one in (*owners, *gc.get_referrers(*cells)):
+        if type(one) is GeneratorType and one.gi_code.co_name == "capture_signals" and one.gi_frame is not None:
+            handlers = variables_of(one.gi_frame).get("original_handlers")
+            if type(handlers) is dict and handlers.get(signal.SIGTERM) is signal.SIG_DFL:
+                handlers[signal.SIGTERM] = end
 
 
 def gunicorn_worker(frames: Callable[[], Iterable[FrameType]]) -> Any:
