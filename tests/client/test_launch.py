@@ -191,6 +191,17 @@ def test_a_missing_program_is_reported_as_by_a_shell(tmp_path: Path) -> None:
     missing = started(["no-such-command"])
     assert (missing.returncode, missing.stderr) == (127, "stilltrue run: no such command: no-such-command\n")
     assert started([str(tmp_path)]).returncode == 126
+    (tmp_path / "app.py").write_text("")
+    script = subprocess.run(
+        [sys.executable, "-m", "stilltrue", "run", "app.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    hint = "stilltrue run: no such command: app.py (to run a script: python app.py)\n"
+    assert (script.returncode, script.stderr) == (127, hint)
     assert started([]).returncode == 2
     assert started([sys.executable, "-c", "raise SystemExit(7)"]).returncode == 7
 

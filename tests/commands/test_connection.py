@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from detector.commands.shared.connection import Endpoint, detector_stub
+from detector.commands.shared.connection import Endpoint, detector_stub, failure
 from detector.commands.shared.run import CommandError
 from detector.service.app import running
 from detector.service.settings import Settings
@@ -85,3 +85,40 @@ async def test_a_listener_that_is_not_a_detector_is_not_called_absent(played: An
         assert (watched.code, watched.err) == (2, told.err)
         told = await here("ask", "deadlock", "--detector", address, "--tls-ca-file", str(authority.file))
         assert told.err == "", "no member has joined, and yet it was understood"
+
+
+class Failed(grpc.RpcError, grpc.Call):  # type: ignore[misc]
+    """A failed call to an address where nothing listens."""
+
+    def __init__(self, details: str) -> None:
+        self._details = details
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "code":
+            return lambda: grpc.StatusCode.UNAVAILABLE
+        return (lambda: self._details) if name == "details" else super().__getattribute__(name)
+
+
+Failed.__abstractmethods__ = frozenset()
+
+
+@pytest.mark.parametrize(
+    ("details", "reason"),
+    [
+        (
+            "failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: Failed to connect to remote host: "
+            "Connection refused",
+            "connection refused",
+        ),
+        (
+            "errors resolving nosuchhost:7600: [field:hostname lookup error:address lookup failed for nosuchhost:7600: "
+            "Domain name not found]",
+            "the host name cannot be resolved",
+        ),
+        ("DNS resolution failed for nosuchhost:7600: C-ares status is not ARES_SUCCESS", "the host name cannot be resolved"),
+        ("failed to connect to all addresses; last error: UNKNOWN: something new", "failed to connect to all addresses"),
+    ],
+)
+def test_the_reason_why_there_is_no_detector_is_short(details: str, reason: str) -> None:
+    made: Any = Failed
+    assert str(failure(made(details), "127.0.0.1:1")).startswith(f"no detector at 127.0.0.1:1 ({reason}); start one")

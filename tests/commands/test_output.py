@@ -100,6 +100,18 @@ def test_commands_flags_and_predicates_are_completed_without_a_detector() -> Non
     assert completed("completion", begun="") == ["bash", "zsh", "fish"]
 
 
+def test_a_command_to_run_is_completed_by_the_programs_and_files_that_there_are(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("gunicorn", "gunzip", "uvicorn"):
+        (tmp_path / name).touch()
+    monkeypatch.setenv("PATH", f"{tmp_path}:/nowhere")
+    shell = ShellComplete(cli, {}, "stilltrue", "_STILLTRUE_COMPLETE")
+    assert completed("run", begun="gu") == ["gunicorn", "gunzip"]
+    for words, begun in ((["run"], ""), (["run"], "./ap"), (["run", "--", "gunicorn"], "gu")):
+        assert [item.type for item in shell.get_completions(words, begun)] == ["file"], (words, begun)
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 async def test_the_script_for_each_shell_calls_the_command(here: Any, shell: str) -> None:
     told = await here("completion", shell)

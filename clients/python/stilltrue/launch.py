@@ -46,7 +46,8 @@ def run(command: Sequence[str], settings: Mapping[str, str]) -> int:
     try:
         os.execvpe(command[0], list(command), environment)
     except FileNotFoundError:
-        sys.stderr.write(f"stilltrue run: no such command: {command[0]}\n")
+        hint = f" (to run a script: python {command[0]})" if command[0].endswith(".py") and Path(command[0]).exists() else ""
+        sys.stderr.write(f"stilltrue run: no such command: {command[0]}{hint}\n")
         return NOT_FOUND
     except OSError as error:
         sys.stderr.write(f"stilltrue run: {command[0]}: {error.strerror}\n")

@@ -9,7 +9,7 @@ import click
 
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
 from detector.commands.shared.output import Output, output_option, print_data, print_names
-from detector.commands.shared.render import AdaptiveTable, console, escape, table
+from detector.commands.shared.render import NOBODY, AdaptiveTable, console, escape, table
 from detector.core.counting import counted
 from detector.core.times import duration
 from detector.service.documents import STATES, written_agent
@@ -46,7 +46,7 @@ def agents(endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
     if output is Output.NAME:
         print_names(agent.process.instance for agent in found)
     elif not found:
-        console().print("no process is connected; see 'Join your application' in the README")
+        console().print(NOBODY)
     else:
         out = console(wide=output is Output.WIDE)
         out.print(agent_table(found, COLUMNS if output is Output.WIDE else USUAL if out.width >= WIDTH_MIN else NARROW))

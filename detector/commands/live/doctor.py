@@ -8,7 +8,7 @@ import click
 
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
 from detector.commands.shared.output import Output, output_option, print_data, print_names
-from detector.commands.shared.render import console, escape
+from detector.commands.shared.render import NOBODY, console, escape
 from detector.core.times import local_time
 from detector.service.documents import STATES
 from stilltrue.v1 import detector_pb2 as pb
@@ -20,7 +20,8 @@ CURES = (
     ),
     (
         "no server, channel or call",
-        "call stilltrue.instrument() before anything else, or wrap its channels and servers",
+        "nothing is wrong if it has neither made nor served a call yet; otherwise call stilltrue.instrument() before anything "
+        "else, or wrap its channels and servers",
     ),
     (
         "whose calls are not recorded",
@@ -71,7 +72,7 @@ def _written(agent: pb.Agent, complaints: list[tuple[str, str]]) -> dict[str, ob
 def _print(ill: list[tuple[pb.Agent, list[tuple[str, str]]]], members: int) -> None:
     out = console()
     if not members:
-        out.print("no process is connected: give one an agent (see the README, 'Join your application')")
+        out.print(NOBODY)
     for agent, complaints in ill:
         out.print(f"[yellow]{escape(agent.process.instance)}[/] ({escape(agent.process.service)})")
         for what, cure in complaints:

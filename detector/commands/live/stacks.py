@@ -10,7 +10,7 @@ import click
 from detector.commands.shared import names
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
 from detector.commands.shared.output import Output, output_option, print_data, print_names
-from detector.commands.shared.render import console, escape, listed, table
+from detector.commands.shared.render import NOBODY, console, escape, listed, table
 from detector.core.counting import counted
 from detector.service.documents import written_stacks
 from stilltrue.v1 import agent_pb2 as agent_pb
@@ -51,7 +51,7 @@ def stacks(process: str, endpoint: Endpoint, timeout_seconds: float, output: Out
 def _print(found: list[pb.ProcessStacks], *, whole: bool) -> None:
     out = console()
     if not found:
-        out.print("no process is connected; see 'Join your application' in the README")
+        out.print(NOBODY)
     for each in found:
         if each.silent:
             out.print(f"{escape(each.process)}: nothing is known: {escape(each.silent)}")

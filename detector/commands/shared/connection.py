@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -47,6 +48,14 @@ _MESSAGES = {
     grpc.StatusCode.UNIMPLEMENTED: "the server at {address} is not a detector ({details}); name the detector with --detector",
 }
 
+_REASONS = {
+    "connection refused": r"connection refused",
+    "the host name cannot be resolved": r"dns resolution failed|errors resolving|lookup (error|failed)",
+    "no route to host": r"no route to host",
+    "connection reset": r"connection reset",
+    "socket closed": r"socket closed",
+}
+"""By the reason that a command prints: how gRPC's error message, which differs between its versions, gives it."""
 _HANDSHAKE_FAILED = (
     "something listens at {address} but does not answer as a detector: if it uses TLS, give --tls-ca-file (and --tls-cert-file "
     "and --tls-key-file, if it asks for certificates); if this is the web UI's port, give the gRPC port (7600 by default)"
@@ -149,7 +158,6 @@ def failure(error: grpc.RpcError, address: str) -> CommandError:
     if code is grpc.StatusCode.UNAVAILABLE:
         if details.startswith("failed to connect") and listens(address):
             return handshake_failure(address)
-        details = details.rpartition("; ")[0] or details
         details = _reason(details)
     message = _MESSAGES.get(code, "{details}") if code is not None else "{details}"
     return CommandError(message.format(address=address, details=details))
@@ -167,10 +175,10 @@ def handshake_failure(address: str) -> CommandError:
 
 def _reason(details: str) -> str:
     """Extract the reason from gRPC's long error message."""
-    for word in ("Connection refused", "Socket closed", "DNS resolution failed", "No route to host", "Connection reset"):
-        if word.lower() in details.lower():
-            return word.lower()
-    return details[:120] or "not reachable"
+    for reason, pattern in _REASONS.items():
+        if re.search(pattern, details, re.IGNORECASE):
+            return reason
+    return (details.rpartition("; ")[0] or details)[:120] or "not reachable"
 
 
 def _checked(ctx: click.Context, param: click.Parameter, value: str) -> str:  # noqa: ARG001

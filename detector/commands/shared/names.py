@@ -1,9 +1,11 @@
-"""Shell completion of names: installed predicates, and a detector's scopes, processes, incidents and snapshots."""
+"""Shell completion of names: predicates, programs, and a detector's scopes, processes, incidents and snapshots."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -68,6 +70,17 @@ def snapshots_and_incidents(context: click.Context, parameter: click.Parameter, 
     kept = [item for item in _ask_detector(context, ask, ()) if item.value.startswith(incomplete)]
     latest = [CompletionItem("latest", help="the newest snapshot")] if "latest".startswith(incomplete) else []
     return [*latest, *incidents(context, parameter, incomplete), *kept]
+
+
+def programs_and_files(context: click.Context, _parameter: click.Parameter, incomplete: str) -> Found:
+    """For the first word of a command, the programs on ``PATH``; for the others and for paths, whatever the shell offers."""
+    if context.params.get("command") or os.sep in incomplete or not incomplete:
+        return [CompletionItem(incomplete, type="file")]
+    found: set[str] = set()
+    for folder in os.get_exec_path():
+        with contextlib.suppress(OSError):
+            found.update(one.name for one in Path(folder).iterdir() if one.name.startswith(incomplete))
+    return [CompletionItem(name) for name in sorted(found)[:LISTED_MAX]] or [CompletionItem(incomplete, type="file")]
 
 
 def _ask_detector(context: click.Context, ask: Callable[[Any], Iterable[Any]], default: Iterable[Any]) -> Iterable[Any]:

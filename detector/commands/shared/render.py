@@ -22,6 +22,7 @@ from stilltrue.model import Holds, Verdict
 EXIT_CODES = {Holds.TRUE: 0, Holds.FALSE: 1, Holds.UNDETERMINED: 3}
 _STYLES = {Holds.TRUE: "bold red", Holds.FALSE: "green", Holds.UNDETERMINED: "yellow"}
 _GOOD_NEWS = {"termination", "quiescence", "phase-ended"}
+NOBODY = "no process is connected: start one with 'stilltrue run -- python app.py'"
 _NAMES_MAX = 20
 PIPE_WIDTH = 1_000_000
 WORD_WIDTH = 12
