@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
@@ -118,6 +119,18 @@ def test_a_task_names_those_that_it_awaits(front: Front) -> None:
     assert seen["works"].blocked_in == f"an executor item run by {thread}"
     assert (seen["gathers"].held_by, seen["gathers"].blocked_in) == (("front/task:works",), "the end of front/task:works")
     assert (seen["in_time"].held_by, seen["in_time"].unexplained) == ((), True)
+    never.set()
+    front.let_go()
+
+
+def test_libraries_between_the_application_and_http_are_left_out(front: Front) -> None:
+    """The line that made the request is of use, not the library's that reads from the socket."""
+    never, names = threading.Event(), dict[str, Any]()
+    library = "def get(event, depth):\n    return get(event, depth - 1) if depth else event.wait()\n"
+    exec(compile(library, "/env/lib/python3.11/site-packages/urllib3/connection.py", "exec"), names)
+    front.start("asks", lambda: names["get"](never, 20))
+    front.report_when_still("asks")
+    assert __file__ in of(front, "asks")["asks"].stack[0]
     never.set()
     front.let_go()
 

@@ -46,13 +46,18 @@ class Place:
     coroutines: tuple[Any, ...] = ()
 
     def stack(self) -> tuple[str, ...]:
-        """The application's frames as ``file:line in function``; all frames if there are none.
+        """The application's frames: see :func:`stack_shown`."""
+        return stack_shown(self.frames)
 
-        Frames of HTTP libraries are left out if others remain.
-        """
-        frames = [frame for frame in self.frames if is_application(frame.f_code)] or self.frames
-        frames = [frame for frame in frames if not is_http_library(frame.f_code)] or frames
-        return tuple(position_of(frame) for frame in frames[:STACK_LENGTH_MAX])
+
+def stack_shown(frames: Sequence[FrameType]) -> tuple[str, ...]:
+    """The application's frames as ``file:line in function``; all frames if there are none.
+
+    Frames of HTTP libraries are left out if others remain.
+    """
+    frames = [frame for frame in frames if is_application(frame.f_code)] or frames
+    frames = [frame for frame in frames if not is_http_library(frame.f_code)] or frames
+    return tuple(position_of(frame) for frame in frames[:STACK_LENGTH_MAX])
 
 
 class Places:

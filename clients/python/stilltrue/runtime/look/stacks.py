@@ -20,8 +20,8 @@ from stilltrue.model import PartyName
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.protocol.requests.stacks import StacksFound, StandingParty
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.origins import is_application, position_of
-from stilltrue.runtime.introspection.places import STACK_LENGTH_MAX
+from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.introspection.places import stack_shown
 from stilltrue.runtime.introspection.tasks import read
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.parties import Parties
@@ -146,8 +146,7 @@ def _is_shown(stack: CallStack, scene: LiveScene) -> bool:
 def _standing(
     party: PartyName, stack: CallStack, wait: SeenWait | None, scene: LiveScene, recorded: Mapping[PartyName, str]
 ) -> StandingParty:
-    frames = [frame for frame in stack.frames if is_application(frame.f_code)] or list(stack.frames)
-    positions = tuple(position_of(frame) for frame in frames[:STACK_LENGTH_MAX])
+    positions = stack_shown(stack.frames)
     if party in recorded:
         return StandingParty(party=party, blocked_in=recorded[party], stack=positions)
     if wait is None:
