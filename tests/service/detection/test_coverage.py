@@ -123,6 +123,28 @@ async def test_an_agent_reports_its_blind_spots(
         assert list(verdict.coverage.blind[0].reasons) == [why]
 
 
+async def test_termination_is_undetermined_while_a_member_has_channels_that_are_not_recorded(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    """Their calls may wake anybody; a FALSE of ``deadlock`` stands, with its coverage."""
+    a = process("a")
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a)
+
+        async def told(sight: agent_pb2.Sight) -> Any:
+            await a.say(lease=agent_pb2.Lease(sight=sight))
+            async with asyncio.timeout(5):
+                while len((await detector.ask()).coverage.blind) != sight.channels_unseen:
+                    await asyncio.sleep(0.01)
+            return await detector.ask("termination")
+
+        verdict = await told(agent_pb2.Sight(channels=1, calls=1, channels_unseen=1))
+        assert verdict.holds == UNDETERMINED
+        assert "calls of a are not recorded (a: 1 channel made before the agent, or without it)" in verdict.witness.text
+        assert (await detector.ask()).holds == FALSE
+        assert (await told(agent_pb2.Sight(channels=1, calls=1))).holds == TRUE
+
+
 async def test_an_agent_without_blind_spots_is_covered(start_detector: Any, process: Any, tmp_path: Path) -> None:
     a = process("a")
     async with start_detector(tmp_path) as detector:

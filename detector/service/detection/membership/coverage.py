@@ -11,6 +11,7 @@ Rules:
 5. While an incident is open whose processes did not report, so are answers about deadlocks.
 6. A TRUE that speaks for all says so if a member joined less than a lease ago; it neither opens an incident nor raises an
    alert. If a member joins after such a TRUE, the next answers say so.
+7. While a member has servers or channels that its agent does not record, answers about all members' states are UNDETERMINED.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ class Membership:
             self._joined.clear()
 
     def doubts(self, view: Snapshot, incidents: Sequence[Incident]) -> tuple[MembershipDoubt, ...]:
-        """The doubts about answers on ``view`` (rules 3 to 5); ``incidents``: the open ones."""
-        return (*self._gathering(view), *self._unjoined(view), *_unconfirmed(view, incidents))
+        """The doubts about answers on ``view`` (rules 3 to 5 and 7); ``incidents``: the open ones."""
+        return (*self._gathering(view), *self._unjoined(view), *self._unrecorded(view), *_unconfirmed(view, incidents))
 
     def qualified(
         self, verdict: Verdict, view: Snapshot, reports: Mapping[ProcessName, Report], doubts: Sequence[MembershipDoubt]
@@ -108,6 +109,15 @@ class Membership:
         doubt = self.expected.doubt(scope, self._joined_in(scope))
         if doubt:
             yield MembershipDoubt(about=About.STATES, text=doubt)
+
+    def _unrecorded(self, view: Snapshot) -> Iterator[MembershipDoubt]:
+        """Doubts about members that may make or serve calls that nobody records (rule 7)."""
+        found = ((name, self._roster.get(name)) for name in view.processes)
+        what = {name: member.unrecorded() for name, member in found if member is not None and member.unrecorded()}
+        if what:
+            first = next(iter(what))
+            text = f"calls of {_few(list(what))} are not recorded ({first}: {'; '.join(what[first])})"
+            yield MembershipDoubt(about=About.STATES, text=text, decisive=tuple(what))
 
     def _joined_in(self, scope: str) -> dict[ProcessName, ProcessState]:
         labels = self._labels[scope]

@@ -164,16 +164,23 @@ class Member:
         """The number of its unexplained parties; None if unknown."""
         return None if self.sight is None else self.sight.unexplained
 
-    def unseen(self) -> tuple[str, ...]:
-        """What its agent cannot see, as text; empty if it sees everything or this is unknown."""
+    def unrecorded(self) -> tuple[str, ...]:
+        """The servers and channels whose calls its agent does not record, as text; empty if none are known."""
         sight = self.sight
         if sight is None:
             return ()
         unseen = ((sight.servers_unseen, "server"), (sight.channels_unseen, "channel"))
-        made_before = tuple(f"{counted(count, what)} made before the agent, or without it" for count, what in unseen if count)
-        silent = not (sight.servers or sight.channels or sight.calls or made_before)
-        nothing = ("no server, channel or call is recorded",) if silent and not self.busy() else ()
-        return (*made_before, *nothing, *sight.blind)
+        made_before = (f"{counted(count, what)} made before the agent, or without it" for count, what in unseen if count)
+        return (*made_before, *sight.blind)
+
+    def unseen(self) -> tuple[str, ...]:
+        """What its agent cannot see, as text; empty if it sees everything or this is unknown."""
+        sight, unrecorded = self.sight, self.unrecorded()
+        if sight is None or sight.servers or sight.channels or sight.calls or self.busy():
+            return unrecorded
+        if sight.servers_unseen or sight.channels_unseen:
+            return unrecorded
+        return ("no server, channel or call is recorded", *unrecorded)
 
     def blind_spots(self) -> tuple[str, ...]:
         """The reasons why answers do not, or not fully, speak for it."""
