@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from detector.core.snapshot import Snapshot
@@ -11,7 +13,7 @@ from detector.predicates.deadlock import Deadlock
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId, Wait
 from stilltrue.protocol.books.ledger import ChannelRecord, ClientCall, ServerCall
 from stilltrue.protocol.recorder import Recorder
-from stilltrue.protocol.report import CallerTarget, CallTarget, Report
+from stilltrue.protocol.report import CallerTarget, CallTarget, Hold, Report, next_request_of
 from stilltrue.protocol.step import Step
 
 A, B = ProcessName("a"), ProcessName("b")
@@ -225,3 +227,20 @@ def test_a_reader_waits_for_its_caller_unless_an_item_is_in_transit() -> None:
     sent = pair.a.marked(SnapshotId(2), 2.0)
     assert sent is not None
     assert said(list(Resolution({A: sent, B: reports[B]}, []).waits())) == []
+
+
+def test_a_reader_waits_for_the_thread_that_feeds_its_stream_and_for_who_waits_for_the_call() -> None:
+    """Whoever waits for the call may cancel it; if none does, it is unknown who may."""
+    pair, reader, feeder = Pair(), PartyName("b/Do#1"), PartyName("a/thread:feeder")
+    pair.waiter = None  # type: ignore[assignment]  # of no party
+    made = pair.call()
+    pair.b.waits(reader, [CallerTarget(served=reader)], 0.0, uncoloured=True)
+    reports = {A: _report(pair.a), B: _report(pair.b)}
+    assert said(list(Resolution(reports, []).waits())) == []
+    fed = replace(reports[A], holds=(Hold(party=feeder, resource=next_request_of(A, made.number)),))
+    assert said(list(Resolution({A: fed, B: reports[B]}, []).waits())) == []
+    pair.a.waits(PartyName("a/thread:waiter"), [CallTarget(number=made.number)], 0.0)
+    waited = pair.a.marked(SnapshotId(2), 2.0)
+    assert waited is not None
+    fed = replace(waited, holds=fed.holds)
+    assert (reader, 1, (feeder, "a/thread:waiter"), None) in said(list(Resolution({A: fed, B: reports[B]}, []).waits()))

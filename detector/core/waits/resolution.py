@@ -22,6 +22,7 @@ from stilltrue.protocol.report import (
     ResourceTarget,
     ServedCall,
     Target,
+    next_request_of,
 )
 
 _AUXILIARY = re.compile(r"(.+)~\d+\.\d+")
@@ -136,9 +137,23 @@ class Resolution:
         call = self._made.get((served.caller.process, served.number))
         if source is None or source.process.incarnation != served.caller.incarnation or call is None:
             return _FREE
-        if call.party is None or call.doubtful or call.sent != served.received:
+        if call.doubtful or call.sent != served.received:
             return _FREE
+        if call.party is None:
+            return self._fed(source, call)
         return _ResolvedTarget((call.party,), f"the next item of {call.party}'s stream")
+
+    def _fed(self, source: Report, call: OutstandingCall) -> _ResolvedTarget:
+        """The next item of a call that no party has made: a thread feeds it, or a party that waits for the call cancels it.
+
+        If none waits for the call, it is unknown who may cancel it.
+        """
+        feeding = [hold.party for hold in self._holds.get(next_request_of(source.process.instance, call.number), ())]
+        target = CallTarget(number=call.number)
+        waiting = [wait.waiter for wait in source.waits if target in wait.among]
+        if not feeding or not waiting:
+            return _FREE
+        return _ResolvedTarget(tuple(dict.fromkeys((*feeding, *waiting))), "the next item of its caller's stream")
 
     def _resource(self, resource: str) -> _ResolvedTarget:
         holds = self._holds.get(resource, [])

@@ -35,4 +35,18 @@ ENTRIES = (
         },
         processes=("shop", "bank"),
     ),
+    Entry(
+        program="stream_asks",
+        source="widely known",
+        library="grpcio",
+        what="A server's only worker reads a stream, whose client asks that server before it sends the next request.",
+        near={
+            "limit": "the client's question has a deadline",
+            "deadline": "the call with the stream has a deadline",
+            "cancelled": "no thread waits for the call with the stream, and one cancels it later",
+            "watched": "a thread waits for the call with the stream, and another cancels it later",
+            "worker": "the server has one more worker",
+        },
+        processes=("shop", "client"),
+    ),
 )

@@ -66,6 +66,11 @@ class CallerTarget:
 Target = PartyTarget | CallTarget | ResourceTarget | CallerTarget
 
 
+def next_request_of(process: ProcessName, number: CallNumber) -> str:
+    """The next request of a call that ``process`` has made, as a resource; the party that feeds its stream holds it."""
+    return f"the next request of call {number} of {process}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalWait:
     """A wait as its own process knows it: the targets are not yet resolved to parties.

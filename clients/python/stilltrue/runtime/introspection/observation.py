@@ -27,6 +27,7 @@ from stilltrue.runtime.introspection.tasks_at_cut import TASKS_MAX, TaskAtCut, r
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.owned_shares import OwnedShares
 from stilltrue.runtime.parties import Parties
+from stilltrue.runtime.seen import feeders
 from stilltrue.runtime.seen.call_stack import where_is
 from stilltrue.runtime.seen.databases import redis_holders
 from stilltrue.runtime.seen.databases.sessions import Sessions
@@ -91,6 +92,7 @@ class Observer:
             self.signals.remember(scene.unexplained())
             elsewhere = (*self.sessions.holds(scene), *redis_holders.holds(scene), *self.file_locks.holds(scene))
             elsewhere = (*elsewhere, *self._own_end.holds(scene), *self.shared_locks.holds(scene))
+            elsewhere = (*elsewhere, *feeders.holds(scene, self._parties.process))
             seen = replace(seen, holds=(*self._answers(), *elsewhere))
             seen = self._with_ended_parties(seen, now)
             if self._is_stopping():

@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -27,6 +28,7 @@ from stilltrue.runtime.seen.holders.blocks import acquired_at
 from stilltrue.runtime.seen.wait import CallStack, Resolver, Scene, SeenWait
 from stilltrue.runtime.seen.waits.locks import RELEASING, is_shared_lock
 
+_MODULE = "multiprocessing.synchronize"
 _MAPS = Path("/proc/self/maps")
 _MAPPED = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw-s \S+ ([0-9a-f]+):([0-9a-f]+) (\d+)", re.M)
 _names: WeakKeyDictionary[Any, str | None] = WeakKeyDictionary()
@@ -64,7 +66,10 @@ def _read_entry(stack: CallStack, at: int, _: Scene) -> SeenWait | None:
 
 
 def _read_acquire(stack: CallStack, _: int, __: Scene) -> SeenWait | None:
-    return None if stack.task is not None else _of(acquired_at(stack.frames[0]))
+    code = stack.frames[0].f_code
+    if stack.task is not None or _MODULE not in sys.modules or "acquire" not in code.co_names:
+        return None
+    return _of(acquired_at(stack.frames[0]))
 
 
 def _of(lock: Any) -> SeenWait | None:
