@@ -12,7 +12,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import click
 import pytest
+
+from detector.commands.processes.serve import serve as serve_command
 
 
 async def test_serve_prints_its_addresses_and_stops_on_a_signal(serve: Any, tmp_path: Path) -> None:
@@ -172,3 +175,10 @@ async def test_watch_waits_for_a_detector_that_is_not_up_yet(serve: Any, begin: 
             watch.send_signal(signal.SIGINT)
             assert await watch.wait() == 130
         await a.kill()
+
+
+def test_the_help_of_a_flag_is_a_sentence_and_keeps_the_spelling_of_names() -> None:
+    texts = {each.name: each.help for each in serve_command.params if isinstance(each, click.Option)}
+    assert texts["port"] == "gRPC port; 0 picks a free one and prints it."
+    assert texts["http_port"] == "HTTP port (metrics, health, pages); 0 picks a free one and prints it."
+    assert all(text[0].isupper() and text.endswith(".") for name, text in texts.items() if text and name != "port")

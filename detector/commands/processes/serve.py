@@ -58,7 +58,9 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _sentence(text: str) -> str:
-    return text[0].upper() + text[1:] + "."
+    """``text`` as a sentence; a name such as gRPC keeps its first letter."""
+    first = text.split(maxsplit=1)[0]
+    return (text if first != first.lower() else text[0].upper() + text[1:]) + "."
 
 
 @click.command(short_help="Run the detector.")
