@@ -231,6 +231,49 @@ def test_a_consumer_loop_in_an_executor_is_at_work_only_while_it_has_an_item(
         assert wait_for(lambda: acting(front) == ())
 
 
+def test_a_thread_that_declares_its_own_work_is_covered_wherever_it_is(alone: Callable[..., Agent], gate: Gate) -> None:
+    """A batch in progress at the first call, and the pause after it, which is another place."""
+    front, ended = alone("front"), threading.Event()
+
+    def batches() -> None:
+        with front.busy():
+            gate.work()
+        ended.wait(FAR_SECONDS)
+
+    thread = threading.Thread(target=batches, name="batches", daemon=True)
+    thread.start()
+    gate.is_reached()
+    with called_once(front):
+        gate.go.set()
+        time.sleep(0.1)
+        assert acting(front) == ()
+        ended.set()
+        thread.join()
+
+
+def test_a_thread_that_called_idle_and_then_consumes_is_at_work_from_its_item(
+    alone: Callable[..., Agent], gate: Gate, consumers: Callable[[str], Consumer]
+) -> None:
+    front, consumer = alone("front"), consumers("at_queue")
+
+    def consumes() -> None:
+        front.idle()
+        consumer.at_queue()
+
+    with called_once(front):
+        thread = threading.Thread(target=consumes, name="consumes", daemon=True)
+        thread.start()
+        time.sleep(0.1)
+        assert acting(front) == ()
+        consumer.give()
+        gate.is_reached()
+        (text,) = acting(front)
+        assert "thread consumes, resumed after" in text
+        gate.go.set()
+        consumer.give(b"")
+        thread.join()
+
+
 def _of_result(executor: ThreadPoolExecutor, go: threading.Event) -> None:
     executor.submit(go.wait, PATIENCE_SECONDS).result()
 

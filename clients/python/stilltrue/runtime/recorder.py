@@ -29,6 +29,7 @@ from stilltrue.runtime.membership.stamp_keys import StampKeys
 from stilltrue.runtime.steady_clock import SteadyClock
 
 FAULT_LOG_SECONDS = 60.0
+DECLARING_MAX = 10_000
 
 Pair = tuple[str, str]
 
@@ -57,6 +58,7 @@ class LockedRecorder:
         "_offset",
         "called",
         "covered",
+        "declaring",
         "deferred",
         "dropped",
         "faults",
@@ -119,6 +121,8 @@ class LockedRecorder:
         """Whether any call was made here or has arrived."""
         self.covered: IdleDeclaration | None = None
         """What the application's idle declaration covers, as of its first call or its last ``idle``."""
+        self.declaring: set[int] = set()
+        """The threads and tasks, by :func:`here`, that have declared work of their own."""
         self.dropped = 0
         self.faults = 0
         self.stamps_refused = 0
@@ -170,7 +174,7 @@ class LockedRecorder:
         deadline = None if timeout is None else now + timeout
         with lock:
             if not self.called:
-                self.called, self.covered = True, declaration(now)
+                self.called, self.covered = True, declaration(now, self.declaring)
             if self.deferred:
                 self._catch_up()
             step = self.steps.get(here()) if self.steps else None
@@ -256,7 +260,7 @@ class LockedRecorder:
         now = self._clock() if self._offset is None else monotonic() + self._offset
         with lock:
             if not self.called:
-                self.called, self.covered = True, declaration(now)
+                self.called, self.covered = True, declaration(now, self.declaring)
             served, report = self.recorder.arrived(stamp, method, now, interruptible, label=label)
             if report is not None:
                 self._put(report)
@@ -382,16 +386,18 @@ class LockedRecorder:
         """A party no longer acts spontaneously."""
         with self._step():
             self.recorder.idle(party)
-            self.covered = declaration(self.clock(), here())
+            self.covered = declaration(self.clock(), self.declaring, here())
 
     def active(self, party: PartyName) -> None:
         """A party may act spontaneously."""
         with self._step():
+            self._declares()
             self.recorder.active(party)
 
     def busy(self) -> None:
         """A block of work begins."""
         with self._step():
+            self._declares()
             self.recorder.busy()
 
     def done(self) -> None:
@@ -401,6 +407,11 @@ class LockedRecorder:
             return
         with self.lock:
             self.recorder.done()
+
+    def _declares(self) -> None:
+        if len(self.declaring) >= DECLARING_MAX:
+            self.declaring.clear()
+        self.declaring.add(here())
 
     def fact(self, changes: Facts) -> None:
         """Facts of the application change."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 from types import CodeType, FrameType
 from weakref import ref
@@ -24,7 +24,8 @@ class IdleDeclaration:
     ``scheduled``: the code of the callbacks that event loops had scheduled, which may schedule themselves again. ``standing``,
     ``standing_tasks``: where the threads (identities) and tasks stood. One that is elsewhere since acts on a message that came.
     ``untimed``, ``untimed_tasks``: those of them that waited without a timeout.
-    ``by``: the thread (identity) or task (``id``) that made the declaration, if it was ``idle()``.
+    ``declaring``: the threads (identities) and tasks (``id``) that have called ``active()`` or ``busy()``; ``by``: the one that
+    called ``idle()``, if any.
     """
 
     since: float
@@ -38,10 +39,11 @@ class IdleDeclaration:
     standing_tasks: dict[ref[compat.Task], compat.Where] = field(default_factory=dict)
     untimed: frozenset[int] = frozenset()
     untimed_tasks: frozenset[ref[compat.Task]] = frozenset()
+    declaring: Container[int] = frozenset()
     by: int = 0
 
 
-def declaration(now: float, by: int = 0) -> IdleDeclaration:
+def declaration(now: float, declaring: Container[int], by: int = 0) -> IdleDeclaration:
     """The declaration that ``idle()`` makes, or that a reactive process makes by its first call."""
     tasks = list(compat.tasks_of_all_loops())
     read = tasks[:TASKS_MAX]
@@ -58,6 +60,7 @@ def declaration(now: float, by: int = 0) -> IdleDeclaration:
         standing_tasks={ref(task): where for task, where in compat.standing_tasks(read).items()},
         untimed=compat.untimed_threads(),
         untimed_tasks=frozenset(ref(task) for task in read if not is_timed(task, timed)),
+        declaring=declaring,
         by=by,
     )
 

@@ -85,10 +85,9 @@ def _acting_threads(places: Places, served: set[int], covered: IdleDeclaration |
                 yield from pending_callbacks.callbacks_of_child_processes(place)
                 yield from pending_callbacks.subscribers(place)
             continue
-        how = _role_of(place, served)
+        how, since = _role_of(place, served), _change_since(thread, place, covered)
         if how == "" or (how in (None, _IN_EXECUTOR) and rests(place.frames, places.threads)):
             continue
-        since = _change_since(thread, place, covered)
         if how == _IN_EXECUTOR and covered is not None and not since and place.ident in covered.standing:
             continue
         if how or since:

@@ -9,6 +9,7 @@ Rules:
    queue. A wait for the result of an item is no rest, since whoever works on the item may be unknown.
 3. The main thread, the main task of a loop, and whoever called ``idle()`` may be elsewhere: at the first call they are often
    still starting the program. They count only if they stood at a queue, or have been seen at one since.
+4. Whoever has called ``active()`` or ``busy()`` declares its own work, during which the process is not idle.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ def is_elsewhere(place: Place, covered: IdleDeclaration) -> bool:
     """Whether a covered thread is elsewhere than at the declaration, or waits for a time since (rules 1 and 3)."""
     now = [(frame.f_code, frame.f_lasti) for frame in place.frames[: compat.WHERE_MAX]]
     stood = covered.standing.get(place.ident)
+    if place.ident in covered.declaring:
+        return False
     if place.ident in (threading.main_thread().ident, covered.by) and (stood is None or not compat.is_polled_queue(stood)):
         if compat.is_polled_queue(now):
             covered.standing[place.ident] = tuple(now)
@@ -50,6 +53,8 @@ def is_task_elsewhere(task: Task, covered: IdleDeclaration, timed: frozenset[int
     """The same for a task. ``timed``: the tasks and futures that timers wake."""
     now = compat.standing_tasks([task])[task]
     stood = covered.standing_tasks.get(ref(task))
+    if id(task) in covered.declaring:
+        return False
     if (is_main or id(task) == covered.by) and (stood is None or not compat.is_polled_queue(stood)):
         if compat.is_polled_queue(now):
             covered.standing_tasks[ref(task)] = now
