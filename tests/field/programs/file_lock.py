@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 import grpc
-from field_program import FAR_SECONDS, MEETING, MODE, PROCESS, begin, join, publish, published, stay
+from field_program import FAR_SECONDS, MEETING, MODE, PROCESS, begin, end_with_parent, join, publish, published, stay
 
 STOCK = MEETING / "stock.lock"
 
@@ -65,6 +65,7 @@ def orders() -> None:
 
     def unlock_in_child(file: IO[str]) -> None:
         if os.fork() == 0:
+            end_with_parent()
             time.sleep(FAR_SECONDS)
             fcntl.flock(file, fcntl.LOCK_UN)
             os._exit(0)
