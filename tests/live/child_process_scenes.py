@@ -26,6 +26,7 @@ from stilltrue import Agent
 HOW = sys.argv[1]
 FOLDER = Path(os.environ["CHILD_FOLDER"])
 """Files in it tell the child what to do."""
+STARTED: list[subprocess.Popen[bytes]] = []
 
 
 def wait_for(name: str) -> None:
@@ -48,8 +49,7 @@ def work(address: str) -> None:
 def start_child(address: str) -> None:
     command = [sys.executable, __file__, "child", address]
     if HOW == "subprocess":
-        process = subprocess.Popen(command)
-        threading.Thread(target=process.wait, daemon=True).start()
+        STARTED.append(subprocess.Popen(command))
     elif HOW == "system":
         threading.Thread(target=os.system, args=(" ".join(command),), daemon=True).start()
     else:

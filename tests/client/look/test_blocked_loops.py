@@ -143,6 +143,44 @@ def test_on_a_loop_with_unreadable_timers_only_the_blocking_party_is_certain(alo
         thread.join(PATIENCE_SECONDS)
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_main_task_on_a_blocked_loop_ends_only_if_what_it_awaits_may_come(
+    alone: Callable[..., Agent], stuck: Stuck, ends: bool
+) -> None:
+    front = alone("front")
+
+    async def main(get: Any) -> None:
+        own = asyncio.current_task()
+        assert own is not None
+        own.set_name("main")
+        server = grpc.aio.server()
+        await server.start()
+        blocking = asyncio.create_task(blocks(get, server), name="blocks")
+        if ends:
+            await asyncio.sleep(0.05)
+        else:
+            await server.wait_for_termination()
+        await blocking
+        await server.stop(0)
+
+    async def blocks(get: Any, server: grpc.aio.Server) -> None:
+        await asyncio.sleep(0.01)
+        get(b"")
+        stop.append(asyncio.create_task(server.stop(0)))
+
+    stop: list[asyncio.Task[None]] = []
+    with serving(alone("back"), Get=stuck) as address, grpc.insecure_channel(address) as channel:
+        get: Any = front.channel(channel).unary_unary("/s/Get")
+        thread = threading.Thread(target=lambda: asyncio.run(main(get)))
+        thread.start()
+        report = report_when(front, lambda report: len({wait.waiter for wait in report.waits}) == 2)
+        seen = of(look_at(front, report), "front/task:blocks")
+        assert [way.party for way in seen.ways_out] == (["front/task:main"] if ends else [])
+        stuck.go.set()
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
+
+
 def test_a_running_loop_holds_up_no_call(world: FrontLoop) -> None:
     accepted = threading.Event()
     go = asyncio.Event()

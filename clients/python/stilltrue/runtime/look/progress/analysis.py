@@ -2,7 +2,8 @@
 
 Rules:
 
-1. A party with a recorded wait makes progress when its wait ends; the detector knows about that.
+1. A party with a recorded wait makes progress when its wait ends; the detector knows about that. A task whose loop is blocked
+   does so when its loop runs again, unless what it awaits never comes.
 2. A wait without a timeout for a thread, task or future ends with it. A wait for an event, condition or queue ends when an
    actor that makes progress can reach the object and its code mentions setting, feeding or releasing it.
 3. A loop that runs for ever returns when an actor that makes progress can reach it and mentions stopping it; a loop that runs
@@ -198,12 +199,17 @@ class ProgressAnalysis:
 
     def _of_task(self, task: Task) -> Progress:
         party = self._places.party_of(task)
+        loop = self.of_loop(task.get_loop())
+        held_up = not loop.by_itself and asyncio.current_task(task.get_loop()) is not task
+        if held_up and not self._of_await_or_cancellation(task):
+            return NEVER
         if party is not None and party in self._waiting:
             return Progress(parties=frozenset((party,)))
-        loop = self.of_loop(task.get_loop())
+        return loop if held_up else self._of_await_or_cancellation(task)
+
+    def _of_await_or_cancellation(self, task: Task) -> Progress:
+        """Whether a task makes progress once its loop runs."""
         future = blocking_future(task)
-        if not loop.by_itself and asyncio.current_task(task.get_loop()) is not task:
-            return loop
         if future is None or self._is_timed(task):
             return BY_ITSELF
         found = self._of_waiting(task, future)
