@@ -337,10 +337,12 @@ def sets_a_module(go: threading.Event) -> None:
 
 
 def polls_a_module_that_another_sets(owned: Any, go: threading.Event) -> None:
-    threading.Thread(target=sets_a_module, args=(go,)).start()
+    setter = threading.Thread(target=sets_a_module, args=(go,))
+    setter.start()
     try:
         polls_a_module(owned, go)
     finally:
+        setter.join()
         polled_module.RUNNING = True
 
 
@@ -354,10 +356,12 @@ def polls_what_a_module_has(owned: Any, go: threading.Event) -> None:
 
 
 def polls_what_a_module_has_that_another_sets(owned: Any, go: threading.Event) -> None:
-    threading.Thread(target=sets_what_a_module_has, args=(go,)).start()
+    setter = threading.Thread(target=sets_what_a_module_has, args=(go,))
+    setter.start()
     try:
         polls_what_a_module_has(owned, go)
     finally:
+        setter.join()
         polled_module.SETTINGS.stop = False
 
 
@@ -434,6 +438,12 @@ DO_NOT: list[Holder] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("holder", [*GET_THERE, *DO_NOT], ids=lambda one: one.__name__)
-def test_whether_code_after_a_loop_may_close_the_channel(alone: Callable[..., Agent], stuck: Stuck, holder: Holder) -> None:
-    assert may_close_the_channel(alone, stuck, holder) is (holder in GET_THERE)
+@pytest.mark.parametrize(
+    ("holder", "expected"),
+    [*((one, True) for one in GET_THERE), *((one, False) for one in DO_NOT)],
+    ids=lambda one: getattr(one, "__name__", ""),
+)
+def test_whether_code_after_a_loop_may_close_the_channel(
+    alone: Callable[..., Agent], stuck: Stuck, holder: Holder, expected: bool
+) -> None:
+    assert may_close_the_channel(alone, stuck, holder) is expected

@@ -1,7 +1,8 @@
-"""The cost of the walk along references."""
+"""What the walk along references finds, and its cost."""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 from collections.abc import Callable, Iterable
@@ -81,3 +82,16 @@ def test_a_look_keeps_no_reference_to_the_objects_it_read(alone: Callable[..., A
     assert not look_at_caller(alone, stuck, caller).doubt
     gc.collect()
     assert kept[0]() is None
+
+
+async def test_who_has_a_lock_of_tasks_does_not_have_what_its_waiters_wait_for() -> None:
+    """A handler under a lock that mentions cancelling counted as a way out of all who wait for the lock."""
+    for lock in (asyncio.Lock(), asyncio.Semaphore()):
+        await lock.acquire()
+        waiter = asyncio.create_task(lock.acquire())
+        await asyncio.sleep(0)
+        awaited = next(iter(lock._waiters or ()))
+        assert Reach((awaited,), Budget()).held(({"lock": lock},), ends=True) == set()
+        assert Reach((lock,), Budget()).held(({"lock": lock},), ends=True) == {id(lock)}
+        waiter.cancel()
+        del awaited

@@ -26,7 +26,7 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.look.code import methods
 from stilltrue.runtime.look.code.ahead import Ahead
-from stilltrue.runtime.look.code.attributes import attribute_of, named_values
+from stilltrue.runtime.look.code.attributes import named_values
 from stilltrue.runtime.look.code.lookups import COMPUTED, LOOKUPS, looked_up
 from stilltrue.runtime.look.code.methods import (
     classes_named_by,
@@ -38,6 +38,7 @@ from stilltrue.runtime.look.code.methods import (
     methods_of,
 )
 from stilltrue.runtime.look.code.names import WITH, markers_in, only_measured_names, words_in
+from stilltrue.runtime.look.code.unnamed import attributes_named, functions_kept
 from stilltrue.runtime.look.enders.reach import SKIPPED_CLASSES, is_open, named_by
 
 KINDS_WALK_MAX = 150
@@ -57,6 +58,8 @@ _named_cache: dict[tuple[CodeType, int, tuple[type, ...]], tuple[tuple[CodeType,
 
 _direct_cache: dict[tuple[int, int], tuple[CodeType, dict[str, Any], _NamesOfCode]] = {}
 """Cache of this look, by the identities of a code and its globals: what it names directly."""
+_unnamed_cache: dict[tuple[int, int], tuple[CodeType, dict[str, Any], tuple[FunctionType, ...]]] = {}
+"""Cache of this look, by the identities of a code and its globals: what it calls on these without naming it."""
 _inside_cache: dict[int, tuple[Any, type | None, tuple[Any, ...]]] = {}
 """Cache of this look, by object identity: its class, if relevant, and the objects directly inside."""
 _passed_by_cache: dict[int, tuple[type, bool]] = {}
@@ -69,6 +72,7 @@ def clear_caches() -> None:
     """Clear the caches after a look."""
     _named_cache.clear()
     _direct_cache.clear()
+    _unnamed_cache.clear()
     _inside_cache.clear()
     _passed_by_cache.clear()
     _own_cache.clear()
@@ -82,18 +86,19 @@ def reachable_code(
     ahead: frozenset[str] | None = None,
     *,
     unnamed: tuple[type, ...] | None = None,
+    kept: Iterable[FunctionType] = (),
 ) -> Iterator[tuple[CodeType, dict[str, Any], int]]:
     """Yield ``code`` and the functions and methods (of ``kinds``) it names, nearest first, with their globals and depth.
 
     ``ahead``: the names still ahead of ``code``. ``unnamed``: classes whose implicitly called methods count, too; so do those
-    of the classes named on the way.
+    of the classes and globals named on the way. ``kept``: further functions that ``code`` may call without naming them.
     """
     known = methods_of(tuple(kinds))
     near = methods_of(unnamed or ())
     classes: set[type] = set()
     seen = {id(code): code}
     todo = deque([(code, names, 0)])
-    last: deque[FunctionType] = deque()
+    last: deque[FunctionType] = deque(kept)
     while todo or last:
         if not todo:  # implicit methods come last, so that they leave room for named functions
             implicit = last.popleft()
@@ -113,6 +118,8 @@ def reachable_code(
         words, functions = _words_and_functions(one, code, names, known)
         if unnamed is not None and one.has_names and (made or not depth or one.leaves_blocks):
             last.extend(implicit_methods(near, blocks=one.leaves_blocks))
+        if unnamed is not None and (depth or ahead is None) and is_application(code):
+            last.extend(_called_on_globals(code, names, one.words))
         for function in (*functions, *functions_named_by(words, known), *constructors_of(made)):
             within = function.__code__
             if id(within) not in seen:
@@ -160,6 +167,22 @@ def _cached_names_of_code(code: CodeType, names: dict[str, Any]) -> _NamesOfCode
     return known[2]
 
 
+def _called_on_globals(code: CodeType, names: dict[str, Any], words: frozenset[str]) -> tuple[FunctionType, ...]:
+    """What code may call without naming it on the globals it names (:mod:`~stilltrue.runtime.look.code.unnamed`)."""
+    known = _unnamed_cache.get((id(code), id(names)))
+    if known is None:
+        found = tuple(unnamed_on(named_values(words, names), words))
+        known = _unnamed_cache[id(code), id(names)] = code, names, found
+    return known[2]
+
+
+def unnamed_on(objects: Iterable[Any], words: frozenset[str]) -> Iterator[FunctionType]:
+    """What code with these ``words`` may call on some objects without naming it."""
+    things = tuple(objects)
+    yield from implicit_methods(methods_of(classes_named(things, words)), blocks=False)
+    yield from functions_kept(things, words)
+
+
 def classes_near(near: Iterable[Any]) -> tuple[type, ...]:
     """The application classes of ``near`` and of the objects inside, nearest first."""
     kinds: dict[type, None] = {}
@@ -199,11 +222,9 @@ def classes_named(objects: Iterable[Any], words: frozenset[str]) -> tuple[type, 
     """The application classes of some objects, and of their attributes named by ``words``."""
     found: dict[type, None] = {}
     for thing in objects:
-        if not is_own_class(type(thing)):
-            continue
-        found[type(thing)] = None
-        held = (attribute_of(thing, word) for word in words)
-        found.update((type(one), None) for one in held if is_own_class(type(one)))
+        if is_own_class(type(thing)):
+            found[type(thing)] = None
+        found.update((type(one), None) for one in attributes_named(thing, words) if is_own_class(type(one)))
     return tuple(found)
 
 
@@ -223,7 +244,8 @@ def named_ahead(ahead: Ahead, frame: FrameType, *, far: bool = False) -> Iterato
     the globals it names. ``far``: also the application's own functions that these name in turn, however far away.
     """
     own = variables_of(frame)
-    return _functions_named(ahead.variables, ahead.attributes, ChainMap(own, frame.f_globals), own.values(), far=far)
+    attributes = ahead.attributes | ahead.stored  # what it sets may be a property
+    return _functions_named(ahead.variables, attributes, ChainMap(own, frame.f_globals), own.values(), far=far)
 
 
 def named_by_callback(
@@ -241,20 +263,28 @@ def named_by_callback(
     variables, attributes = tuple(variables) or code.co_names, tuple(attributes) or code.co_names
     near = (owner, *compat.bound_to(callback), *arguments)
     every = ChainMap(compat.closure_of(callback), names)
-    return _functions_named((*variables, *code.co_freevars), attributes, every, near, far=far)
+    return _functions_named((*variables, *code.co_freevars), attributes, every, near, near, far=far)
 
 
 def _functions_named(
-    variables: Collection[str], attributes: Collection[str], names: Mapping[str, Any], near: Iterable[Any], *, far: bool
+    variables: Collection[str],
+    attributes: Collection[str],
+    names: Mapping[str, Any],
+    near: Iterable[Any],
+    used: Iterable[Any] = (),
+    *,
+    far: bool,
 ) -> Iterator[tuple[CodeType, dict[str, Any]]]:
+    """The functions named, and what may be called on the named and the ``used`` objects without being named."""
     named = named_values(variables, names, attributes)
     kinds = classes_near((*near, *named))
     known = methods_of(kinds)
-    functions = _with_closures(named)
-    for one in (*functions, *(method for name in attributes for method in known.get(name, ()))):
+    methods = (method for name in attributes for method in known.get(name, ()))
+    unnamed = unnamed_on((*used, *named), frozenset(attributes))
+    for one in dict.fromkeys((*_with_closures(named), *methods, *unnamed)):
         key = one.__code__, id(one.__globals__), kinds
         if key not in _named_cache:
-            every = reachable_code(one.__code__, one.__globals__, kinds)
+            every = reachable_code(one.__code__, one.__globals__, kinds, unnamed=())
             _named_cache[key] = tuple(every)
         for code, within, depth in _named_cache[key]:
             if depth < NAMED_DEPTH or (far and is_own_code(code)):

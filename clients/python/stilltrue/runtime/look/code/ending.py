@@ -10,6 +10,8 @@ Rules:
 3. Code called by name also ends the globals it names, but only if it or code it calls cancels or completes something (``def
    sweep(): for call in calls.values(): call.cancel()``): nearly every function closes something. The globals of anyio and of
    HTTP libraries do not count: anyio's lead to every task in a cancel scope, but it cancels through its own scopes alone.
+4. Code that is called without being named (:mod:`~stilltrue.runtime.look.code.unnamed`) counts as deep in the call graph. A
+   computed name counts if a text nearby may be the name of a method that cancels or completes something.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of
-from stilltrue.runtime.introspection.origins import is_application, is_http_library
+from stilltrue.runtime.introspection.origins import is_application, is_http_library, is_own_code
 from stilltrue.runtime.look.code import call_graph
 from stilltrue.runtime.look.code import reachable_names as reachable_code_names
 from stilltrue.runtime.look.code.attributes import inherited, named_values
@@ -30,14 +32,18 @@ from stilltrue.runtime.look.code.call_graph import (
     CODES_MAX,
     KINDS_WALKS_MAX,
     NAMED_DEPTH,
+    classes_named,
     classes_near,
     names_in,
     reachable_code,
+    unnamed_on,
 )
 from stilltrue.runtime.look.code.jobs import job_in
+from stilltrue.runtime.look.code.lookups import COMPUTED, name_called, texts_near
 from stilltrue.runtime.look.code.methods import class_attributes
 from stilltrue.runtime.look.code.names import names_stored_in
 from stilltrue.runtime.look.code.reachable_names import ReachableNames, reachable_names
+from stilltrue.runtime.look.code.unnamed import functions_kept
 from stilltrue.runtime.look.enders import reach
 from stilltrue.runtime.look.enders.reach import Leads
 
@@ -50,10 +56,11 @@ _ENDS_FAR = re.compile(r"^(cancel|abort|throw|set_exception|cancel_all)$")
 _CANCELS = re.compile(r"^(cancel|throw|set_exception|set_result)$")
 _CALLED = (FunctionType, MethodType, functools.partial)
 _Key = tuple[CodeType, type, frozenset[str] | None]
+_NearKey = tuple[CodeType, type, frozenset[str] | None, frozenset[str] | None]
 _mentions_cache: dict[_Key, bool] = {}
-_mentions_near: dict[_Key, tuple[int, bool]] = {}
-"""Cache of this look: the number of walks near a code, and whether the methods it names mention ending things."""
-_globals_by_near: dict[_Key, tuple[int, tuple[Any, ...]]] = {}
+_mentions_near: dict[_NearKey, tuple[int, bool, bool]] = {}
+"""Cache of this look: the number of walks near a code, whether the code it reaches mentions ending things or computes names."""
+_globals_by_near: dict[_NearKey, tuple[int, tuple[Any, ...]]] = {}
 """Cache of this look: the number of walks near a code, and the globals that the code it calls may end."""
 _called_cache: dict[int, tuple[Any, ReachableNames]] = {}
 """Cache of this look, by callable identity: its reachable names."""
@@ -75,11 +82,17 @@ def is_ending(name: str) -> bool:
 
 
 def mentions_ending(
-    code: CodeType, names: dict[str, Any], owner: Any = None, held: Iterable[Any] = (), ahead: frozenset[str] | None = None
+    code: CodeType,
+    names: dict[str, Any],
+    owner: Any = None,
+    held: Iterable[Any] = (),
+    ahead: frozenset[str] | None = None,
+    used: frozenset[str] | None = None,
 ) -> bool:
-    """Whether ``code``, or code it calls by name, ends things.
+    """Whether ``code``, or code it calls, ends things.
 
-    ``names``: its globals; ``owner``: its instance; ``held``: its other objects; ``ahead``: the names still ahead of it.
+    ``names``: its globals; ``owner``: its instance; ``held``: its other objects; ``ahead``: the names still ahead of it, None
+    for all; ``used``: the names that it may still read or set, None for the same.
     """
     key = (code, type(owner), ahead)
     known = _mentions_cache.get(key)
@@ -89,23 +102,52 @@ def mentions_ending(
         _mentions_cache[key] = known = _any_mentions_ending(code, names, (type(owner),), ahead)
     if known or not code.co_names:
         return known
-    walks, known = _mentions_near.get(key, (0, False))
+    near = (owner, *held, *named_values(code.co_names, names))
+    if any(is_ending(name) for thing in near for name in name_called(thing)):
+        return True
+    near_key = (*key, used)
+    walks, known, computes = _mentions_near.get(near_key, (0, False, False))
     if not known and walks < KINDS_WALKS_MAX:
-        near = (owner, *held, *named_values(code.co_names, names))
-        known = _any_mentions_ending(code, names, classes_near(near), ahead)
-        _mentions_near[key] = walks + 1, known
-    return known
+        kinds = classes_near(near)
+        unnamed = _reachable_unnamed(code, names, kinds, near, ahead, used)
+        known = _any_mentions_ending(code, names, kinds, ahead) or any(_cancels(one) for one, _, _ in unnamed)
+        computes = computes or any(_computes_names(one) for one, _, _ in unnamed)
+        _mentions_near[near_key] = walks + 1, known, computes
+    return known or (computes and any(map(_CANCELS.match, texts_near(code, near))))
+
+
+def _reachable_unnamed(
+    code: CodeType,
+    names: dict[str, Any],
+    kinds: tuple[type, ...],
+    near: tuple[Any, ...],
+    ahead: frozenset[str] | None,
+    used: frozenset[str] | None,
+) -> list[tuple[CodeType, dict[str, Any], int]]:
+    """The code that ``code`` reaches, also without naming it."""
+    words = next((one for one in (used, ahead) if one is not None), names_in(code))
+    unnamed, kept = classes_named(near, words), functions_kept(near, words)
+    return list(reachable_code(code, names, kinds, ahead, unnamed=unnamed, kept=kept))
+
+
+def _computes_names(code: CodeType) -> bool:
+    return is_own_code(code) and COMPUTED in names_in(code)
 
 
 def globals_ended(
-    code: CodeType, names: dict[str, Any], owner: Any = None, held: Iterable[Any] = (), ahead: frozenset[str] | None = None
+    code: CodeType,
+    names: dict[str, Any],
+    owner: Any = None,
+    held: Iterable[Any] = (),
+    ahead: frozenset[str] | None = None,
+    used: frozenset[str] | None = None,
 ) -> tuple[Any, ...]:
     """The globals that ``code``, or code it calls, may end (rule 3); arguments as for :func:`mentions_ending`."""
-    key = (code, type(owner), ahead)
+    key = (code, type(owner), ahead, used)
     walks, known = _globals_by_near.get(key, (0, ()))
     if walks < KINDS_WALKS_MAX and (ahead is None or ahead):
         near = (owner, *held, *named_values(code.co_names, names))
-        every = reachable_code(code, names, classes_near(near), ahead)
+        every = _reachable_unnamed(code, names, classes_near(near), near, ahead, used)
         found = {id(one): one for one in (*known, *_globals_of_cancelling(every))}
         known = tuple(found.values())
         _globals_by_near[key] = walks + 1, known
@@ -123,8 +165,14 @@ def _globals_of_cancelling(every: Iterable[tuple[CodeType, dict[str, Any], int]]
         for code in cancelling:
             names = todo.pop(code)
             found += named_values(code.co_names, names)
-        cancelling = [code for code in todo if not words.isdisjoint(names_in(code))]
+        cancelling = [code for code in todo if not words.isdisjoint(names_in(code)) or _calls_unnamed(code, todo[code], words)]
     return [*found, *class_attributes(found)]
+
+
+def _calls_unnamed(code: CodeType, names: dict[str, Any], words: set[str]) -> bool:
+    """Whether code may call a function of one of these names on the globals it names, without naming it."""
+    every = names_in(code)
+    return any(one.__code__.co_name in words for one in unnamed_on(named_values(every, names), every))
 
 
 def ended_by(thing: Any, leads: Leads, by: frozenset[str] = frozenset(), *, named: bool = False) -> tuple[Any, ...]:

@@ -55,12 +55,13 @@ def _named_in(thing: Any) -> Iterator[tuple[str, Any]]:
     if kind is not _ITEM and module_of(kind).partition(".")[0] in sys.stdlib_module_names:
         return
     own = attribute_dictionary(thing) if kind.__dictoffset__ else None
-    slots: tuple[str, ...] = _slots_of(kind)  # type: ignore[arg-type]  # a class is hashable
+    slots: tuple[str, ...] = slots_of(kind)  # type: ignore[arg-type]  # a class is hashable
     names = (*(own or ()), *slots)
     if any(map(_ARGUMENTS.fullmatch, names)):
         yield from ((name, attribute_of(thing, name)) for name in names)
 
 
 @functools.lru_cache(maxsize=1_000)
-def _slots_of(kind: type) -> tuple[str, ...]:
+def slots_of(kind: type) -> tuple[str, ...]:
+    """The names of the slots of a class and its bases."""
     return tuple(name for one in kind.__mro__ for name, slot in vars(one).items() if type(slot) is MemberDescriptorType)

@@ -6,6 +6,7 @@ Rules:
    decorators. Code that names an application class creates an instance; code that names a thread class also runs it.
 2. Methods with double underscores run without being named: they count if the code has an object of their class. The exit of a
    ``with`` block counts only if such a block is left, and only if the object did not acquire on entry what it releases on exit.
+   In a class that the application derives from an installed package's, those of the package count, too (a cache that evicts).
 3. A module imported inside a function counts as one of its module's names. A module that is not loaded yet cannot be read.
 """
 
@@ -36,6 +37,8 @@ _IMPLIED = frozenset(
         for name in ("add", "sub", "or", "and", "xor", "lshift", "rshift", "matmul")
     }
 )
+_UNNAMED = "unnamed "
+"""Among names: the methods that run without being named. No identifier contains a space."""
 _WORDS_MAX = 10_000
 _BEHIND_MAX = 50
 """Maximum number of objects read behind one decorated function."""
@@ -89,6 +92,7 @@ def methods_of(kinds: tuple[type, ...]) -> Methods:
                 )
             if runs:
                 known["start"] = [*known["start"], *known["run"]]
+            known.setdefault(_UNNAMED, []).extend(_unnamed_in(kind, table))
             if not _acquires_on_enter(table):
                 known.setdefault(WITH, []).extend(one for name in _LEAVING for one in _functions_in(table.get(name)))
         _methods[kinds] = known
@@ -112,6 +116,18 @@ def _table_of(kind: type) -> dict[str, Any]:
     return table
 
 
+def _unnamed_in(kind: type, table: Mapping[str, Any]) -> Iterator[FunctionType]:
+    """The application's methods in a class's ``table`` that run without being named (rule 2).
+
+    Those of an installed package count in a class of the application's own: they may call what that class overrides.
+    """
+    is_ours_too = _is_own(kind)
+    for name in table.keys() & _IMPLIED:
+        for one in (each for method in _functions_in(table[name]) for each in functions_of(method)):
+            if is_own_code(one.__code__) or (is_ours_too and is_application(one.__code__)):
+                yield one
+
+
 def _acquires_on_enter(table: Mapping[str, Any]) -> bool:
     """Whether it acquires on entering its block what it releases on exit (rule 2)."""
     entering = (one for name in _ENTERING for one in _functions_in(table.get(name)))
@@ -133,8 +149,8 @@ def _functions_in(one: Any) -> Iterator[FunctionType]:
 
 def implicit_methods(methods: Mapping[str, list[FunctionType]], *, blocks: bool) -> Iterator[FunctionType]:
     """The application's methods that run without being named; ``blocks``: also the exits of blocks (rule 2)."""
-    for name in (*methods.keys() & _IMPLIED, *((WITH,) if blocks else ())):
-        yield from (one for one in methods.get(name, ()) if is_own_code(one.__code__))
+    yield from methods.get(_UNNAMED, ())
+    yield from (one for one in methods.get(WITH, ()) if blocks and is_own_code(one.__code__))
 
 
 def functions_named_by(words: frozenset[str], methods: Mapping[str, list[FunctionType]]) -> Iterator[FunctionType]:

@@ -41,6 +41,7 @@ from stilltrue.runtime.look.code.lookups import (
 )
 from stilltrue.runtime.look.code.methods import imported, partialmethod_arguments
 from stilltrue.runtime.look.code.system_operations import system_operations
+from stilltrue.runtime.look.code.unnamed import functions_kept
 from stilltrue.runtime.seen.databases.redis_names import DELETING
 from stilltrue.runtime.seen.holders.brackets import releases_only_bracketed
 
@@ -93,7 +94,8 @@ def reachable_names(
     named = {id(one): one for one in known.global_values}
     objects = (*near, *named_values(every, names))
     kinds = classes_near(objects) if far else tuple(kind for kind in dict.fromkeys(map(type, objects)) if is_own_class(kind))
-    for one, others, depth in reachable_code(code, names, kinds, ahead, unnamed=classes_named(objects, every)):
+    unnamed, kept = classes_named(objects, every), functions_kept(objects, every)
+    for one, others, depth in reachable_code(code, names, kinds, ahead, unnamed=unnamed, kept=kept):
         own = _cached_code_names(one, others) if depth else _code_names(every, one, others)
         any_code, any_object, any_name = (any_code or own.any_code, any_object or own.any_object, any_name or own.any_name)
         if own.computed:

@@ -36,8 +36,8 @@ def no_names(far: bool) -> ReachableNames:
 def frame_may_end(frame: FrameType) -> bool:
     """Whether the code ahead of a frame mentions ending things, or a function that it may still read does."""
     code, owner = frame.f_code, _owner_of(frame)
-    held, ahead = variables_of(frame).values(), _names_still_ahead(frame)
-    return mentions_ending(code, frame.f_globals, owner, held, ahead) or _has_ending_function(frame)
+    held, ahead, used = variables_of(frame).values(), _names_still_ahead(frame), _names_still_used(frame)
+    return mentions_ending(code, frame.f_globals, owner, held, ahead, used) or _has_ending_function(frame)
 
 
 def callback_may_end(callback: Any, arguments: Iterable[Any] = ()) -> bool:
@@ -103,7 +103,8 @@ def callback_roots(*callbacks: Any) -> tuple[Any, ...]:
 def globals_of(frame: FrameType) -> tuple[Any, ...]:
     """The globals named by a frame's code, and those that the functions it calls may end."""
     code = frame.f_code
-    far = globals_ended(code, frame.f_globals, _owner_of(frame), variables_of(frame).values(), _names_still_ahead(frame))
+    held, ahead, used = variables_of(frame).values(), _names_still_ahead(frame), _names_still_used(frame)
+    far = globals_ended(code, frame.f_globals, _owner_of(frame), held, ahead, used)
     return (*_globals_in(code, frame.f_globals), *far)
 
 
@@ -147,6 +148,15 @@ def _names_still_ahead(frame: FrameType) -> frozenset[str] | None:
     outside = _names_outside_call(frame)
     begin = still_named(code, frame.f_lasti) if outside is None else outside
     return None if begin is None or not _DYNAMIC.isdisjoint(begin) else begin
+
+
+def _names_still_used(frame: FrameType) -> frozenset[str] | None:
+    """The names that a running frame may still read or set; None: all of them."""
+    code = frame.f_code
+    if code.co_name == "<module>" or makes_functions(code):
+        return None
+    read = still_named(code, frame.f_lasti)
+    return None if read is None else read | ahead_of(code, frame.f_lasti).stored
 
 
 def _names_outside_call(frame: FrameType) -> frozenset[str] | None:

@@ -44,7 +44,7 @@ from weakref import ref
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.code.attributes import attributes_of
+from stilltrue.runtime.look.code.attributes import attribute_dictionary, attributes_of
 
 NEAR_MAX = 2_000
 """Maximum number of objects walked by rule 1 per actor."""
@@ -82,6 +82,7 @@ SKIPPED_CLASSES = (
 _HAVING = (type, threading.Thread, Context)
 _OPAQUE = (ContextVar, threading.local)
 _CONDITIONS = (threading.Condition, asyncio.Condition)
+_TASK_LOCKS = (asyncio.Lock, asyncio.Semaphore)
 
 Leads = Callable[[Iterable[Any]], bool]
 EndedBy = Callable[[Any, Leads], Iterable[Any]]
@@ -326,6 +327,8 @@ def _referents_of(thing: Any) -> Iterable[Any]:
     """The objects referenced by ``thing``, if the walk may pass through it."""
     if not is_open(thing):
         return ()
+    if issubclass(type(thing), _TASK_LOCKS):  # its waiters' futures are its own: nobody else cancels them
+        return [one for name, one in (attribute_dictionary(thing) or {}).items() if name != "_waiters"]
     found = gc.get_referents(thing)
     if issubclass(type(thing), _CONDITIONS):  # it keeps the ``release`` of its lock
         found = [one for one in (*found, *attributes_of(thing)) if type(one) not in (BuiltinFunctionType, MethodType, dict)]

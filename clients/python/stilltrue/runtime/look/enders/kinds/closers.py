@@ -21,6 +21,7 @@ import asyncio
 import functools
 import signal
 import threading
+from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import CodeType, FrameType
@@ -35,6 +36,7 @@ from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.code.ahead import CLOSING, Ahead
 from stilltrue.runtime.look.code.attributes import UNKNOWN, named_values, value_of
 from stilltrue.runtime.look.code.call_graph import named_ahead, named_by_callback
+from stilltrue.runtime.look.code.unnamed import callables_kept
 from stilltrue.runtime.look.enders.kinds.exits import (
     callback_ends_loop,
     callback_ends_process,
@@ -174,7 +176,7 @@ def _frame_closers(
     for stretch in stretches(frames):
         frame, ahead = stretch.frame, stretch.ahead
         names = variables_of(frame)
-        functions = list(named_ahead(ahead, frame)) if ahead.names else []
+        functions = list(named_ahead(ahead, frame)) if ahead.names or ahead.stored else []
         named = [code for code, _ in functions]
         roots = _roots(frame, names, ahead, functions, None if blocks is None else blocks.get(frame.f_code, ()))
         progress = functools.partial(_progress_to, stretch, analysis, own_progress)
@@ -210,6 +212,8 @@ def _roots(
     if any(map(mentions_closing, named)) or may_drop_closing_object(ahead, named, names.values(), every):
         return every
     found: list[Any] = [one for name in ahead.names if compat.is_function(one := names.get(name)) and may_close(one)]
+    near = named_values(ahead.variables, ChainMap(names, frame.f_globals), ahead.attributes)
+    found += filter(may_close, callables_kept(near, ahead.attributes))
     for receiver in ahead.closed:
         value = value_of(receiver, names, frame.f_globals)
         if value is UNKNOWN:
