@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
 import threading
 from collections import OrderedDict
@@ -195,6 +196,63 @@ def test_who_cancels_without_naming_it_is_a_way_out(
     assert bool(seen.ways_out) is expected, seen.ways_out
 
 
+class Plan:
+    """A job as schedulers keep it, with no arguments."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.function = function
+        self.args: tuple[Any, ...] = ()
+
+    def run(self) -> None:
+        self.function(*self.args)
+
+
+def drop_all() -> None:
+    for call in _CALLS.values():
+        call.cancel()
+
+
+def ask_all() -> None:
+    for call in _CALLS.values():
+        call.done()
+
+
+class Runner(threading.Thread):
+    """Runs what it has been given, after a while."""
+
+    def __init__(self, over: threading.Event, jobs: list[Callable[[], None]]) -> None:
+        super().__init__()
+        self.over = over
+        self.book = {"jobs": jobs}
+
+    def run(self) -> None:
+        if not self.over.wait(FAR_SECONDS):
+            for job in self.book["jobs"]:
+                job()
+
+
+@pytest.mark.parametrize("make", [functools.partial, lambda function: Plan(function).run], ids=["partial", "object"])
+@pytest.mark.parametrize(("function", "expected"), [(drop_all, True), (ask_all, False)])
+def test_who_runs_jobs_without_arguments_ends_the_globals_these_cancel(
+    alone: Callable[..., Agent],
+    stuck: Stuck,
+    over: threading.Event,
+    make: Callable[..., Any],
+    function: Callable[[], None],
+    expected: bool,
+) -> None:
+    def caller(get: Any) -> None:
+        call = _CALLS[0] = get.future(b"")
+        call.result()
+
+    runner = Runner(over, [make(function)])
+    runner.start()
+    seen = look_at_caller(alone, stuck, caller)
+    over.set()
+    runner.join()
+    assert bool(seen.ways_out) is expected, seen.ways_out
+
+
 class Ended(BaseException):
     """Interrupts a holder at the end of its test, as a signal would."""
 
@@ -253,6 +311,32 @@ def sets_another_attribute(connection: Any, go: threading.Event) -> None:
     connection.last = 1
 
 
+class Pooled:
+    """Closes its channel at the end of a block."""
+
+    def __init__(self, channel: Any) -> None:
+        self.channel = channel
+
+    def __enter__(self) -> Pooled:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.channel.close()
+
+
+class Leased(Pooled):
+    """Keeps its channel open."""
+
+    def __exit__(self, *exception: object) -> None:
+        self.channel.subscribe(print)
+
+
+def enters_the_first(pool: Any, go: threading.Event) -> None:
+    sleeps(go)
+    with pool[0]:
+        pass
+
+
 def calls_its_hooks(hooks: Any, go: threading.Event) -> None:
     sleeps(go)
     for hook in hooks:
@@ -270,6 +354,8 @@ HOLDERS: list[tuple[Callable[[Any], Any], Callable[..., None], bool]] = [
     (lambda channel: cache(Forgets, channel), evicts, False),
     (Connection, sets_its_state, True),
     (Connection, sets_another_attribute, False),
+    (lambda channel: [Pooled(channel)], enters_the_first, True),
+    (lambda channel: [Leased(channel)], enters_the_first, False),
     (lambda channel: [channel.close], calls_its_hooks, True),
     (lambda channel: [channel.unary_unary], calls_its_hooks, False),
 ]

@@ -55,14 +55,16 @@ class Ahead:
     """What may still run.
 
     ``closed``: the objects on which ``close()``, ``stop()`` or the like is called; ``exited``: those whose ``with`` block is
-    left. ``variables`` and ``attributes``: names read; ``mentioned``: attributes, and globals that are called; ``stored``:
-    names set that others can read. ``functions``: inner functions not made yet; ``markers``: entered blocks and imports.
-    ``loop_names``: names read in the current loop, if it has another round. ``returns``: whether the frame may return.
-    ``conditions``: what must change before a loop ends (rule 4). ``known``: False if the bytecode was not understood.
+    left; ``entered``: those whose block is entered, or other names on the line of such a block. ``variables`` and
+    ``attributes``: names read; ``mentioned``: attributes, and globals that are called; ``stored``: names set that others can
+    read. ``functions``: inner functions not made yet; ``markers``: entered blocks and imports. ``loop_names``: names read in
+    the current loop, if it has another round. ``returns``: whether the frame may return. ``conditions``: what must change
+    before a loop ends (rule 4). ``known``: False if the bytecode was not understood.
     """
 
     closed: frozenset[Receiver] = frozenset()
     exited: frozenset[Receiver] = frozenset()
+    entered: frozenset[Receiver] = frozenset()
     variables: frozenset[str] = frozenset()
     attributes: frozenset[str] = frozenset()
     mentioned: frozenset[str] = frozenset()
@@ -153,6 +155,7 @@ class _Walk:
         return Ahead(
             closed=frozenset(() if one[:1] and one[0] in stored else one for one in self._closed(reached)),
             exited=frozenset(self._exited(at, reached)),
+            entered=frozenset(one for index in reached if self._all[index].opname in _ENTERS for one in self._manager(index)),
             stored=names_stored_by((self._all[index] for index in reached), local=False),
             mentioned=mentioned_by(self._all[index] for index in reached),
             functions=frozenset(one.argval for one in map(self._all.__getitem__, reached) if type(one.argval) is CodeType),
@@ -309,6 +312,10 @@ class _Walk:
         before = first - 1
         while before > 0 and self._all[before].opname not in _ENTERS:
             before -= 1
+        yield from self._manager(before)
+
+    def _manager(self, before: int) -> Iterator[Receiver]:
+        """The object whose block is entered at ``before``."""
         chain = chain_before(self._all, before)
         if chain:
             yield chain

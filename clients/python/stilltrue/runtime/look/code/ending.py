@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import BuiltinFunctionType, CodeType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
@@ -43,7 +43,7 @@ from stilltrue.runtime.look.code.lookups import COMPUTED, name_called, texts_nea
 from stilltrue.runtime.look.code.methods import class_attributes
 from stilltrue.runtime.look.code.names import names_stored_in
 from stilltrue.runtime.look.code.reachable_names import ReachableNames, reachable_names
-from stilltrue.runtime.look.code.unnamed import functions_kept
+from stilltrue.runtime.look.code.unnamed import functions_kept, used_by
 from stilltrue.runtime.look.enders import reach
 from stilltrue.runtime.look.enders.reach import Leads
 
@@ -110,8 +110,9 @@ def mentions_ending(
     if not known and walks < KINDS_WALKS_MAX:
         kinds = classes_near(near)
         unnamed = _reachable_unnamed(code, names, kinds, near, ahead, used)
-        known = _any_mentions_ending(code, names, kinds, ahead) or any(_cancels(one) for one, _, _ in unnamed)
-        computes = computes or any(_computes_names(one) for one, _, _ in unnamed)
+        called = [one for one, _, depth in unnamed if depth or ahead is None]
+        known = _any_mentions_ending(code, names, kinds, ahead) or any(map(_cancels, called))
+        computes = computes or any(map(_computes_names, called))
         _mentions_near[near_key] = walks + 1, known, computes
     return known or (computes and any(map(_CANCELS.match, texts_near(code, near))))
 
@@ -126,7 +127,7 @@ def _reachable_unnamed(
 ) -> list[tuple[CodeType, dict[str, Any], int]]:
     """The code that ``code`` reaches, also without naming it."""
     words = next((one for one in (used, ahead) if one is not None), names_in(code))
-    unnamed, kept = classes_named(near, words), functions_kept(near, words)
+    unnamed, kept = classes_named(near, words), functions_kept(used_by(code, names, near, words), words)
     return list(reachable_code(code, names, kinds, ahead, unnamed=unnamed, kept=kept))
 
 
@@ -194,7 +195,17 @@ def ended_by(thing: Any, leads: Leads, by: frozenset[str] = frozenset(), *, name
     callbacks = compat.weakref_callbacks(thing)
     ended = tuple(one for callback in callbacks for one in _ended_by_call(callback, leads, by, named=named))
     functions, given = job_in(thing)
+    if not by:
+        ended += tuple(held for one in functions for held in _globals_ended_by_job(one, given, leads))
     return (*ended, *given) if functions and leads(given) and any(_ends_given(one, given, by) for one in functions) else ended
+
+
+def _globals_ended_by_job(function: Any, given: Iterable[Any], leads: Leads) -> Iterator[Any]:
+    """The globals that the function of a job may end."""
+    code, names, owner = compat.code_behind(function)
+    if code is not None and is_application(code):
+        near = (*_carried_by_callable(function), *given)
+        yield from (one for one in globals_ended(code, names, owner, near) if leads((one,)))
 
 
 def _ends_given(function: Any, given: tuple[Any, ...], by: frozenset[str]) -> bool:
@@ -206,13 +217,14 @@ def _ends_given(function: Any, given: tuple[Any, ...], by: frozenset[str]) -> bo
 def _ended_by_call(called: Any, leads: Leads, by: frozenset[str], *, named: bool) -> tuple[Any, ...]:
     carried = _carried_by_callable(called)
     code, names, owner = compat.code_behind(called)
+    job = tuple(_globals_ended_by_job(called, (), leads)) if type(called) is functools.partial and not by else ()
     if not named and not leads(carried):
-        return ()
+        return job
     if code is None or not is_application(code):
         name = compat.name_of(called).rsplit(".", 1)[-1]
         return carried if name in by or (not by and is_ending(name)) else ()
     if not by:
-        return carried if mentions_ending(code, names, owner, carried) else ()
+        return (*job, *carried) if mentions_ending(code, names, owner, carried) else job
     reachable = _names_of_called(called, code, names, (owner, *carried))
     return () if by.isdisjoint(reachable.names) else (*carried, *(reachable.global_values if named else ()))
 

@@ -6,6 +6,7 @@ Rules:
 2. In a dictionary, an executor item, or an object of a non-library class, the arguments are the values with such a name:
    ``args``, ``kwargs``, ``data``.
 3. Functions are not arguments: a table of handlers is not a job.
+4. A function stored beside an empty place for arguments (rule 2) is a job without any.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _NOTHING: tuple[tuple[Any, ...], tuple[Any, ...]] = ((), ())
 def job_in(thing: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """The functions of a job and their arguments; both empty for any other object. Runs no code."""
     kind = type(thing)
+    bare = False
     if issubclass(kind, tuple | list):
         if not 1 < kind.__len__(thing) <= ITEMS_MAX:
             return _NOTHING
@@ -39,9 +41,10 @@ def job_in(thing: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         given = [one for one in every if type(one) not in FUNCTIONS]
     else:
         named = dict(_named_in(thing))
+        bare = not issubclass(kind, dict) and any(map(_ARGUMENTS.fullmatch, named))
         every = list(named.values())
         given = [one for name, one in named.items() if _ARGUMENTS.fullmatch(name) and type(one) not in FUNCTIONS]
-    functions = tuple(one for one in every if type(one) in FUNCTIONS) if given else ()
+    functions = tuple(one for one in every if type(one) in FUNCTIONS) if given or bare else ()
     return (functions, tuple(given)) if functions else _NOTHING
 
 

@@ -41,7 +41,7 @@ from stilltrue.runtime.look.code.lookups import (
 )
 from stilltrue.runtime.look.code.methods import imported, partialmethod_arguments
 from stilltrue.runtime.look.code.system_operations import system_operations
-from stilltrue.runtime.look.code.unnamed import functions_kept
+from stilltrue.runtime.look.code.unnamed import functions_kept, used_by
 from stilltrue.runtime.seen.databases.redis_names import DELETING
 from stilltrue.runtime.seen.holders.brackets import releases_only_bracketed
 
@@ -94,7 +94,7 @@ def reachable_names(
     named = {id(one): one for one in known.global_values}
     objects = (*near, *named_values(every, names))
     kinds = classes_near(objects) if far else tuple(kind for kind in dict.fromkeys(map(type, objects)) if is_own_class(kind))
-    unnamed, kept = classes_named(objects, every), functions_kept(objects, every)
+    unnamed, kept = classes_named(objects, every), functions_kept(used_by(code, names, objects, every), every)
     for one, others, depth in reachable_code(code, names, kinds, ahead, unnamed=unnamed, kept=kept):
         own = _cached_code_names(one, others) if depth else _code_names(every, one, others)
         any_code, any_object, any_name = (any_code or own.any_code, any_object or own.any_object, any_name or own.any_name)

@@ -14,12 +14,12 @@ import functools
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from types import FunctionType, SimpleNamespace
+from types import CodeType, FunctionType, SimpleNamespace
 from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.origins import is_application
-from stilltrue.runtime.look.code.attributes import attribute_dictionary, attribute_of, inherited
+from stilltrue.runtime.look.code.attributes import attribute_dictionary, attribute_of, inherited, named_values
 from stilltrue.runtime.look.code.jobs import FUNCTIONS, slots_of
 from stilltrue.runtime.look.code.methods import functions_of
 
@@ -43,6 +43,11 @@ def attributes_named(thing: Any, words: frozenset[str]) -> Iterator[Any]:
     yield from (attribute_of(thing, name) for name in slots_of(kind) if name in words)  # type: ignore[arg-type]
     if kind is not SimpleNamespace:
         yield from (one for word in words if issubclass(type(one := inherited(kind, word)), (dict, *_COLLECTIONS)))
+
+
+def used_by(code: CodeType, names: dict[str, Any], near: Iterable[Any], words: frozenset[str]) -> Iterable[Any]:
+    """The objects that code with these ``words`` uses; of a module, whose variables are all its globals, only those named."""
+    return named_values(words, names) if code.co_name == "<module>" else near
 
 
 def functions_kept(objects: Iterable[Any], words: frozenset[str]) -> tuple[FunctionType, ...]:

@@ -131,7 +131,7 @@ class Reach:
         for thing in objects:
             if not self._budget.step():
                 break
-            found |= self._found_behind(thing) if ends else self._ended_behind(thing)
+            found |= (self._found_behind(thing) if ends else frozenset()) | self._ended_behind(thing)
         return found
 
     def held_by_name(self, named: Iterable[Any], *, ends: bool) -> set[int]:

@@ -56,6 +56,7 @@ from stilltrue.runtime.look.enders.kinds.wakers import frame_roots
 from stilltrue.runtime.look.enders.kinds.with_blocks import (
     block_generators,
     closed_at_exit,
+    entered_and_closed,
     may_close,
     may_own_channel,
     mentions_closing,
@@ -225,6 +226,8 @@ def _roots(
             return frame_roots(frame, names)
         found += closed_at_exit(value)
         found += [ANYTHING] if blocks is None and may_own_channel(value) else []
+    for receiver in ahead.entered:
+        found += entered_and_closed(value_of(receiver, names, frame.f_globals))
     for generator in blocks or () if ahead.exited else ():
         found += compat.held_by_coroutine(generator)
     return tuple(found)

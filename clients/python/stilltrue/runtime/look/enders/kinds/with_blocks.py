@@ -7,13 +7,19 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
+import grpc
+import grpc.aio
+
 from stilltrue.runtime import compat
 from stilltrue.runtime.calls.outgoing_call import RecordedMethod
+from stilltrue.runtime.introspection.origins import is_own_code
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.code.ahead import CLOSING
-from stilltrue.runtime.look.code.attributes import attribute_of, attributes_of, named_values
+from stilltrue.runtime.look.code.attributes import attribute_of, attributes_of, inherited, named_values
 from stilltrue.runtime.look.code.names import mentioned_in
+from stilltrue.runtime.look.enders.reach import named_by
 
+_COLLECTIONS = (dict, list, tuple, set)
 _SHELLS = ("stilltrue.sync.channel", "stilltrue.aio.channel")
 _OWNED = re.compile(r"channel|server|stub|grpc|client|connect", re.I)
 _CLOSING_NAMED = CLOSING - {"terminate"}
@@ -35,6 +41,16 @@ def closed_at_exit(value: Any) -> Iterator[Any]:
         method = getattr(one, "_method", None) if type(one).__module__ in _SHELLS else None
         if isinstance(method, RecordedMethod):
             yield method.dialled()
+
+
+def entered_and_closed(value: Any) -> Iterator[Any]:
+    """Of ``value`` and the items of such a collection, the objects that the end of a block with them would close."""
+    for one in (value, *(named_by(value) or () if issubclass(type(value), _COLLECTIONS) else ())):
+        found = (inherited(type(one), name) for name in ("__exit__", "__aexit__"))
+        if isinstance(one, grpc.Channel | grpc.aio.Channel) or any(
+            type(exit_) is FunctionType and is_own_code(exit_.__code__) and mentions_closing(exit_.__code__) for exit_ in found
+        ):
+            yield one
 
 
 def may_own_channel(value: Any) -> bool:
