@@ -9,7 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -253,6 +253,68 @@ def test_who_runs_jobs_without_arguments_ends_the_globals_these_cancel(
     assert bool(seen.ways_out) is expected, seen.ways_out
 
 
+class Bus:
+    """Calls subscribers by topic."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.subscribers = {"lost": [function]}
+
+    def emit(self, topic: str) -> None:
+        for one in self.subscribers[topic]:
+            one()
+
+
+class State:
+    """Has no method."""
+
+    calls: ClassVar[dict[int, Any]] = {}
+
+
+_LOUD, _QUIET = Bus(drop_all), Bus(ask_all)
+
+
+def emits(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        _LOUD.emit("lost")
+
+
+def emits_quietly(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        _QUIET.emit("lost")
+
+
+def cancels_what_a_class_has(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        for call in State.calls.values():
+            call.cancel()
+
+
+def asks_what_a_class_has(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        for call in State.calls.values():
+            call.done()
+
+
+@pytest.mark.parametrize(
+    ("holder", "expected"),
+    [(emits, True), (emits_quietly, False), (cancels_what_a_class_has, True), (asks_what_a_class_has, False)],
+)
+def test_who_cancels_by_a_subscriber_or_through_a_class_is_a_way_out(
+    alone: Callable[..., Agent], stuck: Stuck, over: threading.Event, holder: Callable[[threading.Event], None], expected: bool
+) -> None:
+    def caller(get: Any) -> None:
+        call = _CALLS[0] = State.calls[0] = get.future(b"")
+        call.result()
+
+    thread = threading.Thread(target=holder, args=(over,))
+    thread.start()
+    seen = look_at_caller(alone, stuck, caller)
+    over.set()
+    thread.join()
+    State.calls.clear()
+    assert bool(seen.ways_out) is expected, seen.ways_out
+
+
 class Ended(BaseException):
     """Interrupts a holder at the end of its test, as a signal would."""
 
@@ -343,6 +405,19 @@ def calls_its_hooks(hooks: Any, go: threading.Event) -> None:
         hook()
 
 
+def runs_its_plans(plans: Any, go: threading.Event) -> None:
+    sleeps(go)
+    for plan in plans["daily"]:
+        plan.run()
+
+
+def calls_by_name(named: Any, go: threading.Event) -> None:
+    sleeps(go)
+    channels, name = named
+    for channel in channels:
+        getattr(channel, name)
+
+
 def cache(kind: type[OrderedDict[int, Any]], channel: Any) -> Any:
     found = kind()
     found[0] = channel
@@ -356,6 +431,10 @@ HOLDERS: list[tuple[Callable[[Any], Any], Callable[..., None], bool]] = [
     (Connection, sets_another_attribute, False),
     (lambda channel: [Pooled(channel)], enters_the_first, True),
     (lambda channel: [Leased(channel)], enters_the_first, False),
+    (lambda channel: {"daily": [Plan(channel.close)]}, runs_its_plans, True),
+    (lambda channel: {"daily": [Plan(lambda: channel.unary_unary("/s/Get"))]}, runs_its_plans, False),
+    (lambda channel: ([channel], "close"), calls_by_name, True),
+    (lambda channel: ([channel], "unary_unary"), calls_by_name, False),
     (lambda channel: [channel.close], calls_its_hooks, True),
     (lambda channel: [channel.unary_unary], calls_its_hooks, False),
 ]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from enum import Enum
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from stilltrue.runtime import compat
@@ -54,6 +55,17 @@ def is_own_code(code: CodeType) -> bool:
     return is_application(code) and not any(folder in code.co_filename for folder in _INSTALLED)
 
 
+def is_of_own_module(kind: type) -> bool:
+    """Whether a class was made in a module of the application's own."""
+    module = sys.modules.get(compat.module_of(kind))
+    name = ModuleType.__getattribute__(module, "__dict__").get("__file__") if type(module) is ModuleType else None
+    return (
+        isinstance(name, str)
+        and _origin_of_file(name) is Origin.APPLICATION
+        and not any(folder in name for folder in _INSTALLED)
+    )
+
+
 @cached_by_code
 def is_http_library(code: CodeType) -> bool:
     """Whether this is code of a library between the application and HTTP."""
@@ -71,7 +83,10 @@ class Origin(Enum):
 
 @cached_by_code
 def _origin(code: CodeType) -> Origin:
-    name = code.co_filename
+    return _origin_of_file(code.co_filename)
+
+
+def _origin_of_file(name: str) -> Origin:
     if name.startswith(_OURS):
         return Origin.OURS
     if compat.is_grpc(name):

@@ -23,7 +23,7 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
-from stilltrue.runtime.introspection.origins import is_application, is_own_code
+from stilltrue.runtime.introspection.origins import is_application, is_of_own_module, is_own_code
 from stilltrue.runtime.look.code import methods
 from stilltrue.runtime.look.code.ahead import Ahead
 from stilltrue.runtime.look.code.attributes import named_values
@@ -229,10 +229,11 @@ def classes_named(objects: Iterable[Any], words: frozenset[str]) -> tuple[type, 
 
 
 def is_own_class(kind: type) -> bool:
-    """Whether a class has a method written by the application."""
+    """Whether a class has a method written by the application, or is made in a module of its own."""
     known = _own_cache.get(id(kind))
     if known is None:
         own = any(type(one) is FunctionType and is_application(one.__code__) for one in kind.__dict__.values())
+        own = own or is_of_own_module(kind)
         known = _own_cache[id(kind)] = kind, own
     return known[1]
 

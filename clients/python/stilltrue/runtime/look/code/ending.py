@@ -40,7 +40,7 @@ from stilltrue.runtime.look.code.call_graph import (
 )
 from stilltrue.runtime.look.code.jobs import job_in
 from stilltrue.runtime.look.code.lookups import COMPUTED, name_called, texts_near
-from stilltrue.runtime.look.code.methods import class_attributes
+from stilltrue.runtime.look.code.methods import class_attributes, partialmethod_arguments
 from stilltrue.runtime.look.code.names import names_stored_in
 from stilltrue.runtime.look.code.reachable_names import ReachableNames, reachable_names
 from stilltrue.runtime.look.code.unnamed import functions_kept, used_by
@@ -81,6 +81,11 @@ def is_ending(name: str) -> bool:
     return _ENDS.search(name) is not None
 
 
+def cancels(name: str) -> bool:
+    """Whether a name is that of an operation that cancels or completes something."""
+    return _CANCELS.match(name) is not None
+
+
 def mentions_ending(
     code: CodeType,
     names: dict[str, Any],
@@ -114,7 +119,9 @@ def mentions_ending(
         known = _any_mentions_ending(code, names, kinds, ahead) or any(map(_cancels, called))
         computes = computes or any(map(_computes_names, called))
         _mentions_near[near_key] = walks + 1, known, computes
-    return known or (computes and any(map(_CANCELS.match, texts_near(code, near))))
+    if known or not computes:
+        return known
+    return any(map(cancels, texts_near(code, (*near, *partialmethod_arguments(classes_near(near))))))
 
 
 def _reachable_unnamed(
@@ -187,7 +194,10 @@ def ended_by(thing: Any, leads: Leads, by: frozenset[str] = frozenset(), *, name
         return _ended_by_call(thing, leads, by, named=named)
     if kind is GeneratorType and (frame := frame_of(thing)) is not None and is_application(frame.f_code):
         held = compat.held_by_coroutine(thing)
-        reachable = reachable_names(frame.f_code, frame.f_globals, held) if by else ReachableNames()
+        if not by:  # whoever asks for its next item runs it
+            ends = any(map(cancels, names_in(frame.f_code)))
+            return (*held, *named_values(frame.f_code.co_names, frame.f_globals)) if ends else ()
+        reachable = reachable_names(frame.f_code, frame.f_globals, held)
         return () if by.isdisjoint(reachable.names) else (*held, *reachable.global_values)
     finalizer = _finalizer_of(kind)
     if finalizer is not None and leads((thing,)) and _mentions(finalizer.__code__, finalizer.__globals__, thing, (), by):
@@ -195,7 +205,7 @@ def ended_by(thing: Any, leads: Leads, by: frozenset[str] = frozenset(), *, name
     callbacks = compat.weakref_callbacks(thing)
     ended = tuple(one for callback in callbacks for one in _ended_by_call(callback, leads, by, named=named))
     functions, given = job_in(thing)
-    if not by:
+    if not by and not issubclass(kind, tuple | list | dict):  # a table of routes is one of requests to come
         ended += tuple(held for one in functions for held in _globals_ended_by_job(one, given, leads))
     return (*ended, *given) if functions and leads(given) and any(_ends_given(one, given, by) for one in functions) else ended
 

@@ -21,8 +21,8 @@ from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.origins import is_application, is_own_code
-from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.introspection.origins import is_application, is_of_own_module, is_own_code
+from stilltrue.runtime.look.code.attributes import attribute_of, inherited
 from stilltrue.runtime.look.code.names import IMPORT, WITH, mentioned_in
 
 _MAKING = ("__new__", "__init__", "__post_init__")
@@ -145,6 +145,9 @@ def _functions_in(one: Any) -> Iterator[FunctionType]:
         yield from (each for accessor in (one.fget, one.fset, one.fdel) for each in _functions_in(accessor))
     elif kind in (functools.cached_property, functools.partialmethod):
         yield from _functions_in(attribute_of(one, "func"))
+    else:
+        accessors = (inherited(kind, name) for name in ("__get__", "__set__", "__delete__"))
+        yield from (each for each in accessors if type(each) is FunctionType and is_own_code(each.__code__))
 
 
 def implicit_methods(methods: Mapping[str, list[FunctionType]], *, blocks: bool) -> Iterator[FunctionType]:
@@ -198,7 +201,8 @@ def _is_class(thing: Any) -> bool:
 def _is_own(kind: type) -> bool:
     known = _own_cache.get(id(kind))
     if known is None:
-        own = any(is_own_code(function.__code__) for one in kind.__dict__.values() for function in _functions_in(one))
+        functions = (function for one in kind.__dict__.values() for function in _functions_in(one))
+        own = any(is_own_code(function.__code__) for function in functions) or is_of_own_module(kind)
         known = _own_cache[id(kind)] = kind, own
     return known[1]
 

@@ -22,6 +22,7 @@ from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.attributes import attribute_dictionary, attribute_of, inherited, named_values
 from stilltrue.runtime.look.code.jobs import FUNCTIONS, slots_of
 from stilltrue.runtime.look.code.methods import functions_of
+from stilltrue.runtime.look.code.names import mentioned_in
 
 _TABLE_MAX = 100
 """Maximum number of items read per collection."""
@@ -60,8 +61,16 @@ def callables_kept(objects: Iterable[Any], words: frozenset[str]) -> Iterator[An
     """The callables in the collections among ``objects``, and in the attributes that some words name (rule 2)."""
     for thing in objects:
         yield from _in_collection(thing)
-        for held in attributes_named(thing, words):
+        for held in attributes_named(thing, words.union(*_names_of_methods(thing, words))):
             yield from (held,) if type(held) in FUNCTIONS else _in_collection(held)
+
+
+def _names_of_methods(thing: Any, words: frozenset[str]) -> Iterator[Iterable[str]]:
+    """The names that the application's methods read which some words name on an object."""
+    kind = type(thing)
+    if compat.module_of(kind).partition(".")[0] not in _OTHERS:
+        found = (inherited(kind, word) for word in words)
+        yield from (mentioned_in(one.__code__) for one in found if type(one) is FunctionType and is_application(one.__code__))
 
 
 def _function_of(called: Any) -> Any:
@@ -70,7 +79,8 @@ def _function_of(called: Any) -> Any:
     return called
 
 
-def _in_collection(thing: Any) -> Iterator[Any]:
+def _in_collection(thing: Any, *, deep: bool = True) -> Iterator[Any]:
+    """The functions in a collection; ``deep``: and in the collections in it."""
     kind = type(thing)
     items: Iterable[Any] = ()
     if issubclass(kind, dict):
@@ -81,4 +91,8 @@ def _in_collection(thing: Any) -> Iterator[Any]:
         some = list(islice(items, _TABLE_MAX))
     except RuntimeError:  # it changed during the read
         return
-    yield from (one for one in some if type(one) in FUNCTIONS)
+    for one in some:
+        if type(one) in FUNCTIONS:
+            yield one
+        elif deep and issubclass(type(one), (dict, *_COLLECTIONS)):
+            yield from _in_collection(one, deep=False)

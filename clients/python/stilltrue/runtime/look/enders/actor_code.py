@@ -13,7 +13,7 @@ from stilltrue.runtime.introspection.origins import is_application, is_http_libr
 from stilltrue.runtime.look.code.ahead import ahead_of
 from stilltrue.runtime.look.code.attributes import named_values, value_of
 from stilltrue.runtime.look.code.call_graph import makes_functions, names_within
-from stilltrue.runtime.look.code.ending import globals_ended, is_ending, mentions_ending
+from stilltrue.runtime.look.code.ending import cancels, globals_ended, is_ending, mentions_ending
 from stilltrue.runtime.look.code.jobs import FUNCTIONS
 from stilltrue.runtime.look.code.lookups import LOOKUPS
 from stilltrue.runtime.look.code.methods import class_attributes
@@ -46,7 +46,7 @@ def callback_may_end(callback: Any, arguments: Iterable[Any] = ()) -> bool:
     if code is None:
         return False
     if is_ours(code):
-        return any(callback_may_end(one) for one in compat.bound_to(callback) if callable(one))
+        return cancels(code.co_name) or any(callback_may_end(one) for one in compat.bound_to(callback) if callable(one))
     return is_ending(code.co_name) or mentions_ending(code, names, owner, (*compat.bound_to(callback), *arguments))
 
 
@@ -151,12 +151,12 @@ def _names_still_ahead(frame: FrameType) -> frozenset[str] | None:
 
 
 def _names_still_used(frame: FrameType) -> frozenset[str] | None:
-    """The names that a running frame may still read or set; None: all of them."""
+    """The globals and attributes that a running frame may still read or set; None: all of them."""
     code = frame.f_code
     if code.co_name == "<module>" or makes_functions(code):
         return None
     read = still_named(code, frame.f_lasti)
-    return None if read is None else read | ahead_of(code, frame.f_lasti).stored
+    return None if read is None else (read | ahead_of(code, frame.f_lasti).stored).intersection(code.co_names)
 
 
 def _names_outside_call(frame: FrameType) -> frozenset[str] | None:

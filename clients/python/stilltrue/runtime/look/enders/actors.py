@@ -201,6 +201,10 @@ def items(places: Iterable[Place]) -> Iterator[Actor]:
         for one in items_behind(place.frames) if future is not None else ():
             text = f"{compat.name_of(one.fn)}, an item queued for an executor"
             yield _future_call(text, place, one.fn, *one.args, *one.kwargs.values())
+        for frame in place.frames:
+            for callback in compat.result_callbacks(frame):
+                text = f"{compat.name_of(callback)}, a result callback of a pool"
+                yield _of_callbacks(text, [callback], owner=callback)
         for event in compat.scheduler_events(place.frames):
             text = f"{compat.name_of(event.action)}, an event of a scheduler"
             yield _future_call(text, place, event.action, *event.argument, *event.kwargs.values())

@@ -202,7 +202,7 @@ class Reach:
         known = self._ended_behind_cache.get(id(root))
         if known is None:
             found: set[int] = set()
-            for thing in self._walk(root):
+            for thing in self.objects_behind(root):
                 found |= self._ended_if_called(thing)
             known = self._ended_behind_cache[id(root)] = (root, frozenset(found))
         return known[1]
@@ -219,8 +219,8 @@ class Reach:
         """Whether a target is found through one of ``things``."""
         return any(map(self._found_behind, things))
 
-    def _walk(self, root: Any) -> Iterator[Any]:
-        """Yield the objects found through one object, nearest first."""
+    def objects_behind(self, root: Any) -> Iterator[Any]:
+        """Yield the objects found through one object, nearest first (rule 2)."""
         seen: dict[int, Any] = {}
         todo = deque([root] if not self._is_skipped(root) else [])
         while todo:

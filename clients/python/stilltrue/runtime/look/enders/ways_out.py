@@ -223,7 +223,7 @@ class Search:
                 targets.append(owner)
         reach = Reach(targets, self._budget)
         for closer in (
-            *closers(self._places, self._analysis),
+            *closers(self._places, self._analysis, self._budget),
             *closers_after_calls(self._open_calls),
             *alarm_closers(self._places.loop_threads.values()),
         ):

@@ -30,13 +30,17 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection import faulthandler_exit
 from stilltrue.runtime.introspection.frames import variables_of
-from stilltrue.runtime.introspection.origins import is_application, position_of
+from stilltrue.runtime.introspection.origins import is_application, is_own_code, position_of
 from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import Task
+from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.ahead import CLOSING, Ahead
 from stilltrue.runtime.look.code.attributes import UNKNOWN, named_values, value_of
 from stilltrue.runtime.look.code.call_graph import named_ahead, named_by_callback
+from stilltrue.runtime.look.code.lookups import COMPUTED, LOOKUPS, looked_up, name_called, texts_near
+from stilltrue.runtime.look.code.methods import class_attributes
 from stilltrue.runtime.look.code.unnamed import callables_kept
+from stilltrue.runtime.look.enders.kinds.closing_jobs import ClosingJobs
 from stilltrue.runtime.look.enders.kinds.exits import (
     callback_ends_loop,
     callback_ends_process,
@@ -87,11 +91,12 @@ class Closer:
     process: bool = False
 
 
-def closers(places: Places, analysis: ProgressAnalysis) -> Iterator[Closer]:
+def closers(places: Places, analysis: ProgressAnalysis, budget: Budget) -> Iterator[Closer]:
     """Every closer of the process."""
+    jobs = ClosingJobs(budget)
     for place in places.threads.values():
         if place.ident != threading.get_ident():
-            yield from _thread_closers(place, analysis, places)
+            yield from _thread_closers(place, analysis, places, jobs)
             yield from _item_callback_closers(place, analysis)
     for loop in places.loop_threads.values():
         for handle in compat.handles_of(loop) or ():
@@ -102,7 +107,7 @@ def closers(places: Places, analysis: ProgressAnalysis) -> Iterator[Closer]:
                 for closer in _callback_closers(callback, arguments, how, loop):
                     yield replace(closer, progress=progress)
         for task in compat.tasks_of(loop) or ():
-            yield from _task_closers(task, analysis)
+            yield from _task_closers(task, analysis, jobs)
             yield from _done_callback_closers(task, loop, analysis)
 
     for hook in hooks_of_failure(places):
@@ -110,12 +115,12 @@ def closers(places: Places, analysis: ProgressAnalysis) -> Iterator[Closer]:
             yield replace(closer, progress=functools.partial(analysis.of_failure, hook))
 
 
-def _thread_closers(place: Place, analysis: ProgressAnalysis, places: Places) -> Iterator[Closer]:
+def _thread_closers(place: Place, analysis: ProgressAnalysis, places: Places, jobs: ClosingJobs) -> Iterator[Closer]:
     thread = compat.threads().get(place.ident)
     name = str(place.ident) if thread is None else thread.name
     loop = places.loop_threads.get(place.ident)
     progress = functools.partial(analysis.of_thread, place.ident)
-    yield from _frame_closers(place.frames, f"thread {name}", place.ident, analysis, progress, loop)
+    yield from _frame_closers(place.frames, f"thread {name}", place.ident, analysis, progress, loop, jobs)
     if isinstance(thread, threading.Timer):
         carried = compat.thread_arguments(thread)
         for one in carried:
@@ -132,9 +137,10 @@ def _thread_closers(place: Place, analysis: ProgressAnalysis, places: Places) ->
         yield Closer(text=text, owner=main, tasks=loop, progress=functools.partial(analysis.end_of, main))
 
 
-def _task_closers(task: Task, analysis: ProgressAnalysis) -> Iterator[Closer]:
+def _task_closers(task: Task, analysis: ProgressAnalysis, jobs: ClosingJobs) -> Iterator[Closer]:
     who, progress = f"task {task.get_name()}", functools.partial(analysis.of_task, task)
-    yield from _frame_closers(frames_of_task(task), who, task, analysis, progress, task.get_loop(), block_generators(task))
+    blocks = block_generators(task)
+    yield from _frame_closers(frames_of_task(task), who, task, analysis, progress, task.get_loop(), jobs, blocks)
 
 
 def _item_callback_closers(place: Place, analysis: ProgressAnalysis) -> Iterator[Closer]:
@@ -172,6 +178,7 @@ def _frame_closers(
     analysis: ProgressAnalysis,
     own_progress: Callable[[], Progress],
     loop: asyncio.AbstractEventLoop | None,
+    jobs: ClosingJobs,
     blocks: Mapping[CodeType, Sequence[Any]] | None = None,
 ) -> Iterator[Closer]:
     for stretch in stretches(frames):
@@ -184,6 +191,9 @@ def _frame_closers(
         closer = functools.partial(Closer, owner=owner, progress=progress)
         if roots:
             yield closer(text=f"{who}, which may close or stop it: {position_of(frame)}", roots=roots)
+        globals_of_called = (held for code, others in functions for held in named_values(code.co_names, others))
+        if behind := jobs.behind((*frame_roots(frame, names), *globals_of_called)):
+            yield closer(text=f"{who}, which may run a job that closes it: {position_of(frame)}", roots=behind)
         if loop is not None and cancels_all_tasks(ahead.names, named):
             yield closer(text=f"{who}, which may cancel all tasks: {position_of(frame)}", tasks=loop)
         names_ahead = ahead.names if ahead.known else frozenset(frame.f_code.co_names)
@@ -206,10 +216,14 @@ def _roots(
 
     ``blocks``: the generators behind its open blocks; None if they cannot be found.
     """
+    here = frame_roots(frame, names)
+    here += tuple(class_attributes(here))
     if not ahead.known:
-        return frame_roots(frame, names)
+        return here
     named = [code for code, _ in functions]
-    every = (*frame_roots(frame, names), *_globals_of_closing(functions))
+    every = (*here, *_globals_of_closing(functions))
+    if _closes_by_computed_name(frame, names, ahead, functions):
+        return every
     if any(map(mentions_closing, named)) or may_drop_closing_object(ahead, named, names.values(), every):
         return every
     found: list[Any] = [one for name in ahead.names if compat.is_function(one := names.get(name)) and may_close(one)]
@@ -218,12 +232,12 @@ def _roots(
     for receiver in ahead.closed:
         value = value_of(receiver, names, frame.f_globals)
         if value is UNKNOWN:
-            return frame_roots(frame, names)
+            return here
         found.append(value)
     for receiver in ahead.exited:
         value = value_of(receiver, names, frame.f_globals)
         if value is UNKNOWN:
-            return frame_roots(frame, names)
+            return here
         found += closed_at_exit(value)
         found += [ANYTHING] if blocks is None and may_own_channel(value) else []
     for receiver in ahead.entered:
@@ -233,11 +247,24 @@ def _roots(
     return tuple(found)
 
 
+def _closes_by_computed_name(frame: FrameType, names: dict[str, Any], ahead: Ahead, functions: _Functions) -> bool:
+    """Whether code ahead looks up a method by a computed name, or by a ``methodcaller``, that may be one that closes."""
+    near = named_values(ahead.variables, ChainMap(names, frame.f_globals), ahead.attributes)
+    if any(name in CLOSING for thing in near for name in name_called(thing)):
+        return True
+    here = () if LOOKUPS.isdisjoint(ahead.names) else (frame.f_code,)
+    computing = [
+        code for code in (*here, *(code for code, _ in functions)) if is_own_code(code) and COMPUTED in looked_up(code)
+    ]
+    return any(text in CLOSING for code in computing for text in texts_near(code, near))
+
+
 def _globals_of_closing(functions: _Functions) -> Iterator[Any]:
     """The globals named by functions that close or drop something."""
     for code, names in functions:
         if mentions_closing(code) or removes_references(code):
-            yield from named_values(code.co_names, names)
+            named = named_values(code.co_names, names)
+            yield from (*named, *class_attributes(named))
 
 
 def _callback_closers(
