@@ -1,6 +1,6 @@
 """A service whose handler starts a child process and answers; later the child calls the service.
 
-``python child_process_scenes.py HOW``: ``subprocess``, ``system``, ``spawn``, ``forkserver`` or ``fork``. Each line of input
+``python child_process_scenes.py HOW``: ``subprocess``, ``system``, ``spawn`` or ``forkserver``. Each line of input
 goes one step on: a first call; a call whose handler starts the child; the child's call; the child's end. A line of output tells
 that the step is done.
 """

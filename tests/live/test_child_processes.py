@@ -19,7 +19,7 @@ AT_WORK_SECONDS = 2.0
 
 
 @pytest.mark.parametrize(
-    "how", ["subprocess", "system", *(pytest.param(one, marks=pytest.mark.longer) for one in ("spawn", "forkserver", "fork"))]
+    "how", ["subprocess", "system", *(pytest.param(one, marks=pytest.mark.longer) for one in ("spawn", "forkserver"))]
 )
 def test_termination_waits_for_the_child_of_a_handler(
     harness: Harness, demo: Demo, until_true: Callable[[str], dict[str, Any]], tmp_path: Path, how: str
