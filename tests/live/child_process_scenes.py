@@ -26,11 +26,14 @@ from stilltrue import Agent
 HOW = sys.argv[1]
 FOLDER = Path(os.environ["CHILD_FOLDER"])
 """Files in it tell the child what to do."""
+CHILD_SECONDS_MAX = 120.0
+"""A child outlives a test that fails by this much at most."""
 STARTED: list[subprocess.Popen[bytes]] = []
 
 
 def wait_for(name: str) -> None:
-    while not (FOLDER / name).exists():
+    end = time.monotonic() + CHILD_SECONDS_MAX
+    while not (FOLDER / name).exists() and time.monotonic() < end:
         time.sleep(0.01)
 
 
