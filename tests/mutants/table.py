@@ -114,8 +114,8 @@ MUTANTS = (
     Mutant(
         "a request item in transit is a wait",
         "detector.core.waits.resolution",
-        "or call.doubtful or call.sent != served.received:",
-        "or call.doubtful:",
+        "if call.doubtful or call.sent != served.received:",
+        "if call.doubtful:",
         "tests/core/test_resolution.py::test_a_reader_waits_for_its_caller_unless_an_item_is_in_transit",
     ),
     Mutant(
@@ -186,8 +186,8 @@ MUTANTS = (
     Mutant(
         "settled doubts are those that somebody has",
         "detector.core.waits.resolution",
-        "is Where.REPLY_IN_TRANSIT]",
-        "is not Where.REPLY_IN_TRANSIT]",
+        "return location.where is Where.REPLY_IN_TRANSIT and",
+        "return location.where is not Where.REPLY_IN_TRANSIT and",
         "tests/core/test_initiator.py::test_the_next_marker_tells_a_caller_which_doubts_are_settled",
     ),
     Mutant(
