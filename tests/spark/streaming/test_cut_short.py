@@ -119,7 +119,7 @@ def test_a_stream_in_an_object_store_survives_an_interruption_anywhere(
 ) -> None:
     fs.copy_files(str(archive), f"{BUCKET}/archive", destination_filesystem=storage)
     monkeypatch.setattr(published, "BATCHES_MIN", 3)
-    assert _again_and_again(f"s3://{BUCKET}/archive", f"s3://{BUCKET}/out", truth, 5, monkeypatch) > 5
+    assert _again_and_again(f"s3://{BUCKET}/archive", f"s3://{BUCKET}/out", truth, 5, monkeypatch) >= 4
 
 
 def test_state_and_results_may_be_on_different_storage(
