@@ -315,6 +315,9 @@ def test_uvicorn_says_goodbye_before_it_raises_again_the_signal_that_stopped_it(
     detector: Any, handled: bool, starlette: bool
 ) -> None:
     """By default SIGTERM then ends the process at once; a handler of the application's own may let it go on."""
+    pytest.importorskip("uvicorn")
+    if starlette:
+        pytest.importorskip("starlette")
     name = f"uvicorn-{handled}-{starlette}"
     handler = "signal.signal(signal.SIGTERM, lambda *_: None)" if handled else ""
     program = UNDER_UVICORN.format(handler=handler, starlette=starlette)
