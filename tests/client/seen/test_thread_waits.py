@@ -16,6 +16,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import pytest
@@ -387,7 +388,9 @@ def test_parties_that_proceed_can_reach_the_object(threads: Threads) -> None:
             pool.submit(event.set)
             threads.ends += [gate.set, pool.shutdown]
         else:
-            threads.begin(name, _sleep_and_set, event)
+            over: list[bool] = []
+            threads.begin(name, _sleep_and_set, event, over)
+            threads.ends.append(partial(over.append, True))
         thing = OwnRef(event)
         del event
         reached = reaching(thing)
@@ -409,8 +412,9 @@ def test_code_that_enumerates_threads_reaches_their_objects(threads: Threads) ->
     assert reaching(thing) == {"other"}
 
 
-def _sleep_and_set(event: threading.Event) -> None:
-    time.sleep(1.0)
+def _sleep_and_set(event: threading.Event, over: list[bool]) -> None:
+    while not over:
+        time.sleep(0.05)
     event.set()
 
 
