@@ -3,7 +3,7 @@
 Rules:
 
 1. A TRUE is a breach when nobody is stuck, and when it names others than the stuck.
-2. A FALSE is a breach once the deadlock that stands has been proved: it was so when the snapshot began.
+2. A FALSE is a breach if the deadlock that stands had been proved before the question: it was so when the snapshot began.
 3. An incident that was listed as open stays so, under its id, while its deadlock stands.
 4. Ids of snapshots only rise, over every restart.
 5. A snapshot that was listed is listed for good, but where its disk vanished.
@@ -46,8 +46,8 @@ class Oracle:
         self.epoch += 1
         self.stuck, self.proved, self.incident = stuck, False, ""
 
-    def answered(self, epoch: int, verdict: snapshot_pb2.Verdict) -> None:
-        """An ask that began in ``epoch`` was answered."""
+    def answered(self, epoch: int, proved: bool, verdict: snapshot_pb2.Verdict) -> None:
+        """An ask was answered; ``epoch`` and ``proved`` are as they were when it began."""
         name = snapshot_pb2.Holds.Name(verdict.holds)
         self.answers[name] = self.answers.get(name, 0) + 1
         if verdict.snapshot.id and epoch == self.epoch:
@@ -59,7 +59,7 @@ class Oracle:
             if named != self.stuck:
                 raise BreachError(f"TRUE of {sorted(named)}, stuck are {sorted(self.stuck)}: {verdict.witness.text}")
             self.proved = True
-        elif verdict.holds == snapshot_pb2.HOLDS_FALSE and self.proved:
+        elif verdict.holds == snapshot_pb2.HOLDS_FALSE and proved:
             raise BreachError(f"FALSE while {sorted(self.stuck)} are stuck: {verdict.witness.text}")
 
     def has_incidents(self, epoch: int, incidents: Iterable[detector_pb2.Incident]) -> None:

@@ -139,7 +139,7 @@ class Nemesis:
 
     async def ask(self) -> snapshot_pb2.Verdict | None:
         """One honest question; None when nobody answers."""
-        epoch = self.oracle.epoch
+        epoch, proved = self.oracle.epoch, self.oracle.proved
         try:
             answer = await self.stub.Ask(
                 detector_pb2.AskRequest(predicate="deadlock"), timeout=ANSWER_SECONDS_MAX, wait_for_ready=True
@@ -149,7 +149,7 @@ class Nemesis:
             self.forget_channel()
             return None
         verdict: snapshot_pb2.Verdict = answer.verdict
-        self.oracle.answered(epoch, verdict)
+        self.oracle.answered(epoch, proved, verdict)
         return verdict
 
     def forget_channel(self) -> None:

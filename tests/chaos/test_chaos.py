@@ -56,28 +56,32 @@ def incident(closed: float | None = None) -> detector_pb2.Incident:
 def oracle() -> Oracle:
     oracle = Oracle()
     oracle.forms(("a", "b"))
-    oracle.answered(oracle.epoch, verdict(TRUE, "a/x", "b/y"))
+    oracle.answered(oracle.epoch, oracle.proved, verdict(TRUE, "a/x", "b/y"))
     oracle.has_incidents(oracle.epoch, [incident()])
     return oracle
 
 
 def test_a_true_about_other_parties_is_a_breach(oracle: Oracle) -> None:
     with pytest.raises(BreachError, match=r"TRUE of \['a', 'c'\]"):
-        oracle.answered(oracle.epoch, verdict(TRUE, "a/x", "c/z"))
+        oracle.answered(oracle.epoch, oracle.proved, verdict(TRUE, "a/x", "c/z"))
     oracle.ends()
     with pytest.raises(BreachError, match="stuck are"):
-        oracle.answered(oracle.epoch, verdict(TRUE, "a/x", "b/y"))
+        oracle.answered(oracle.epoch, oracle.proved, verdict(TRUE, "a/x", "b/y"))
 
 
 def test_a_false_while_a_proved_deadlock_stands_is_a_breach(oracle: Oracle) -> None:
     with pytest.raises(BreachError, match="FALSE while"):
-        oracle.answered(oracle.epoch, verdict(FALSE))
+        oracle.answered(oracle.epoch, oracle.proved, verdict(FALSE))
+
+
+def test_a_false_asked_for_before_the_deadlock_was_proved_may_arrive_after_the_proof(oracle: Oracle) -> None:
+    oracle.answered(oracle.epoch, False, verdict(FALSE))
 
 
 def test_an_answer_begun_before_the_truth_changed_is_not_a_breach(oracle: Oracle) -> None:
     before = oracle.epoch
     oracle.ends()
-    oracle.answered(before, verdict(TRUE, "a/x", "b/y"))
+    oracle.answered(before, True, verdict(TRUE, "a/x", "b/y"))
     oracle.has_incidents(before, [incident(closed=1.0)])
 
 
