@@ -168,6 +168,8 @@ async def test_watch_waits_for_a_detector_that_is_not_up_yet(serve: Any, begin: 
         port = first.address.rpartition(":")[2]
         await first.end()
     watch = await begin("watch", "deadlock", STILLTRUE_DETECTOR=first.address)
+    async with asyncio.timeout(20):
+        assert (await watch.stderr.readline()).decode() == f"waiting for a detector at {first.address} ...\n"
     async with serve(tmp_path / "second", "--port", port, "--period-seconds", "0.1") as detector:
         await a.connect(detector.address)
         async with asyncio.timeout(20):

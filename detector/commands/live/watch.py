@@ -25,8 +25,8 @@ from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
 
 _POLL_SECONDS = 0.25
-_NOTICE_SECONDS = 1.0
-"""After this long without a detector, ``watch`` reports on a terminal that it is waiting for one."""
+_NOTICE_SECONDS = 2.0
+"""After this long without a detector, ``watch`` reports on standard error that it is waiting for one."""
 
 
 class _SilenceTimeout:
@@ -116,8 +116,7 @@ def _verdicts(call: Any, timeout: _SilenceTimeout) -> Iterator[Verdict]:
 
 
 def _say_waiting(endpoint: Endpoint) -> None:
-    if sys.stderr.isatty():
-        click.echo(f"waiting for a detector at {endpoint.address} ...", err=True)
+    click.echo(f"waiting for a detector at {endpoint.address} ...", err=True)
 
 
 def _write(verdict: Verdict, output: Output) -> None:

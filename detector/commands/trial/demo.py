@@ -70,7 +70,8 @@ def demo(*, name: str | None, keep: bool, seconds: float, period_seconds: float,
             _analyse(where / DEFAULT_DEMOS[0], console)
     except HarnessError as error:
         raise CommandError(str(error)) from error
-    console.print(f"\nEverything has been stopped. Logs and data: {where}", highlight=False)
+    finally:
+        console.print(f"\nEverything has been stopped. Logs and data: {where}", highlight=False)
 
 
 def _analyse(folder: Path, console: Console) -> None:
