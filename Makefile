@@ -134,7 +134,7 @@ rolling: setup ## Flower and FastAPI under way with the agent, one process after
 
 soak: setup ## `healthy` and every wait that is seen, under load: not one false TRUE (SOAK_SECONDS=600 each); then the sidecar: 100,000 calls, 5,000 worlds
 	$(BIN)/stilltrue demo healthy --seconds $(SOAK_SECONDS) --period-seconds 0.1
-	$(BIN)/python -m tests.chaos.seen.soak --seconds $(SOAK_SECONDS)
+	$(BIN)/python -m tests.chaos.waits.soak --seconds $(SOAK_SECONDS)
 	$(BIN)/pytest tests/sidecar -m soak -q --timeout 3600
 
 chaos: setup ## real processes under seeded faults and hostile outsiders, against an oracle (CHAOS_SECONDS=600; SEED=N repeats)

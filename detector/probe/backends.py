@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from detector.probe.reading import Numbers, Reading
 from stilltrue.model import PartyName, WaitNumber
 from stilltrue.protocol.report import Hold, LocalWait, PartyTarget, ResourceTarget, Target
-from stilltrue.runtime.seen.databases.names import link
+from stilltrue.runtime.waits.databases.names import link
 
 IDLE = "idle"
 IDLE_IN_TRANSACTION = ("idle in transaction", "idle in transaction (aborted)")

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from detector.probe.reading import Numbers, Reading
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import Hold, LocalWait, ResourceTarget
-from stilltrue.runtime.seen.databases.redis_names import lock_resource, text_of, token_resource
+from stilltrue.runtime.waits.databases.redis_names import lock_resource, text_of, token_resource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

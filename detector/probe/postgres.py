@@ -13,8 +13,8 @@ from psycopg.rows import dict_row
 
 from detector.probe.backends import Backend, Backends, seconds
 from detector.probe.reading import Reading, ServerDownError, UnusableServerError
-from stilltrue.runtime.seen.databases.drivers import TIMEOUTS
 from stilltrue.runtime.transport.channelz import namespace
+from stilltrue.runtime.waits.databases.drivers import TIMEOUTS
 
 CONNECT_SECONDS_MAX = 3
 STATEMENT_MS_MAX = 500

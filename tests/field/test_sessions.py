@@ -18,7 +18,7 @@ import sqlalchemy.orm
 from stilltrue import Agent
 from stilltrue.protocol.report import Report, ResourceTarget
 from stilltrue.protocol.requests.look import Look
-from stilltrue.runtime.seen.databases.drivers import link_of
+from stilltrue.runtime.waits.databases.drivers import link_of
 from tests.client.look.worlds import look_at, of, report_of
 from tests.field.servers import Servers
 

@@ -15,9 +15,9 @@ from starlette.middleware.base import BaseHTTPMiddleware
 
 from stilltrue.model import ProcessName
 from stilltrue.runtime.parties import Parties
-from stilltrue.runtime.seen.registry import resolve
-from stilltrue.runtime.seen.scene import LiveScene
-from stilltrue.runtime.seen.wait import SeenWait
+from stilltrue.runtime.waits.process_view import LiveProcessView
+from stilltrue.runtime.waits.registry import resolve
+from stilltrue.runtime.waits.wait import SeenWait
 
 SECONDS_MAX = 20.0
 
@@ -42,9 +42,9 @@ async def wait_of(task: asyncio.Task[Any]) -> SeenWait:
     """The wait that another thread (as the agent's) reads from a task, once the task waits."""
 
     def read() -> SeenWait | None:
-        scene = LiveScene(Parties(ProcessName("here")), time.time())
-        stack = scene.stacks_of_tasks().get(task)
-        return None if stack is None else resolve(stack, scene)
+        view = LiveProcessView(Parties(ProcessName("here")), time.time())
+        stack = view.stacks_of_tasks().get(task)
+        return None if stack is None else resolve(stack, view)
 
     while (found := await asyncio.to_thread(read)) is None:
         await asyncio.sleep(0.01)

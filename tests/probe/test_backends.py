@@ -11,7 +11,7 @@ from detector.probe.backends import Backend, Backends, on_cycles, seconds
 from detector.probe.reading import Reading
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import LocalWait, PartyTarget, ResourceTarget
-from stilltrue.runtime.seen.databases.names import link
+from stilltrue.runtime.waits.databases.names import link
 
 
 def waiting(pid: int, *blockers: int, **more: Any) -> Backend:

@@ -8,7 +8,7 @@ from detector.probe.keys import Address, Key, Keys
 from detector.probe.reading import Reading
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import Hold, ResourceTarget
-from stilltrue.runtime.seen.databases.redis_names import lock_resource, text_of, token_resource
+from stilltrue.runtime.waits.databases.redis_names import lock_resource, text_of, token_resource
 
 SERVER = Address(host="10.0.0.7", port=6379)
 PARTY = PartyName("cache/lock-lock:a")

@@ -13,9 +13,9 @@ from typing import Any
 from unittest import mock
 
 from stilltrue.runtime.compat import value_stack
-from stilltrue.runtime.seen.holders import held
-from stilltrue.runtime.seen.left_behind import balance, proof
-from stilltrue.runtime.seen.left_behind.proof import Proof
+from stilltrue.runtime.waits.holders import held_locks as held
+from stilltrue.runtime.waits.orphaned_locks import balance, proof
+from stilltrue.runtime.waits.orphaned_locks.proof import Proof
 
 
 def _never(*_: Any) -> bool:

@@ -25,8 +25,8 @@ from stilltrue import Agent
 from stilltrue.model import has_ended
 from stilltrue.protocol.report import PartyTarget
 from stilltrue.runtime.introspection.frames import innermost_frames
-from stilltrue.runtime.seen.call_stack import where_is
-from stilltrue.runtime.seen.left_behind import locks as left_locks
+from stilltrue.runtime.waits.call_stack import where_is
+from stilltrue.runtime.waits.orphaned_locks import locks as left_locks
 from tests.client.laboratory.mutants import MUTANTS, broken
 from tests.client.laboratory.programs import program
 from tests.client.look.worlds import look_at, of, report_of

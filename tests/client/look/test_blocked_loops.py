@@ -15,7 +15,7 @@ import uvloop
 
 from stilltrue import Agent
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report
-from stilltrue.runtime.introspection import places
+from stilltrue.runtime.introspection import threads_and_tasks as places
 from tests.client.look.worlds import PATIENCE_SECONDS, Stuck, look_at, of, report_when, serving
 
 

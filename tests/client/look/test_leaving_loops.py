@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
-from tests.client.look.enders.closing import FAR_SECONDS
+from tests.client.look.ways_out.closing import FAR_SECONDS
 from tests.client.look.worlds import LoopWorld
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from stilltrue.runtime.compat import value_stack
-from stilltrue.runtime.seen.holders.blocks import exception_entries_of
+from stilltrue.runtime.waits.holders.with_blocks import exception_entries_of
 
 needs_reading = pytest.mark.skipif(
     not value_stack._can_read(),
@@ -22,7 +22,7 @@ _PROGRAM = """
 
     faulthandler.enable()
     sys.setswitchinterval(1e-5)
-    from stilltrue.runtime.seen.holders.blocks import blocks_of, exits_of, acquired_at
+    from stilltrue.runtime.waits.holders.with_blocks import blocks_of, exits_of, acquired_at
 
     class Block:
         def __enter__(self):

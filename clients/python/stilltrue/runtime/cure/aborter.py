@@ -24,8 +24,8 @@ from stilltrue.protocol.requests.look import Suspect
 from stilltrue.runtime import compat
 from stilltrue.runtime.calls.incoming_call import IncomingCall
 from stilltrue.runtime.introspection.frames import frame_of
-from stilltrue.runtime.introspection.places import Place, Places, served_by
 from stilltrue.runtime.introspection.tasks import Task
+from stilltrue.runtime.introspection.threads_and_tasks import Place, Places, served_by
 from stilltrue.runtime.look.suspects import handles_of
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder

@@ -20,26 +20,26 @@ from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.report import OBSERVED_MIN, Hold, LocalWait, PartyTarget, ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import no_collection
-from stilltrue.runtime.introspection.places import Places
-from stilltrue.runtime.introspection.seen_at_cut import Same, SeenAtCut
 from stilltrue.runtime.introspection.tasks import Task, blocking_future
 from stilltrue.runtime.introspection.tasks_at_cut import TASKS_MAX, TaskAtCut, read_tasks
+from stilltrue.runtime.introspection.threads_and_tasks import Places
+from stilltrue.runtime.introspection.waits_at_cut import Same, SeenAtCut
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.owned_shares import OwnedShares
 from stilltrue.runtime.parties import Parties
-from stilltrue.runtime.seen import feeders
-from stilltrue.runtime.seen.call_stack import where_is
-from stilltrue.runtime.seen.databases import redis_holders
-from stilltrue.runtime.seen.databases.sessions import Sessions
-from stilltrue.runtime.seen.files.holders import FileLocks
-from stilltrue.runtime.seen.files.waits import find_polled_files
-from stilltrue.runtime.seen.left_behind.locks import LocksLeftBehind
-from stilltrue.runtime.seen.own_end import OwnEnd
-from stilltrue.runtime.seen.reachability.task_waits import ReportedTaskWait, TaskWaits
-from stilltrue.runtime.seen.reachability.thread_waits import ReportedThreadWait, ThreadWaits
-from stilltrue.runtime.seen.scene import LiveScene
-from stilltrue.runtime.seen.shared_lock_holders import SharedLocks
-from stilltrue.runtime.seen.wait import CallStack, SeenWait
+from stilltrue.runtime.waits import stream_feeders as feeders
+from stilltrue.runtime.waits.call_stack import where_is
+from stilltrue.runtime.waits.databases import redis_holders
+from stilltrue.runtime.waits.databases.sessions import Sessions
+from stilltrue.runtime.waits.files.holders import FileLocks
+from stilltrue.runtime.waits.files.waits import find_polled_files
+from stilltrue.runtime.waits.orphaned_locks.locks import LocksLeftBehind
+from stilltrue.runtime.waits.process_end import OwnEnd
+from stilltrue.runtime.waits.process_view import LiveProcessView
+from stilltrue.runtime.waits.reachability.task_waits import ReportedTaskWait, TaskWaits
+from stilltrue.runtime.waits.reachability.thread_waits import ReportedThreadWait, ThreadWaits
+from stilltrue.runtime.waits.shared_lock_holders import SharedLocks
+from stilltrue.runtime.waits.wait import CallStack, SeenWait
 
 EndingTarget = PartyTarget | ResourceTarget
 
@@ -85,14 +85,14 @@ class Observer:
         self._cut = SeenAtCut()
         try:
             reached, signalled = self.reached.at_cut(), self.signals.at_cut()
-            scene = LiveScene(self._parties, now, reached=reached, left=self.left.at_cut(), signalled=signalled)
+            view = LiveProcessView(self._parties, now, reached=reached, left=self.left.at_cut(), signalled=signalled)
             with no_collection:  # with ten thousand tasks one collection takes as long as everything else
-                seen = self._observe(known, now, scene)
-            self.left.remember(scene.needing_proof())
-            self.signals.remember(scene.unexplained())
-            elsewhere = (*self.sessions.holds(scene), *redis_holders.holds(scene), *self.file_locks.holds(scene))
-            elsewhere = (*elsewhere, *self._own_end.holds(scene), *self.shared_locks.holds(scene))
-            elsewhere = (*elsewhere, *feeders.holds(scene, self._parties.process))
+                seen = self._observe(known, now, view)
+            self.left.remember(view.needing_proof())
+            self.signals.remember(view.unexplained())
+            elsewhere = (*self.sessions.holds(view), *redis_holders.holds(view), *self.file_locks.holds(view))
+            elsewhere = (*elsewhere, *self._own_end.holds(view), *self.shared_locks.holds(view))
+            elsewhere = (*elsewhere, *feeders.holds(view, self._parties.process))
             seen = replace(seen, holds=(*self._answers(), *elsewhere))
             seen = self._with_ended_parties(seen, now)
             if self._is_stopping():
@@ -121,7 +121,7 @@ class Observer:
         stack = (*places.threads.values(), *(places.of_task(task, party) for task, party in self._parties.tasks()))
         return {place.party: now for place in stack if place.party is not None and places.is_of_stopping_server(place)}
 
-    def _observe(self, known: list[tuple[Task, PartyName]], now: float, workers: LiveScene) -> Observation:
+    def _observe(self, known: list[tuple[Task, PartyName]], now: float, workers: LiveProcessView) -> Observation:
         blocked = workers.blocked()
         known += workers.blocked_tasks(dict(known), [wait for _, _, wait in blocked])
         served = {root.task for root in list(self._parties.roots.values())}
@@ -151,7 +151,11 @@ class Observer:
         return Observation(waits=waits, deadlines=deadlines, ways_out=ways_out, held=frozenset(held))
 
     def _waits(
-        self, seen: dict[Task, TaskAtCut], blocked: list[tuple[PartyName, CallStack, SeenWait]], now: float, workers: LiveScene
+        self,
+        seen: dict[Task, TaskAtCut],
+        blocked: list[tuple[PartyName, CallStack, SeenWait]],
+        now: float,
+        workers: LiveProcessView,
     ) -> tuple[LocalWait, ...]:
         read_waits = [(one, among) for one in seen.values() if (among := _wait_targets(one, seen, workers)) is not None]
         waits = [self._wait_of_task(one, among, now) for one, among in read_waits]
@@ -220,7 +224,7 @@ class Observer:
         wait: SeenWait,
         among: tuple[EndingTarget, ...],
         now: float,
-        workers: LiveScene,
+        workers: LiveProcessView,
     ) -> LocalWait:
         weak, ident = OwnRef(wait.on), stack.ident
         where = None if wait.once or wait.same is not None else workers.where_now(ident)
@@ -268,7 +272,7 @@ class Observer:
         return before[1], before[2]
 
 
-def _deadlines_of_killed_workers(workers: LiveScene, now: float) -> dict[PartyName, float]:
+def _deadlines_of_killed_workers(workers: LiveProcessView, now: float) -> dict[PartyName, float]:
     """Parties that block a loop until the server kills their process."""
     frames = {party: workers.stacks()[ident].frames for ident, (_, party, _) in workers.loops().items()}
     return {party: now for party, those in frames.items() if compat.is_killed_when_blocked(those)}
@@ -278,7 +282,7 @@ def _wait_text(wait: SeenWait, among: Iterable[EndingTarget]) -> str:
     return wait.what.format(" or ".join(one.party if isinstance(one, PartyTarget) else one.resource for one in among))
 
 
-def _ending_targets(wait: SeenWait, workers: LiveScene) -> tuple[EndingTarget, ...]:
+def _ending_targets(wait: SeenWait, workers: LiveProcessView) -> tuple[EndingTarget, ...]:
     """The parties that can end a wait; empty if one of them is unknown or too few are distinct."""
     found = [one if isinstance(one, ResourceTarget) else _party(workers.party_of(one)) for one in wait.enders or ()]
     known = tuple(dict.fromkeys(one for one in found if one is not None))
@@ -289,7 +293,7 @@ def _party(party: PartyName | None) -> PartyTarget | None:
     return None if party is None else PartyTarget(party=party)
 
 
-def _wait_targets(one: TaskAtCut, seen: dict[Task, TaskAtCut], workers: LiveScene) -> tuple[EndingTarget, ...] | None:
+def _wait_targets(one: TaskAtCut, seen: dict[Task, TaskAtCut], workers: LiveProcessView) -> tuple[EndingTarget, ...] | None:
     """The targets a task waits for; None if it may make progress by itself."""
     if one.wait is not None:
         return _ending_targets(one.wait, workers) or None

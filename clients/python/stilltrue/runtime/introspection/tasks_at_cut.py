@@ -11,8 +11,8 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.client_interceptors import interceptor_deadlines
 from stilltrue.runtime.introspection.tasks import Awaited, Task, awaiters, blocking_future, read, siblings_of, timers
 from stilltrue.runtime.parties import Parties
-from stilltrue.runtime.seen.scene import LiveScene
-from stilltrue.runtime.seen.wait import SeenWait
+from stilltrue.runtime.waits.process_view import LiveProcessView
+from stilltrue.runtime.waits.wait import SeenWait
 
 TASKS_MAX = 10_000
 """Maximum number of tasks read in one cut; beyond it, all are in doubt."""
@@ -39,10 +39,12 @@ class TaskAtCut:
         self.awaited, self.worker, self.wait, self.deadline = None, None, None, now
 
 
-def read_tasks(known: list[tuple[Task, PartyName]], parties: Parties, now: float, scene: LiveScene) -> dict[Task, TaskAtCut]:
+def read_tasks(
+    known: list[tuple[Task, PartyName]], parties: Parties, now: float, view: LiveProcessView
+) -> dict[Task, TaskAtCut]:
     """Read all known tasks and, transitively, those they await, each twice; ``now`` is epoch time."""
-    seen = _Reader(parties, now, scene).read_all(known)
-    _find_blocking_holders(seen, scene)
+    seen = _Reader(parties, now, view).read_all(known)
+    _find_blocking_holders(seen, view)
     for one in seen.values():  # the second look
         if one.future is not None and blocking_future(one.task) is not one.future:
             one.set_in_doubt(now)
@@ -54,10 +56,10 @@ def read_tasks(known: list[tuple[Task, PartyName]], parties: Parties, now: float
 class _Reader:
     """Reads each task once."""
 
-    def __init__(self, parties: Parties, now: float, scene: LiveScene) -> None:
+    def __init__(self, parties: Parties, now: float, view: LiveProcessView) -> None:
         self._parties = parties
         self._now = now
-        self._scene = scene
+        self._scene = view
         self._clocks: dict[asyncio.AbstractEventLoop, tuple[dict[int, float] | None, float]] = {}
 
     def read_all(self, known: list[tuple[Task, PartyName]]) -> dict[Task, TaskAtCut]:
@@ -145,9 +147,9 @@ def _propagate_rivals(seen: dict[Task, TaskAtCut]) -> None:
                 pending.append(child)
 
 
-def _find_blocking_holders(seen: dict[Task, TaskAtCut], scene: LiveScene) -> None:
+def _find_blocking_holders(seen: dict[Task, TaskAtCut], view: LiveProcessView) -> None:
     """Find the tasks that cannot run before the task that blocks their loop continues."""
-    holders = {loop: (party, task) for loop, party, task in scene.loops().values()}
+    holders = {loop: (party, task) for loop, party, task in view.loops().values()}
     for one in seen.values() if holders else ():
         holder = holders.get(one.task.get_loop())
         if holder is not None and holder[1] is not one.task:

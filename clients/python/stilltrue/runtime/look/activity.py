@@ -7,8 +7,8 @@ Rules:
 2. A gRPC or executor thread inside application code is at work, except one that serves a recorded call and one that feeds a
    request stream (its call is outstanding).
 3. A thread started later, and the item of an executor, is at work unless it rests
-   (:mod:`~stilltrue.runtime.look.resting`). So is a thread or task of before that is elsewhere than at the declaration (on a
-   queue that handlers feed, say), and a thread that now runs a scheduler but did not then.
+   (:mod:`~stilltrue.runtime.look.idle_positions`). So is a thread or task of before that is elsewhere than at the declaration
+   (on a queue that handlers feed, say), and a thread that now runs a scheduler but did not then.
 4. A task or timer whose context comes from a finished handler was left behind by that handler. An application task started
    later by no known party is at work unless it rests. A timer or callback counts if its code was not scheduled before (code
    scheduled before may reschedule itself), or if it sets or completes something. HTTP libraries close idle connections by such
@@ -30,10 +30,10 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.declared.idle_declaration import IdleDeclaration
 from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_http_library, is_ours, position_of
-from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import Task, is_timed, woken_by_timers
+from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look import pending_callbacks
-from stilltrue.runtime.look.resting import has_own_code, is_elsewhere, is_task_elsewhere, rests, task_rests
+from stilltrue.runtime.look.idle_positions import has_own_code, is_elsewhere, is_task_elsewhere, rests, task_rests
 from stilltrue.runtime.parties import Root
 from stilltrue.runtime.session import LEFT_OUT
 

@@ -15,20 +15,20 @@ from stilltrue.protocol.report import OBSERVED_MIN
 from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect
 from stilltrue.runtime.introspection.frames import innermost_frames_of_others
 from stilltrue.runtime.introspection.observation import Observer
-from stilltrue.runtime.introspection.places import Place, Places
-from stilltrue.runtime.introspection.seen_at_cut import SeenAtCut
 from stilltrue.runtime.introspection.tasks import Task
+from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
+from stilltrue.runtime.introspection.waits_at_cut import SeenAtCut
 from stilltrue.runtime.look.activity import unaccounted
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.enders.found import Found
-from stilltrue.runtime.look.enders.proved_enders import add_tasks_that_reach, add_threads_that_reach
-from stilltrue.runtime.look.enders.ways_out import Search
 from stilltrue.runtime.look.trace import trace_of
+from stilltrue.runtime.look.ways_out.findings import Found
+from stilltrue.runtime.look.ways_out.proved import add_tasks_that_reach, add_threads_that_reach
+from stilltrue.runtime.look.ways_out.search import Search
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
-from stilltrue.runtime.seen.scene import LiveScene
-from stilltrue.runtime.seen.wait import SeenWait
 from stilltrue.runtime.transport.transport import Transport
+from stilltrue.runtime.waits.process_view import LiveProcessView
+from stilltrue.runtime.waits.wait import SeenWait
 
 WALK_SECONDS_MAX = 0.1
 """Processor time for finding the holders of awaited shares again."""
@@ -75,7 +75,7 @@ class Looker:
     def _party_of(self, at: SeenAtCut) -> Callable[[int | Task], PartyName | None]:
         """Returns the party of a thread or task; that of a blocked loop's thread is the task that blocks it, as at the cut."""
         waits = {one.ident: SeenWait(on=one.thing, enders=(one.ident,)) for one in at.signalled.values()}
-        return LiveScene(self._parties, self._live.clock(), signalled=waits).party_of
+        return LiveProcessView(self._parties, self._live.clock(), signalled=waits).party_of
 
     def _unaccounted(self, places: Places) -> tuple[str, ...]:
         live = self._live
@@ -105,12 +105,12 @@ class Looker:
     def _waits_for_shares(self, stack: Iterable[Place], share_waits: Container[PartyName]) -> dict[PartyName, SeenWait | None]:
         """The waits for shares that others may release, read again: no application object is kept in between."""
         now = self._live.clock()
-        scene = LiveScene(self._parties, now, WALK_SECONDS_MAX, left=self._observer.left.at_look(now))
+        view = LiveProcessView(self._parties, now, WALK_SECONDS_MAX, left=self._observer.left.at_look(now))
         waits: dict[PartyName, SeenWait | None] = {}
         for place in stack:
             if place.party is not None and place.party in share_waits:
-                at = None if place.ident == 0 else scene.stacks().get(place.ident)
-                wait = scene.wait_of(at) if at is not None else None if place.task is None else scene.wait_of_task(place.task)
+                at = None if place.ident == 0 else view.stacks().get(place.ident)
+                wait = view.wait_of(at) if at is not None else None if place.task is None else view.wait_of_task(place.task)
                 waits[place.party] = wait if wait is not None and wait.enders else None
         return waits
 

@@ -23,9 +23,9 @@ from stilltrue.runtime.declared.idle_declaration import IdleDeclaration
 from stilltrue.runtime.introspection.child_processes import child_processes, clock, joined_at
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application_callback
-from stilltrue.runtime.introspection.places import Place, Places
-from stilltrue.runtime.look.enders.kinds.wakers import protocol_methods
-from stilltrue.runtime.seen.waits.executors import items_behind
+from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
+from stilltrue.runtime.look.ways_out.kinds.wakers import protocol_methods
+from stilltrue.runtime.waits.resolvers.executors import items_behind
 
 MEMBER_SECONDS_MIN = 10.0
 """Longer than a snapshot and its look take together: a member that joined before is part of the snapshot."""

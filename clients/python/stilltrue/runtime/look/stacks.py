@@ -21,14 +21,14 @@ from stilltrue.protocol.report import ResourceTarget
 from stilltrue.protocol.requests.stacks import StacksFound, StandingParty
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.origins import is_application
-from stilltrue.runtime.introspection.places import stack_shown
 from stilltrue.runtime.introspection.tasks import read
+from stilltrue.runtime.introspection.threads_and_tasks import stack_shown
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
-from stilltrue.runtime.seen.call_stack import where_is
-from stilltrue.runtime.seen.scene import LiveScene
-from stilltrue.runtime.seen.wait import CallStack, SeenWait, Task
+from stilltrue.runtime.waits.call_stack import where_is
+from stilltrue.runtime.waits.process_view import LiveProcessView
+from stilltrue.runtime.waits.wait import CallStack, SeenWait, Task
 
 PARTIES_MAX = 500
 """Maximum number of reported parties; the unexplained come first."""
@@ -68,27 +68,27 @@ class Stacks:
 
     def positions(self) -> Positions:
         """The current position of every party."""
-        scene = self._scene()
-        tasks = scene.stacks_of_tasks().items()
+        view = self._scene()
+        tasks = view.stacks_of_tasks().items()
         return Positions(
-            {ident: _position(stack) for ident, stack in scene.stacks().items()},
+            {ident: _position(stack) for ident, stack in view.stacks().items()},
             {id(task): (OwnRef(task), OwnRef(stack.future)) for task, stack in tasks if stack.future is not None},
         )
 
     def standing(self, before: Positions) -> list[StandingParty]:
         """The parties that are still where they were ``before``."""
-        scene, recorded = self._scene(), self._recorded()
+        view, recorded = self._scene(), self._recorded()
         found = []
-        for ident, stack in scene.stacks().items():
+        for ident, stack in view.stacks().items():
             was = before.threads.get(ident, ())
-            if was[:2] == _position(stack)[:2] and _is_shown(stack, scene):
-                one = self._standing_thread(stack, scene, recorded, moved=was != _position(stack))
+            if was[:2] == _position(stack)[:2] and _is_shown(stack, view):
+                one = self._standing_thread(stack, view, recorded, moved=was != _position(stack))
                 found += [] if one is None else [one]
-        hung = [stack for stack in scene.stacks_of_tasks().values() if before.has(stack)]
-        return found + [one for stack in hung if (one := self._standing_task(stack, scene, recorded)) is not None]
+        hung = [stack for stack in view.stacks_of_tasks().values() if before.has(stack)]
+        return found + [one for stack in hung if (one := self._standing_task(stack, view, recorded)) is not None]
 
-    def _scene(self) -> LiveScene:
-        return LiveScene(self._parties, self._live.clock())
+    def _scene(self) -> LiveProcessView:
+        return LiveProcessView(self._parties, self._live.clock())
 
     def _recorded(self) -> Mapping[PartyName, str]:
         """The recorded waits as text, by party."""
@@ -100,31 +100,33 @@ class Stacks:
         return calls | waits
 
     def _standing_thread(
-        self, stack: CallStack, scene: LiveScene, recorded: Mapping[PartyName, str], *, moved: bool
+        self, stack: CallStack, view: LiveProcessView, recorded: Mapping[PartyName, str], *, moved: bool
     ) -> StandingParty | None:
         """``moved``: it has run meanwhile, as gRPC's polling waits do."""
-        party = scene.party_of(stack.ident)
+        party = view.party_of(stack.ident)
         return (
             None
             if party is None or (moved and party not in recorded)
-            else _standing(party, stack, scene.wait_of(stack), scene, recorded)
+            else _standing(party, stack, view.wait_of(stack), view, recorded)
         )
 
-    def _standing_task(self, stack: CallStack, scene: LiveScene, recorded: Mapping[PartyName, str]) -> StandingParty | None:
+    def _standing_task(
+        self, stack: CallStack, view: LiveProcessView, recorded: Mapping[PartyName, str]
+    ) -> StandingParty | None:
         task = stack.task
         if task is None or compat.is_grpc_task(task) or not any(is_application(frame.f_code) for frame in stack.frames):
             return None
-        party = scene.party_of(task)
-        wait = scene.wait_of_task(task) or _wait_for_tasks(task, stack, scene)
-        return None if party is None else _standing(party, stack, wait, scene, recorded)
+        party = view.party_of(task)
+        wait = view.wait_of_task(task) or _wait_for_tasks(task, stack, view)
+        return None if party is None else _standing(party, stack, wait, view, recorded)
 
 
-def _wait_for_tasks(task: Task, stack: CallStack, scene: LiveScene) -> SeenWait | None:
+def _wait_for_tasks(task: Task, stack: CallStack, view: LiveProcessView) -> SeenWait | None:
     """A task's wait for tasks or for a running executor item; None for any other wait or one with a timeout."""
     awaited = read(task, stack.future)
     if awaited is None:
         source = compat.source_of(stack.future)
-        ident = None if source is None else scene.thread_running(source)
+        ident = None if source is None else view.thread_running(source)
         return None if ident is None else SeenWait(on=stack.future, enders=(ident,), what="an executor item run by {}")
     if awaited.until is not None or not all(map(compat.is_task, awaited.futures)):
         return None
@@ -136,15 +138,15 @@ def _position(stack: CallStack) -> tuple[object, ...]:
     return where_is(stack.ident, stack.frames[0])
 
 
-def _is_shown(stack: CallStack, scene: LiveScene) -> bool:
+def _is_shown(stack: CallStack, view: LiveProcessView) -> bool:
     """Rule 3."""
-    if any(compat.loop_in(frame) is not None for frame in stack.frames) and stack.ident not in scene.loops():
+    if any(compat.loop_in(frame) is not None for frame in stack.frames) and stack.ident not in view.loops():
         return False
     return any(is_application(frame.f_code) for frame in stack.frames)
 
 
 def _standing(
-    party: PartyName, stack: CallStack, wait: SeenWait | None, scene: LiveScene, recorded: Mapping[PartyName, str]
+    party: PartyName, stack: CallStack, wait: SeenWait | None, view: LiveProcessView, recorded: Mapping[PartyName, str]
 ) -> StandingParty:
     positions = stack_shown(stack.frames)
     if party in recorded:
@@ -156,7 +158,7 @@ def _standing(
     named = [ender.resource for ender in wait.enders or () if isinstance(ender, ResourceTarget)]
     if named:  # the holder may be in another process
         return StandingParty(party=party, blocked_in=wait.what.format(" or ".join(named)), stack=positions)
-    known = [scene.party_of(ender) for ender in wait.enders or () if not isinstance(ender, ResourceTarget)]
+    known = [view.party_of(ender) for ender in wait.enders or () if not isinstance(ender, ResourceTarget)]
     enders = tuple(dict.fromkeys(ender for ender in known if ender is not None)) if None not in known else ()
     what = wait.what.format(" or ".join(enders) or "an unknown party")
     return StandingParty(party=party, blocked_in=what, held_by=enders, stack=positions, unexplained=not enders)

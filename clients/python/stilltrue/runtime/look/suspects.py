@@ -15,8 +15,8 @@ from stilltrue.runtime.calls.stand_in import StandIn
 from stilltrue.runtime.introspection.client_interceptors import interceptor_tasks
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_ours
-from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import blocking_future
+from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 
 _CALLS = (grpc.Call, grpc.Future, grpc.aio.Call)

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.places import Place
+from stilltrue.runtime.introspection.threads_and_tasks import Place
 
 _B3_SINGLE = "b3"
 _HEADERS = ("traceparent", "x-b3-traceid", _B3_SINGLE)

@@ -29,7 +29,7 @@ from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook
 from stilltrue.runtime.concurrent_reads import live_members
 from stilltrue.runtime.introspection.coverage import Sight
 from stilltrue.runtime.introspection.frames import frames_of_threads
-from stilltrue.runtime.introspection.places import Place, Places
+from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.transport.backlog import connection_between, connections_behind
 from stilltrue.runtime.transport.blocked_servers import blocked_servers

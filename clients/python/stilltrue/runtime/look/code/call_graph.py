@@ -25,8 +25,9 @@ from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_of_own_module, is_own_code
 from stilltrue.runtime.look.code import methods
-from stilltrue.runtime.look.code.ahead import Ahead
 from stilltrue.runtime.look.code.attributes import named_values
+from stilltrue.runtime.look.code.indirect_calls import attributes_named, functions_kept
+from stilltrue.runtime.look.code.instructions_ahead import Ahead
 from stilltrue.runtime.look.code.lookups import COMPUTED, LOOKUPS, looked_up
 from stilltrue.runtime.look.code.methods import (
     classes_named_by,
@@ -38,8 +39,7 @@ from stilltrue.runtime.look.code.methods import (
     methods_of,
 )
 from stilltrue.runtime.look.code.names import WITH, markers_in, only_measured_names, words_in
-from stilltrue.runtime.look.code.unnamed import attributes_named, functions_kept
-from stilltrue.runtime.look.enders.reach import SKIPPED_CLASSES, is_open, named_by
+from stilltrue.runtime.look.ways_out.reach import SKIPPED_CLASSES, is_open, named_by
 
 KINDS_WALK_MAX = 150
 """Maximum number of objects walked from one actor to find the classes nearby, nearest first."""
@@ -168,7 +168,7 @@ def _cached_names_of_code(code: CodeType, names: dict[str, Any]) -> _NamesOfCode
 
 
 def _called_on_globals(code: CodeType, names: dict[str, Any], words: frozenset[str]) -> tuple[FunctionType, ...]:
-    """What code may call without naming it on the globals it names (:mod:`~stilltrue.runtime.look.code.unnamed`)."""
+    """What code may call without naming it on the globals it names (:mod:`~stilltrue.runtime.look.code.indirect_calls`)."""
     known = _unnamed_cache.get((id(code), id(names)))
     if known is None:
         found = tuple(unnamed_on(named_values(words, names), words))

@@ -10,8 +10,8 @@ Rules:
 3. Code called by name also ends the globals it names, but only if it or code it calls cancels or completes something (``def
    sweep(): for call in calls.values(): call.cancel()``): nearly every function closes something. The globals of anyio and of
    HTTP libraries do not count: anyio's lead to every task in a cancel scope, but it cancels through its own scopes alone.
-4. Code that is called without being named (:mod:`~stilltrue.runtime.look.code.unnamed`) counts as deep in the call graph. A
-   computed name counts if a text nearby may be the name of a method that cancels or completes something.
+4. Code that is called without being named (:mod:`~stilltrue.runtime.look.code.indirect_calls`) counts as deep in the call
+   graph. A computed name counts if a text nearby may be the name of a method that cancels or completes something.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from stilltrue.runtime.look.code.call_graph import (
     reachable_code,
     unnamed_on,
 )
+from stilltrue.runtime.look.code.indirect_calls import functions_kept, used_by
 from stilltrue.runtime.look.code.jobs import job_in
 from stilltrue.runtime.look.code.lookups import COMPUTED, name_called, texts_near
 from stilltrue.runtime.look.code.methods import class_attributes, partialmethod_arguments
 from stilltrue.runtime.look.code.names import names_stored_in
 from stilltrue.runtime.look.code.reachable_names import ReachableNames, reachable_names
-from stilltrue.runtime.look.code.unnamed import functions_kept, used_by
-from stilltrue.runtime.look.enders import reach
-from stilltrue.runtime.look.enders.reach import Leads
+from stilltrue.runtime.look.ways_out import reach
+from stilltrue.runtime.look.ways_out.reach import Leads
 
 _ENDS = re.compile(
     r"cancel(?!lederror)|abort|close|kill|terminat|shutdown|stop|throw|set_exception|expire|evict|reap|interrupt"

@@ -16,8 +16,8 @@ from typing import Any
 
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_application
-from stilltrue.runtime.look.code.ahead import names_at, reached_from
 from stilltrue.runtime.look.code.control_flow import ControlFlow
+from stilltrue.runtime.look.code.instructions_ahead import names_at, reached_from
 from stilltrue.runtime.look.code.names import ATTRIBUTES, CALLING, VARIABLES
 
 _HARMLESS = frozenset(

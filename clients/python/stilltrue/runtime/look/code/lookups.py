@@ -22,7 +22,7 @@ from typing import Any
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_own_code
 from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES
-from stilltrue.runtime.look.enders.reach import named_by
+from stilltrue.runtime.look.ways_out.reach import named_by
 
 COMPUTED = "*"
 """Stands for a computed name."""

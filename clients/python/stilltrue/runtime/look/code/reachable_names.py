@@ -30,6 +30,7 @@ from stilltrue.runtime.look.code.call_graph import (
     names_in,
     reachable_code,
 )
+from stilltrue.runtime.look.code.indirect_calls import functions_kept, used_by
 from stilltrue.runtime.look.code.lookups import (
     COMPUTED,
     LOOKUPS,
@@ -41,9 +42,8 @@ from stilltrue.runtime.look.code.lookups import (
 )
 from stilltrue.runtime.look.code.methods import imported, partialmethod_arguments
 from stilltrue.runtime.look.code.system_operations import system_operations
-from stilltrue.runtime.look.code.unnamed import functions_kept, used_by
-from stilltrue.runtime.seen.databases.redis_names import DELETING
-from stilltrue.runtime.seen.holders.brackets import releases_only_bracketed
+from stilltrue.runtime.waits.databases.redis_names import DELETING
+from stilltrue.runtime.waits.holders.try_finally import releases_only_bracketed
 
 _RELEASE = frozenset({"release"})
 _LIBRARY_NAMES = _RELEASE | {"cancel", "set_result", "set_exception", "__exit__", "__aexit__"}

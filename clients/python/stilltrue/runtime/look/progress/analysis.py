@@ -31,14 +31,17 @@ from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application
-from stilltrue.runtime.introspection.places import Place, Places
 from stilltrue.runtime.introspection.tasks import Task, awaiters, blocking_future, read, siblings_of, timers
+from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.code.ahead import names_at
 from stilltrue.runtime.look.code.conditions import Condition
-from stilltrue.runtime.look.enders.kinds.failure_hooks import Hook, hooks_of_failure
-from stilltrue.runtime.look.enders.kinds.loop_stoppers import callback_may_stop, may_stop
-from stilltrue.runtime.look.enders.kinds.wakers import (
+from stilltrue.runtime.look.code.instructions_ahead import names_at
+from stilltrue.runtime.look.progress.flags import Flag, Kind, flags_of
+from stilltrue.runtime.look.progress.progress import BY_ITSELF, NEVER, Progress, any_of
+from stilltrue.runtime.look.progress.stack_ahead import Stretch, frames_of_task, returns, stretches
+from stilltrue.runtime.look.ways_out.kinds.failure_hooks import Hook, hooks_of_failure
+from stilltrue.runtime.look.ways_out.kinds.loop_stoppers import callback_may_stop, may_stop
+from stilltrue.runtime.look.ways_out.kinds.wakers import (
     Callback,
     alarm_callbacks,
     call_callbacks,
@@ -51,10 +54,7 @@ from stilltrue.runtime.look.enders.kinds.wakers import (
     waking_names,
     waking_names_far_away,
 )
-from stilltrue.runtime.look.enders.reach import Reach
-from stilltrue.runtime.look.progress.flags import Flag, Kind, flags_of
-from stilltrue.runtime.look.progress.progress import BY_ITSELF, NEVER, Progress, any_of
-from stilltrue.runtime.look.progress.stretches import Stretch, frames_of_task, returns, stretches
+from stilltrue.runtime.look.ways_out.reach import Reach
 from stilltrue.runtime.transport.blocked_servers import caller_at
 
 _STOPPING = frozenset({"stop"})

@@ -1,0 +1,273 @@
+"""The threads and tasks of this process, each with its party, its frames and the call that it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from stilltrue.model import PartyName
+from stilltrue.protocol.books.ledger import ServerCall
+from stilltrue.runtime import compat
+from stilltrue.runtime.calls.incoming_call import IncomingCall
+from stilltrue.runtime.introspection.frames import frame_of, frames_of_threads, variables_of
+from stilltrue.runtime.introspection.origins import is_application, is_http_library, is_ours, position_of
+from stilltrue.runtime.introspection.tasks import Task
+from stilltrue.runtime.parties import Parties
+from stilltrue.runtime.session import Session
+from stilltrue.runtime.waits.registry import may_wait
+
+STACK_LENGTH_MAX = 12
+_OURS = str(Path(__file__).parents[2])
+_SHELLS = tuple(str(Path(_OURS, shell)) for shell in ("sync/server.py", "aio/server.py", "http/wsgi.py", "http/asgi.py"))
+_CLIENTS = ("http/clients/requests_client.py", "http/clients/httpx_blocking.py")
+_BLOCKING = tuple(str(Path(_OURS, shell)) for shell in ("sync", *_CLIENTS))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Place:
+    """A thread (``ident``) or a ``task``, its party (None: not recorded) and its ``frames``, innermost first.
+
+    If a task runs or blocks its loop, ``frames`` are those of its thread (``ident``) within the task. ``serves`` is the call it
+    serves and ``context`` that call's context, if any. ``coroutines``: those that a task awaits, outermost first.
+    """
+
+    party: PartyName | None
+    frames: tuple[FrameType, ...]
+    ident: int = 0
+    task: Task | None = None
+    serves: ServerCall | None = None
+    context: Any = None
+    coroutines: tuple[Any, ...] = ()
+
+    def stack(self) -> tuple[str, ...]:
+        """The application's frames: see :func:`stack_shown`."""
+        return stack_shown(self.frames)
+
+
+def stack_shown(frames: Sequence[FrameType]) -> tuple[str, ...]:
+    """The application's frames as ``file:line in function``; all frames if there are none.
+
+    Frames of HTTP libraries are left out if others remain.
+    """
+    frames = [frame for frame in frames if is_application(frame.f_code)] or frames
+    frames = [frame for frame in frames if not is_http_library(frame.f_code)] or frames
+    return tuple(position_of(frame) for frame in frames[:STACK_LENGTH_MAX])
+
+
+class Places:
+    """All threads of the process, and the requested tasks, at one moment."""
+
+    def __init__(self, parties: Parties) -> None:
+        """``parties`` maps threads and tasks to parties."""
+        self._parties = parties
+        self._names = {thread.ident: name for name, thread in parties.threads()}
+        self.threads: dict[int, Place] = {
+            ident: self._place_of_thread(ident, frames) for ident, frames in frames_of_threads().items()
+        }
+        self._by_party = {place.party: place for place in self.threads.values() if place.party is not None}
+        known = parties.tasks()
+        self._tasks = {party: task for task, party in known}
+        self._parties_of_tasks = dict(known)
+        self.loop_threads = self._running_loops()
+        self.root = parties.root
+        loops = blocked_loops(parties, {ident: place.frames for ident, place in self.threads.items()})
+        self.blocked_loops = {loop: (party, task) for loop, party, task in loops.values()}
+        """Loops blocked by a task: nothing runs there until its party continues."""
+        self._feeders = {
+            id(compat.state_in(frame)): place
+            for place in self.threads.values()
+            for frame in place.frames
+            if compat.is_feeding(frame)
+        }
+        self._servers = [
+            state
+            for place in self.threads.values()
+            for frame in place.frames
+            if compat.is_serving(frame) and (state := variables_of(frame).get("state")) is not None
+        ]
+
+    def find(self, party: PartyName) -> Place | None:
+        """The place of ``party``; None if the party is gone or cannot be found."""
+        task = self._tasks.get(party)
+        return self._by_party.get(party) if task is None else self.of_task(task, party)
+
+    def of_task(self, task: Task, party: PartyName | None) -> Place:
+        """The place of ``task``."""
+        root = None if party is None else self._parties.root_of(task, party)
+        served = root.served if root is not None and root.task is task else None
+        start = root.coroutine if root is not None and root.task is task and root.coroutine is not None else task.get_coro()
+        chain = compat.await_chain(start)
+        ident, frames = self._running(task)
+        if not frames:
+            frames = tuple(frame for one in reversed(chain) if (frame := frame_of(one)) is not None)
+        context = None if served is None else _context_of_task(task)
+        return Place(
+            party=party, frames=frames, ident=ident, task=task, serves=served, context=context, coroutines=tuple(chain)
+        )
+
+    def _running(self, task: Task) -> tuple[int, tuple[FrameType, ...]]:
+        """The thread that runs ``task`` and its frames within the task; (0, ()) if it is not running."""
+        loop = task.get_loop()
+        ident = next((ident for ident, one in self.loop_threads.items() if one is loop), 0)
+        if not ident or compat.current_task_of(loop) is not task:
+            return 0, ()
+        return ident, tuple(itertools.takewhile(lambda frame: not _surrounds_tasks(frame), self.threads[ident].frames))
+
+    def party_of(self, task: Task) -> PartyName | None:
+        """The party of ``task``, or None."""
+        return self._parties_of_tasks.get(task)
+
+    def coroutine_of(self, task: Task) -> Any:
+        """The application's coroutine in a task that serves a call; None for other tasks."""
+        party = self.party_of(task)
+        root = None if party is None else self._parties.root_of(task, party)
+        return root.coroutine if root is not None and root.task is task else None
+
+    def loops(self, tasks: Iterable[Task | None]) -> list[asyncio.AbstractEventLoop]:
+        """All running event loops and those of ``tasks``."""
+        return list(dict.fromkeys((*self.loop_threads.values(), *(task.get_loop() for task in tasks if task is not None))))
+
+    def is_on_main_thread(self, place: Place) -> bool:
+        """Whether a signal handler interrupts the party at ``place``."""
+        main = threading.main_thread().ident
+        return place.ident == main if place.task is None else self.loop_threads.get(main or 0) is place.task.get_loop()
+
+    def is_of_stopping_server(self, place: Place) -> bool:
+        """Whether the party at ``place`` serves a call of a server that is being stopped."""
+        return any(map(compat.is_stopping, self.servers_of(place)))
+
+    def servers_of(self, place: Place) -> list[Any]:
+        """gRPC's servers that may own the call served at ``place``; more than one if that cannot be decided."""
+        if place.serves is None:
+            return []
+        if place.task is not None:
+            server = compat.aio_server_of(place.task)
+            return [] if server is None else [server]
+        state = id(getattr(place.context, "_state", None))
+        found = [server for server in self._servers if state in compat.server_calls(server)]
+        if found:
+            return found
+        return [server for server, _ in self._servers_on_loops()]
+
+    def servers(self) -> list[tuple[Any, asyncio.AbstractEventLoop | None]]:
+        """All gRPC servers of the process, each with its event loop, if any."""
+        found = [*((server, None) for server in self._servers), *self._servers_on_loops()]
+        return list({id(server): (server, loop) for server, loop in found}.values())
+
+    def _servers_on_loops(self) -> Iterator[tuple[Any, asyncio.AbstractEventLoop]]:
+        for loop in self.loop_threads.values():
+            for task in compat.tasks_of(loop) or ():
+                server = compat.aio_server_of(task) if compat.is_grpc_task(task) else None
+                if server is not None:
+                    yield server, loop
+
+    def feeder_of(self, place: Place) -> Place | None:
+        """The place of the thread or task that feeds the request stream of the call awaited at ``place``."""
+        if place.task is not None:
+            return self._feeding_task(place)
+        if not self._feeders:
+            return None
+        states = (compat.state_in(frame) for frame in place.frames)
+        return next((found for state in states if (found := self._feeders.get(id(state))) is not None), None)
+
+    def _feeding_task(self, place: Place) -> Place | None:
+        for frame in place.frames:
+            call = variables_of(frame).get("self") if is_ours(frame.f_code) else None
+            feeder = compat.feeder_of(getattr(call, "_inner", None))
+            if feeder is not None:
+                return self.of_task(feeder, self.party_of(feeder))
+        return None
+
+    def _running_loops(self) -> dict[int, asyncio.AbstractEventLoop]:
+        found = {}
+        for ident, place in self.threads.items():
+            loop = next((loop for frame in place.frames if (loop := compat.loop_in(frame)) is not None), None)
+            if loop is not None:
+                found[ident] = loop
+        return found
+
+    def _place_of_thread(self, ident: int, frames: list[FrameType]) -> Place:
+        served, owner, context = call_served_in(frames)
+        if served is None:
+            return Place(party=self._names.get(ident), frames=tuple(frames), ident=ident)
+        party = served.party if owner is self._parties else None  # else it belongs to another agent in this process
+        return Place(party=party, frames=tuple(frames), ident=ident, serves=served, context=context)
+
+
+def blocked_loops(
+    parties: Parties, threads: Mapping[int, Sequence[FrameType]]
+) -> dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Task]]:
+    """The event loops blocked by their current task in a wait of ours or of Python's, by thread, with its party and the task.
+
+    Nothing else runs on such a loop until that task continues: no task, timer or callback.
+    """
+    found = {}
+    for ident, frames in threads.items():
+        if ident == threading.get_ident():  # this thread takes the cut and waits for no party
+            continue
+        at = next((at for at, frame in enumerate(frames) if compat.loop_in(frame) is not None), None)
+        loop = None if at is None else compat.loop_in(frames[at])
+        if loop is None or at is None:
+            continue
+        task = compat.current_task_of(loop)
+        within = list(itertools.takewhile(lambda frame: not compat.is_loop_step(frame.f_code), frames[:at]))
+        blocks = any(frame.f_code.co_filename.startswith(_BLOCKING) for frame in within) or may_wait(within)
+        if task is not None and blocks and not parties.belongs_to_other_agent(task):
+            root = next((root for root in list(parties.roots.values()) if root.task is task), None)
+            found[ident] = (loop, parties.of_task(task, root), task)
+    return found
+
+
+def _surrounds_tasks(frame: FrameType) -> bool:
+    """Whether this frame runs a step of a task, or the loop itself, whose compiled code may have no step frame."""
+    return compat.is_loop_step(frame.f_code) or compat.loop_in(frame) is not None
+
+
+def call_served_in(frames: list[FrameType]) -> tuple[ServerCall | None, Parties | None, Any]:
+    """The call that a thread serves, the parties it belongs to, and its context; also inside a later interceptor."""
+    call, context = served_by(frames)
+    if call is not None:
+        return call.served, call.session.parties, context
+    for frame in frames:
+        if frame.f_code.co_filename in _SHELLS:
+            names = variables_of(frame)
+            served, session = names.get("served"), names.get("session")
+            if type(served) is ServerCall and type(session) is Session:
+                return served, session.parties, None
+    return None, None, None
+
+
+def served_by(frames: list[FrameType]) -> tuple[IncomingCall | None, Any]:
+    """The call that a thread serves and its context, found through a shell's frame."""
+    for frame in frames:
+        if frame.f_code.co_filename in _SHELLS:
+            names = variables_of(frame)
+            for name in ("self", "call", "handler"):
+                holder = names.get(name)
+                call = _incoming(holder)
+                if call is not None:
+                    return call, names.get("context", getattr(holder, "_context", None))
+    return None, None
+
+
+def _incoming(thing: Any) -> IncomingCall | None:
+    """The call of a shell's object; None while the call is being created."""
+    for one in (thing, getattr(thing, "call", None), getattr(getattr(thing, "_handler", None), "call", None)):
+        if isinstance(one, IncomingCall) and hasattr(one, "served"):
+            return one
+    return None
+
+
+def _context_of_task(task: Task) -> Any:
+    """The context of the call that a task serves, found in the shell's frame between gRPC and the handler."""
+    for one in compat.await_chain(task.get_coro()):
+        frame = frame_of(one)
+        if frame is not None and frame.f_code.co_filename in _SHELLS and "context" in variables_of(frame):
+            return variables_of(frame)["context"]
+    return None

@@ -1,0 +1,105 @@
+"""Whether threads and tasks are where they stood at an idle declaration, and whether they rest: for the look for termination.
+
+Rules:
+
+1. A thread or task is where it stood if its application frames are at the same source positions. (Not at the same instructions:
+   the condition of a ``while`` is compiled twice.) If it waited without a timeout, and now waits with one, it has gone on:
+   a scheduler has been given a job.
+2. It rests if only another party of the process can wake it: without a timeout it waits for an event, a condition, a lock or a
+   queue. A wait for the result of an item is no rest, since whoever works on the item may be unknown.
+3. The main thread, the main task of a loop, and whoever called ``idle()`` may be elsewhere: at the first call they are often
+   still starting the program. They count only if they stood at a queue, or have been seen at one since.
+4. Whoever has called ``active()`` or ``busy()`` declares its own work, during which the process is not idle.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from types import CodeType, FrameType
+from typing import Any
+from weakref import ref
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.declared.idle_declaration import IdleDeclaration
+from stilltrue.runtime.introspection.code_cache import cached_by_code
+from stilltrue.runtime.introspection.origins import is_application, is_own_code
+from stilltrue.runtime.introspection.tasks import Task, blocking_future, is_timed, read
+from stilltrue.runtime.introspection.threads_and_tasks import Place
+
+FRAMES_MAX = 8
+"""The application's innermost frames that are compared (rule 1)."""
+_CHAIN_LENGTH_MAX = 20
+
+_Position = tuple[CodeType, Any]
+
+
+def is_elsewhere(place: Place, covered: IdleDeclaration) -> bool:
+    """Whether a covered thread is elsewhere than at the declaration, or waits for a time since (rules 1 and 3)."""
+    now = [(frame.f_code, frame.f_lasti) for frame in place.frames[: compat.WHERE_MAX]]
+    stood = covered.standing.get(place.ident)
+    if place.ident in covered.declaring:
+        return False
+    if place.ident in (threading.main_thread().ident, covered.by) and (stood is None or not compat.is_polled_queue(stood)):
+        if compat.is_polled_queue(now):
+            covered.standing[place.ident] = tuple(now)
+        return False
+    timed = place.ident in covered.untimed and not compat.is_endless_wait(place.frames[0])
+    return timed or (stood is not None and _place(stood) != _place(now))
+
+
+def is_task_elsewhere(task: Task, covered: IdleDeclaration, timed: frozenset[int], *, is_main: bool) -> bool:
+    """The same for a task. ``timed``: the tasks and futures that timers wake."""
+    now = compat.standing_tasks([task])[task]
+    stood = covered.standing_tasks.get(ref(task))
+    if id(task) in covered.declaring:
+        return False
+    if (is_main or id(task) == covered.by) and (stood is None or not compat.is_polled_queue(stood)):
+        if compat.is_polled_queue(now):
+            covered.standing_tasks[ref(task)] = now
+        return False
+    begun = ref(task) in covered.untimed_tasks and is_timed(task, timed)
+    return begun or (stood is not None and _place(reversed(stood)) != _place(reversed(now)))
+
+
+def rests(frames: Sequence[FrameType], threads: Mapping[int, Place], length_max: int = _CHAIN_LENGTH_MAX) -> bool:
+    """Whether a thread rests (rule 2), or waits for the end of one that does. ``threads``: all, by identity."""
+    if not compat.is_endless_wait(frames[0]) or compat.waits_for_result(frames):
+        return False
+    joined = compat.joined_at(frames[0])
+    if joined is None:
+        return True
+    place = threads.get(joined.ident or 0)
+    return place is not None and length_max > 0 and rests(place.frames, threads, length_max - 1)
+
+
+def task_rests(task: Task, timed: frozenset[int], length_max: int = _CHAIN_LENGTH_MAX) -> bool:
+    """Whether a task rests (rule 2), or awaits only tasks that do. ``timed``: the tasks and futures that timers wake."""
+    future = blocking_future(task)
+    if future is None or not length_max or is_timed(task, timed):
+        return False
+    awaited = read(task, future)
+    if awaited is None:
+        return compat.task_waits_in_asyncio(task)
+    inner = [one for one in awaited.futures if compat.is_task(one)]
+    ended = awaited.until is not None or len(inner) < len(awaited.futures)
+    return not ended and all(task_rests(one, timed, length_max - 1) for one in inner)
+
+
+def has_own_code(task: Task) -> bool:
+    """Whether the application's own code, not only an installed package's, runs in ``task``."""
+    return any(code is not None and is_own_code(code) for code in map(compat.code_of, compat.await_chain(task.get_coro())))
+
+
+def _place(frames: Iterable[tuple[CodeType, int]]) -> list[_Position]:
+    """The source positions of the application's frames, innermost first."""
+    own = ((code, at) for code, at in frames if is_application(code))
+    return [(code, _position(code, at)) for code, at in islice(own, FRAMES_MAX)]
+
+
+@cached_by_code
+def _position(code: CodeType, at: int) -> Any:
+    """The source position of the instruction at the offset ``at``; the offset itself if it is unknown."""
+    position = next(islice(code.co_positions(), max(at, 0) // 2, None), None)
+    return at if position is None or position[0] is None else position

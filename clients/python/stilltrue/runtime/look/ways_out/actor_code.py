@@ -1,0 +1,169 @@
+"""The names that an actor's code uses, and the objects it can get: for frames only the code still ahead, for callbacks all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.origins import is_application, is_http_library, is_ours
+from stilltrue.runtime.look.code.attributes import named_values, value_of
+from stilltrue.runtime.look.code.call_graph import makes_functions, names_within
+from stilltrue.runtime.look.code.ending import cancels, globals_ended, is_ending, mentions_ending
+from stilltrue.runtime.look.code.instructions_ahead import ahead_of
+from stilltrue.runtime.look.code.jobs import FUNCTIONS
+from stilltrue.runtime.look.code.lookups import LOOKUPS
+from stilltrue.runtime.look.code.methods import class_attributes
+from stilltrue.runtime.look.code.names import names_stored_in, only_measured_names, still_named, still_named_outside_call
+from stilltrue.runtime.look.code.reachable_names import ReachableNames, reachable_names
+from stilltrue.runtime.waits.holders.try_finally import has_released_nothing_else
+from stilltrue.runtime.waits.holders.with_blocks import depth_of
+
+_AT_EXIT = frozenset({"atexit", "finalize"})
+_DYNAMIC = LOOKUPS | {"eval", "exec", "globals", "vars", "deadline"}
+"""Names of code that may end things without naming them."""
+
+
+def no_names(far: bool) -> ReachableNames:
+    """The names reached by actors whose code does not count: none."""
+    del far
+    return ReachableNames()
+
+
+def frame_may_end(frame: FrameType) -> bool:
+    """Whether the code ahead of a frame mentions ending things, or a function that it may still read does."""
+    code, owner = frame.f_code, _owner_of(frame)
+    held, ahead, used = variables_of(frame).values(), _names_still_ahead(frame), _names_still_used(frame)
+    return mentions_ending(code, frame.f_globals, owner, held, ahead, used) or _has_ending_function(frame)
+
+
+def callback_may_end(callback: Any, arguments: Iterable[Any] = ()) -> bool:
+    """Whether a callback's code, or that of an application callback inside one of ours, mentions ending things."""
+    code, names, owner = compat.code_behind(callback)
+    if code is None:
+        return False
+    if is_ours(code):
+        return cancels(code.co_name) or any(callback_may_end(one) for one in compat.bound_to(callback) if callable(one))
+    return is_ending(code.co_name) or mentions_ending(code, names, owner, (*compat.bound_to(callback), *arguments))
+
+
+def names_ahead(frame: FrameType, far: bool) -> ReachableNames:
+    """The names that a frame, and the functions within it, may still use."""
+    ahead = ahead_of(frame.f_code, frame.f_lasti)
+    within = ahead.known and not depth_of(frame)  # leaving a block may use any name
+    named = (ahead.names | ahead.stored) - only_measured_names(frame.f_code)
+    begin = named | ahead.markers | names_within(frame.f_code, ahead.functions) if within else None
+    if begin is not None and has_released_nothing_else(frame):
+        begin -= {"release"}  # rule 2 of reachable_names
+    reachable = reachable_names(frame.f_code, frame.f_globals, variables_of(frame).values(), begin, far=far)
+    if is_http_library(frame.f_code):  # it re-raises a signal only after an outsider has ended it
+        return replace(reachable, names=reachable.names - {"raise_signal"})
+    return reachable
+
+
+def names_by(callback: Any, arguments: Iterable[Any], far: bool) -> ReachableNames:
+    """The names that a callback may use."""
+    code, names, owner = compat.code_behind(callback)
+    if code is None:
+        return ReachableNames(frozenset({compat.name_of(callback).rsplit(".", 1)[-1]}))
+    if not is_application(code):
+        return ReachableNames(frozenset({code.co_name}))
+    return reachable_names(code, names, (owner, *compat.bound_to(callback), *arguments), far=far)
+
+
+def names_by_all(callbacks: Iterable[Any], arguments: Iterable[Any] = ()) -> Callable[[bool], ReachableNames]:
+    """The names that some callbacks may use together, computed on request."""
+
+    def names_reached(far: bool) -> ReachableNames:
+        every = [names_by(one, arguments, far) for one in callbacks]
+        return ReachableNames(
+            names=frozenset().union(*(one.names for one in every)),
+            global_values=tuple(held for one in every for held in one.global_values),
+            any_code=any(one.any_code for one in every),
+            any_object=any(one.any_object for one in every),
+            any_name=any(one.any_name for one in every),
+        )
+
+    return names_reached
+
+
+def callback_roots(*callbacks: Any) -> tuple[Any, ...]:
+    """Callbacks and their arguments, plus the globals of those whose code mentions ending things."""
+    roots = list(callbacks)
+    for one in callbacks:
+        code, names, owner = compat.code_behind(one) if callable(one) else (None, {}, None)
+        if code is not None and is_application(code) and callback_may_end(one):
+            roots += (*_globals_in(code, names), *globals_ended(code, names, owner, compat.bound_to(one)))
+    return tuple(roots)
+
+
+def globals_of(frame: FrameType) -> tuple[Any, ...]:
+    """The globals named by a frame's code, and those that the functions it calls may end."""
+    code = frame.f_code
+    held, ahead, used = variables_of(frame).values(), _names_still_ahead(frame), _names_still_used(frame)
+    far = globals_ended(code, frame.f_globals, _owner_of(frame), held, ahead, used)
+    return (*_globals_in(code, frame.f_globals), *far)
+
+
+def _owner_of(frame: FrameType) -> Any:
+    code = frame.f_code
+    return variables_of(frame).get("self") if code.co_varnames[:1] == ("self",) and is_application(code) else None
+
+
+def _globals_in(code: CodeType, names: dict[str, Any]) -> tuple[Any, ...]:
+    named = named_values(code.co_names, names)
+    return (*named, *class_attributes(named))
+
+
+def context_values(handle_or_task: Any) -> tuple[Any, ...]:
+    """The values of the context variables that a task's or callback's code can read."""
+    context = compat.context_of(handle_or_task)
+    return () if context is None else tuple(context.values())
+
+
+def _has_ending_function(frame: FrameType) -> bool:
+    """Whether a variable that the frame may still read is a function that ends things, whatever arguments it gets."""
+    code, names = frame.f_code, variables_of(frame)
+    functions = {name: one for name, one in names.items() if type(one) in FUNCTIONS}
+    if not functions or code.co_name == "<module>" or not is_application(code):
+        return False
+    ahead = ahead_of(code, frame.f_lasti)
+    others = [one for name, one in names.items() if name not in functions]
+    return any(callback_may_end(one, others) for name, one in functions.items() if name in ahead.variables or not ahead.known)
+
+
+def _names_still_ahead(frame: FrameType) -> frozenset[str] | None:
+    """The names that a running frame may still use; None: all of them.
+
+    It may call a function it has already made under any name, and what it sets may be a property.
+    """
+    code = frame.f_code
+    if not _AT_EXIT.isdisjoint(code.co_names):
+        return None
+    if code.co_name != "<module>" and (makes_functions(code) or names_stored_in(code)):
+        return None
+    outside = _names_outside_call(frame)
+    begin = still_named(code, frame.f_lasti) if outside is None else outside
+    return None if begin is None or not _DYNAMIC.isdisjoint(begin) else begin
+
+
+def _names_still_used(frame: FrameType) -> frozenset[str] | None:
+    """The globals and attributes that a running frame may still read or set; None: all of them."""
+    code = frame.f_code
+    if code.co_name == "<module>" or makes_functions(code):
+        return None
+    read = still_named(code, frame.f_lasti)
+    return None if read is None else (read | ahead_of(code, frame.f_lasti).stored).intersection(code.co_names)
+
+
+def _names_outside_call(frame: FrameType) -> frozenset[str] | None:
+    """The names a frame may still use outside its current call, if that is a call of an application function.
+
+    The function's own frame has the arguments and is a separate actor.
+    """
+    found = still_named_outside_call(frame.f_code, frame.f_lasti)
+    callee = None if found is None else value_of(found[0], variables_of(frame), frame.f_globals)
+    return found[1] if found and type(callee) is FunctionType and is_application(callee.__code__) else None

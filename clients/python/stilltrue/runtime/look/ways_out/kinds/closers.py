@@ -1,0 +1,321 @@
+"""Code that may close a channel, stop a server, cancel all tasks or end the process, and so end the waits of unrelated parties.
+
+Rules:
+
+1. Nearly every program has its channels and servers in ``main``. So a holder counts only if the code still ahead of it
+   (:mod:`~stilltrue.runtime.look.code.instructions_ahead`) closes or stops one, directly or in a function it names, or
+   leaves its ``with`` block; and only if the holder makes progress (:mod:`~stilltrue.runtime.look.progress.analysis`) and gets
+   there. Code beyond a loop that polls a flag counts only if the flag may be changed by a party that makes progress.
+2. Signal handlers and exit handlers do nothing by themselves.
+3. Application code that ends the process ends all its waits. The main thread ends its program when it is done, so there only
+   code in the current loop counts. :mod:`~stilltrue.runtime.look.ways_out.kinds.exits` says what such code is, and what ends a
+   loop or all of its tasks.
+4. A thread that runs a loop for one task (``asyncio.run``) holds all its tasks: when that task ends, the others are cancelled.
+5. A failure hook (:mod:`~stilltrue.runtime.look.ways_out.kinds.failure_hooks`) counts if a thread or task that makes progress
+   may fail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import signal
+import threading
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import CodeType, FrameType
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection import faulthandler_exit
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.origins import is_application, is_own_code, position_of
+from stilltrue.runtime.introspection.tasks import Task
+from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
+from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.look.code.attributes import UNKNOWN, named_values, value_of
+from stilltrue.runtime.look.code.call_graph import named_ahead, named_by_callback
+from stilltrue.runtime.look.code.indirect_calls import callables_kept
+from stilltrue.runtime.look.code.instructions_ahead import CLOSING, Ahead
+from stilltrue.runtime.look.code.lookups import COMPUTED, LOOKUPS, looked_up, name_called, texts_near
+from stilltrue.runtime.look.code.methods import class_attributes
+from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
+from stilltrue.runtime.look.progress.progress import BY_ITSELF, Progress
+from stilltrue.runtime.look.progress.stack_ahead import Stretch, frames_of_task, stretches
+from stilltrue.runtime.look.ways_out.kinds.closing_jobs import ClosingJobs
+from stilltrue.runtime.look.ways_out.kinds.exits import (
+    callback_ends_loop,
+    callback_ends_process,
+    cancels_all_tasks,
+    ends_loop,
+    ends_process,
+    interrupts_any_thread,
+)
+from stilltrue.runtime.look.ways_out.kinds.failure_hooks import hooks_of_failure
+from stilltrue.runtime.look.ways_out.kinds.finalization import (
+    may_drop,
+    may_drop_closing_object,
+    removes_closing_items,
+    removes_references,
+)
+from stilltrue.runtime.look.ways_out.kinds.wakers import frame_roots
+from stilltrue.runtime.look.ways_out.kinds.with_blocks import (
+    block_generators,
+    closed_at_exit,
+    entered_and_closed,
+    may_close,
+    may_own_channel,
+    mentions_closing,
+)
+
+_Functions = Sequence[tuple[CodeType, dict[str, Any]]]
+"""Code of functions, each with its globals."""
+ANYTHING = object()
+"""A root that stands for every channel and server."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Closer:
+    """A thread, task or callback that may close, stop or cancel what can be reached from ``roots``; ``text`` is for people.
+
+    ``owner``: its task or thread (identity). ``progress`` returns whether it makes progress. ``tasks``: a loop of which it may
+    cancel all tasks. ``process``: it may end the process.
+    """
+
+    text: str
+    roots: tuple[Any, ...] = ()
+    owner: Any = None
+    progress: Callable[[], Progress] = lambda: BY_ITSELF
+    tasks: asyncio.AbstractEventLoop | None = None
+    process: bool = False
+
+
+def closers(places: Places, analysis: ProgressAnalysis, budget: Budget) -> Iterator[Closer]:
+    """Every closer of the process."""
+    jobs = ClosingJobs(budget)
+    for place in places.threads.values():
+        if place.ident != threading.get_ident():
+            yield from _thread_closers(place, analysis, places, jobs)
+            yield from _item_callback_closers(place, analysis)
+    for loop in places.loop_threads.values():
+        for handle in compat.handles_of(loop) or ():
+            callback, arguments = compat.callback_of(handle)
+            if not compat.is_asyncio(callback):
+                progress = functools.partial(analysis.of_loop, loop)
+                how = "scheduled on its event loop"
+                for closer in _callback_closers(callback, arguments, how, loop):
+                    yield replace(closer, progress=progress)
+        for task in compat.tasks_of(loop) or ():
+            yield from _task_closers(task, analysis, jobs)
+            yield from _done_callback_closers(task, loop, analysis)
+
+    for hook in hooks_of_failure(places):
+        for closer in _callback_closers(hook.callback, (), hook.text, hook.loop):
+            yield replace(closer, progress=functools.partial(analysis.of_failure, hook))
+
+
+def _thread_closers(place: Place, analysis: ProgressAnalysis, places: Places, jobs: ClosingJobs) -> Iterator[Closer]:
+    thread = compat.threads().get(place.ident)
+    name = str(place.ident) if thread is None else thread.name
+    loop = places.loop_threads.get(place.ident)
+    progress = functools.partial(analysis.of_thread, place.ident)
+    yield from _frame_closers(place.frames, f"thread {name}", place.ident, analysis, progress, loop, jobs)
+    if isinstance(thread, threading.Timer):
+        carried = compat.thread_arguments(thread)
+        for one in carried:
+            if callable(one):
+                yield from _callback_closers(one, carried, f"called by thread {name}, a timer")
+    for frame in place.frames:
+        for callback in compat.connectivity_callbacks(frame):
+            yield from _callback_closers(callback, (), "called when a channel's connectivity changes")
+        if frame.f_code.co_filename == compat.SCHED_FILE and frame.f_code.co_name == "run":
+            yield Closer(text=f"thread {name}, a scheduler", roots=tuple(variables_of(frame).values()), owner=place.ident)
+    main: Any = None if loop is None else compat.asyncio_run_task(place.frames)
+    if main is not None:
+        text = f"the end of asyncio.run()'s main task: {_position_of(main)}"
+        yield Closer(text=text, owner=main, tasks=loop, progress=functools.partial(analysis.end_of, main))
+
+
+def _task_closers(task: Task, analysis: ProgressAnalysis, jobs: ClosingJobs) -> Iterator[Closer]:
+    who, progress = f"task {task.get_name()}", functools.partial(analysis.of_task, task)
+    blocks = block_generators(task)
+    yield from _frame_closers(frames_of_task(task), who, task, analysis, progress, task.get_loop(), jobs, blocks)
+
+
+def _item_callback_closers(place: Place, analysis: ProgressAnalysis) -> Iterator[Closer]:
+    """Callbacks at the end of the executor item that a thread runs."""
+    progress = functools.partial(analysis.of_thread, place.ident)
+    for callback in compat.item_callbacks(compat.running_item(list(place.frames))):
+        for closer in _callback_closers(callback, (), "called when an executor item ends"):
+            yield replace(closer, owner=place.ident, progress=progress)
+
+
+def _done_callback_closers(task: Task, loop: asyncio.AbstractEventLoop, analysis: ProgressAnalysis) -> Iterator[Closer]:
+    """Done callbacks of a task."""
+    progress = functools.partial(analysis.of_task, task)
+    how = f"called when task {task.get_name()} ends"
+    for callback, _ in compat.callbacks_of(task):
+        if not compat.is_asyncio_internal(callback):
+            for closer in _callback_closers(callback, (), how, loop):
+                yield replace(closer, owner=task, progress=progress)
+
+
+def _position_of(task: Task) -> str:
+    frame = next((frame for frame in frames_of_task(task) if is_application(frame.f_code)), None)
+    return task.get_name() if frame is None else position_of(frame)
+
+
+def _progress_to(stretch: Stretch, analysis: ProgressAnalysis, progress: Callable[[], Progress]) -> Progress:
+    """Whether a thread or task with this ``progress`` reaches ``stretch``."""
+    return analysis.beyond(stretch, progress())
+
+
+def _frame_closers(
+    frames: Iterable[FrameType],
+    who: str,
+    owner: Any,
+    analysis: ProgressAnalysis,
+    own_progress: Callable[[], Progress],
+    loop: asyncio.AbstractEventLoop | None,
+    jobs: ClosingJobs,
+    blocks: Mapping[CodeType, Sequence[Any]] | None = None,
+) -> Iterator[Closer]:
+    for stretch in stretches(frames):
+        frame, ahead = stretch.frame, stretch.ahead
+        names = variables_of(frame)
+        functions = list(named_ahead(ahead, frame)) if ahead.names or ahead.stored else []
+        named = [code for code, _ in functions]
+        roots = _roots(frame, names, ahead, functions, None if blocks is None else blocks.get(frame.f_code, ()))
+        progress = functools.partial(_progress_to, stretch, analysis, own_progress)
+        closer = functools.partial(Closer, owner=owner, progress=progress)
+        if roots:
+            yield closer(text=f"{who}, which may close or stop it: {position_of(frame)}", roots=roots)
+        globals_of_called = (held for code, others in functions for held in named_values(code.co_names, others))
+        if behind := jobs.behind((*frame_roots(frame, names), *globals_of_called)):
+            yield closer(text=f"{who}, which may run a job that closes it: {position_of(frame)}", roots=behind)
+        if loop is not None and cancels_all_tasks(ahead.names, named):
+            yield closer(text=f"{who}, which may cancel all tasks: {position_of(frame)}", tasks=loop)
+        names_ahead = ahead.names if ahead.known else frozenset(frame.f_code.co_names)
+        if compat.is_task(owner) and ends_loop(frame.f_code, names_ahead, named):
+            yield closer(text=f"{who}, which may end its event loop: {position_of(frame)}", tasks=loop)
+        if interrupts_any_thread(names_ahead, named):
+            yield closer(text=f"{who}, which may raise an exception in any thread: {position_of(frame)}", process=True)
+        if owner == threading.main_thread().ident:
+            ahead = ahead.in_loop()
+            functions = list(named_ahead(ahead, frame)) if ahead.names else []
+            names_ahead = ahead.names
+        if ends_process(frame.f_code, names_ahead, functions, frame_roots(frame, names)):
+            yield closer(text=f"{who}, which may end the process: {position_of(frame)}", process=True)
+
+
+def _roots(
+    frame: FrameType, names: dict[str, Any], ahead: Ahead, functions: _Functions, blocks: Iterable[Any] | None
+) -> tuple[Any, ...]:
+    """The objects that a frame may still close, directly or in the ``functions`` it names.
+
+    ``blocks``: the generators behind its open blocks; None if they cannot be found.
+    """
+    here = frame_roots(frame, names)
+    here += tuple(class_attributes(here))
+    if not ahead.known:
+        return here
+    named = [code for code, _ in functions]
+    every = (*here, *_globals_of_closing(functions))
+    if _closes_by_computed_name(frame, names, ahead, functions):
+        return every
+    if any(map(mentions_closing, named)) or may_drop_closing_object(ahead, named, names.values(), every):
+        return every
+    found: list[Any] = [one for name in ahead.names if compat.is_function(one := names.get(name)) and may_close(one)]
+    near = named_values(ahead.variables, ChainMap(names, frame.f_globals), ahead.attributes)
+    found += filter(may_close, callables_kept(near, ahead.attributes))
+    for receiver in ahead.closed:
+        value = value_of(receiver, names, frame.f_globals)
+        if value is UNKNOWN:
+            return here
+        found.append(value)
+    for receiver in ahead.exited:
+        value = value_of(receiver, names, frame.f_globals)
+        if value is UNKNOWN:
+            return here
+        found += closed_at_exit(value)
+        found += [ANYTHING] if blocks is None and may_own_channel(value) else []
+    for receiver in ahead.entered:
+        found += entered_and_closed(value_of(receiver, names, frame.f_globals))
+    for generator in blocks or () if ahead.exited else ():
+        found += compat.held_by_coroutine(generator)
+    return tuple(found)
+
+
+def _closes_by_computed_name(frame: FrameType, names: dict[str, Any], ahead: Ahead, functions: _Functions) -> bool:
+    """Whether code ahead looks up a method by a computed name, or by a ``methodcaller``, that may be one that closes."""
+    near = named_values(ahead.variables, ChainMap(names, frame.f_globals), ahead.attributes)
+    if any(name in CLOSING for thing in near for name in name_called(thing)):
+        return True
+    here = () if LOOKUPS.isdisjoint(ahead.names) else (frame.f_code,)
+    computing = [
+        code for code in (*here, *(code for code, _ in functions)) if is_own_code(code) and COMPUTED in looked_up(code)
+    ]
+    return any(text in CLOSING for code in computing for text in texts_near(code, near))
+
+
+def _globals_of_closing(functions: _Functions) -> Iterator[Any]:
+    """The globals named by functions that close or drop something."""
+    for code, names in functions:
+        if mentions_closing(code) or removes_references(code):
+            named = named_values(code.co_names, names)
+            yield from (*named, *class_attributes(named))
+
+
+def _callback_closers(
+    callback: Any, arguments: Iterable[Any], how: str, loop: asyncio.AbstractEventLoop | None = None
+) -> Iterator[Closer]:
+    """Closers by a callback. One that runs on ``loop`` may also end the loop's run or cancel all its tasks."""
+    name = f"{compat.name_of(callback)}, {how}"
+    code, names, _ = compat.code_behind(callback)
+    if code is None:
+        if callback_ends_process(callback, arguments):
+            yield Closer(text=f"{name}, which may end the process", process=True)
+        if loop is not None and callback_ends_loop(callback):
+            yield Closer(text=f"{name}, which may end its event loop", tasks=loop)
+        if removes_closing_items(callback):
+            yield Closer(text=name, roots=compat.bound_to(callback))
+        return
+    words = frozenset(code.co_names)
+    functions = list(named_by_callback(callback, arguments))
+    named = [code for code, _ in functions]
+    if ends_process(code, words, functions, (*arguments, *named_values(words, names))):
+        yield Closer(text=f"{name}, which may end the process", process=True)
+    if loop is not None and ends_loop(code, words, named):
+        yield Closer(text=f"{name}, which may end its event loop", tasks=loop)
+    if loop is not None and cancels_all_tasks(words, named):
+        yield Closer(text=f"{name}, which may cancel all tasks", tasks=loop)
+    every = (callback, *arguments, *_globals_of_closing([(code, names), *functions]))
+    codes = (code, *named)
+    if code.co_name in CLOSING or any(map(mentions_closing, codes)) or may_drop(codes, every):
+        yield Closer(text=name, roots=(*every, *named_values(code.co_names, names)))
+
+
+def closers_after_calls(open_calls: Iterable[Any]) -> Iterator[Closer]:
+    """Closers among the done callbacks of open calls."""
+    for call in open_calls:
+        for callback in compat.end_callbacks(call) or ():
+            yield from _callback_closers(callback, (), "called at the end of another call")
+
+
+def alarm_closers(loops: Iterable[asyncio.AbstractEventLoop]) -> Iterator[Closer]:
+    """Alarms that end the process, or whose handlers (the main thread's or a loop's) are closers."""
+    left = faulthandler_exit.seconds_to_exit()
+    if left is not None:
+        yield Closer(text=f"faulthandler, which ends the process in {left:.1f} s", process=True)
+    handlers = [(loop, compat.signal_handlers_of(loop)) for loop in loops]
+    for timer in compat.alarms():
+        number = compat.SIGNALS_OF_ALARMS[timer]
+        handler = signal.getsignal(number)
+        if callable(handler):
+            yield from _callback_closers(handler, (), f"{number.name}'s handler")
+        elif handler is signal.SIG_DFL:
+            yield Closer(text=f"{number.name}, which ends the process", process=True)
+        for loop, known in handlers:
+            if number in known:
+                yield from _callback_closers(*compat.callback_of(known[number]), f"{number.name}'s handler", loop)

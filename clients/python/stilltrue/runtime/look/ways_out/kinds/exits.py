@@ -1,0 +1,153 @@
+"""Whether code ends its process or the run of its event loop.
+
+Rules:
+
+1. Application code ends the process by ``os._exit``, ``os.abort``, ``os.execv`` and the like, or by a signal to its own
+   process, process group or main thread: with ``os.kill`` and the like, psutil, or a command (``kill``), if it asks for its own
+   process id or has it. Code that asks for the parent process (``getppid``) ends when the parent is gone, and does not count.
+2. ``SystemExit`` and ``KeyboardInterrupt`` escape from tasks and callbacks: the loop stops, and ``asyncio.run`` cancels all
+   other tasks. In a thread other than the main one they end only that thread, and the main thread ends its program when it is
+   done; neither counts.
+3. Code that names ``all_tasks`` and a cancelling method may cancel all tasks of its loop; code that names
+   ``PyThreadState_SetAsyncExc`` may raise an exception in any thread.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import os
+import re
+from collections.abc import Iterable
+from itertools import pairwise
+from types import BuiltinFunctionType, CodeType
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.code_cache import cached_by_code
+from stilltrue.runtime.introspection.origins import is_own_code
+from stilltrue.runtime.look.code.attributes import attribute_of, named_values
+from stilltrue.runtime.look.code.instructions_ahead import NEVER_RETURNING
+from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES, chain_before
+from stilltrue.runtime.look.code.system_operations import texts_in
+
+Functions = Iterable[tuple[CodeType, dict[str, Any]]]
+"""Code of functions, each with its globals."""
+_LEAVING = frozenset({"exit", "quit"})
+_RAISED = frozenset({"SystemExit", "KeyboardInterrupt"})
+_EXITING = NEVER_RETURNING | {"raise_signal", "pthread_kill", "interrupt_main"}
+_INTERRUPTING_ANY = "PyThreadState_SetAsyncExc"
+SENDING = frozenset({"kill", "killpg", "pidfd_send_signal"})
+"""Functions that send a signal to any process."""
+OWN_PROCESS = frozenset({"getpid", "getpgrp", "getpgid"})
+"""Functions that return the id of the own process or its group."""
+_BY_PSUTIL = frozenset({"kill", "terminate", "send_signal"})
+_COMMAND = re.compile(r"(^|[;&|/]\s*)(p?kill|killall)($|\s)")
+_OWN_GROUP = (0, -1)
+_ALL_TASKS = "all_tasks"
+_CANCELLING = frozenset({"cancel", "throw"})
+
+
+def ends_process(code: CodeType, names: frozenset[str], functions: Functions, held: Iterable[Any] = ()) -> bool:
+    """Rule 1, for a function with these ``names`` ahead, the ``functions`` it names and the objects ``held``."""
+    if not is_own_code(code):
+        return False
+    named = [(one, known) for one, known in functions if is_own_code(one)]
+    if any(_calls_os_abort(one) or _signals_its_group(one) for one in (code, *(one for one, _ in named))):
+        return True
+    every = [(code, names), *((one, frozenset(one.co_names)) for one, _ in named)]
+    if any("getppid" in one for _, one in every):
+        return False
+    if any(not _EXITING.isdisjoint(one) or _kills_by_psutil(one) for _, one in every):
+        return True
+    sends = any(not SENDING.isdisjoint(one) or _has_command(of) for of, one in every)
+    return sends and (_knows_own_pid([of for of, _ in every], tuple(held)) or any(_names_own_pid(*one) for one in named))
+
+
+def _knows_own_pid(codes: Iterable[CodeType], held: tuple[Any, ...]) -> bool:
+    """Whether one of these functions asks for the own process id, or has it among its objects or their attributes."""
+    names = frozenset[str]().union(*(code.co_names for code in codes))
+    attributes = (attribute_of(one, name) for one in held for name in names)
+    return not OWN_PROCESS.isdisjoint(names) or _has_own_pid((*held, *attributes))
+
+
+def _names_own_pid(code: CodeType, known: dict[str, Any]) -> bool:
+    return _has_own_pid(named_values(code.co_names, known))
+
+
+def _has_own_pid(held: Iterable[Any]) -> bool:
+    own = os.getpid()
+    return any(type(one) is int and one == own for one in held)
+
+
+def _kills_by_psutil(names: frozenset[str]) -> bool:
+    return "psutil" in names and not _BY_PSUTIL.isdisjoint(names)
+
+
+@cached_by_code
+def _has_command(code: CodeType) -> bool:
+    """Whether one of the code's texts is a command that sends a signal."""
+    return any(_COMMAND.search(text) for text in texts_in(code.co_consts))
+
+
+@cached_by_code
+def _signals_its_group(code: CodeType) -> bool:
+    """Whether the code signals its own group or all processes: ``os.kill(0, ...)``."""
+    every = [one for one in dis.get_instructions(code) if one.opname not in ("PUSH_NULL", "PRECALL")]
+    return any(
+        one.opname in ATTRIBUTES and one.argval == "kill" and after.opname.startswith("LOAD_") and after.argval in _OWN_GROUP
+        for one, after in pairwise(every)
+        if type(after.argval) is int
+    )
+
+
+def ends_loop(code: CodeType, names: frozenset[str], named: Iterable[CodeType]) -> bool:
+    """Rule 2, as above."""
+    if not is_own_code(code):
+        return False
+    here = not _LEAVING.isdisjoint(names) or (not _RAISED.isdisjoint(names) and _raises_exit(code))
+    return here or any(is_own_code(one) and (not _LEAVING.isdisjoint(one.co_names) or _raises_exit(one)) for one in named)
+
+
+def cancels_all_tasks(names: frozenset[str], named: Iterable[CodeType]) -> bool:
+    """Rule 3, for tasks."""
+    every = names.union(*(code.co_names for code in named))
+    return _ALL_TASKS in every and not _CANCELLING.isdisjoint(every)
+
+
+def interrupts_any_thread(names: frozenset[str], named: Iterable[CodeType]) -> bool:
+    """Rule 3, for threads."""
+    return _INTERRUPTING_ANY in names.union(*(code.co_names for code in named))
+
+
+def callback_ends_process(callback: Any, arguments: Iterable[Any]) -> bool:
+    """Whether a callback is a compiled function, or a partial of one, that ends the process."""
+    name = _builtin_in(callback)
+    given = (*(callback.args if type(callback) is functools.partial else ()), *arguments)
+    return name in _EXITING | {"abort"} or (name in SENDING and _has_own_pid(given))
+
+
+def callback_ends_loop(callback: Any) -> bool:
+    """Whether a callback is ``sys.exit`` or a partial of it."""
+    return _builtin_in(callback) in _LEAVING
+
+
+def _builtin_in(callback: Any) -> str:
+    """The name of a builtin function or of the one behind a partial; empty for other callbacks."""
+    function = callback.func if type(callback) is functools.partial else callback
+    return compat.name_of(function) if type(function) is BuiltinFunctionType else ""
+
+
+@cached_by_code
+def _calls_os_abort(code: CodeType) -> bool:
+    """Whether application code calls ``os.abort``. gRPC's contexts have a method of the same name."""
+    every = list(dis.get_instructions(code))
+    aborting = (index for index, one in enumerate(every) if one.opname in ATTRIBUTES and one.argval == "abort")
+    return is_own_code(code) and any(chain_before(every, index) == ("os",) for index in aborting)
+
+
+@cached_by_code
+def _raises_exit(code: CodeType) -> bool:
+    """Whether the code raises one of these exceptions, as a class or an instance."""
+    named = ((one, after.opname) for one, after in pairwise(dis.get_instructions(code)) if one.opname in VARIABLES)
+    return any(one.argval in _RAISED and (after == "RAISE_VARARGS" or "NULL" in one.argrepr) for one, after in named)

@@ -1,0 +1,93 @@
+"""What future requests may end: methods of this process's servers that cancel the jobs of other calls.
+
+Rules:
+
+1. A method counts if its code, or code it calls, names an ending operation (``cancel``, ``set_result``) and can reach what a
+   suspect waits for through its instance, its closure or a global it names. Such a request may never come, so it is doubt and
+   not a way out.
+2. For a lock a method counts if it names ``release`` and acquires nothing: a method that acquires a lock releases its own.
+3. A method may also wake a thread or task that then ends the wait, by setting an event or feeding a queue.
+4. If all workers of a server are suspects, or a suspect blocks its loop, a request begins when one of them continues.
+5. A request that stops a server, closes a channel or ends the process is an outside act, which a TRUE assumes not to happen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stilltrue.model import PartyName
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.origins import is_application_callback
+from stilltrue.runtime.introspection.threads_and_tasks import Places
+from stilltrue.runtime.look.code.reachable_names import ReachableNames, reachable_names
+from stilltrue.runtime.look.progress.progress import BY_ITSELF, Progress
+from stilltrue.runtime.look.ways_out.actor_code import callback_roots
+from stilltrue.runtime.look.ways_out.actors import Actor
+from stilltrue.runtime.look.ways_out.findings import Found
+from stilltrue.runtime.waits.resolvers.executors import executor_of
+
+_ENDING = frozenset({"cancel", "throw", "set_result", "set_exception", "reschedule"})
+_RELEASE, _TAKES = frozenset({"release"}), "acquire"
+WAKING = frozenset({"set", "notify", "notify_all", "put", "put_nowait", "set_result", "set_exception", "call_soon_threadsafe"})
+"""Names of operations that wake a waiter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A possible future request for ``method``, served by ``behaviour``; ``progress``: whether it can begin (rule 4)."""
+
+    method: str
+    behaviour: Any
+    progress: Progress
+
+    @property
+    def actor(self) -> Actor:
+        """The actor that would serve it."""
+        return Actor(
+            text=f"a future request for {self.method}",
+            roots=callback_roots(self.behaviour),
+            owner=self.behaviour,
+            ends=not _ENDING.isdisjoint(self.names_reached(True).names),
+            names_reached=self.names_reached,
+        )
+
+    @property
+    def wakes(self) -> tuple[Any, ...] | None:
+        """The globals it names, if it names a waking operation (rule 3); else None."""
+        reachable = self.names_reached(True)
+        return None if WAKING.isdisjoint(reachable.names) else reachable.global_values
+
+    def names_reached(self, far: bool) -> ReachableNames:
+        """The names it may use, without ``release`` if it releases what it acquired (rule 2)."""
+        code, names, owner = compat.code_behind(self.behaviour)
+        if code is None:
+            return ReachableNames()
+        reachable = reachable_names(code, names, (owner, *compat.bound_to(self.behaviour)), far=far)
+        if _TAKES not in reachable.names:
+            return reachable
+        return ReachableNames(reachable.names - _RELEASE, reachable.global_values)
+
+
+def requests_to_come(places: Places, found: Mapping[PartyName, Found]) -> Iterator[Request]:
+    """The future requests to the servers of this process."""
+    for server, loop in places.servers():
+        progress = _progress_of(server, loop, places, found)
+        for method, behaviour in compat.methods_of_server(server):
+            if is_application_callback(behaviour):
+                yield Request(method, behaviour, progress)
+
+
+def _progress_of(
+    server: Any, loop: asyncio.AbstractEventLoop | None, places: Places, found: Mapping[PartyName, Found]
+) -> Progress:
+    """Rule 4."""
+    if loop is not None:
+        holder, _ = places.blocked_loops.get(loop, (None, None))
+        return BY_ITSELF if holder is None else Progress(parties=frozenset((holder,)))
+    pool = getattr(server, "thread_pool", None)
+    size = getattr(pool, "_max_workers", None)
+    busy = frozenset(party for party, one in found.items() if executor_of(one.place.frames) is pool)
+    return Progress(parties=busy) if type(size) is int and len(busy) >= size else BY_ITSELF

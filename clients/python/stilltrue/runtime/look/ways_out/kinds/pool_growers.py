@@ -1,0 +1,56 @@
+"""Actors that may add workers to the pool in which a suspect serves. New workers take its queued items, whatever it waits for.
+
+Rules:
+
+1. An actor counts if it can reach the executor and uses names that only the executor's own code uses, as for any queued item
+   (:mod:`~stilltrue.runtime.waits.resolvers.executors`). Reading the pool's size or queue length does not count.
+2. An executor whose own class grows it on submit grows with the next request from any caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from stilltrue.model import PartyName
+from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.look.code.reachable_names import names_of_application
+from stilltrue.runtime.look.ways_out.actors import Actor
+from stilltrue.runtime.look.ways_out.findings import Found
+from stilltrue.runtime.look.ways_out.kinds.releasers import Undoers
+from stilltrue.runtime.waits.resolvers.executors import GROWING, executor_of
+from stilltrue.runtime.waits.wait import SeenWait
+
+
+class Growers:
+    """Finds actors that may enlarge the suspects' pools."""
+
+    def __init__(self, found: Mapping[PartyName, Found], budget: Budget) -> None:
+        """``found``: the suspects by party; those whose pools grow by themselves are marked."""
+        waits: dict[PartyName, SeenWait] = {}
+        for party, one in found.items():
+            executor = executor_of(one.place.frames)
+            if executor is None:
+                continue
+            waits[party] = SeenWait(on=executor, enders=None, ended_through=(executor,), ending_names=GROWING)
+            if _grows_by_itself(executor):
+                one.grown_by = f"{type(executor).__qualname__}, which grows on submit"
+        self._undoers = Undoers(waits, {}, budget) if waits else None
+
+    def grown_by(self, actor: Actor) -> list[PartyName]:
+        """The parties whose pool an actor may enlarge."""
+        return [] if self._undoers is None else self._undoers.undone_by(actor)
+
+    def grown_by_calls(self, actors: Iterable[Actor]) -> Iterator[tuple[Actor, PartyName]]:
+        """As :meth:`Undoers.undone_by_calls`."""
+        return iter(()) if self._undoers is None else self._undoers.undone_by_calls(actors)
+
+
+def _grows_by_itself(executor: Any) -> bool:
+    """Rule 2."""
+    submit: Any = type(executor).submit
+    if submit is ThreadPoolExecutor.submit or not is_application(submit.__code__):
+        return False
+    return not GROWING.isdisjoint(names_of_application(submit.__code__, submit.__globals__, executor))

@@ -1,0 +1,96 @@
+"""Actors that may undo what blocks a suspect: release another party's lock, or let an executor grow.
+
+Actors that complete or cancel a future, or interrupt the main thread by signalling their own process, are found here, too.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from stilltrue.model import PartyName
+from stilltrue.runtime import compat
+from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.look.code.ending import ended_by
+from stilltrue.runtime.look.ways_out.actors import Actor
+from stilltrue.runtime.look.ways_out.kinds.exits import OWN_PROCESS, SENDING
+from stilltrue.runtime.look.ways_out.reach import Reach
+from stilltrue.runtime.waits.wait import SeenWait
+
+_INTERRUPTING = frozenset({"interrupt_main", "raise_signal", "pthread_kill", "PyErr_SetInterrupt", "PyErr_SetInterruptEx"})
+_COMPLETING = frozenset({"cancel", "set_result", "set_exception"})
+_THREADS = frozenset({"enumerate", "current_thread", "main_thread", "_active"})
+
+
+class Undoers:
+    """Finds actors that may undo what blocks some parties."""
+
+    def __init__(self, waits: Mapping[PartyName, SeenWait], handles: Mapping[PartyName, Iterable[Any]], budget: Budget) -> None:
+        """``waits``: by waiting party; ``handles``: the objects that end a party's wait when completed or cancelled."""
+        self._waiting: dict[int, list[PartyName]] = {}
+        self._named: dict[frozenset[str], list[PartyName]] = {}
+        targets: dict[frozenset[str], list[Any]] = {}
+        for party, wait in waits.items():
+            if wait.ending_names_anywhere:
+                self._named.setdefault(wait.ending_names_anywhere, []).append(party)
+            for thing in wait.ended_through:
+                self._waiting.setdefault(id(thing), []).append(party)
+                targets.setdefault(wait.ending_names, []).append(thing)
+        for party, those in handles.items():
+            for thing in those:
+                if issubclass(type(thing), Future):
+                    self._waiting.setdefault(id(thing), []).append(party)
+                    targets.setdefault(_COMPLETING, []).append(thing)
+        self._by = targets
+        self._searches = [
+            (by, Reach(those, budget, functools.partial(ended_by, by=by), named_targets_count=False))
+            for by, those in targets.items()
+        ]
+        self._calls = {
+            by: Reach(those, budget, functools.partial(ended_by, by=by, named=True), named_targets_count=False)
+            for by, those in targets.items()
+        }
+
+    def undone_by(self, actor: Actor) -> list[PartyName]:
+        """The parties whose waits an actor may end this way."""
+        found: dict[PartyName, None] = {}
+        for by, parties in self._named.items():
+            reachable = actor.names_reached(True)
+            if reachable.any_code or reachable.any_name or not by.isdisjoint(reachable.names):
+                found.update(dict.fromkeys(parties))
+        for by, reach in self._searches:
+            if self._is_only_waiter(by, actor):
+                continue
+            reachable = actor.names_reached(True)
+            mentions = reachable.any_name or not by.isdisjoint(reachable.names)
+            if reachable.any_code or (mentions and reachable.any_object):
+                found.update((party, None) for thing in self._by[by] for party in self._waiting[id(thing)])
+                continue
+            threads = compat.threads().values() if mentions and not _THREADS.isdisjoint(reachable.names) else ()
+            own = () if actor.borrowed and not mentions else actor.roots  # a module's globals count only if named
+            held = reach.held((*own, *actor.extra_roots, *threads), ends=mentions)
+            if mentions:
+                held |= reach.held_by_name(reachable.global_values, ends=True)
+            called = self._calls[by].held_by_name(reachable.global_values, ends=False)
+            for thing in sorted(held | called):
+                found.update(dict.fromkeys(self._waiting[thing]))
+        return list(found)
+
+    def _is_only_waiter(self, by: frozenset[str], actor: Actor) -> bool:
+        """Whether the actor is the only waiter for these objects, so that it is not a way out of another wait."""
+        if actor.party is None or actor.is_context_callback:
+            return False
+        return all(party == actor.party for thing in self._by[by] for party in self._waiting[id(thing)])
+
+    def undone_by_calls(self, actors: Iterable[Actor]) -> Iterator[tuple[Actor, PartyName]]:
+        """The actors that may end waits by calling whatever they hold, with the parties affected."""
+        for actor in actors:
+            for held in sorted(held for reach in self._calls.values() for held in reach.held(actor.roots, ends=False)):
+                yield from ((actor, party) for party in self._waiting[held])
+
+
+def signals_own_process(names: frozenset[str]) -> bool:
+    """Whether code with these names may send its own process a signal."""
+    return not _INTERRUPTING.isdisjoint(names) or not (OWN_PROCESS.isdisjoint(names) or SENDING.isdisjoint(names))

@@ -1,0 +1,191 @@
+"""Code that may wake another party or set a flag: ahead of a thread or task, or in a callback."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.origins import is_application, is_application_callback, is_http_library
+from stilltrue.runtime.introspection.threads_and_tasks import Place
+from stilltrue.runtime.look.code.attributes import inherited, named_values
+from stilltrue.runtime.look.code.call_graph import named_ahead, named_by_callback, names_in
+from stilltrue.runtime.look.code.names import mentioned_in, names_stored_in
+from stilltrue.runtime.look.progress.flags import Flag
+from stilltrue.runtime.look.progress.stack_ahead import Stretch
+
+_WAKING = frozenset(
+    {"set", "notify", "notify_all", "put", "put_nowait", "release", "set_result", "set_exception", "cancel", "close"}
+    | {"aclose", "stop", "shutdown", "abort", "call_soon_threadsafe", "get", "get_nowait", "task_done"}
+)
+_WAKING_OF: dict[type, frozenset[str]] = {
+    threading.Event: frozenset({"set"}),
+    asyncio.Event: frozenset({"set"}),
+    threading.Condition: frozenset({"notify", "notify_all"}),
+    asyncio.Condition: frozenset({"notify", "notify_all"}),
+    queue.Queue: frozenset({"put", "put_nowait"}),
+    asyncio.Queue: frozenset({"put", "put_nowait"}),
+    asyncio.Future: frozenset({"set_result", "set_exception"}),
+}
+_COMPILED_SETTERS = frozenset(
+    {"setattr", "delattr", "setitem", "delitem", "__setattr__", "__delattr__", "__setitem__", "__delitem__"}
+    | {"update", "clear", "pop", "popitem", "setdefault", "append", "extend", "insert", "remove"}
+)
+_AT_BARRIERS = frozenset({"wait", "reset", "abort"})
+_CALLED_MAX = 20
+Callback = tuple[Any, tuple[Any, ...]]
+"""A callable and its arguments."""
+
+
+def waking_names(what: Iterable[Any]) -> frozenset[str]:
+    """The names of operations that wake a waiter for one of ``what``."""
+    return _WAKING | _AT_BARRIERS if any(issubclass(type(one), threading.Barrier) for one in what) else _WAKING
+
+
+def waking_names_far_away(what: Iterable[Any]) -> frozenset[str]:
+    """Those by which just these objects wake, for functions far from the code that is ahead."""
+    kinds = [type(one) for one in what]
+    return frozenset().union(*(names for one, names in _WAKING_OF.items() if any(issubclass(kind, one) for kind in kinds)))
+
+
+def may_wake(stretch: Stretch, waking: frozenset[str], far: frozenset[str] = frozenset()) -> bool:
+    """Whether the code ahead may wake another party: mentions ``waking`` names, or one of ``far`` in a function far away."""
+    ahead, names = stretch.ahead, variables_of(stretch.frame)
+    if not ahead.known or not waking.isdisjoint(ahead.mentioned):
+        return True
+    if any(_function_may_wake(one, waking) for one in _callables(stretch, names)):
+        return True
+    if any(not waking.isdisjoint(mentioned_in(code)) for code, _ in named_ahead(ahead, stretch.frame)):
+        return True
+    return bool(far) and any(not far.isdisjoint(mentioned_in(code)) for code, _ in named_ahead(ahead, stretch.frame, far=True))
+
+
+def _function_may_wake(function: Any, waking: frozenset[str]) -> bool:
+    code, _, _ = compat.code_behind(function)
+    if code is None:
+        return compat.name_of(function).rsplit(".", 1)[-1] in waking
+    return code.co_name in waking or not waking.isdisjoint(mentioned_in(code))
+
+
+def may_set(stretch: Stretch, flag: Flag) -> bool:
+    """Whether the code ahead may set one of the flag's names."""
+    ahead, names = stretch.ahead, variables_of(stretch.frame)
+    if not ahead.known or _stores_flag(ahead.stored, stretch.frame.f_code, stretch.frame.f_globals, flag):
+        return True
+    if any(callback_may_set((one, ()), flag) for one in _callables(stretch, names)):
+        return True
+    return any(
+        _stores_flag(names_stored_in(code), code, others, flag) for code, others in named_ahead(ahead, stretch.frame, far=True)
+    )
+
+
+def _callables(stretch: Stretch, names: dict[str, Any]) -> list[Any]:
+    """Callable variables that are still ahead, to be called or passed on."""
+    return [one for name in stretch.ahead.variables if name in names and callable(one := names[name])]
+
+
+def callback_may_set(callback: Callback, flag: Flag) -> bool:
+    """Whether a callback may set one of the flag's names; of compiled code only what is there to set something."""
+    todo, seen = [callback], set[int]()
+    while todo and len(seen) < _CALLED_MAX:
+        function, arguments = todo.pop()
+        if id(function) in seen:  # a timer's function may hold itself to be rescheduled
+            continue
+        seen.add(id(function))
+        code, others, _ = compat.code_behind(function)
+        near = (*compat.bound_to(function), *arguments)
+        if code is not None:
+            every = ((code, others), *named_by_callback(function, arguments, far=True))
+            if any(_stores_flag(names_stored_in(one), one, space, flag) for one, space in every):
+                return True
+        elif compat.name_of(getattr(function, "func", function)).rsplit(".", 1)[-1] in _COMPILED_SETTERS:
+            return True
+        todo += [(one, ()) for one in near if compat.is_function(one)]
+    return bool(todo)
+
+
+def _stores_flag(stored: frozenset[str], code: CodeType, others: dict[str, Any], flag: Flag) -> bool:
+    """``others``: the globals of ``code``."""
+    if "*" in stored:
+        return True
+    if stored.isdisjoint(flag.names):
+        return False
+    return flag.file in ("", code.co_filename) or (flag.namespace is not None and _names_module(code, others, flag.namespace))
+
+
+def _names_module(code: CodeType, others: dict[str, Any], namespace: dict[str, Any]) -> bool:
+    """Whether code names the module with this namespace, by a global or in an import."""
+    words = names_in(code)
+    named = (one for one in named_values(words, others) if type(one) is ModuleType)
+    own_name = str(namespace.get("__name__")).rpartition(".")[2]
+    return own_name in words or any(ModuleType.__getattribute__(one, "__dict__") is namespace for one in named)
+
+
+def frame_roots(frame: FrameType, names: dict[str, Any]) -> tuple[Any, ...]:
+    """The variables of a frame and the globals its code names."""
+    return (*names.values(), *named_values(frame.f_code.co_names, frame.f_globals))
+
+
+def alarm_callbacks() -> Iterator[Callback]:
+    """The SIGALRM handler, if an alarm is set."""
+    seconds, _ = signal.getitimer(signal.ITIMER_REAL)
+    handler = signal.getsignal(signal.SIGALRM) if seconds else None
+    if callable(handler):
+        yield handler, ()
+
+
+def callbacks_of_starting_thread(started: threading.Thread) -> Iterator[Callback]:
+    """The functions that a starting thread will run, before it has reached application code."""
+    carried = compat.thread_arguments(started)
+    own = type(started).run
+    for one in (*carried[:1], *([own.__get__(started)] if own is not threading.Thread.run else [])):
+        if is_application_callback(one):
+            yield one, carried
+
+
+def call_callbacks(open_calls: Iterable[Any], places: Iterable[Place]) -> Iterator[Callback]:
+    """The callbacks at the end of open and served calls."""
+    for call in open_calls:
+        yield from ((one, ()) for one in compat.end_callbacks(call) or ())
+    for place in places:
+        if place.context is not None:
+            yield from ((one, ()) for one in compat.end_callbacks(place.context) or ())
+
+
+_PROTOCOL_METHODS = (
+    *("connection_made", "connection_lost", "data_received", "eof_received", "datagram_received", "error_received"),
+    *("get_buffer", "buffer_updated", "pipe_data_received", "pipe_connection_lost", "process_exited"),
+    *("pause_writing", "resume_writing"),
+)
+"""Methods of a protocol that an event loop calls."""
+
+
+def protocol_methods(protocol: Any) -> list[MethodType]:
+    """The application's methods of a protocol that a loop calls."""
+    kind = type(protocol)
+    found = (inherited(kind, name) for name in _PROTOCOL_METHODS)
+    return [MethodType(one, protocol) for one in found if type(one) is FunctionType and _is_own(one.__code__)]
+
+
+def _is_own(code: CodeType) -> bool:
+    return is_application(code) and not is_http_library(code)
+
+
+def _is_from_application(callback: Any) -> bool:
+    """Whether the application passed the callback to its loop: its own function, or a method such as ``event.set``."""
+    given = compat.is_asyncio(callback) and not compat.is_asyncio_internal(callback)
+    return given or is_application_callback(callback)
+
+
+def socket_callbacks(loop: asyncio.AbstractEventLoop) -> Iterator[Callback]:
+    """The application's callbacks for events of sockets, pipes and child processes."""
+    called = map(compat.callback_of, compat.watched_by(loop))
+    yield from (one for one in called if _is_from_application(one[0]))
+    for protocol in compat.protocols_of(loop):
+        yield from ((method, ()) for method in protocol_methods(protocol))

@@ -1,0 +1,53 @@
+"""Ways out of waits that were proved by reachability.
+
+A task or thread that can reach the awaited object and was not named at the cut is a way out. Without a proof there is doubt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from stilltrue.model import PartyName
+from stilltrue.runtime.introspection.tasks import Task
+from stilltrue.runtime.look.ways_out.findings import Found
+from stilltrue.runtime.parties import Parties
+from stilltrue.runtime.waits.reachability.task_waits import ProvedEnders
+from stilltrue.runtime.waits.reachability.thread_waits import ReportedThreadWait
+
+_UNPROVED = "the tasks that can reach what it waits for could not be determined, or nothing keeps its task alive"
+_UNPROVED_OF_THREADS = "the threads that can reach what it waits for could not be determined"
+
+
+def add_tasks_that_reach(found: Mapping[PartyName, Found], reachable: ProvedEnders, parties: Parties) -> None:
+    """Add the tasks that can reach what the suspects wait for; ``reachable`` was proved before the look began."""
+    for party, asked in reachable.asked.items():
+        one, task = found.get(party), asked.task()
+        enders = None if task is None else reachable.enders.get(task)
+        if one is None:
+            continue
+        if not enders:
+            one.doubt = one.doubt or _UNPROVED
+        for ender in enders or ():
+            by = parties.of_task(ender, None)
+            if by not in asked.enders and by != party:
+                one.add_way_out(f"task {ender.get_name()}, which can reach what it waits for", by, ender)
+
+
+def add_threads_that_reach(
+    found: Mapping[PartyName, Found],
+    asked: Mapping[PartyName, ReportedThreadWait],
+    proved: Mapping[PartyName, tuple[int | Task, ...] | None],
+    party_of: Callable[[int | Task], PartyName | None],
+) -> None:
+    """The same for threads; ``proved``: by party, the threads and tasks that can end its wait, found before the look began."""
+    for party, enders in proved.items():
+        one = found.get(party)
+        if one is None:
+            continue
+        if enders is None:
+            one.doubt = one.doubt or _UNPROVED_OF_THREADS
+        for ender in enders or ():
+            by = party_of(ender)
+            if by is None or by not in asked[party].enders:
+                name = f"thread {ender}" if isinstance(ender, int) else f"task {ender.get_name()}"
+                one.add_way_out(f"{name}, which can reach what it waits for", by, ender)

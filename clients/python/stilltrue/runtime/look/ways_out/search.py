@@ -1,0 +1,460 @@
+"""Finds the ways out of the suspects' waits in one look.
+
+A holder of an object that ends a wait may end it: a way out by that party, or an open one if it is not a party. A party that
+must itself wait for the suspect first does not count. What could not be read, or not in time, is doubt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from stilltrue.model import PartyName
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.client_interceptors import interceptor_tasks
+from stilltrue.runtime.introspection.origins import is_application, position_of
+from stilltrue.runtime.introspection.tasks import blocking_future, siblings_of
+from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
+from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.look.code.ending import clear_caches, ended_by
+from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
+from stilltrue.runtime.look.progress.progress import BY_ITSELF, NEVER, Progress
+from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of
+from stilltrue.runtime.look.ways_out import actors
+from stilltrue.runtime.look.ways_out.actor_code import no_names
+from stilltrue.runtime.look.ways_out.actors import Actor
+from stilltrue.runtime.look.ways_out.awaiters import all_awaiters, must_wait_for
+from stilltrue.runtime.look.ways_out.findings import Found
+from stilltrue.runtime.look.ways_out.kinds.closers import ANYTHING, Closer, alarm_closers, closers, closers_after_calls
+from stilltrue.runtime.look.ways_out.kinds.future_requests import Request, requests_to_come
+from stilltrue.runtime.look.ways_out.kinds.pool_growers import Growers
+from stilltrue.runtime.look.ways_out.kinds.releasers import Undoers, signals_own_process
+from stilltrue.runtime.look.ways_out.kinds.share_holders import KeptShares
+from stilltrue.runtime.look.ways_out.reach import Reach, named_by
+from stilltrue.runtime.waits.databases.sessions import Sessions
+from stilltrue.runtime.waits.files.holders import FileLocks
+from stilltrue.runtime.waits.shared_lock_holders import SharedLocks
+from stilltrue.runtime.waits.wait import SeenWait
+
+_ALL_OBJECTS = frozenset({"get_objects", "get_referrers"})
+
+
+class Search:
+    """The search of one look."""
+
+    def __init__(
+        self,
+        places: Places,
+        open_calls: Iterable[Any],
+        now: float,
+        budget: Budget,
+        waiting: Container[PartyName] = (),
+        on_full_connections: Container[PartyName] = (),
+        handles_seen: Callable[[PartyName], Iterable[Any]] = lambda _: (),
+        share_waits: Mapping[PartyName, SeenWait | None] = MappingProxyType({}),
+        sessions: Sessions | None = None,
+        file_locks: FileLocks | None = None,
+        shared_locks: SharedLocks | None = None,
+    ) -> None:
+        """``open_calls``: gRPC's own objects of the open calls; ``now`` is epoch time.
+
+        ``waiting``: the parties with a recorded wait. ``on_full_connections``: parties whose own calls must last, too; holders
+        of their contexts may end those calls. ``handles_seen`` returns the objects that end a wait observed at the cut.
+        ``share_waits``: waits for shares, read again (None: could not be read). ``sessions``: the connections to databases.
+        ``file_locks``, ``shared_locks``: the locks on files, and those of multiprocessing.
+        """
+        self._sessions = sessions or Sessions()
+        self._file_locks = file_locks or FileLocks()
+        self._shared_locks = shared_locks or SharedLocks()
+        self._handles_seen = handles_seen
+        self._share_waits = share_waits
+        self._on_full_connections = on_full_connections
+        self._places = places
+        self._waiting = waiting
+        self._open_calls = tuple(open_calls)
+        self._now = now
+        self._budget = budget
+        self._analysis = self._analysis_with_requests = ProgressAnalysis(places, waiting, budget, self._open_calls)
+        self._requests: list[Request] = []
+
+    def find(self, suspects: Iterable[Place]) -> dict[PartyName, Found]:
+        """Find the ways out of the parties at these places, by party."""
+        found = {place.party: self._suspect(place) for place in suspects if place.party is not None}
+        by_handle: dict[int, list[Found]] = {}
+        by_awaiter: dict[int, list[Found]] = {}
+        by_context: dict[int, list[Found]] = {}
+        for one in found.values():
+            for handle in one.handles:
+                by_handle.setdefault(id(handle), []).append(one)
+            for task in one.awaiters:
+                by_awaiter.setdefault(id(task), []).append(one)
+            for context in one.contexts:
+                by_context.setdefault(id(context), []).append(one)
+        targets = [handle for one in found.values() for handle in (*one.handles, *one.awaiters, *one.contexts)]
+        reach = Reach(targets, self._budget, ended_by)
+        clear_caches()
+        try:
+            self._requests = list(requests_to_come(self._places, found))
+            wakers = [(one.progress, (one.behaviour, one.wakes)) for one in self._requests if one.wakes is not None]
+            self._analysis_with_requests = ProgressAnalysis(self._places, self._waiting, self._budget, self._open_calls, wakers)
+            self._find_actors(found, by_handle, by_awaiter, by_context, reach)
+            self._find_closers(found.values())
+        finally:
+            clear_caches()  # application objects are not kept
+        for one in found.values():
+            self._check_signals_and_server(one)
+            self._check_sessions(one)
+            party = one.place.party
+            one.doubt = one.doubt or self._file_locks.doubt_of(party) or self._shared_locks.doubt_of(party)
+            self._check_awaiters(one, found)
+            if self._budget.spent:
+                one.doubt = one.doubt or "the look ran out of time"
+        return found
+
+    def _shares_of(self, party: PartyName) -> tuple[Any, ...]:
+        """The shares, connections and locked files whose use by any actor ends a party's wait, or its dependents' waits."""
+        wait = self._share_waits.get(party)
+        held = (*self._sessions.of(party), *self._file_locks.of(party))
+        shares = () if wait is None else wait.shares
+        return (*(shares or (object(),)), *held) if held else shares
+
+    def _check_sessions(self, one: Found) -> None:
+        """Check that its database connections are its own and their sessions have no timeouts."""
+        for name in sorted(set(self._sessions.shared(one.place).values())):
+            one.add_way_out(f"its database connection is also in {name}, which others may use")
+        one.doubt = one.doubt or self._sessions.doubt_of(one.place.party)
+
+    def _find_actors(
+        self,
+        found: dict[PartyName, Found],
+        by_handle: dict[int, list[Found]],
+        by_awaiter: dict[int, list[Found]],
+        by_context: dict[int, list[Found]],
+        reach: Reach,
+    ) -> None:
+        """Find the actors that hold what ends the waits, or that can undo what blocks them."""
+        waits = {party: wait for party, wait in self._share_waits.items() if wait is not None}
+        kept = KeptShares({party: self._shares_of(party) for party in found}, self._budget)
+        undoers = Undoers(waits, {party: one.handles for party, one in found.items()}, self._budget)
+        releasing = {party: wait for party in found if (wait := self._shared_locks.released_through(party)) is not None}
+        releasers = Undoers(releasing, {}, self._budget)
+        growers = Growers(found, self._budget)
+        threads = self._threads()
+        for actor in self._actors(found.values(), kept):
+            if self._budget.spent:
+                break
+            every = {*by_handle, *by_awaiter, *by_context} if _inspects_all_objects(actor) else ()
+            for held in every or _held_by(actor, reach):
+                self._add(actor, by_handle.get(held, []))
+                self._add_by_awaiter(actor, by_awaiter.get(held, []))
+                self._add_by_context(actor, by_context.get(held, []))
+            if actor.only_calls:
+                continue
+            self._add_keeper(actor, kept, found)
+            for party in (*undoers.undone_by(actor), *releasers.undone_by(actor)):
+                self._add(actor, [found[party]])
+            self._add_grower(actor, growers.grown_by(actor), found)
+            self._add_interrupter(actor, found.values())
+        for actor, party in undoers.undone_by_calls(actors.library_threads(threads)):
+            self._add(actor, [found[party]])
+        for actor, party in growers.grown_by_calls(actors.library_threads(threads)):
+            self._add_grower(actor, [party], found)
+        for actor in kept.keepers(self._places):
+            self._add_keeper(actor, kept, found)
+        self._add_requests(found, by_handle, by_awaiter, undoers, reach)
+
+    def _suspect(self, place: Place) -> Found:
+        handles = handles_of(place) + ([] if place.party is None else list(self._handles_seen(place.party)))
+        writes = place.task is not None and place.serves is not None  # a holder of its context may send its caller an item
+        acts = place.party in self._on_full_connections or writes
+        handles += contexts_of(place) if acts else []
+        lost = any(party == place.party and wait is None for party, wait in self._share_waits.items())
+        doubt = "the holders of what it waits for could not be read again" if lost else _doubt_from_interceptors(place)
+        awaiters = [] if place.task is None else all_awaiters(place.task)
+        return Found(place, handles, awaiters, [] if acts else contexts_of(place), doubt=doubt)
+
+    # -- actors and closers --------------------------------------------------------------------------------------------
+
+    def _actors(self, found: Iterable[Found], kept: KeptShares) -> Iterator[Actor]:
+        places = self._places
+        threads, loops = self._threads(), places.loops(one.place.task for one in found)
+        yield from actors.threads(threads)
+        yield from actors.items(threads)
+        yield from actors.contexts(threads)
+        yield from actors.calls(self._open_calls)
+        yield from actors.signals(loops)
+        yield from actors.finalizers(kept.is_share)
+        yield from actors.hooks(loops)
+        for loop in loops:
+            handles, tasks = compat.handles_of(loop), compat.tasks_of(loop)
+            holder, _ = places.blocked_loops.get(loop, (None, None))
+            if handles is None or tasks is None:
+                self._cannot_read(found, loop, holder)
+                continue
+            watching = [one for one in compat.watched_by(loop) if _reads(*compat.callback_of(one), kept)]
+            here = (*actors.timers(loop, [*handles, *watching]), *actors.protocols(loop), *actors.tasks(places, tasks))
+            yield from here if holder is None else (replace(actor, party=holder, fires_at=None) for actor in here)
+
+    def _threads(self) -> list[Place]:
+        return [place for place in self._places.threads.values() if place.ident != threading.get_ident()]
+
+    def _cannot_read(self, found: Iterable[Found], loop: asyncio.AbstractEventLoop, holder: PartyName | None) -> None:
+        """Any callback of the loop may end a wait there, but not before ``holder``, which blocks the loop, continues."""
+        for one in found:
+            if one.place.task is None or one.place.task.get_loop() is not loop:
+                continue
+            if holder is None:
+                one.doubt = one.doubt or "the timers or tasks of its event loop cannot be read"
+            elif holder != one.place.party:
+                one.add_way_out("a callback due on its event loop", holder)
+
+    def _find_closers(self, found: Iterable[Found]) -> None:
+        """Find what may close a channel or stop a server that a suspect depends on, cancel all tasks, or end the process."""
+        owned: dict[int, list[Found]] = {}
+        targets = []
+        for one in found:
+            for owner in self._owners_of(one):
+                owned.setdefault(id(owner), []).append(one)
+                targets.append(owner)
+        reach = Reach(targets, self._budget)
+        for closer in (
+            *closers(self._places, self._analysis, self._budget),
+            *closers_after_calls(self._open_calls),
+            *alarm_closers(self._places.loop_threads.values()),
+        ):
+            if self._budget.spent:
+                break
+            held = reach.held(closer.roots, ends=True) if targets and closer.roots else ()
+            everything = any(root is ANYTHING for root in closer.roots)
+            hit = [one for owner in (owned if everything else held) for one in owned[owner]]
+            if closer.process:
+                hit = list(found)
+            if closer.tasks is not None:
+                hit += [one for one in found if one.place.task is not None and one.place.task.get_loop() is closer.tasks]
+            self._add_closer(closer, [one for one in hit if closer.owner not in self._excluded_closers(one)])
+
+    def _excluded_closers(self, one: Found) -> tuple[Any, ...]:
+        """The suspect's own thread or task, and library helpers that close nothing by themselves."""
+        wait = None if one.place.party is None else self._share_waits.get(one.place.party)
+        return (one.place.task or one.place.ident, *(() if wait is None else wait.helpers))
+
+    def _owners_of(self, one: Found) -> list[Any]:
+        above = (self._places.of_task(task, self._places.party_of(task)) for task in one.awaiters)
+        wait = None if one.place.party is None else self._share_waits.get(one.place.party)
+        own = owners_of(one.place, self._places) + ([] if wait is None else list(wait.owners))
+        return own + [server for place in above for server in self._places.servers_of(place)]
+
+    def _add_closer(self, closer: Closer, hit: list[Found]) -> None:
+        progress = closer.progress() if hit else NEVER
+        for one in hit:
+            if progress.by_itself:
+                one.add_way_out(closer.text, by=closer.owner)
+            else:
+                for party in sorted(progress.parties):
+                    one.add_way_out(closer.text, party)
+
+    # -- their effect on the suspects ----------------------------------------------------------------------------------
+
+    def _add(self, actor: Actor, suspects: list[Found]) -> None:
+        """``actor`` holds what ends the waits of the ``suspects``."""
+        if any(_is_at(actor, one.place) for one in suspects):
+            self._mark_interruptible(actor, suspects)
+            return
+        for one in suspects:
+            if actor.fires_at is not None and actor.loop is not None:
+                one.end_at(self._now + actor.fires_at - compat.time_of(actor.loop))
+            elif actor.party is not None and actor.party == one.place.party:
+                continue  # blocked by its own wait
+            elif not (
+                any(handle is actor.owner for handle in one.handles) or must_wait_for(actor.owner, one.place, self._places)
+            ):
+                self._add_if_it_progresses(actor, one)
+
+    def _add_if_it_progresses(self, actor: Actor, one: Found) -> None:
+        """``actor`` may end the wait of ``one`` once it makes progress, if ever."""
+        progress = self._progress_of(actor)
+        if progress.by_itself:
+            one.add_way_out(actor.text, actor.party, actor.owner)
+            return
+        for party in sorted(progress.parties):
+            one.add_way_out(actor.text, party)
+        if _actor_progress(actor, self._analysis_with_requests).by_itself:
+            one.doubt = one.doubt or f"{actor.text}: a future request may wake it"
+
+    def _progress_of(self, actor: Actor) -> Progress:
+        return _actor_progress(actor, self._analysis)
+
+    def _add_requests(
+        self,
+        found: Mapping[PartyName, Found],
+        by_handle: Mapping[int, list[Found]],
+        by_awaiter: Mapping[int, list[Found]],
+        undoers: Undoers,
+        reach: Reach,
+    ) -> None:
+        """Add future requests whose methods can reach what ends a wait."""
+        for request in self._requests:
+            if self._budget.spent:
+                break
+            actor = request.actor
+            held = reach.held(actor.roots, ends=True) if actor.ends else ()
+            ended = [one for key in held for one in (*by_handle.get(key, ()), *by_awaiter.get(key, ()))]
+            for one in (*ended, *(found[party] for party in undoers.undone_by(actor))):
+                if request.progress.by_itself:
+                    one.doubt = one.doubt or f"{actor.text} may end its wait"
+                for party in sorted(request.progress.parties - {one.place.party}):
+                    one.add_way_out(actor.text, party)
+
+    def _add_keeper(self, actor: Actor, kept: KeptShares, found: Mapping[PartyName, Found]) -> None:
+        """``actor`` can release an awaited share."""
+        for party in kept.held_by(actor):
+            self._add(actor, [found[party]])
+
+    def _add_grower(self, actor: Actor, parties: Iterable[PartyName], found: Mapping[PartyName, Found]) -> None:
+        """``actor`` may enlarge the pool of the parties. If it needs others to continue first, they are ways out."""
+        for party in parties:
+            one = found[party]
+            if _is_at(actor, one.place) or actor.party == party:
+                continue
+            progress = self._progress_of(actor)
+            if progress.by_itself:
+                one.grown_by = one.grown_by or actor.text
+            else:
+                for other in sorted(progress.parties):
+                    one.add_way_out(actor.text, other)
+
+    def _add_interrupter(self, actor: Actor, found: Iterable[Found]) -> None:
+        """``actor`` may signal its own process, which interrupts parties on the main thread."""
+        for one in found:
+            own = actor.party is not None and actor.party == one.place.party
+            if own or _is_at(actor, one.place) or not self._places.is_on_main_thread(one.place):
+                continue
+            if signals_own_process(actor.names_reached(False).names):
+                self._add_if_it_progresses(replace(actor, text=f"{actor.text}; it may interrupt the main thread"), one)
+
+    def _add_by_awaiter(self, actor: Actor, found: list[Found]) -> None:
+        """``actor`` holds a task that awaits each of ``found``."""
+        for one in found:
+            if not _is_at(actor, one.place):
+                self._add(actor, [one])
+
+    def _add_by_context(self, actor: Actor, found: list[Found]) -> None:
+        """``actor`` holds the context of the call that each of ``found`` serves; it may cancel it if its code mentions that."""
+        if not found or actor.is_context_callback or not (actor.only_calls or _cancels(actor)):
+            return
+        for one in found:
+            if not _is_at(actor, one.place):
+                self._add(actor, [one])
+
+    def _mark_interruptible(self, actor: Actor, suspects: list[Found]) -> None:
+        """Callbacks at the end of a party's served call end the party's own wait.
+
+        A caller without a stamp may hang up unobserved at any moment; the detector judges one with a stamp.
+        """
+        for one in suspects:
+            if actor.is_context_callback and _is_at(actor, one.place):
+                one.interruptible = True
+                if one.place.serves is not None and one.place.serves.caller is None:
+                    one.add_way_out("its caller is outside and may cancel, which the context of its call passes on")
+
+    def _check_signals_and_server(self, one: Found) -> None:
+        """Check what ends a wait without holding anything: signals, a stopping server, the feeder of a request stream."""
+        place = one.place
+        if self._places.is_on_main_thread(place) and (alarm := _pending_alarm()):
+            one.add_way_out(alarm)
+        if self._places.is_of_stopping_server(place):
+            one.add_way_out("its server is being stopped")
+        self._check_request_feeder(one)
+
+    def _check_awaiters(self, one: Found, suspected: Container[PartyName]) -> None:
+        """Check the tasks that await a suspect, whose end ends its wait, and siblings that may fail."""
+        if one.place.task is None:
+            return
+        for task in (one.place.task, *one.awaiters):
+            party = self._places.party_of(task)
+            known = party in suspected
+            if task is not one.place.task:
+                above = self._places.of_task(task, party)
+                if self._places.is_of_stopping_server(above):
+                    one.add_way_out("the server of a task that awaits it is being stopped")
+                if party not in self._waiting:
+                    one.add_way_out(f"task {task.get_name()}, which awaits it", party, task)
+                elif not known and party not in one.ways_out:
+                    one.doubt = one.doubt or f"task {task.get_name()} has begun to await it since the cut"
+            for other in siblings_of(task):
+                holder = self._places.party_of(other)
+                if other is one.place.task or other in one.awaiters or other.done() or (known and holder in suspected):
+                    continue
+                one.add_way_out(f"task {other.get_name()}, which may fail in the same task group", holder, other)
+
+    def _check_request_feeder(self, one: Found) -> None:
+        """Check the application's request iterator: if it raises, the call ends."""
+        feeding = self._places.feeder_of(one.place)
+        if feeding is None:
+            return
+        frame = next((frame for frame in feeding.frames if is_application(frame.f_code)), None)
+        if frame is not None:
+            one.add_way_out(f"its request iterator, which may fail: {position_of(frame)}", feeding.party)
+        else:  # it is asked again when the current request has been sent
+            one.doubt = one.doubt or "gRPC is sending one of its requests"
+
+
+def _doubt_from_interceptors(place: Place) -> str:
+    """Why a task's wait may end through its call's interceptors; empty if it may not."""
+    interceptors = None if place.task is None else interceptor_tasks(blocking_future(place.task))
+    return "" if interceptors is None or interceptors.known else "an interceptor of its call waits for something else"
+
+
+def _reads(called: Any, arguments: Iterable[Any], kept: KeptShares) -> bool:
+    """Whether a socket callback notifies anything but asyncio or an awaited connection that owns the socket."""
+    if not compat.is_from_application(called):
+        return False
+    notified = [*compat.bound_to(called), *(held for one in arguments for held in (one, *(named_by(one) or ())))]
+    return not any(map(kept.is_share, notified))
+
+
+def _held_by(actor: Actor, reach: Reach) -> set[int]:
+    """The targets that an actor holds, or that something it may call ends."""
+    if actor.only_calls:
+        return reach.ended_by_calls(actor.roots)
+    return reach.held(actor.roots, ends=actor.ends, borrowed=actor.borrowed)
+
+
+def _inspects_all_objects(actor: Actor) -> bool:
+    """Whether an actor that ends things asks the collector for objects it was not given."""
+    return actor.ends and not actor.borrowed and not _ALL_OBJECTS.isdisjoint(actor.names_reached(True).names)
+
+
+def _actor_progress(actor: Actor, analysis: ProgressAnalysis) -> Progress:
+    if actor.is_context_callback or actor.is_module:
+        return BY_ITSELF
+    if compat.is_task(actor.owner):
+        return analysis.of_task(actor.owner)
+    return analysis.of_thread(actor.owner) if type(actor.owner) is int else BY_ITSELF
+
+
+def _cancels(actor: Actor) -> bool:
+    """Whether an actor's code cancels something rather than only stopping or closing others; unreadable code may."""
+    if not actor.ends:
+        return False
+    reachable = actor.names_reached(True)
+    return actor.names_reached is no_names or reachable.any_code or reachable.any_name or "cancel" in reachable.names
+
+
+def _is_at(actor: Actor, place: Place) -> bool:
+    if place.task is None:
+        return actor.owner is not None and actor.owner == place.ident
+    return actor.owner is place.task or (place.ident != 0 and actor.owner == place.ident)
+
+
+def _pending_alarm() -> str:
+    """A text if a signal is about to interrupt the main thread, else empty."""
+    seconds, interval = signal.getitimer(signal.ITIMER_REAL)
+    if not seconds or interval or not callable(signal.getsignal(signal.SIGALRM)):
+        return ""
+    return f"SIGALRM, which interrupts the main thread in {seconds:.1f} s"

@@ -1,0 +1,132 @@
+"""Waits of threads for locks on files: each is a wait for the party that holds the lock, in whatever process it is.
+
+Rules:
+
+1. A thread waits in ``flock()`` if the system shows that it is in this call, without ``LOCK_NB``. The file is the one that its
+   descriptor is open on.
+2. A thread waits for one of the ``filelock`` library's locks if it polls in ``acquire()`` without a limit: it opens the lock's
+   path again each time. Opening a path may take long, so a cut uses what the agent's own thread has found. The second look
+   opens it once more. If the file is deleted, the thread makes another: a party whose code mentions deleting files is a way
+   out, whichever files they are.
+3. Only an exclusive lock on the whole file, which the holder's own agent reports, makes such a wait count
+   (:mod:`~stilltrue.runtime.waits.files.holders`). Whoever holds it otherwise may release it at any moment.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from types import CodeType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from stilltrue.protocol.report import ResourceTarget
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.code_cache import cached_by_code
+from stilltrue.runtime.introspection.frames import frames_of_threads
+from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.look.code.system_operations import DELETES_FILES
+from stilltrue.runtime.waits.files import filelocks, kernel
+from stilltrue.runtime.waits.files.kernel import File
+from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
+
+_DELETING = frozenset({DELETES_FILES})
+_CALLS = ("flock", "lockf", "locker")
+
+
+class _Poll:
+    """One ``acquire()`` of a thread, which began at ``begun``, and the file that its path leads to (None: unknown)."""
+
+    __slots__ = ("__weakref__", "begun", "file")
+
+    def __init__(self, begun: float) -> None:
+        self.begun = begun
+        self.file: File | None = None
+
+
+_polls: WeakKeyDictionary[Any, dict[int, _Poll]] = WeakKeyDictionary()
+"""By lock and polling thread."""
+
+
+def _read_flock(stack: CallStack, _: int, __: ProcessView) -> SeenWait | None:
+    """Rule 1."""
+    fcntl = sys.modules.get("fcntl")
+    if fcntl is None or stack.task is not None or not calls_flock(stack.frames[0].f_code):
+        return None
+    thread = compat.threads().get(stack.ident)
+    native = None if thread is None else thread.native_id
+    descriptor = None if native is None else kernel.awaited_by(native)
+    if descriptor is None:
+        return None
+    return _wait_for(kernel.file_at(descriptor), kernel.path_of(descriptor), on=fcntl.__dict__.get("flock"))
+
+
+@cached_by_code
+def calls_flock(code: CodeType) -> bool:
+    """Whether a function may call ``flock()`` by itself."""
+    words = (*code.co_names, *code.co_varnames, *code.co_freevars)
+    return is_application(code) and any(call in word.lower() for word in words for call in _CALLS)
+
+
+def _read_filelock(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None:
+    """Rule 2."""
+    found = None if stack.task is not None else filelocks.awaited_path(stack.frames[at])
+    if found is None:
+        return None
+    lock, path, begun = found
+    poll = _poll_of(lock, stack.ident, begun)
+    ident, file, code = stack.ident, poll.file, stack.frames[at].f_code
+
+    def same() -> bool:
+        frames = (one for one in frames_of_threads().get(ident, []) if one.f_code is code)
+        now = next((again for one in frames if (again := filelocks.awaited_path(one)) is not None), None)
+        return now is not None and now[1:] == (path, begun) and _file_at_path(path) == file
+
+    return _wait_for(file, path, on=poll, same=same, ending_names_anywhere=_DELETING)
+
+
+def _wait_for(file: File | None, path: str, **of_wait: Any) -> SeenWait:
+    resource = None if file is None else kernel.lock_resource(file)
+    enders = None if resource is None else (ResourceTarget(resource=resource),)
+    name = path.replace("{", "{{").replace("}", "}}")
+    return SeenWait(enders=enders, what=f"the lock of the file {name}", **of_wait)
+
+
+def _poll_of(lock: Any, ident: int, begun: float) -> _Poll:
+    of_threads = _polls.setdefault(lock, {})
+    known = of_threads.get(ident)
+    if known is None or known.begun != begun:
+        known = of_threads[ident] = _Poll(begun)
+    return known
+
+
+def find_polled_files() -> None:
+    """Find the files that threads poll for (rule 2). May take long where a file system does."""
+    if "filelock" not in sys.modules:
+        return
+    for ident, frames in frames_of_threads().items():
+        for frame in frames:
+            if _is_poll(frame.f_code) and (found := filelocks.awaited_path(frame)) is not None:
+                lock, path, begun = found
+                _poll_of(lock, ident, begun).file = _file_at_path(path)
+
+
+@cached_by_code
+def _is_poll(code: CodeType) -> bool:
+    file = code.co_filename.replace("\\", "/")
+    return any(file.endswith(end) and code.co_qualname == name for end, name in filelocks.POLLS)
+
+
+def _file_at_path(path: str) -> File | None:
+    """The file at a path. It is not opened for use: closing it would release this process's other locks on it."""
+    with suppress(OSError, AttributeError):
+        descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        try:
+            return kernel.file_at(descriptor)
+        finally:
+            os.close(descriptor)
+    return None
+
+
+RESOLVERS = (Resolver(filelocks.POLLS, _read_filelock), Resolver((), _read_flock))

@@ -1,0 +1,193 @@
+"""Finds the lock that one of the application's functions acquires or releases for its caller, read from its bytecode.
+
+Rules:
+
+1. The function is straight-line code with one call: ``acquire()``, ``release()`` or the like, without arguments, on an object
+   reached from its parameters or globals; or of another such function, with understood arguments. If the inner function must
+   be awaited, so must this one.
+2. A caller that calls it as a separate statement holds the lock from there on, until it calls a function that releases it.
+"""
+
+from __future__ import annotations
+
+import dis
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import CodeType, FunctionType, MethodType
+from typing import Any
+
+from stilltrue.runtime.introspection.code_cache import cached_by_code
+from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
+from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES
+from stilltrue.runtime.waits.holders.gates import raised_by
+from stilltrue.runtime.waits.holders.with_blocks import SHUFFLES, Expression, instructions_of, operand_before, value_of
+from stilltrue.runtime.waits.resolvers.locks import AWAITED, lock_of
+
+ACQUIRES = frozenset({"acquire", "__enter__", "__aenter__"})
+RELEASES = frozenset({"release", "__exit__", "__aexit__"})
+_CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX", "BEFORE_WITH", "BEFORE_ASYNC_WITH"})
+_BACK_TO_WAIT = frozenset({"JUMP_BACKWARD_NO_INTERRUPT", "SEND"})
+"""The loop of an ``await``."""
+_ODD = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS | inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+_DEEP_MAX = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of the function ``name``, or of the method ``name`` of ``receiver``.
+
+    ``at``: the calling instruction; ``mention``: the one that loads the function.
+    """
+
+    receiver: Expression
+    name: str
+    arguments: tuple[Expression, ...]
+    awaited: bool
+    at: int
+    mention: int
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """The effect of a call: it acquires (``takes``) or releases a lock.
+
+    ``functions`` and ``attributes``: the names through which it gets there; ``deep``: the number of functions in between.
+    """
+
+    lock: Any
+    takes: bool
+    functions: frozenset[str]
+    attributes: frozenset[str]
+    deep: int
+
+
+def effect_of(call: Call, names: Mapping[str, Any], others: Mapping[str, Any], deep: int = 0) -> Effect | None:
+    """The effect of a call made with these variables and globals; None if it is not understood."""
+    receiver = value_of(call.receiver, names, others) if call.receiver else None
+    if receiver is UNKNOWN or deep > _DEEP_MAX:
+        return None
+    lock = lock_of(receiver)
+    named = frozenset({call.name})
+    attributes = frozenset(what for how, what in call.receiver if how == "attribute")
+    if lock is not None:
+        takes = call.name in ACQUIRES
+        known = (takes and not call.arguments and call.awaited == (type(lock) in AWAITED)) or (
+            call.name in RELEASES and not call.awaited
+        )
+        return Effect(lock, takes, named, attributes, deep) if known else None
+    function, first = _called(call, receiver, names, others)
+    if function is None or call.awaited != bool(function.__code__.co_flags & inspect.CO_COROUTINE):
+        return None
+    given = [*first, *(value_of(one, names, others) for one in call.arguments)]
+    only = only_call(function.__code__)
+    if only is None:
+        raised = raised_by(function, given)
+        return None if raised is None else Effect(*raised, named, attributes, deep + 1)
+    own = _variables(function, given)
+    found = None if own is None else effect_of(only, own, function.__globals__, deep + 1)
+    if found is None:
+        return None
+    return Effect(found.lock, found.takes, found.functions | named, found.attributes | attributes, found.deep)
+
+
+def _called(
+    call: Call, receiver: Any, names: Mapping[str, Any], others: Mapping[str, Any]
+) -> tuple[FunctionType | None, tuple[Any, ...]]:
+    """The application's own function that is called (else None), and the object whose method it is, if any."""
+    found: Any = attribute_of(receiver, call.name) if call.receiver else names.get(call.name, others.get(call.name))
+    first: tuple[Any, ...] = ()
+    if type(found) is MethodType:
+        found, first = found.__func__, (found.__self__,)
+    elif found is UNKNOWN:
+        found, first = method_of(type(receiver), call.name), (receiver,)
+    return (found, first) if type(found) is FunctionType and is_application(found.__code__) else (None, ())
+
+
+def method_of(kind: type, name: str) -> FunctionType | None:
+    """The plain method of a class with this name, or None."""
+    found = next((one.__dict__[name] for one in kind.__mro__ if name in one.__dict__), None)
+    return found if type(found) is FunctionType else None
+
+
+def _variables(function: FunctionType, given: Sequence[Any]) -> dict[str, Any] | None:
+    """A function's initial variables; None if the arguments do not match its positional parameters."""
+    code = function.__code__
+    if code.co_flags & _ODD or code.co_kwonlyargcount or code.co_argcount != len(given):
+        return None
+    own = {}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            own[name] = cell.cell_contents
+        except ValueError:  # an empty cell
+            return None
+    return own | dict(zip(code.co_varnames, given, strict=False))
+
+
+@cached_by_code
+def only_call(code: CodeType) -> Call | None:
+    """Rule 1: the only call of a code object; None if it may do anything else."""
+    every = instructions_of(code)
+    if any(map(_branches, every, (None, *every))):
+        return None
+    calls = [index for index, one in enumerate(every) if one.opname in _CALLS]
+    return _with_variables(every, calls[0]) if len(calls) == 1 else None
+
+
+def _with_variables(every: Sequence[dis.Instruction], at: int) -> Call | None:
+    """The call at an instruction of straight-line code, with variables that are set once replaced by their expressions."""
+    call = call_at(every, at)
+    if call is None:
+        return None
+    stores = [index for index, one in enumerate(every[:at]) if one.opname == "STORE_FAST"]
+    set_to = {every[index].argval: operand_before(every, index) for index in stores}
+    written = {one.argval for one in every if one.opname in ("STORE_ATTR", "DELETE_ATTR", "STORE_GLOBAL")}
+    if len(set_to) != len(stores) or any(one is None for one in set_to.values()):
+        return None
+    values = {name: one[0] for name, one in set_to.items() if one is not None}
+    receiver, *arguments = (_substituted(one, values) for one in (call.receiver, *call.arguments))
+    if any(what in written for one in (receiver, *arguments) for _, what in one if type(what) is str):
+        return None
+    return Call(receiver, call.name, tuple(arguments), call.awaited, call.at, call.mention)
+
+
+def _substituted(expression: Expression, values: Mapping[str, Expression]) -> Expression:
+    return tuple(
+        part for how, what in expression for part in (values[what] if how == "name" and what in values else ((how, what),))
+    )
+
+
+def call_at(every: Sequence[dis.Instruction], at: int) -> Call | None:
+    """The call at an instruction, if it calls a name or a method with understood positional arguments; else None."""
+    one = every[at]
+    if one.opname != "CALL":
+        return None
+    arguments: list[Expression] = []
+    end = at
+    for _ in range(one.arg or 0):
+        found = operand_before(every, end)
+        if found is None:
+            return None
+        arguments.append(found[0])
+        end = found[1]
+    index = end - 1
+    while index > 0 and every[index].opname in SHUFFLES:
+        index -= 1
+    called = every[index]
+    awaited = any(later.opname == "GET_AWAITABLE" for later in every[at + 1 : at + 3])
+    if called.opname in ATTRIBUTES:
+        receiver = operand_before(every, index)
+        if receiver is None:
+            return None
+        return Call(receiver[0], str(called.argval), tuple(reversed(arguments)), awaited, at, index)
+    if called.opname in VARIABLES and type(called.argval) is str:
+        return Call((), called.argval, tuple(reversed(arguments)), awaited, at, index)
+    return None
+
+
+def _branches(one: dis.Instruction, before: dis.Instruction | None) -> bool:
+    """Whether an instruction jumps, except within an ``await`` or its clean-up."""
+    if one.opcode not in dis.hasjrel and one.opcode not in dis.hasjabs:
+        return False
+    return one.opname not in _BACK_TO_WAIT and (before is None or before.opname != "CLEANUP_THROW")

@@ -1,0 +1,242 @@
+"""Waits of tasks for an object that only blocked tasks can reach: which tasks, when, and the proof at the second look.
+
+Rules:
+
+1. A task is considered only if other parties may depend on it: it serves a call, another task awaits it, or a seen wait is for
+   it. An idle worker, or a task that parks forever, is not a deadlock.
+2. A cut searches only waits that an earlier cut has seen, within a bound, and before the cut has references of its own. If the
+   proof fails, it is tried again after twice the time. The result is a suspicion.
+3. A proof is valid while all tasks that can reach the object are in the same waits, as no other party can get it.
+4. The second look proves it again. A task to which nothing refers is garbage-collected sooner or later, which exits its blocks:
+   that is doubt.
+5. Tasks park if only they can reach what they wait for, one alone or several, such as idle workers at a queue that is never
+   fed. They never do anything again, which may be intended, so they do not count as waiting. A task that awaits tasks
+   (``gather``, ``wait``) does not park, as it goes on when they do. Nor does a task that another of them is about to wake.
+6. A task never parks at a full queue, at a barrier, or while it waits for the items of a queue to be done: it depends on
+   others, even if these have ended or forgotten it. It is considered whether or not another party depends on it, and waits for
+   itself if no other task can reach its object.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from stilltrue.model import PartyName
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
+from stilltrue.runtime.introspection.tasks import blocking_future, read
+from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.waits.reachability.task_reach import References, kept, reached_by, references_from
+from stilltrue.runtime.waits.reachability.thread_waits import WHAT
+from stilltrue.runtime.waits.reachability.waking import depends_on_others, is_to_wake
+from stilltrue.runtime.waits.wait import SeenWait, Task
+
+CUT_SECONDS_MAX = 0.01
+LOOK_SECONDS_MAX = 0.2
+"""Processor time for the search of what tasks can reach, at a cut and at a look."""
+CANDIDATES_MAX, SEARCHED_MAX, TASKS_MAX, ENDERS_MAX = 200, 500, 2_000, 32
+AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.2, 60.0
+_SHARE_OF_TIME = 0.02
+"""Largest share of the time to spend on searches at cuts."""
+
+
+@dataclass(slots=True, eq=False)
+class _Candidate:
+    """A task in an otherwise unexplained wait for ``future``; ``enders``, each with the future it awaits, once proved."""
+
+    task: OwnRef
+    future: OwnRef
+    due: float
+    again: float = AGAIN_SECONDS
+    enders: tuple[tuple[OwnRef, OwnRef | None], ...] = ()
+    depended_on: bool = False
+
+    def waits(self) -> bool:
+        task, future = self.task(), self.future()
+        return task is not None and future is not None and blocking_future(task) is future
+
+    def proved(self) -> tuple[Task, ...]:
+        """The tasks that can end it, if each is still in the same wait (rule 3); empty if unknown."""
+        found = []
+        for task, future in self.enders:
+            ender = task()
+            if ender is None or future is None or blocking_future(ender) is not future():
+                return ()
+            found.append(ender)
+        return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedTaskWait:
+    """A party's wait that was reported at the newest cut, and its enders."""
+
+    task: OwnRef
+    future: OwnRef
+    enders: frozenset[PartyName]
+
+
+class TaskWaits:
+    """The waits of one process's tasks."""
+
+    def __init__(self) -> None:
+        self._candidates: dict[int, _Candidate] = {}
+        self._not_before = 0.0
+
+    def at_cut(self) -> dict[Task, SeenWait]:
+        """The waits that are proved now (rule 2). Must be called before the cut reads anything."""
+        now = time.monotonic()
+        self._candidates = {key: one for key, one in self._candidates.items() if one.waits()}
+        due = [one for one in self._candidates.values() if one.due <= now and not one.proved()]
+        if due and now >= self._not_before:
+            begun = time.thread_time()
+            self._search(due, now)
+            self._not_before = now + (time.thread_time() - begun) / _SHARE_OF_TIME
+        asked = {task: one for one in self._candidates.values() if (task := one.task()) is not None}
+        proved = {task: frozenset(found) for task, one in asked.items() if (found := one.proved())}
+        parking = parked(proved)
+        waits: dict[Task, SeenWait] = {}
+        for task, enders in proved.items():
+            left = tuple(one for one in enders if one is not task and one not in parking)
+            left = left or ((task,) if enders == {task} and depends_on_others(task) else ())
+            if left and asked[task].depended_on:
+                waits[task] = SeenWait(on=blocking_future(task), enders=left, what=WHAT, once=True, reached=True)
+        return waits
+
+    def _search(self, due: Iterable[_Candidate], now: float) -> None:
+        budget = Budget(CUT_SECONDS_MAX)
+        found = _references(budget)
+        todo = list(due)
+        while todo:
+            one = todo.pop()
+            one.due, one.again = now + one.again, min(2 * one.again, AGAIN_SECONDS_MAX)
+            reachers = () if found is None or budget.spent else _reachers(one.future, one.task, found)
+            one.enders = tuple((OwnRef(task), _awaited_by(task)) for task in reachers or ())
+            todo += [more for task, _ in one.enders if (more := self._candidate(task, now)) is not None]
+
+    def _candidate(self, ender: Any, now: float) -> _Candidate | None:
+        """A task that can reach an awaited object, as a further candidate, since it may park; None if it is not needed."""
+        task = ender()
+        future = None if task is None else blocking_future(task)
+        if future is None or compat.is_task(future) or id(future) in self._candidates:
+            return None
+        if len(self._candidates) >= CANDIDATES_MAX:
+            return None
+        one = self._candidates[id(future)] = _Candidate(OwnRef(task), OwnRef(future), now)
+        return one
+
+    def remember(self, tasks: Iterable[tuple[Task, Any]]) -> None:
+        """Store the tasks whose waits the next cuts search (rule 1), each with the future that it awaits."""
+        now = time.monotonic()
+        before, self._candidates = self._candidates, {}
+        reaching = {id(task()) for one in before.values() for task, _ in one.enders}
+        for task, future in tasks:
+            if len(self._candidates) < CANDIDATES_MAX:
+                known = before.get(id(future))
+                same = known is not None and known.task() is task and known.future() is future
+                one = known if known is not None and same else _Candidate(OwnRef(task), OwnRef(future), now)
+                one.depended_on = True
+                self._candidates[id(future)] = one
+        for key, one in before.items():
+            if key not in self._candidates and id(one.task()) in reaching and one.waits():
+                one.depended_on = False
+                self._candidates[key] = one
+
+    def at_look(self, parties: Iterable[PartyName], reported: Mapping[PartyName, ReportedTaskWait]) -> ProvedEnders:
+        """The enders of the ``reported`` waits of these parties (rule 4). Must be called before the look reads anything."""
+        asked = {party: reported[party] for party in parties if party in reported}
+        return self.proved(asked) if asked else ProvedEnders()
+
+    def proved(self, asked: Mapping[PartyName, ReportedTaskWait]) -> ProvedEnders:
+        """All waits of tasks whose enders are proved, ``asked`` for or not."""
+        budget = Budget(LOOK_SECONDS_MAX)
+        found = _references(budget)
+        proved = {} if found is None or budget.spent else _proved(found, budget)
+        del found
+        named = {*proved, *(ender for enders in proved.values() for ender in enders)}
+        held = kept(named, _roots(), Budget(LOOK_SECONDS_MAX)) if named else set()
+        lasting = {task for task, enders in proved.items() if all(id(one) in held for one in (task, *enders))}
+        proved = {task: enders for task, enders in proved.items() if task in lasting}
+        return ProvedEnders(asked, proved)
+
+
+@dataclass(frozen=True, slots=True)
+class ProvedEnders:
+    """The result of the second look: the waits that it was ``asked`` about, and the enders of those that are proved."""
+
+    asked: Mapping[PartyName, ReportedTaskWait] = field(default_factory=dict)
+    enders: Mapping[Task, frozenset[Task]] = field(default_factory=dict)
+
+
+def _proved(found: References, budget: Budget) -> dict[Task, frozenset[Task]]:
+    """The waiting tasks for which it is proved which tasks can reach what they wait for."""
+    proved: dict[Task, frozenset[Task]] = {}
+    for task in found.pending()[:SEARCHED_MAX]:
+        future = _awaited_by(task)
+        reachers = None if future is None or budget.spent else _reachers(future, OwnRef(task), found)
+        if reachers:
+            proved[task] = frozenset(reachers)
+    return proved
+
+
+def parked(proved: Mapping[Task, frozenset[Task]]) -> frozenset[Task]:
+    """The tasks that park (rule 5), among those with proved enders."""
+    found = {task for task, enders in proved.items() if not (_awaits_tasks(task) or _is_to_be_woken(task, enders))}
+    found = {task for task in found if not depends_on_others(task)}
+    while gone := {task for task in found if not proved[task] <= found}:
+        found -= gone
+    return frozenset(found)
+
+
+def _is_to_be_woken(task: Task, enders: frozenset[Task]) -> bool:
+    return any(one is not task and is_to_wake(one, task) for one in enders)
+
+
+def _awaits_tasks(task: Task) -> bool:
+    future = blocking_future(task)
+    return future is not None and read(task, future) is not None
+
+
+def _reachers(future: OwnRef, task: OwnRef, found: References) -> list[Task] | None:
+    """The tasks that can reach a future, without the waiting task unless it is the only one."""
+    reachers = reached_by(id(future()), found)
+    if reachers is None or len(reachers) > ENDERS_MAX:
+        return None
+    return [one for one in reachers if one is not task()] or reachers
+
+
+def _awaited_by(task: Task) -> OwnRef | None:
+    future = blocking_future(task)
+    return None if future is None else OwnRef(future)
+
+
+def _references(budget: Budget) -> References | None:
+    """The references from all tasks; None if these cannot be read or are too many."""
+    loops = dict.fromkeys(
+        loop for frames in frames_of_threads().values() for one in frames if (loop := compat.loop_in(one)) is not None
+    )
+    tasks: list[Task] = []
+    for loop in loops:
+        of_loop = compat.tasks_of(loop)
+        if of_loop is None:
+            return None
+        tasks += of_loop
+    return references_from(tasks, budget) if len(tasks) <= TASKS_MAX else None
+
+
+def _roots() -> Iterator[Any]:
+    """The starting points of the search for tasks that are kept: threads, loops, and the application's modules."""
+    threads = [frames for ident, frames in frames_of_threads().items() if ident != threading.get_ident()]
+    loops = [frames for frames in threads if any(compat.loop_in(frame) is not None for frame in frames)]
+    for frame in (one for frames in (*loops, *threads) for one in frames):
+        yield from variables_of(frame).values()
+        loop = compat.loop_in(frame)
+        for handle in (compat.handles_of(loop) or ()) if loop is not None else ():
+            callback, arguments = compat.callback_of(handle)
+            yield from (callback, *arguments)
+    for _, names in compat.modules_of_application():
+        yield from names.values()

@@ -1,0 +1,375 @@
+"""Finds the threads and tasks that can reach an object, and proves that nothing else can: every reference is accounted for.
+
+Rules:
+
+1. The objects that refer to an object lead to it, and so do those that refer to these, and so on. The search ends at the
+   variables of threads' frames, at threads that have not reached the application's code yet, and at names: the globals of the
+   main module. Code that names such a global reaches it: functions of that module, which therefore lead to it, and frames that
+   may still do so.
+2. The interpreter's reference counts decide: either every reference to each of these objects is known, or an unknown holder has
+   one: a compiled extension, a signal handler, a running thread. The counts, and what the known holders refer to, are read in
+   one step, during which no other code runs.
+3. A variable that its frame never reads again leads nowhere; nor does one of the standard library's own waits.
+4. Any other referrer makes the reachers unknown: a class, another module's globals, a generator, an object with a finalizer, a
+   weak reference that is not the agent's own.
+5. A party that has a thread does not have what the thread was started with, but does have its other attributes, of a derived
+   class or set later. If some code of the application asks for all threads or all frames, it may reach anything.
+6. What a coroutine refers to, its task or thread can reach (:mod:`~stilltrue.runtime.waits.reachability.loop_contents`), and so
+   can the thread of a loop what that has scheduled. Any other reference to a coroutine of a task leads nowhere.
+7. The threads of an executor can reach the items in its queue, and so can any party that has the executor. What
+   ``concurrent.futures`` keeps to tell these threads to end only adds to the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dis
+import gc
+import inspect
+import queue
+import sys
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import thread
+from dataclasses import dataclass, field
+from itertools import chain
+from types import AsyncGeneratorType, CoroutineType, FrameType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.frames import no_collection, variables_of
+from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.introspection.tasks import Task
+from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.look.code.call_graph import names_in
+from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.waits.holders.with_blocks import exits_of
+from stilltrue.runtime.waits.reachability.code_names import (
+    LOCALS,
+    census,
+    comes_by_anything,
+    imports_another,
+    may_name_anything,
+    may_name_anything_ahead,
+    names_ahead,
+    names_of,
+)
+from stilltrue.runtime.waits.reachability.loop_contents import LoopContents, is_running, read_loops, reads_again
+
+LEADING_MAX = 2_000
+"""Maximum number of objects that lead to the wanted ones."""
+_SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+_CALLS = (threading.Thread.run.__code__, thread._WorkItem.run.__code__)  # noqa: SLF001 - an executor's thread runs the latter
+_CALLED_WITH = 4
+"""Number of stack slots in which these keep the called function and its arguments."""
+_WAITS = frozenset({threading.__file__, queue.__file__})
+_TIMERS = frozenset({threading.Timer.run.__code__})
+_BLOCKS_MAX = 1_500_000
+"""Maximum number of allocated memory blocks: reading more would stop the process for too long."""
+_OPEN = (type, weakref.ref, CoroutineType, AsyncGeneratorType, asyncio.Future, asyncio.AbstractEventLoop, ModuleType)
+_HAVING_GLOBALS = (FunctionType, ModuleType, FrameType)
+_PROBE = -1
+_OF_THREADS = threading.Thread().__dict__.keys()
+_INLINED = (3, 12)
+"""The first version in which only the frame of the called Python function keeps its arguments."""
+_Frames = Mapping[int, Sequence[FrameType]]
+
+
+@dataclass(slots=True)
+class LeadingObjects:
+    """The objects that lead to the wanted ones, by identity, and the names, threads and tasks at which the search ends."""
+
+    running: _Frames
+    until: float
+    """This thread's processor time at which the search ends."""
+    things: dict[int, Any] = field(default_factory=dict)
+    holders: dict[int, Any] = field(default_factory=dict)
+    """Further objects that refer to one of ``things``, without leading to it."""
+    referrers: dict[int, set[int]] = field(default_factory=dict)
+    names: dict[str, set[int]] = field(default_factory=dict)
+    """The objects that are globals of the main module, by name."""
+    reachers: dict[int, set[int | Task]] = field(default_factory=dict)
+    """The threads and tasks that can reach each object directly."""
+    loops: LoopContents = field(default_factory=LoopContents)
+    unknown: set[int] = field(default_factory=set)
+    """Objects with an unknown holder."""
+    is_whole: bool = True
+
+
+def leading_to(wanted: Iterable[OwnRef], running: _Frames, until: float) -> LeadingObjects:
+    """The objects that lead to ``wanted``; ``running``: the frames of all threads, ``until``: this thread's processor time."""
+    found = LeadingObjects(running, until)
+    if sys.getallocatedblocks() > _BLOCKS_MAX or not getattr(sys, "_is_gil_enabled", lambda: True)():
+        found.is_whole = False
+    else:
+        with_dictionaries = [object.__getattribute__(one, "__dict__") for one in compat.threads().values()]
+        _read_frames(found, Counter(), known_only=True)  # reading attributes creates __dict__ objects, here before they count
+        del with_dictionaries
+        found.loops = read_loops(running, lambda: census()[1])
+        _lead(found, [one for one in (weak() for weak in wanted) if one is not None])
+        _read_frames(found, Counter(), known_only=False)
+        codes = [one.__code__ for one in census()[0]]
+        codes += [frame.f_code for frames in running.values() for frame in frames]
+        found.is_whole = found.is_whole and not any(comes_by_anything(code) for code in codes)
+    if found.is_whole:
+        found.unknown |= set(_not_accounted_for(found))
+    return found
+
+
+def reached_by(wanted: Iterable[int], found: LeadingObjects) -> frozenset[int | Task] | None:
+    """The threads and tasks that can reach one of the objects with these identities.
+
+    None unless it is proved that nothing else can.
+    """
+    if not found.is_whole:
+        return None
+    seen = dict.fromkeys(wanted)
+    todo = list(seen)
+    reachers: set[int | Task] = set()
+    while todo:
+        one = todo.pop()
+        if one in found.unknown or one not in found.things:
+            return None
+        reachers |= found.reachers.get(one, set())
+        for holder in found.referrers.get(one, ()):
+            if holder not in seen:
+                seen[holder] = None
+                todo.append(holder)
+    return frozenset(reachers)
+
+
+# -- references (rule 1) -----------------------------------------------------------------------------------------------
+
+
+def _lead(found: LeadingObjects, todo: list[Any]) -> None:
+    named: set[str] = set()
+    while todo and found.is_whole:
+        for one in todo:
+            found.things[id(one)] = one
+        todo = _referrers_of(todo, found)
+        more = set(found.names) - named
+        if not todo and more:
+            todo = _functions_naming(set(found.names), found)
+            named |= more
+        if len(found.things) + len(todo) > LEADING_MAX or time.thread_time() > found.until:
+            found.is_whole = False
+
+
+def _referrers_of(level: list[Any], found: LeadingObjects) -> list[Any]:
+    """The objects that refer to this level and lead further."""
+    asked = tuple(level)
+    ours = {id(asked), id(level), id(found.things), id(found.holders)}
+    wanted = set(map(id, level))
+    further: dict[int, Any] = {}
+    with no_collection:
+        holders = gc.get_referrers(*asked)
+    for holder in holders:
+        if id(holder) in ours or (type(holder) is FrameType and _is_running(holder, found)):
+            continue
+        for held in set(map(id, gc.get_referents(holder))) & wanted:
+            if _leads(holder, held, found):
+                found.referrers.setdefault(held, set()).add(id(holder))
+                if id(holder) not in found.things:
+                    further[id(holder)] = holder
+        if id(holder) not in further and id(holder) not in found.things:
+            found.holders[id(holder)] = holder
+        else:  # it may have led nowhere from another object
+            found.holders.pop(id(holder), None)
+    return list(further.values())
+
+
+def _leads(holder: Any, held: int, found: LeadingObjects) -> bool:
+    """Whether the search goes on from ``holder`` to its own referrers; if not, records what that means for ``held``."""
+    kind = type(holder)
+    if issubclass(kind, dict) and dict.__contains__(holder, "__builtins__"):
+        _record_global(holder, held, found)
+        return False
+    if id(holder) in found.loops.scheduled:
+        found.reachers.setdefault(held, set()).add(found.loops.reacher(id(holder)))
+        return False
+    if kind is CoroutineType and (id(holder) in found.loops.suspended or id(holder) in found.loops.running):
+        return _coroutine_leads(holder, held, found)
+    if _is_of_library(holder):
+        return False
+    if kind is threading.Thread and holder.ident in found.running and holder.__dict__.keys() <= _OF_THREADS:
+        if not any(is_application(one.f_code) for one in found.running[holder.ident]):
+            found.reachers.setdefault(held, set()).add(holder.ident)
+        return False
+    is_open = issubclass(kind, _OPEN) or any("__del__" in base.__dict__ for base in kind.__mro__)
+    found.unknown |= {held} if is_open else set()
+    return not is_open
+
+
+def _record_global(names: dict[str, Any], held: int, found: LeadingObjects) -> None:
+    """Record that an object is a global of the module with these globals."""
+    if names is not _main_globals():
+        found.unknown.add(held)
+        return
+    for name in [name for name, one in names.items() if id(one) == held]:
+        found.names.setdefault(name, set()).add(held)
+
+
+def _coroutine_leads(coroutine: Any, held: int, found: LeadingObjects) -> bool:
+    """As :func:`_leads`, for a coroutine (rule 6)."""
+    again, thread = reads_again(coroutine, held, _is_read_again), found.loops.running.get(id(coroutine))
+    if again and thread is not None:
+        found.reachers.setdefault(held, set()).add(thread)
+    return again and thread is None
+
+
+def _is_of_library(holder: Any) -> bool:
+    """Whether it lists all threads, starts one, or only tells an executor's threads to end (rule 7)."""
+    if holder is threading._active:  # type: ignore[attr-defined]  # noqa: SLF001 - all live threads
+        return True
+    return _begins(holder) or compat.only_ends_executors_threads(holder)
+
+
+def _begins(holder: Any) -> bool:
+    """Whether it is the bound method that starts a thread."""
+    return type(holder) is MethodType and holder.__func__ is threading.Thread._bootstrap  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def _is_running(frame: FrameType, found: LeadingObjects) -> bool:
+    return any(one is frame for frames in found.running.values() for one in frames)
+
+
+def _main_globals() -> dict[str, Any] | None:
+    module = sys.modules.get("__main__")
+    return module.__dict__ if type(module) is ModuleType else None
+
+
+def _keeps_globals(found: LeadingObjects) -> bool:
+    """Whether an object refers to the main module's globals dictionary itself, such as an interactive interpreter."""
+    holders = gc.get_referrers(_main_globals())
+    return any(type(one) not in _HAVING_GLOBALS and one is not found.holders for one in holders)
+
+
+def _functions_naming(names: set[str], found: LeadingObjects) -> list[Any]:
+    """The functions that name these globals of the main module, which lead to their values; frames that do so are reachers."""
+    kept = _keeps_globals(found)  # first, as a variable of this function refers to them, too
+    main = _main_globals()
+    functions, paused = census()
+    loading = (imports_another(names_in(one.__code__), one.__globals__) for one in functions if one.__globals__ is main)
+    ahead = (may_name_anything_ahead(frame) for frames in found.running.values() for frame in frames)
+    if kept or any(may_name_anything(one.__code__) for one in functions) or any(loading) or any(ahead):
+        found.is_whole = False
+    further = []
+    for one in functions:
+        for name in names & names_of(one.__code__) if one.__globals__ is main else ():
+            for held in found.names[name]:
+                found.referrers.setdefault(held, set()).add(id(one))
+            further += [] if id(one) in found.things else [one]
+    own = {one.__code__.co_filename for one in functions if one.__globals__ is main}
+    _record_named_by(paused, names, own, found)
+    for ident, frames in found.running.items():
+        for frame in frames:
+            for name in names & names_ahead(frame) if frame.f_globals is main else ():
+                for held in found.names[name]:
+                    found.reachers.setdefault(held, set()).add(ident)
+    return list({id(one): one for one in further}.values())
+
+
+def _record_named_by(paused: Iterable[Any], names: set[str], files: Container[str], found: LeadingObjects) -> None:
+    """Record who can reach the globals that suspended coroutines and generators of these files name."""
+    for one in paused:
+        code = compat.code_of(one)
+        named = names & names_of(code) if code is not None and code.co_filename in files else frozenset[str]()
+        if not named or is_running(one):  # the frames of its thread show what it may still name
+            continue
+        task = found.loops.suspended.get(id(one))
+        if task is None:
+            found.is_whole = False  # any party that resumes it may reach the global
+            return
+        for held in {held for name in named for held in found.names[name]}:
+            found.reachers.setdefault(held, set()).add(found.loops.reacher(task))
+
+
+# -- frames (rules 1 and 3) --------------------------------------------------------------------------------------------
+
+
+def _read_frames(found: LeadingObjects, known: Counter[int], *, known_only: bool) -> None:
+    """Count the references from threads' frames and, unless ``known_only``, record the threads that reach the objects."""
+    for ident, frames in found.running.items():
+        for index, frame in enumerate(frames):
+            for held, name in _held_by(frame, frames[index - 1] if index else None, found):
+                known[held] += 1
+                if not known_only and name is not None:
+                    found.reachers.setdefault(held, set()).add(ident)
+
+
+def _held_by(frame: FrameType, called: FrameType | None, found: LeadingObjects) -> Iterator[tuple[int, str | None]]:
+    """The ``things`` to which a frame refers, once per reference, with the variable's name; None: it never reads it again.
+
+    ``called``: the frame that it has called.
+    """
+    code = frame.f_code
+    if code.co_flags & _SUSPENDED and id(frame) not in found.loops.hidden:  # its generator or coroutine is a referrer itself
+        return
+    read = compat.frame_references(frame, _CALLED_WITH if _keeps_arguments(frame, called) else 0)
+    if read is None:
+        found.is_whole = False
+        return
+    yield from ((one, None) for one in read[:1] if one in found.things)
+    waits = code.co_filename in _WAITS and code not in _TIMERS
+    for name, held in read[1]:
+        if held in found.things:
+            leads_nowhere = waits or held in found.loops.suspended
+            yield held, None if leads_nowhere or (name and not _is_read_again(frame, name)) else name
+    exits = exits_of(frame) if _has_methods(found) else []
+    yield from ((id(one), None if waits else "") for one in exits if one is not None and id(one) in found.things)
+
+
+def _keeps_arguments(frame: FrameType, called: FrameType | None) -> bool:
+    """Whether a frame is in the call of its thread's or item's function, and keeps that and its arguments on its stack."""
+    code = frame.f_code
+    if code not in _CALLS or dis.opname[code.co_code[frame.f_lasti]] != "CALL_FUNCTION_EX":
+        return False
+    owner = variables_of(frame).get("self")
+    function = attribute_of(owner, "_target" if code is _CALLS[0] else "fn")
+    inlined = type(function) is FunctionType and called is not None and called.f_code is function.__code__
+    return sys.version_info < _INLINED or not inlined
+
+
+def _has_methods(found: LeadingObjects) -> bool:
+    return any(type(one) is MethodType for one in found.things.values())
+
+
+def _is_read_again(frame: FrameType, name: str) -> bool:
+    if not is_application(frame.f_code):
+        return True
+    return name in names_ahead(frame) or not LOCALS.isdisjoint(frame.f_code.co_names)
+
+
+# -- the proof (rules 2 and 4) -----------------------------------------------------------------------------------------
+
+
+def _not_accounted_for(found: LeadingObjects) -> list[int]:
+    """The objects to which an unknown holder refers."""
+    known, again = Counter[int](), Counter[int]()
+    _read_frames(found, known, known_only=True)
+    found.things[_PROBE] = object()
+    keys, things = list(found.things), list(found.things.values())
+    holders = [*things, *found.holders.values()]
+    with no_collection:
+        read: list[Any] = list(
+            chain(map(sys.getrefcount, things), map(gc.get_referents, holders), map(weakref.getweakrefs, things))
+        )
+    _read_frames(found, again, known_only=True)
+    del found.things[_PROBE]
+    if again != known:
+        return keys
+    counts, rest = read[: len(things)], read[len(things) :]
+    known.update(id(held) for referents in rest[: len(holders)] for held in referents)
+    weak = dict(zip(keys, rest[len(holders) :], strict=True))
+    every = zip(keys[:-1], counts, strict=False)
+    return [key for key, count in every if count - counts[-1] != known[key] or _is_followed(weak[key])]
+
+
+def _is_followed(weak: Iterable[Any]) -> bool:
+    """Whether one of the weak references is not the agent's, ``threading``'s or ``concurrent.futures``'."""
+    every = set(map(id, threading._dangling.data.copy()))  # type: ignore[attr-defined]  # noqa: SLF001 - all threads
+    others = (one for one in weak if type(one) is not OwnRef and id(one) not in every)
+    return not all(compat.only_ends_executors_threads(one.__callback__) for one in others)

@@ -1,0 +1,294 @@
+"""Waits of threads for an object that only waiting parties can reach: an event, a condition, a barrier, a queue.
+
+Rules:
+
+1. A thread in :mod:`threading` or :mod:`queue` that waits without a timeout, called by the application, waits for any party
+   that can reach the object, to set, notify, feed or empty it. The agent's own thread tries to prove which parties these are
+   (:mod:`~stilltrue.runtime.waits.reachability.thread_reach`) once the thread has waited since the previous cut. If the proof
+   fails, it is tried again after twice the time.
+2. A proof is valid while the waiting thread has not run, and the parties that can reach the object are where they were. It is a
+   suspicion: the second look proves it again.
+3. Threads park if only they can reach what they wait for, such as idle workers at a queue that is never fed. A parked thread
+   does not count as waiting. A thread does not park if another of these is about to wake it, or if a party waits for its end,
+   its item, its call or its lock. A thread that waits in a loop is an idle worker.
+4. A thread never parks at a full queue, at a barrier, or while it waits for the items of a queue to be done: it depends on
+   others, even if these have ended or forgotten it.
+5. A thread that does not park, and whose object no other party can reach, waits for itself.
+6. An idle worker does not park if a thread that does not park either waits for it. It waits for that thread, which might feed
+   it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections.abc import Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import CodeType, FrameType
+from typing import Any
+
+from stilltrue.model import PartyName
+from stilltrue.runtime import compat
+from stilltrue.runtime.concurrent_reads import items_of
+from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
+from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.introspection.tasks import Task, blocking_future
+from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.look.code.instructions_ahead import is_looped
+from stilltrue.runtime.look.code.reachable_names import clear_caches
+from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.waits.call_stack import where_is
+from stilltrue.runtime.waits.reachability.thread_reach import leading_to, reached_by
+from stilltrue.runtime.waits.reachability.waking import mentioned_ahead
+from stilltrue.runtime.waits.wait import CallStack, SeenWait
+
+CANDIDATES_MAX = 200
+WHAT = "an object that only {} can reach"
+SEARCH_SECONDS_MAX, LOOK_SECONDS_MAX = 0.25, 0.5
+"""Processor time of a search; beyond it no further step begins."""
+AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.1, 60.0
+SHARE_OF_TIME = 0.02
+"""Largest share of the agent's time to spend on searches."""
+_FILES = frozenset({threading.__file__, queue.__file__})
+_WAKING: dict[CodeType, frozenset[str]] = {
+    threading.Event.wait.__code__: frozenset({"set"}),
+    threading.Condition.wait.__code__: frozenset({"notify", "notify_all"}),
+    threading.Condition.wait_for.__code__: frozenset({"notify", "notify_all"}),
+    threading.Barrier.wait.__code__: frozenset({"wait", "reset", "abort"}),
+    threading.Semaphore.acquire.__code__: frozenset({"release"}),
+    queue.Queue.get.__code__: frozenset({"put", "put_nowait"}),
+    queue.Queue.put.__code__: frozenset({"get", "get_nowait"}),
+    queue.Queue.join.__code__: frozenset({"task_done"}),
+}
+_NEVER_IDLE = frozenset({threading.Barrier.wait.__code__, queue.Queue.put.__code__, queue.Queue.join.__code__})
+_CONDITIONS = ("_cond", "not_empty", "not_full", "all_tasks_done")
+_Frames = Mapping[int, Sequence[FrameType]]
+
+
+def awaited_in(frames: Sequence[FrameType]) -> tuple[Any, CodeType] | None:
+    """The object that a thread with these frames waits for by rule 1, and the function in which; None if it does not."""
+    if not frames or frames[0].f_code is not threading.Condition.wait.__code__ or not compat.is_endless_wait(frames[0]):
+        return None
+    at = next((index for index, one in enumerate(frames) if one.f_code.co_filename not in _FILES), len(frames))
+    if at == len(frames) or not is_application(frames[at].f_code) or frames[at - 1].f_code not in _WAKING:
+        return None
+    thing = variables_of(frames[at - 1]).get("self")
+    return None if thing is None else (thing, frames[at - 1].f_code)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Proof:
+    """That only these ``threads`` and ``tasks`` can reach an object.
+
+    ``tasks``: each with the future that it waits for, None if its loop is blocked. ``places``: the positions of the threads,
+    and of those that run the blocked loops.
+    """
+
+    threads: tuple[int, ...]
+    tasks: tuple[tuple[OwnRef, OwnRef | None], ...]
+    places: Mapping[int, object]
+
+    def enders(self, running: _Frames) -> tuple[int | Task, ...] | None:
+        """These threads and tasks; None if one of them has moved. ``running``: all threads' frames."""
+        tasks = [task for one, future in self.tasks if (task := one()) is not None and _waits_for(task, future)]
+        in_place = all(_place(running.get(one, ())) == place for one, place in self.places.items())
+        return (*self.threads, *tasks) if in_place and len(tasks) == len(self.tasks) else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Candidate:
+    """A waiting thread and the object; ``proof``: which parties can reach that, once proved."""
+
+    ident: int
+    where: tuple[object, ...]
+    thing: OwnRef
+    due: float
+    again: float = AGAIN_SECONDS
+    proof: _Proof | None = None
+
+    def still_waits(self, frames: Mapping[int, FrameType]) -> bool:
+        """Whether it has not run since."""
+        return self.thing() is not None and where_is(self.ident, frames.get(self.ident)) == self.where
+
+    def enders(self, running: _Frames) -> tuple[int | Task, ...] | None:
+        """The parties that can reach the object (rule 5); None if unproved or moved. ``running``: all threads' frames."""
+        found = None if self.proof is None else self.proof.enders(running)
+        return (self.ident,) if found == () else found
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedThreadWait:
+    """A party's wait that was reported at the newest cut: its thread, the object, and the enders."""
+
+    ident: int
+    thing: OwnRef
+    enders: frozenset[PartyName]
+
+
+class ThreadWaits:
+    """The waits of one process's threads."""
+
+    def __init__(self) -> None:
+        self._candidates: dict[int, _Candidate] = {}
+        self._not_before = 0.0
+
+    def at_cut(self) -> dict[int, SeenWait]:
+        """The proved waits by thread (rule 2), including those that may park. Must be called before the cut reads anything."""
+        every = [one for _, one in items_of(self._candidates) if one.proof is not None]
+        running = frames_of_threads() if every else {}
+        frames = {ident: those[0] for ident, those in running.items()}
+        return {
+            one.ident: SeenWait(on=thing, enders=enders, what=WHAT, reached=True)
+            for one in every
+            if one.still_waits(frames) and (enders := one.enders(running)) is not None and (thing := one.thing()) is not None
+        }
+
+    def remember(self, stacks: Iterable[CallStack]) -> None:
+        """Store the threads that wait so at this cut, among those in unknown waits."""
+        now, before, found = time.monotonic(), self._candidates, dict[int, _Candidate]()
+        for stack in stacks:
+            awaited = awaited_in(stack.frames)
+            if awaited is None or len(found) >= CANDIDATES_MAX:
+                continue
+            known, innermost = before.get(stack.ident), stack.frames[0]
+            if known is not None and known.thing() is awaited[0] and known.still_waits({stack.ident: innermost}):
+                found[stack.ident] = known
+            else:
+                where = where_is(stack.ident, innermost)
+                found[stack.ident] = _Candidate(stack.ident, where, OwnRef(awaited[0]), now + AGAIN_SECONDS)
+        self._candidates = found
+
+    def search(self) -> None:
+        """Try the proofs that are due, within the share of time for them, on the agent's own thread."""
+        now = time.monotonic()
+        every = [one for _, one in items_of(self._candidates) if one.due <= now] if now >= self._not_before else []
+        running = frames_of_threads() if every else {}
+        frames = {ident: those[0] for ident, those in running.items()}
+        due = [one for one in every if one.still_waits(frames) and one.enders(running) is None]
+        del every, running, frames
+        if not due:
+            return
+        begun = time.thread_time()
+        proved = _proved({one.ident: one.thing for one in due}, begun + SEARCH_SECONDS_MAX)
+        for one in due:
+            if self._candidates.get(one.ident) is one:
+                again = min(2 * one.again, AGAIN_SECONDS_MAX)
+                self._candidates[one.ident] = replace(one, due=now + again, again=again, proof=proved.get(one.ident))
+        self._not_before = now + (time.thread_time() - begun) / SHARE_OF_TIME
+
+    def at_look(self, asked: Mapping[PartyName, ReportedThreadWait]) -> dict[PartyName, tuple[int | Task, ...] | None]:
+        """The parties that can end these waits, proved now; None: not proved. Must be called before the look reads anything."""
+        if not asked:
+            return {}
+        proved = _proved({one.ident: one.thing for one in asked.values()}, time.thread_time() + LOOK_SECONDS_MAX)
+        running = frames_of_threads()
+        return {
+            party: None if (proof := proved.get(one.ident)) is None else proof.enders(running) for party, one in asked.items()
+        }
+
+
+def _proved(waiting: Mapping[int, OwnRef], until: float) -> dict[int, _Proof]:
+    """By thread, the parties that can reach what it waits for; without threads whose proof fails.
+
+    Tries all at once or, if that is too much, one by one, ``until`` this thread has used this processor time.
+    """
+    found = _proved_at_once(waiting, until)
+    if found is None and len(waiting) > 1:
+        every = (_proved_at_once({ident: thing}, until) for ident, thing in waiting.items() if time.thread_time() < until)
+        found = {ident: places for one in every for ident, places in (one or {}).items()}
+    return found or {}
+
+
+def _proved_at_once(waiting: Mapping[int, OwnRef], until: float) -> dict[int, _Proof] | None:
+    """As :func:`_proved`, for all threads together; None if there is too much to read."""
+    running = frames_of_threads()
+    places = {ident: _place(frames) for ident, frames in running.items()}
+    wanted = {ident: _with_conditions(thing) for ident, thing in waiting.items()}
+    found = leading_to([one for those in wanted.values() for one in those], running, until)
+    if not found.is_whole:
+        return None
+    reached = {ident: reached_by((id(one()) for one in those), found) for ident, those in wanted.items()}
+    found.things.clear()
+    after = {ident: _place(frames) for ident, frames in frames_of_threads().items()}
+    proved = {}
+    for ident, reachers in reached.items():
+        if reachers is None:
+            continue
+        threads = sorted(one for one in reachers if isinstance(one, int) and one != ident)
+        tasks = [one for one in reachers if isinstance(one, asyncio.Task)]
+        watched = {*threads, *(thread for one in tasks if (thread := found.loops.thread_of(one)) is not None)}
+        in_place = all(places.get(one) == after.get(one) for one in watched | {ident})
+        if in_place and not any(map(found.loops.has_moved, tasks)):
+            waiting_tasks = tuple((OwnRef(one), _ref(blocking_future(one))) for one in tasks)
+            proved[ident] = _Proof(tuple(threads), waiting_tasks, {one: places.get(one) for one in watched})
+    return proved
+
+
+def _ref(thing: Any) -> OwnRef | None:
+    return None if thing is None else OwnRef(thing)
+
+
+def _waits_for(task: Task, future: OwnRef | None) -> bool:
+    return blocking_future(task) is (None if future is None else future())
+
+
+def _with_conditions(thing: OwnRef) -> list[OwnRef]:
+    """The awaited object and its conditions, through which it can also be woken."""
+    awaited = thing()
+    every = (attribute_of(awaited, name) for name in _CONDITIONS)
+    return [thing, *(OwnRef(one) for one in every if issubclass(type(one), threading.Condition))]
+
+
+def _place(frames: Sequence[FrameType]) -> object:
+    """The position of the application's code, as a library that it calls may wake now and then."""
+    frame = next((one for one in frames if is_application(one.f_code)), frames[0] if frames else None)
+    return None if frame is None else (id(frame), frame.f_lasti)
+
+
+# -- parking (rules 3 to 6) --------------------------------------------------------------------------------------------------
+
+
+def without_parked(waits: Mapping[int, SeenWait], running: _Frames, depended_on: Container[int]) -> dict[int, SeenWait]:
+    """The waits of threads that do not park; ``depended_on``: threads whose end, item, call or lock a party waits for."""
+    try:
+        parked = {one for one, wait in waits.items() if one not in depended_on and not _is_to_be_woken(one, wait, running)}
+    finally:
+        clear_caches()  # cached objects of the application would count as references
+    while gone := {one for one in parked if not parked.issuperset(waits[one].enders or ())}:
+        parked -= gone
+    return _with_idle_workers({one: wait for one, wait in waits.items() if one not in parked}, waits)
+
+
+def _with_idle_workers(found: dict[int, SeenWait], waits: Mapping[int, SeenWait]) -> dict[int, SeenWait]:
+    """``found``, the waits of threads that do not park, with those of rule 6 among all ``waits``."""
+    todo = list(found)
+    for one in todo:
+        for ender in found[one].enders or ():
+            if isinstance(ender, int) and ender in waits and ender not in found:
+                feeders = [feeder for feeder, wait in found.items() if ender in (wait.enders or ())]
+                others = [other for other in waits[ender].enders or () if other != ender]
+                found[ender] = replace(waits[ender], enders=tuple(dict.fromkeys((*others, *feeders))))
+                todo.append(ender)
+    return found
+
+
+def _is_to_be_woken(ident: int, wait: SeenWait, running: _Frames) -> bool:
+    """Whether a thread depends on others by rule 4, or the rest of another thread's code mentions what wakes it."""
+    frames = running.get(ident, ())
+    awaited = awaited_in(frames)
+    if awaited is None:
+        return False
+    if awaited[1] in _NEVER_IDLE:
+        return True
+    if _is_in_loop(frames):
+        return False
+    waking = _WAKING[awaited[1]]
+    others = (running.get(one, ()) for one in wait.enders or () if type(one) is int and one != ident)
+    return any(not waking.isdisjoint(mentioned_ahead(frame)) for those in others for frame in those)
+
+
+def _is_in_loop(frames: Sequence[FrameType]) -> bool:
+    every = zip(frames[1:], frames, strict=False)
+    return any(is_looped(one.f_code, one.f_lasti, inner.f_code.co_name) for one, inner in every if is_application(one.f_code))

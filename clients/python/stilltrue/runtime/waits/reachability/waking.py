@@ -1,0 +1,60 @@
+"""Decides whether a task is about to wake another: the rest of its code mentions what ends the other's wait.
+
+A cycle of tasks each of which would set the event, notify the condition or complete the future that the next one awaits is a
+deadlock. Idle workers at a queue that is never fed are not, though they too can reach what they wait for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from types import CodeType, FrameType
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.frames import frame_of, variables_of
+from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.look.code.instructions_ahead import ahead_of
+from stilltrue.runtime.look.code.reachable_names import reachable_names
+from stilltrue.runtime.waits.wait import Task
+
+_WAKING: dict[CodeType, frozenset[str]] = {
+    asyncio.Event.wait.__code__: frozenset({"set"}),
+    asyncio.Condition.wait.__code__: frozenset({"notify", "notify_all"}),
+}
+_DEPENDS_ON_OTHERS = frozenset(id(one.__code__) for one in (asyncio.Queue.put, asyncio.Queue.join, asyncio.Barrier.wait))
+"""By identity: to hash a code reads all of it."""
+_COMPLETING = frozenset({"set_result", "set_exception"})
+
+
+def is_to_wake(task: Task, waiting: Task) -> bool:
+    """Whether the rest of ``task``'s code mentions what wakes ``waiting`` from an event, a condition or a plain future."""
+    waking = _waking(waiting)
+    return bool(waking) and any(not waking.isdisjoint(mentioned_ahead(frame)) for frame in _frames_of(task))
+
+
+def depends_on_others(task: Task) -> bool:
+    """Whether ``task`` is at a full queue or a barrier, or waits for the items of a queue to be done."""
+    return any(id(frame.f_code) in _DEPENDS_ON_OTHERS for frame in _frames_of(task))
+
+
+def _waking(waiting: Task) -> frozenset[str]:
+    """The names of methods that end a task's wait; empty if unknown."""
+    innermost = next(_frames_of(waiting), None)
+    if innermost is None:
+        return frozenset()
+    return _COMPLETING if is_application(innermost.f_code) else _WAKING.get(innermost.f_code, frozenset())
+
+
+def mentioned_ahead(frame: FrameType) -> frozenset[str]:
+    """The names that the rest of a frame's code reaches; none for code that is not the application's."""
+    if not is_application(frame.f_code):
+        return frozenset()
+    ahead = ahead_of(frame.f_code, frame.f_lasti)
+    begin = ahead.names | ahead.stored if ahead.known else None
+    return reachable_names(frame.f_code, frame.f_globals, variables_of(frame).values(), begin, far=False).names
+
+
+def _frames_of(task: Task) -> Iterator[FrameType]:
+    """The frames of a suspended task, innermost first."""
+    found = [frame for one in compat.await_chain(task.get_coro()) if (frame := frame_of(one)) is not None]
+    return reversed(found)

@@ -1,0 +1,93 @@
+"""The resolvers, in the order in which they are asked, and the lookup by frame."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import CodeType, FrameType
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.code_cache import cached_by_code
+from stilltrue.runtime.introspection.origins import is_application, is_library
+from stilltrue.runtime.waits import pools
+from stilltrue.runtime.waits.databases import redis_locks
+from stilltrue.runtime.waits.databases import waits as databases
+from stilltrue.runtime.waits.files import waits as files
+from stilltrue.runtime.waits.holders import gates
+from stilltrue.runtime.waits.resolvers import (
+    anyio_waits,
+    asgiref_waits,
+    executors,
+    imports,
+    locks,
+    loops,
+    processes,
+    results,
+    servers,
+    shared_locks,
+    thread_pools,
+)
+from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
+
+RESOLVERS: tuple[Resolver, ...] = (
+    *results.RESOLVERS,
+    *imports.RESOLVERS,
+    *thread_pools.RESOLVERS,
+    *locks.RESOLVERS,
+    *executors.RESOLVERS,
+    *gates.RESOLVERS,
+    *loops.RESOLVERS,
+    *servers.RESOLVERS,
+    *anyio_waits.RESOLVERS,
+    *asgiref_waits.RESOLVERS,
+    *pools.RESOLVERS,
+    *databases.RESOLVERS,
+    *redis_locks.RESOLVERS,
+    *files.RESOLVERS,
+    *processes.RESOLVERS,
+    *shared_locks.RESOLVERS,
+)
+FRAMES_MAX = 16
+"""Number of innermost frames that are searched for a library's wait."""
+
+
+def resolve(stack: CallStack, view: ProcessView) -> SeenWait | None:
+    """The wait at ``stack``; None if no resolver knows it. The outermost library is asked first."""
+    frames = stack.frames[:FRAMES_MAX]
+    for at in range(len(frames) - 1, -1, -1):
+        for resolver in _resolvers_for(frames[at].f_code):
+            found = resolver.read(stack, at, view)
+            if found is not None and not _is_of_shells(frames):
+                return found
+    for resolver in _ANYWHERE if frames else ():
+        found = resolver.read(stack, 0, view)
+        if found is not None and not _is_of_shells(frames):
+            return found
+    return None
+
+
+def may_wait(frames: Sequence[FrameType]) -> bool:
+    """Whether a thread with these frames, innermost first, may be in a wait that a resolver knows."""
+    if not frames:
+        return False
+    if compat.awaited_at(frames[0]) is not None or locks.lock_acquired(frames) is not None:
+        return True
+    if files.calls_flock(frames[0].f_code) or processes.calls_waitpid(frames[0].f_code):
+        return True
+    starts = any(frame.f_code is compat.THREAD_START for frame in frames[:FRAMES_MAX])
+    return not starts and any(_resolvers_for(frame.f_code) for frame in frames[:FRAMES_MAX])
+
+
+def _is_of_shells(frames: Sequence[FrameType]) -> bool:
+    """Whether the wait is the agent's own or gRPC's: it is recorded, or soon over."""
+    frame = next((frame for frame in frames if not is_library(frame.f_code)), None)
+    return frame is not None and not is_application(frame.f_code)
+
+
+@cached_by_code
+def _resolvers_for(code: CodeType) -> tuple[Resolver, ...]:
+    """The resolvers of waits in this code."""
+    file = code.co_filename.replace("\\", "/")
+    return tuple(one for one in RESOLVERS if any(code.co_qualname == name and file.endswith(end) for end, name in one.places))
+
+
+_ANYWHERE = tuple(one for one in RESOLVERS if not one.places)

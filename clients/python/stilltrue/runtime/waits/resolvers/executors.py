@@ -1,0 +1,170 @@
+"""Waits for a queued item of an executor: it begins once one of the executor's threads has finished its current item.
+
+Rules:
+
+1. This holds if the executor has as many threads as it may have, and each of them runs an item. An idle thread, or one that
+   could be started, would take the item.
+2. Any party that holds the future of a queued item can cancel it, so the second look searches for such parties. A party that
+   holds the executor can cancel all its queued items by shutting it down, if some code of the application mentions
+   ``cancel_futures``. A party can also give the executor more threads or run its items itself: its code then mentions one of
+   the executor's private names.
+3. A task that gathers or shields several futures waits for the threads and tasks that work on them. If it needs all of them, it
+   waits for those under way, as the queued ones begin only afterwards.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import Future, thread
+from dataclasses import replace
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.introspection.tasks import awaits_tasks, read
+from stilltrue.runtime.waits.wait import CallStack, Ender, ProcessView, Queued, Resolver, SeenWait
+
+_WORKER = thread._worker.__code__  # noqa: SLF001 - what an executor's threads run
+_ITEM = thread._WorkItem  # noqa: SLF001
+_OUTERMOST = 6
+_ITEMS_MAX = 10_000
+_CANCEL = "cancel_futures"
+GROWING = frozenset({"_max_workers", "_adjust_thread_count", "_work_queue"})
+"""Names that code uses to give an executor more threads, or to run its items itself."""
+
+
+def queued_items(stacks: Iterable[CallStack]) -> dict[int, Queued]:
+    """The queued items of executors whose threads are all busy, by ``id`` of the future (rule 1)."""
+    queues: dict[int, tuple[Any, Any]] = {}
+    workers: dict[int, list[int]] = {}
+    idle: set[int] = set()
+    for stack in stacks:
+        frame = next((one for one in stack.frames[-_OUTERMOST:] if one.f_code is _WORKER), None)
+        if frame is None:
+            continue
+        names = variables_of(frame)
+        queue, reference = names.get("work_queue"), names.get("executor_reference")
+        queues[id(queue)] = (queue, reference)
+        workers.setdefault(id(queue), []).append(stack.ident)
+        if compat.running_item(list(stack.frames)) is None:
+            idle.add(id(queue))
+    found: dict[int, Queued] = {}
+    for key, (queue, reference) in queues.items():
+        executor = None if reference is None else reference()
+        if key not in idle and _has_all(executor, len(workers[key])):
+            found.update({id(one): Queued(one, tuple(workers[key]), executor) for one in _futures_in(queue)})
+    return found
+
+
+def _has_all(executor: Any, count: int) -> bool:
+    """Whether these ``count`` threads are all that an executor has or will start; one that is gone starts none."""
+    if executor is None:
+        return True
+    return bool(len(executor._threads) == count == executor._max_workers)  # noqa: SLF001 - there is no public API
+
+
+def _futures_in(queue: Any) -> list[Any]:
+    """The futures of the items in a ``SimpleQueue``, which only the garbage collector can list."""
+    return [one.future for one in _items_in(queue)]
+
+
+def executor_of(frames: Sequence[FrameType]) -> Any:
+    """The executor whose thread has these frames; None if it is gone or the thread is not an executor's."""
+    frame = next((one for one in frames[-_OUTERMOST:] if one.f_code is _WORKER), None)
+    reference = None if frame is None else variables_of(frame).get("executor_reference")
+    return None if reference is None else reference()
+
+
+def items_behind(frames: Iterable[FrameType]) -> list[Any]:
+    """The queued items of the executor whose thread has these frames."""
+    frame = next((one for one in frames if one.f_code is _WORKER), None)
+    return [] if frame is None else _items_in(variables_of(frame).get("work_queue"))
+
+
+def _items_in(queue: Any) -> list[Any]:
+    held = gc.get_referents(queue)
+    items = [one for part in held for one in (part[:_ITEMS_MAX] if type(part) is list else (part,))]
+    return [one for one in items if type(one) is _ITEM and not compat.is_finished(one.future)]
+
+
+def behind(on: Any, things: Sequence[Any], view: ProcessView) -> SeenWait | None:
+    """A wait for one of ``things``, where each queued one waits for one of its executor's threads. None if none is queued."""
+    queued = [view.queued(thing) for thing in things]
+    if not any(queued):
+        return None
+    enders: list[Ender] = []
+    for thing, item in zip(things, queued, strict=True):
+        enders += (thing,) if item is None else item.workers
+    handles = [one for one in things if isinstance(one, Future)]
+    items = [item for item in queued if item is not None]
+    handles += _cancellable(items, view)
+    what = "a queued item of an executor whose threads are all busy: {}"
+    wait = SeenWait(on=on, enders=tuple(dict.fromkeys(enders)), what=what, handles=tuple(handles), once=True)
+    return replace(wait, ended_through=_executors(items), ending_names=GROWING)
+
+
+def _read_task(stack: CallStack, _: int, view: ProcessView) -> SeenWait | None:
+    """A task that awaits an item (``run_in_executor``, ``to_thread``)."""
+    source = None if stack.future is None else compat.source_of(stack.future)
+    return None if source is None or compat.is_task(source) else behind(stack.future, (source,), view)
+
+
+def _read_several(stack: CallStack, _: int, view: ProcessView) -> SeenWait | None:
+    """Rule 3: a task that awaits several futures, of which some are not tasks."""
+    if stack.task is None or not awaits_tasks(stack.future, stack.frames):
+        return None
+    awaited = read(stack.task, stack.future)
+    if awaited is None or awaited.until is not None or all(map(compat.is_task, awaited.futures)):
+        return None
+    things = [one if compat.is_task(one) else compat.source_of(one) for one in awaited.futures]
+    if any(one is None for one in things):
+        return None  # an unknown party completes one
+    queued = {id(one): item for one in things if (item := view.queued(one)) is not None}
+    under_way = [one for one in things if id(one) not in queued]
+    several = awaited.needs_all and bool(under_way)
+    enders: list[Ender] = []
+    for one in under_way if several else things[:1] if awaited.needs_all else things:
+        enders += queued[id(one)].workers if id(one) in queued else (one,)
+    what = "the end of {}" if several else "the end of one of {}"
+    wait = SeenWait(on=stack.future, enders=tuple(dict.fromkeys(enders)), needs=None if several else 1, what=what, once=True)
+    items = queued.values()
+    handles = tuple(one for one in (*awaited.futures, *things) if not compat.is_task(one))
+    return replace(wait, handles=(*handles, *_cancellable(items, view)), ended_through=_executors(items), ending_names=GROWING)
+
+
+def _executors(queued: Iterable[Queued]) -> tuple[Any, ...]:
+    return tuple(one.executor for one in queued if one.executor is not None)
+
+
+def _cancellable(queued: Collection[Queued], view: ProcessView) -> tuple[Any, ...]:
+    """The executors whose queued items a party may cancel by shutting them down."""
+    return _executors(queued) if queued and _some_code_cancels_queues(view) else ()
+
+
+def _some_code_cancels_queues(view: ProcessView) -> bool:
+    """Whether a function of the application's modules, or one that runs, mentions ``cancel_futures``."""
+    stacks = (*view.stacks().values(), *view.stacks_of_tasks().values())
+    codes = {frame.f_code for stack in stacks for frame in stack.frames if is_application(frame.f_code)}
+    return any(map(_cancels_queues, codes)) or any(map(_cancels_queues, _codes_of_modules()))
+
+
+def _codes_of_modules() -> Iterator[CodeType]:
+    for _, names in compat.modules_of_application():
+        for one in list(names.values()):
+            functions = (one,) if type(one) is FunctionType else tuple(vars(one).values()) if type(one) is type else ()
+            yield from (function.__code__ for function in functions if type(function) is FunctionType)
+
+
+@functools.lru_cache(maxsize=10_000)
+def _cancels_queues(code: CodeType) -> bool:
+    return any(
+        _cancels_queues(one) if isinstance(one, CodeType) else one == _CANCEL or (type(one) is tuple and _CANCEL in one)
+        for one in code.co_consts
+    )
+
+
+RESOLVERS = (Resolver((), _read_task), Resolver((), _read_several))

@@ -1,0 +1,43 @@
+"""Executor threads that run their own event loop for one task (``asyncio.run``): such a thread waits for that task.
+
+Rules:
+
+1. The thread waits only while its loop has nothing to run, so that the thread is in the loop's selector.
+2. The wait ends when the task does, or when a party stops the loop.
+3. Other threads are left out: that the main thread runs the program's loop is of no interest. So is asgiref's thread, as its
+   caller waits for the task (:mod:`~stilltrue.runtime.waits.resolvers.asgiref_waits`).
+"""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.origins import is_library
+from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
+
+_STOPPING = frozenset({"stop"})
+_OF_ASGIREF = "AsyncToSync.__call__.<locals>.new_loop_wrap"
+
+
+def _read(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None:
+    if stack.task is not None or compat.running_item(list(stack.frames)) is None:
+        return None
+    task = compat.main_task_in(stack.frames[at])
+    within = list(takewhile(lambda frame: compat.loop_in(frame) is None, stack.frames[:at]))
+    if not compat.is_task(task) or task.done() or _is_asgirefs(task) or not all(is_library(frame.f_code) for frame in within):
+        return None
+    if any(compat.is_loop_step(frame.f_code) for frame in within):
+        return None
+    loop = task.get_loop()
+    return SeenWait(
+        on=task, enders=(task,), what="the end of {}, for which it runs a loop", ended_through=(loop,), ending_names=_STOPPING
+    )
+
+
+def _is_asgirefs(task: Any) -> bool:
+    return getattr(task.get_coro(), "__qualname__", "") == _OF_ASGIREF
+
+
+RESOLVERS = (Resolver((("asyncio/base_events.py", "BaseEventLoop.run_until_complete"),), _read),)

@@ -1,0 +1,94 @@
+"""Waits of threads for the end of a child process: each is a wait for the child's main thread, which the child reports.
+
+Rules:
+
+1. A thread waits for a child's end if the system shows that it is in ``wait4()`` for this process id without options, or if it
+   is in ``Popen.communicate()`` without a timeout: that reads until the child has closed its output, and then waits.
+2. Process ids are reused, and differ between namespaces: a process is named by its id, its start time, its namespace and its
+   machine. Only its parent can wait for it, so a process reports its name only if its parent is a member, too.
+3. A process ends when its main thread does, or by an exit or a signal. A party of the parent whose code mentions sending
+   signals to processes, or that can reach the object of this child and mentions ending it, is a way out.
+"""
+
+from __future__ import annotations
+
+import os
+from types import CodeType
+from typing import Any
+from weakref import ref
+
+from stilltrue.protocol.report import ResourceTarget
+from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.child_processes import ChildProcess, process_at
+from stilltrue.runtime.introspection.code_cache import cached_by_code
+from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
+from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.look.code.system_operations import SIGNALS_PROCESSES
+from stilltrue.runtime.waits.files.kernel import machine, system_call_of
+from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
+
+_WAIT4 = {"x86_64": 61, "aarch64": 260}
+_ENDING = frozenset({"terminate", "kill", "send_signal", "kill_workers", "terminate_workers"})
+_ANYWHERE = frozenset({SIGNALS_PROCESSES})
+
+
+def _read_waitpid(stack: CallStack, _: int, __: ProcessView) -> SeenWait | None:
+    if stack.task is not None or not calls_waitpid(stack.frames[0].f_code):
+        return None
+    thread = compat.threads().get(stack.ident)
+    native = None if thread is None else thread.native_id
+    call = None if native is None else system_call_of(native)
+    if call is None or call[0] != _WAIT4.get(os.uname().machine) or call[3]:
+        return None
+    pid = call[1]
+    return _wait_for(pid, variables_of(stack.frames[0]).get("self"), on=os.waitpid) if 0 < pid < 1 << 31 else None
+
+
+@cached_by_code
+def calls_waitpid(code: CodeType) -> bool:
+    """Whether a function may wait for a child process by itself."""
+    return "waitpid" in code.co_names or "wait4" in code.co_names
+
+
+def _read_communicate(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None:
+    frame = stack.frames[at]
+    names = variables_of(frame)
+    process = names.get("self")
+    pid = attribute_of(process, "pid")
+    limited = any(names.get(name) is not None for name in ("timeout", "endtime"))
+    if stack.task is not None or limited or type(pid) is not int or attribute_of(process, "returncode") is not None:
+        return None
+    weak, ident, code = ref(process), stack.ident, frame.f_code
+
+    def same() -> bool:
+        found = next((one for one in frames_of_threads().get(ident, []) if one.f_code is code), None)
+        return found is not None and variables_of(found).get("self") is weak()
+
+    return _wait_for(pid, process, on=process, same=same)
+
+
+def _wait_for(pid: int, process: Any, **of_wait: Any) -> SeenWait:
+    child = process_at(pid)
+    name = None if child is None else name_of(child)
+    enders = None if name is None else (ResourceTarget(resource=name),)
+    what = f"the end of process {pid}, its child"
+    through = () if process is None else (process,)
+    return SeenWait(
+        enders=enders, what=what, ended_through=through, ending_names=_ENDING, ending_names_anywhere=_ANYWHERE, **of_wait
+    )
+
+
+def name_of(process: ChildProcess) -> str | None:
+    """The name of a process's end (rule 2); None if the machine is unknown."""
+    try:
+        namespace = os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 - of the namespace, not of a file
+    except OSError:
+        return None
+    where = machine()
+    return None if where is None else f"end of process {process.pid}:{process.started} in {namespace} of machine {where}"
+
+
+RESOLVERS = (
+    Resolver((("subprocess.py", "Popen.communicate"), ("subprocess.py", "Popen._communicate")), _read_communicate),
+    Resolver((), _read_waitpid),
+)

@@ -1,0 +1,38 @@
+"""Waits for futures and threads: ``Future.result()``, ``concurrent.futures.wait`` and ``as_completed``, ``Thread.join()``.
+
+They wait for the thread, or for the party that completes each future: the executor's thread that runs its item, the task that
+``run_coroutine_threadsafe`` made, or the threads that must finish before a queued item begins. A wait for all of several
+futures is a wait for the running ones, as the queued ones begin only afterwards. With a timeout the thread counts as active. A
+running future cannot be cancelled, but any party that has it may complete it.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.waits.resolvers.executors import behind
+from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
+
+_COMPLETING = frozenset({"set_result", "set_exception"})
+
+
+def _read(stack: CallStack, _: int, view: ProcessView) -> SeenWait | None:
+    awaited = None if stack.task is not None else compat.awaited_at(stack.frames[0])
+    if awaited is None:
+        return None
+    on, things, needs_all = awaited
+    if needs_all and len(things) > 1:
+        things = tuple(one for one in things if isinstance(one, threading.Thread) or view.queued(one) is None) or things[:1]
+    found = None if needs_all and len(things) > 1 else behind(on, things, view)
+    if found is not None:
+        return found
+    what = "the end of {}" if isinstance(on, threading.Thread) else "the result of a future that {} works on"
+    run = tuple(one for one in things if isinstance(one, Future) and compat.is_running_future(one))
+    return SeenWait(
+        on=on, enders=things, needs=None if needs_all else 1, what=what, once=True, ended_through=run, ending_names=_COMPLETING
+    )
+
+
+RESOLVERS = (Resolver((), _read),)

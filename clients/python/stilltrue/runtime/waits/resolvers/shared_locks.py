@@ -1,0 +1,87 @@
+"""Waits of threads for the locks of ``multiprocessing``, which processes share: each is a wait for the party that holds it.
+
+Rules:
+
+1. A lock is named by the file in memory that the kernel has for its semaphore, the same in every process that has it.
+2. A thread waits for it in its ``with`` block's entry, or in ``acquire()`` without arguments. One with a timeout does not.
+3. The process of the holder has acquired it once more than released (``_count()``), and one of its parties is in the lock's
+   block, or between ``acquire()`` and the ``finally`` that releases it (:mod:`~stilltrue.runtime.waits.shared_lock_holders`).
+4. Only its owner releases an ``RLock``. Any process may release a ``Lock``: within a suspect's process, the second look
+   searches for the parties that can reach it and mention releasing it; for the other processes, which mostly run the same
+   program, a call of ``release`` in the program's own files is doubt.
+5. Semaphores, conditions, events and queues have no known holders, but for the lock that a queue's reader has.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from stilltrue.protocol.report import ResourceTarget
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.waits.files.kernel import machine
+from stilltrue.runtime.waits.holders.with_blocks import acquired_at
+from stilltrue.runtime.waits.resolvers.locks import RELEASING, is_shared_lock
+from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
+
+_MODULE = "multiprocessing.synchronize"
+_MAPS = Path("/proc/self/maps")
+_MAPPED = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw-s \S+ ([0-9a-f]+):([0-9a-f]+) (\d+)", re.M)
+_names: WeakKeyDictionary[Any, str | None] = WeakKeyDictionary()
+"""Rule 1, by lock: a lock's semaphore stays where it is."""
+
+
+def name_of(lock: Any) -> str | None:
+    """The name of a lock's resource (rule 1); None if it has none."""
+    if lock not in _names:
+        _names[lock] = _find_name(lock)
+    return _names[lock]
+
+
+def _find_name(lock: Any) -> str | None:
+    address, where = getattr(attribute_of(lock, "_semlock"), "handle", None), machine()
+    if type(address) is not int or where is None:
+        return None
+    try:
+        text = _MAPS.read_text(errors="replace")
+    except OSError:
+        return None
+    for start, end, major, minor, inode in _MAPPED.findall(text):
+        if int(start, 16) <= address < int(end, 16):
+            return f"semaphore {int(major, 16)}:{int(minor, 16)}:{inode} of machine {where}"
+    return None
+
+
+def is_owned(lock: Any) -> bool:
+    """Whether only the owner of a shared lock can release it (rule 4)."""
+    return type(lock).__name__ == "RLock"
+
+
+def _read_entry(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None:
+    return _of(variables_of(stack.frames[0]).get("self")) if at == 0 and stack.task is None else None
+
+
+def _read_acquire(stack: CallStack, _: int, __: ProcessView) -> SeenWait | None:
+    code = stack.frames[0].f_code
+    if stack.task is not None or _MODULE not in sys.modules or "acquire" not in code.co_names:
+        return None
+    return _of(acquired_at(stack.frames[0]))
+
+
+def _of(lock: Any) -> SeenWait | None:
+    if not is_shared_lock(lock):
+        return None
+    name = name_of(lock)
+    enders = None if name is None else (ResourceTarget(resource=name),)
+    through = () if is_owned(lock) else (lock,)
+    return SeenWait(on=lock, enders=enders, what="a lock of multiprocessing", ended_through=through, ending_names=RELEASING)
+
+
+RESOLVERS = (
+    Resolver((("multiprocessing/synchronize.py", "SemLock.__enter__"),), _read_entry),
+    Resolver((), _read_acquire),
+)

@@ -1,0 +1,72 @@
+"""Finds the holders of multiprocessing's locks: rules 3 and 4 of :mod:`~stilltrue.runtime.waits.resolvers.shared_locks`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from stilltrue.model import PartyName
+from stilltrue.protocol.report import Hold
+from stilltrue.runtime.concurrent_reads import items_of
+from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.waits.databases.source_search import Mentions
+from stilltrue.runtime.waits.process_view import LiveProcessView
+from stilltrue.runtime.waits.resolvers.locks import RELEASING, is_shared_lock
+from stilltrue.runtime.waits.resolvers.shared_locks import is_owned, name_of
+from stilltrue.runtime.waits.wait import SeenWait
+
+
+class SharedLocks:
+    """The locks of one process."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._of: dict[PartyName, tuple[OwnRef, ...]] = {}
+        self._releases = Mentions(r"\.release\s*\(", own_only=True)
+
+    def holds(self, view: LiveProcessView) -> tuple[Hold, ...]:
+        """The parties that hold locks at a cut."""
+        of: dict[PartyName, tuple[OwnRef, ...]] = {}
+        found: list[Hold] = []
+        for lock, holders in view.shared_locks() if _may_hold() else ():
+            party, name = view.party_of(holders[0]) if len(holders) == 1 else None, name_of(lock)
+            if party is not None and name is not None and _count(lock) > 0:
+                found.append(Hold(party=party, resource=name))
+                of[party] = (*of.get(party, ()), OwnRef(lock))
+        self._of = of  # in one step: a look in another thread may read it
+        return tuple(found)
+
+    def released_through(self, party: PartyName | None) -> SeenWait | None:
+        """What other parties of this process may do to release a party's locks at the newest cut (rule 4)."""
+        weak = () if party is None else self._of.get(party, ())
+        locks = tuple(lock for one in weak if (lock := one()) is not None and not is_owned(lock))
+        return SeenWait(on=locks[0], enders=None, ended_through=locks, ending_names=RELEASING) if locks else None
+
+    def doubt_of(self, party: PartyName | None) -> str:
+        """Why a party's locks may be released by another process, as text; empty: they may not."""
+        if self.released_through(party) is None:
+            return ""
+        is_complete = self._releases.search()
+        if self._releases.found:
+            return f"{self._releases.found}: another process may release the lock of multiprocessing that it holds"
+        return "" if is_complete else "not all files of the program have been searched for releases yet"
+
+
+def _count(lock: Any) -> int:
+    """How many times this process has acquired a lock and not released it."""
+    count = getattr(attribute_of(lock, "_semlock"), "_count", None)
+    return int(count()) if count is not None else 0
+
+
+def _may_hold() -> bool:
+    """Whether this process may hold such a lock: one it has made or inherited, or, in a started child, any."""
+    module = sys.modules.get("multiprocessing.synchronize")
+    if module is None:
+        return False
+    process, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
+    if process is not None and process.__dict__.get("_parent_process") is not None:
+        return True
+    registered = attribute_of(util.__dict__.get("_afterfork_registry"), "data") if util is not None else None
+    known = [weak() for _, weak in items_of(registered)] if type(registered) is dict else []
+    return any(is_shared_lock(one) and _count(one) > 0 for one in known)

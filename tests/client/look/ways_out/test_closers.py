@@ -1,0 +1,358 @@
+"""Code that may close the channel or stop the server a wait depends on, each with a near miss that never gets there."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+import queue
+import sched
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+
+from stilltrue import Agent
+from tests.client.look.ways_out.closing import (
+    FAR_SECONDS,
+    Holder,
+    Other,
+    interrupted,
+    may_close_the_channel,
+    seen_beside,
+    sets_after,
+)
+from tests.client.look.worlds import Stuck, serving
+
+
+class Service:
+    """Owns a channel or server under some name."""
+
+    def __init__(self, owned: Any) -> None:
+        self.owned = owned
+
+    def finish(self) -> None:
+        """Close or stop it."""
+        self.owned.close()
+
+    def tell(self) -> bool:
+        """Return whether it owns anything."""
+        return self.owned is not None
+
+
+# -- who gets there ----------------------------------------------------------------------------------------------------
+
+
+def sleeps_then_closes(owned: Any, go: threading.Event) -> None:
+    go.wait(FAR_SECONDS)
+    owned.close()
+
+
+def closes_by_name(owned: Any, go: threading.Event) -> None:
+    go.wait(FAR_SECONDS)
+    operator.methodcaller("close")(owned)
+
+
+def polls_then_closes(owned: Any, go: threading.Event) -> None:
+    while not go.wait(FAR_SECONDS):
+        pass
+    Service(owned).owned.close()
+
+
+def gives_up_then_closes(owned: Any, go: threading.Event) -> None:
+    results: queue.Queue[int] = queue.Queue()
+    with contextlib.suppress(ValueError):
+        while not go.is_set():
+            try:
+                results.get(timeout=0.2)
+            except (queue.Empty, KeyError):
+                if go.is_set():
+                    owned.close()
+
+
+def leaves_its_block(owned: Any, go: threading.Event) -> None:
+    with owned:
+        go.wait(FAR_SECONDS)
+
+
+def leaves_an_exit_stack(owned: Any, go: threading.Event) -> None:
+    with contextlib.ExitStack() as stack:
+        stack.callback(owned.close)
+        del owned
+        go.wait(FAR_SECONDS)
+
+
+def leaves_a_closing(owned: Any, go: threading.Event) -> None:
+    with contextlib.closing(owned):
+        go.wait(FAR_SECONDS)
+
+
+@contextlib.contextmanager
+def lent(owned: Any) -> Iterator[None]:
+    """Close it at the end."""
+    try:
+        yield
+    finally:
+        owned.close()
+
+
+def leaves_a_generators_block(owned: Any, go: threading.Event) -> None:
+    with lent(owned):
+        go.wait(FAR_SECONDS)
+
+
+@contextlib.contextmanager
+def connected(owned: Any) -> Iterator[Any]:
+    """Lend a stub, and close its channel at the end."""
+    try:
+        yield owned.unary_unary("/s/Get")
+    finally:
+        owned.close()
+
+
+def leaves_the_block_of_a_stub(owned: Any, go: threading.Event) -> None:
+    with connected(owned) as stub:
+        del owned
+        go.wait(FAR_SECONDS)
+        assert stub is not None
+
+
+def has_an_object_close_it(owned: Any, go: threading.Event) -> None:
+    service = Service(owned)
+    del owned
+    go.wait(FAR_SECONDS)
+    service.finish()
+
+
+def has_a_function_close_it(owned: Any, go: threading.Event) -> None:
+    def finish() -> None:
+        owned.close()
+
+    go.wait(FAR_SECONDS)
+    finish()
+
+
+def closes_several(owned: Any, go: threading.Event) -> None:
+    everything = [Other(), owned]
+    del owned
+    for _ in everything:
+        go.wait(FAR_SECONDS)
+    for one in everything:
+        one.close()
+
+
+def sets_a_timer(owned: Any, go: threading.Event) -> None:
+    timer = threading.Timer(FAR_SECONDS, owned.close)
+    timer.start()
+    del owned
+    go.wait()
+    timer.cancel()
+
+
+def plans_it(owned: Any, go: threading.Event) -> None:
+    def wait(seconds: float) -> None:
+        if seconds:
+            go.wait(seconds)
+
+    plan = sched.scheduler(delayfunc=wait, timefunc=lambda: FAR_SECONDS * go.is_set())
+    plan.enter(FAR_SECONDS, 1, owned.close)
+    del owned
+    plan.run()
+
+
+def waits_for_who_sleeps(owned: Any, go: threading.Event) -> None:
+    sleeper = threading.Thread(target=lambda: go.wait(FAR_SECONDS))
+    sleeper.start()
+    sleeper.join()
+    owned.close()
+
+
+def waits_for_what_somebody_sets(owned: Any, go: threading.Event) -> None:
+    over = threading.Event()
+
+    def sets() -> None:
+        go.wait(FAR_SECONDS)
+        over.set()
+
+    setter = threading.Thread(target=sets)
+    setter.start()
+    over.wait()
+    owned.close()
+    setter.join()
+
+
+def waits_for_an_executor(owned: Any, go: threading.Event) -> None:
+    with ThreadPoolExecutor(1) as executor:
+        executor.submit(go.wait, FAR_SECONDS).result()
+    owned.close()
+
+
+def is_told_by_a_caller(owned: Any, go: threading.Event) -> None:
+    def inner() -> None:
+        go.wait(FAR_SECONDS)
+
+    inner()
+    owned.close()
+
+
+# -- who does not ------------------------------------------------------------------------------------------------------
+
+
+def waits_for_ever(owned: Any, go: threading.Event) -> None:
+    go.wait()
+    owned.close()
+
+
+def sleeps_until_it_is_interrupted(owned: Any, go: threading.Event) -> None:
+    try:
+        while True:
+            interrupted(go)
+    except (KeyboardInterrupt, SystemExit):
+        owned.close()
+    finally:
+        owned.close()
+
+
+def stays_in_its_block(owned: Any, go: threading.Event) -> None:
+    with owned:
+        while True:
+            interrupted(go)
+
+
+def calls_what_never_returns(owned: Any, go: threading.Event) -> None:
+    def runs() -> None:
+        while True:
+            interrupted(go)
+
+    try:
+        runs()
+    finally:
+        owned.close()
+    owned.close()
+
+
+def closes_something_else(owned: Any, go: threading.Event) -> None:
+    other = Other()
+    go.wait(FAR_SECONDS)
+    other.close()
+    assert owned is not None
+
+
+def leaves_the_block_of_something_else(owned: Any, go: threading.Event) -> None:
+    with Other():
+        go.wait(FAR_SECONDS)
+    assert owned is not None
+
+
+def only_tells(owned: Any, go: threading.Event) -> None:
+    service = Service(owned)
+    go.wait(FAR_SECONDS)
+    service.tell()
+
+
+def waits_for_who_never_ends(owned: Any, go: threading.Event) -> None:
+    waiter = threading.Thread(target=go.wait)
+    waiter.start()
+    waiter.join()
+    owned.close()
+
+
+def waits_for_what_only_a_signal_sets(owned: Any, go: threading.Event) -> None:
+    before = threading.Event()
+    threading.Thread(target=sets_after, args=(go, before)).start()
+    before.wait()
+    owned.close()
+
+
+def waits_for_what_others_watch(owned: Any, go: threading.Event) -> None:
+    over = threading.Event()
+
+    def watches() -> None:
+        while not go.is_set():
+            over.wait(0.2)
+
+    threading.Thread(target=watches).start()
+    threading.Thread(target=sets_after, args=(go, over)).start()
+    over.wait()
+    owned.close()
+
+
+def waits_for_room_in_a_queue(owned: Any, go: threading.Event) -> None:
+    items: queue.Queue[int] = queue.Queue(1)
+
+    def takes() -> None:
+        go.wait(FAR_SECONDS)
+        items.get()
+
+    items.put(1)
+    threading.Thread(target=takes).start()
+    items.put(2)
+    owned.close()
+
+
+GET_THERE: list[Holder] = [
+    closes_by_name, sleeps_then_closes, gives_up_then_closes, leaves_its_block, leaves_an_exit_stack, leaves_a_closing,
+    leaves_a_generators_block, leaves_the_block_of_a_stub, has_an_object_close_it, has_a_function_close_it, closes_several,
+    sets_a_timer, plans_it, waits_for_who_sleeps, waits_for_what_somebody_sets, waits_for_an_executor, is_told_by_a_caller,
+    waits_for_room_in_a_queue,
+]  # fmt: skip
+DO_NOT: list[Holder] = [
+    waits_for_ever, sleeps_until_it_is_interrupted, stays_in_its_block, calls_what_never_returns, closes_something_else,
+    leaves_the_block_of_something_else, only_tells, waits_for_who_never_ends, waits_for_what_only_a_signal_sets,
+    waits_for_what_others_watch, polls_then_closes,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("holder", [*GET_THERE, *DO_NOT], ids=lambda one: one.__name__)
+def test_whether_code_may_close_the_channel(alone: Callable[..., Agent], stuck: Stuck, holder: Holder) -> None:
+    assert may_close_the_channel(alone, stuck, holder) is (holder in GET_THERE)
+
+
+class Stopped:
+    """A server whose ``stop`` the tests name ``close``."""
+
+    def __init__(self, server: grpc.Server) -> None:
+        self._server = server
+
+    def close(self) -> None:
+        """Stop it."""
+        self._server.stop(0)
+
+
+@pytest.mark.parametrize("holder", [sleeps_then_closes, has_an_object_close_it, waits_for_ever, sleeps_until_it_is_interrupted])
+def test_whether_code_may_stop_the_server(alone: Callable[..., Agent], stuck: Stuck, holder: Holder) -> None:
+    front, back, client = alone("front"), alone("back"), alone("client")
+    with serving(back, Get=stuck) as behind, grpc.insecure_channel(behind) as to_back:
+        get: Any = front.channel(to_back).unary_unary("/s/Get")
+
+        def place(request: bytes, context: Any) -> bytes:
+            return bytes(get(request))
+
+        with ThreadPoolExecutor(1) as executor:
+            server = grpc.server(front.pool(executor), interceptors=[front.server_interceptor()])
+            methods: dict[str, Any] = {"Place": grpc.unary_unary_rpc_method_handler(place)}
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", methods),))
+            address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+            server.start()
+            with grpc.insecure_channel(address) as to_front:
+                stub: Any = client.channel(to_front).unary_unary("/s/Place")
+                seen = seen_beside(front, stuck, stub, Stopped(server), holder, party="front/Place#")
+            server.stop(0).wait()
+    assert (seen == ["-"]) is (holder in GET_THERE)
+
+
+def test_an_alarm_may_close_the_channel(alone: Callable[..., Agent], stuck: Stuck) -> None:
+    front, back = alone("front"), alone("back")
+    with serving(back, Get=stuck) as address:
+        channel = front.channel(grpc.insecure_channel(address))
+        before = signal.signal(signal.SIGALRM, lambda *_: channel.close())
+        signal.setitimer(signal.ITIMER_REAL, FAR_SECONDS)
+        try:
+            seen = seen_beside(front, stuck, channel.unary_unary("/s/Get"), channel, waits_for_ever)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+    assert seen == ["-"]

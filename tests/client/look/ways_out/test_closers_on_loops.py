@@ -1,0 +1,177 @@
+"""Code on the same event loop that may close or stop what a task depends on, or cancel the task."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+import pytest
+
+from stilltrue import Agent
+from tests.client.look.ways_out.closing import (
+    FAR_SECONDS,
+)
+from tests.client.look.worlds import LoopWorld, holders, look_at, of, report_when, settle
+
+
+async def later_closes(world: LoopWorld) -> None:
+    await asyncio.sleep(FAR_SECONDS)
+    await world.channel.close()
+
+
+async def later_stops(world: LoopWorld) -> None:
+    await asyncio.sleep(FAR_SECONDS)
+    await world.servers[0].stop(0)
+
+
+async def cancels_all(world: LoopWorld) -> None:
+    await asyncio.sleep(FAR_SECONDS)
+    for task in asyncio.all_tasks():
+        task.cancel()
+
+
+async def for_ever(world: LoopWorld) -> None:
+    await grpc.aio.server().wait_for_termination()
+    await world.channel.close()
+
+
+async def serves_in_its_block(world: LoopWorld) -> None:
+    async with world.channel:
+        await grpc.aio.server().wait_for_termination()
+
+
+async def counts_all(world: LoopWorld) -> None:
+    await asyncio.sleep(FAR_SECONDS)
+    assert asyncio.all_tasks()
+
+
+@pytest.mark.parametrize(
+    ("beside", "expected"),
+    [
+        *((later_closes, True), (later_stops, True), (cancels_all, True)),
+        *((for_ever, False), (serves_in_its_block, False), (counts_all, False)),
+    ],
+)
+async def test_whether_a_task_may_close_stop_or_cancel(
+    world: LoopWorld, beside: Callable[[LoopWorld], Any], expected: bool
+) -> None:
+    async def body(world: LoopWorld) -> None:
+        await world.stuck(b"")
+
+    task = asyncio.create_task(beside(world))
+    await asyncio.sleep(0)
+    del task  # a holder could cancel the task, which would close its channel
+    (seen,) = (await world.look(body)).parties
+    assert bool(seen.ways_out) is expected, seen.ways_out
+
+
+@pytest.mark.parametrize("woken", [True, False])
+async def test_a_task_that_stops_a_server_once_a_timer_sets_its_event_is_a_way_out(world: LoopWorld, woken: bool) -> None:
+    stop = asyncio.Event()
+
+    async def serves() -> None:
+        await stop.wait()
+        await world.servers[0].stop(0)
+
+    async def body(world: LoopWorld) -> None:
+        await world.stuck(b"")
+
+    asyncio.get_running_loop().call_later(FAR_SECONDS, stop.set if woken else int)
+    serving = asyncio.create_task(serves())
+    await settle()
+    del serving
+    (seen,) = (await world.look(body)).parties
+    assert bool(seen.ways_out) is woken, seen.ways_out
+
+
+async def test_a_timer_may_have_the_channel_closed(world: LoopWorld) -> None:
+    closing: list[Any] = []
+    timer = asyncio.get_running_loop().call_later(
+        FAR_SECONDS, lambda: closing.append(asyncio.create_task(world.channel.close()))
+    )
+
+    async def body(world: LoopWorld) -> None:
+        await world.stuck(b"")
+
+    (seen,) = (await world.look(body)).parties
+    timer.cancel()
+    assert holders(seen) == ["-"]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_the_end_of_asyncio_run_cancels_the_other_tasks(alone: Callable[..., Agent], ends: bool) -> None:
+    front, back = alone("front"), alone("back")
+    seen: list[Any] = []
+
+    async def main(world: LoopWorld) -> None:
+        async def body(world: LoopWorld) -> None:
+            await world.stuck(b"")
+
+        world.body = body
+        await world.start()
+        call: Any = world.outside.unary_unary("/t.T/Do")(b"")
+        await world.held.acquire()
+        looked = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.call_soon(threading.Thread(target=look, args=(loop, looked)).start)  # once this task waits
+        if ends:
+            await asyncio.wait_for(looked.wait(), FAR_SECONDS)
+        else:
+            await looked.wait()
+        world.go.set()
+        await call
+        await world.stop()
+
+    def look(loop: asyncio.AbstractEventLoop, looked: asyncio.Event) -> None:
+        report = report_when(front, lambda report: bool(report.waits))
+        seen.append(of(look_at(front, report), "front/Do#"))
+        loop.call_soon_threadsafe(looked.set)
+
+    asyncio.run(main(LoopWorld(front, back)))
+    assert bool(seen[0].ways_out) is ends, seen[0].ways_out
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_stopping_a_loop_lets_its_runner_cancel_all_tasks(alone: Callable[..., Agent], stops: bool) -> None:
+    front, back = alone("front"), alone("back")
+    loop, over = asyncio.new_event_loop(), threading.Event()
+    world = LoopWorld(front, back)
+
+    async def serve() -> None:
+        async def body(world: LoopWorld) -> None:
+            await world.stuck(b"")
+
+        world.body = body
+        await world.start()
+        call: Any = world.outside.unary_unary("/t.T/Do")(b"")
+        await call
+
+    def run() -> None:
+        served = loop.create_task(serve())
+        loop.run_forever()
+        loop.run_until_complete(served)
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+        loop.run_until_complete(world.stop())
+        loop.close()
+
+    def beside() -> None:
+        if not over.wait(FAR_SECONDS) and stops:
+            loop.call_soon_threadsafe(loop.stop)
+
+    threads = [threading.Thread(target=run), threading.Thread(target=beside if stops else over.wait)]
+    for thread in threads:
+        thread.start()
+    seen = None
+    while seen is None or not seen.unchanged:  # at first the call may still be in transit
+        report = report_when(front, lambda report: bool(report.waits))
+        seen = of(look_at(front, report), "front/Do#")
+    over.set()
+    loop.call_soon_threadsafe(world.go.set)
+    loop.call_soon_threadsafe(loop.stop)
+    for thread in threads:
+        thread.join()
+    assert bool(seen.ways_out) is stops, seen.ways_out

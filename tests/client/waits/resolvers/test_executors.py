@@ -1,0 +1,159 @@
+"""A queued item of an executor waits for its threads, and so does a party that waits for the item."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Any
+
+import pytest
+
+from stilltrue.runtime.introspection.observation import Observer
+from stilltrue.runtime.introspection.waits_at_cut import SeenAtCut
+from tests.client.look.worlds import look_at, of, report_when
+from tests.client.waits.conftest import Front, is_unseen, targets
+
+
+def test_a_waiter_for_a_queued_item_waits_for_one_of_the_busy_threads(front: Front) -> None:
+    with ThreadPoolExecutor(2, "worker") as executor:
+        for _ in range(2):
+            executor.submit(front.get, b"")
+        front.wait_for_callers(2)
+        front.start("caller", lambda: executor.submit(int).result())
+        seen = front.seen("thread:caller")
+        assert (sorted(targets(seen)), seen.needs) == (["thread:worker_0", "thread:worker_1"], 1)
+        front.let_go()
+
+
+@pytest.mark.parametrize("how", ["result", "wait"])
+def test_an_item_that_waits_for_an_item_of_its_own_executor_waits_for_itself(front: Front, how: str) -> None:
+    executor = ThreadPoolExecutor(1, "worker")
+    inner: list[Future[int]] = []
+
+    def outer() -> int:
+        inner.append(executor.submit(int))
+        return inner[0].result() if how == "result" else len(wait(inner).done)
+
+    whole = executor.submit(outer)
+    assert targets(front.seen("thread:worker_0")) == ["thread:worker_0"]
+    executor.shutdown(wait=False, cancel_futures=True)  # which no other test does
+    inner[0].set_running_or_notify_cancel()
+    wait([whole])
+
+
+def test_an_executor_that_may_start_another_thread_is_not_full(front: Front) -> None:
+    with ThreadPoolExecutor(2, "worker") as executor:
+        executor.submit(front.get, b"")
+        front.wait_for_callers()
+        executor._idle_semaphore.release()  # so the next item starts no thread; the one after it does
+        front.start("caller", lambda: executor.submit(int).result())
+        report = front.report_when_still("caller")
+        assert is_unseen(report, "thread:caller")
+        front.let_go()
+
+
+def test_a_party_that_may_cancel_a_queued_future_is_a_way_out(front: Front) -> None:
+    executor = ThreadPoolExecutor(1, "worker")
+    executor.submit(front.get, b"")
+    front.wait_for_callers()
+    queued = executor.submit(int)
+    front.start("caller", queued.exception)
+    timer = threading.Timer(60, queued.cancel)
+    timer.start()
+    front.seen("thread:caller")
+    look = of(look_at(front.agent, front.report_when_still("caller")), "front/thread:caller")
+    assert look.ways_out
+    timer.cancel()
+    front.let_go()
+    executor.shutdown()
+
+
+def test_during_a_cut_a_look_reads_the_waits_of_the_previous_cut(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = ThreadPoolExecutor(1, "worker")
+    executor.submit(front.get, b"")
+    front.wait_for_callers()
+    front.start("caller", executor.submit(int).exception)
+    caller = front.seen("thread:caller").waiter
+    observer, wait_of_thread, read = front.agent._observer, Observer._wait_of_thread, list[SeenAtCut]()
+    handles = observer.newest.handles_of(caller)
+
+    def reads_meanwhile(*given: Any) -> Any:
+        read.append(observer.newest)
+        return wait_of_thread(*given)
+
+    monkeypatch.setattr(Observer, "_wait_of_thread", reads_meanwhile)
+    report_when(front.agent, lambda _: bool(read))
+    assert handles
+    assert read[0].handles_of(caller) == handles
+    assert caller in read[0].waiting
+    front.let_go()
+    executor.shutdown()
+
+
+AWAITS: dict[str, Callable[[], Any]] = {
+    "run_in_executor": lambda: asyncio.get_running_loop().run_in_executor(None, int),
+    "to_thread": lambda: asyncio.to_thread(int),
+}
+
+
+@pytest.mark.parametrize("how", AWAITS)
+def test_a_task_that_awaits_a_queued_item_waits_for_the_busy_threads(front: Front, how: str) -> None:
+    executor = ThreadPoolExecutor(1, "worker")
+    executor.submit(front.get, b"")
+    front.wait_for_callers()
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_default_executor(executor)
+        await AWAITS[how]()
+
+    front.start("loop", lambda: asyncio.run(main()))
+    report = report_when(front.agent, lambda report: any("/task:" in wait.waiter for wait in report.waits))
+    (seen,) = [wait for wait in report.waits if "/task:" in wait.waiter]
+    assert targets(seen) == ["thread:worker_0"]
+    front.let_go()
+
+
+SEVERAL: dict[str, Callable[[Any, Any], Any]] = {
+    "gather": lambda one, _: asyncio.gather(one),
+    "shield": lambda one, _: asyncio.shield(one),
+    "wait": lambda one, _: asyncio.wait([one]),
+    "gather_all": lambda one, other: asyncio.gather(one, other, return_exceptions=True),
+}
+
+
+@pytest.mark.parametrize("how", SEVERAL)
+def test_a_task_that_gathers_items_waits_for_the_threads_that_run_them(front: Front, how: str) -> None:
+    executor = ThreadPoolExecutor(1, "worker")
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        await SEVERAL[how](loop.run_in_executor(executor, front.get, b""), loop.run_in_executor(executor, int))
+
+    front.start("loop", lambda: asyncio.run(main()))
+    front.wait_for_callers()
+    report = report_when(front.agent, lambda report: any("/task:" in wait.waiter for wait in report.waits))
+    (seen,) = [wait for wait in report.waits if "/task:" in wait.waiter]
+    assert (targets(seen), seen.needs) == (["thread:worker_0"], 1)
+    front.let_go()
+
+
+def test_a_task_that_gathers_futures_without_known_completers_is_active(front: Front) -> None:
+    executor = ThreadPoolExecutor(1, "worker")
+    seen: list[Any] = []
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        other = loop.create_future()
+        gathered = asyncio.gather(loop.run_in_executor(executor, front.get, b""), other)
+        waiting = asyncio.create_task(asyncio.wait([gathered]))
+        await asyncio.to_thread(front.wait_for_callers)
+        seen.append(await asyncio.to_thread(front.report_when_still))
+        other.set_result(None)
+        front.let_go()
+        await waiting
+
+    asyncio.run(main())
+    assert not [wait for wait in seen[0].waits if "/task:" in wait.waiter and "worker_0" in str(wait.among)]
+    executor.shutdown()

@@ -1,0 +1,152 @@
+"""Reports about parties that have not moved for long: what each waits for, or that its wait is unexplained."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from stilltrue.protocol.requests.stacks import StandingParty
+from stilltrue.runtime.look import stacks
+from stilltrue.runtime.look.stacks import Stacks
+from stilltrue.runtime.look.unexplained import Unexplained
+from tests.client.waits.conftest import Front
+from tests.client.waits.orphaned_locks import releasing
+from tests.client.waits.orphaned_locks.releasing import hold
+
+
+def of(front: Front, *names: str) -> dict[str, StandingParty]:
+    """The waits of these threads and tasks, by name."""
+    found = Stacks(front.agent.live, front.agent.parties, 0.05).find(7)
+    assert found.number == 7
+    known = {one.party.split(":", 1)[-1]: one for one in found.parties}
+    return {name: known[name] for name in names}
+
+
+def test_each_stuck_party_shows_where_it_is_blocked(front: Front) -> None:
+    lock, never = threading.Lock(), threading.Event()
+    hold(front, lock)
+    front.start("lost", lambda: never.wait())  # noqa: PLW0108 - a frame of the application's
+    front.report_when_still("waiter", "lost")
+    found = of(front, "holder", "waiter", "lost")
+    assert (found["holder"].blocked_in, found["holder"].unexplained) == ("the reply to /s/Get", False)
+    assert found["waiter"].held_by == ("front/thread:holder",)
+    assert found["waiter"].blocked_in == "a lock that front/thread:holder holds"
+    assert (found["lost"].held_by, found["lost"].unexplained) == ((), True)
+    files = {"holder": releasing.__file__, "waiter": releasing.__file__, "lost": __file__}
+    assert all(files[name] in one.stack[0] for name, one in found.items())
+    never.set()
+    front.let_go()
+
+
+def test_a_party_that_has_not_moved_in_no_known_wait_is_unexplained(front: Front) -> None:
+    never, failures = threading.Event(), list[str]()
+    unexplained = Unexplained(Stacks(front.agent.live, front.agent.parties, 0.05), 0.0, failures.append)
+    front.start("calls", front.get, b"")
+    front.wait_for_callers()
+    assert unexplained.count() is None
+    before = counted(unexplained)
+    front.start("lost", lambda: never.wait())  # noqa: PLW0108 - a frame of the application's
+    while counted(unexplained) != before + 1:
+        pass
+    never.set()
+    front.let_go()
+    assert failures == []
+
+
+def counted(unexplained: Unexplained) -> int:
+    """Return the next number."""
+    unexplained._not_before = 0.0
+    found = unexplained.count()
+    return counted(unexplained) if found is None else found
+
+
+def test_moving_parties_are_left_out_and_unexplained_ones_come_first(front: Front) -> None:
+    stop, never = threading.Event(), threading.Event()
+
+    def works() -> None:
+        while not stop.is_set():
+            sum(range(100))
+
+    async def main() -> None:
+        task = asyncio.create_task(hang(), name="hung")
+        await asyncio.to_thread(never.wait)
+        task.cancel()
+
+    async def hang() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    front.start("works", works)
+    front.start("calls", front.get, b"")
+    front.start("loop", lambda: asyncio.run(main()))
+    front.wait_for_callers()
+    while "hung" not in (names := [one.party.split(":", 1)[-1] for one in found(front)]):
+        pass
+    assert "works" not in names
+    assert "loop" not in names
+    assert [one.unexplained for one in found(front)] == sorted((one.unexplained for one in found(front)), reverse=True)
+    stop.set()
+    never.set()
+    front.let_go()
+
+
+def test_a_task_names_those_that_it_awaits(front: Front) -> None:
+    never = threading.Event()
+
+    async def main() -> None:
+        task = asyncio.create_task(works(), name="works")
+        both = [asyncio.create_task(gathers(task), name="gathers"), asyncio.create_task(in_time(task), name="in_time")]
+        await asyncio.wait(both)
+
+    async def works() -> None:
+        await asyncio.to_thread(never.wait)
+
+    async def gathers(task: asyncio.Task[None]) -> None:
+        await asyncio.gather(task)
+
+    async def in_time(task: asyncio.Task[None]) -> None:
+        await asyncio.wait([task], timeout=1_000)
+
+    front.start("loop", lambda: asyncio.run(main()))
+    names = ("works", "gathers", "in_time")
+    while not {one.party.rpartition(":")[2] for one in found(front)}.issuperset(names):
+        pass
+    seen = of(front, *names)
+    (thread,) = seen["works"].held_by
+    assert "thread:asyncio_0" in thread
+    assert seen["works"].blocked_in == f"an executor item run by {thread}"
+    assert (seen["gathers"].held_by, seen["gathers"].blocked_in) == (("front/task:works",), "the end of front/task:works")
+    assert (seen["in_time"].held_by, seen["in_time"].unexplained) == ((), True)
+    never.set()
+    front.let_go()
+
+
+def test_libraries_between_the_application_and_http_are_left_out(front: Front) -> None:
+    """The line that made the request is of use, not the library's that reads from the socket."""
+    never, names = threading.Event(), dict[str, Any]()
+    library = "def get(event, depth):\n    return get(event, depth - 1) if depth else event.wait()\n"
+    exec(compile(library, "/env/lib/python3.11/site-packages/urllib3/connection.py", "exec"), names)
+    front.start("asks", lambda: names["get"](never, 20))
+    front.report_when_still("asks")
+    assert __file__ in of(front, "asks")["asks"].stack[0]
+    never.set()
+    front.let_go()
+
+
+def found(front: Front) -> tuple[StandingParty, ...]:
+    return Stacks(front.agent.live, front.agent.parties, 0.01).find(1).parties
+
+
+def test_parties_beyond_the_bound_are_counted(front: Front, monkeypatch: pytest.MonkeyPatch) -> None:
+    never = threading.Event()
+    for number in range(3):
+        front.start(f"lost-{number}", lambda: never.wait())  # noqa: PLW0108
+    front.report_when_still("lost-2")
+    whole = Stacks(front.agent.live, front.agent.parties, 0.01).find(1)
+    monkeypatch.setattr(stacks, "PARTIES_MAX", 2)
+    part = Stacks(front.agent.live, front.agent.parties, 0.01).find(1)
+    assert (len(part.parties), part.left_out) == (2, len(whole.parties) - 2)
+    never.set()
+    front.let_go()

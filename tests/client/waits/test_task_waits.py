@@ -1,0 +1,562 @@
+"""A task that waits for an object that only blocked tasks can reach waits forever; any other reacher makes that unknown."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import signal
+import threading
+import time
+import weakref
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from stilltrue import Agent
+from stilltrue.protocol.report import PartyTarget, Report
+from stilltrue.protocol.requests.look import PartyLook
+from stilltrue.runtime.waits.reachability.task_waits import TaskWaits
+from tests.client.look.worlds import look_at, report_of, report_when, settle
+
+FAR_SECONDS = 600.0
+PATIENCE_SECONDS = 20.0
+Main = Callable[[], Coroutine[Any, Any, Any]]
+_REGISTRY: dict[str, asyncio.Event] = {}
+_WEAK: weakref.WeakSet[asyncio.Event] = weakref.WeakSet()
+_VARIABLE: contextvars.ContextVar[asyncio.Event] = contextvars.ContextVar("event")
+
+
+@contextmanager
+def running(main: Main) -> Iterator[None]:
+    """Run ``main``, which blocks, on a loop in a separate thread."""
+    loops: list[asyncio.AbstractEventLoop] = []
+    begun = threading.Event()
+
+    async def outermost() -> None:
+        loops.append(asyncio.get_running_loop())
+        task: asyncio.Task[Any] = asyncio.create_task(main(), name="main")
+        await settle()
+        begun.set()
+        await asyncio.wait({task})
+
+    def run() -> None:
+        try:
+            asyncio.run(outermost())
+        except asyncio.CancelledError:
+            begun.set()
+
+    thread = threading.Thread(target=run, name="loop", daemon=True)
+    thread.start()
+    assert begun.wait(PATIENCE_SECONDS)
+    try:
+        yield
+    finally:
+        loops[0].call_soon_threadsafe(_cancel_all, loops[0])
+        thread.join(PATIENCE_SECONDS)
+        assert not thread.is_alive()
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+
+
+def reaching(name: str) -> set[str] | None:
+    """The tasks that can reach what the task with this name waits for; None if not proved."""
+    found = {task.get_name(): enders for task, enders in TaskWaits().proved({}).enders.items()}
+    return None if name not in found else {task.get_name() for task in found[name]}
+
+
+def in_time(name: str) -> set[str] | None:
+    """As above, but retries a failed proof: in a large process a search may use up its processor time."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while (found := reaching(name)) is None and time.monotonic() < until:
+        time.sleep(0.1)
+    return found
+
+
+async def _wait(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+def waiter(event: asyncio.Event) -> asyncio.Task[None]:
+    """A task that waits for the event."""
+    return asyncio.create_task(_wait(event), name="waiter")
+
+
+# -- proved ------------------------------------------------------------------------------------------------------------
+
+
+async def an_event() -> None:
+    await waiter(asyncio.Event())
+
+
+async def an_event_that_the_awaiting_task_sets_afterwards() -> None:
+    event = asyncio.Event()
+    await waiter(event)
+    event.set()
+
+
+async def a_queue_whose_producer_has_failed() -> None:
+    queue = asyncio.Queue[int]()
+
+    async def produce() -> None:
+        raise OSError
+        await queue.put(1)
+
+    async def consume() -> None:
+        await queue.get()
+
+    failed = asyncio.create_task(produce())
+    await asyncio.wait({failed})
+    await asyncio.create_task(consume(), name="waiter")
+
+
+async def a_condition() -> None:
+    condition = asyncio.Condition()
+
+    async def wait() -> None:
+        async with condition:
+            await condition.wait()
+
+    await asyncio.create_task(wait(), name="waiter")
+    condition.notify_all()
+
+
+async def a_future_in_a_table() -> None:
+    table: dict[str, Any] = {"it": asyncio.get_running_loop().create_future()}
+
+    async def wait() -> None:
+        await table["it"]
+
+    await asyncio.create_task(wait(), name="waiter")
+    table.clear()
+
+
+async def a_generator_that_it_steps_itself() -> None:
+    event = asyncio.Event()
+
+    def steps() -> Iterator[None]:
+        yield
+        event.set()
+
+    stepped = steps()
+    next(stepped)
+    await waiter(event)
+    next(stepped)
+
+
+@pytest.mark.parametrize(
+    ("main", "enders"),
+    [
+        (an_event, {"waiter"}),
+        (an_event_that_the_awaiting_task_sets_afterwards, {"main"}),
+        (a_queue_whose_producer_has_failed, {"main"}),
+        (a_condition, {"main"}),
+        (a_future_in_a_table, {"main"}),
+        (a_generator_that_it_steps_itself, {"main"}),
+    ],
+)
+def test_an_object_that_only_tasks_reach_is_proved(main: Main, enders: set[str]) -> None:
+    with running(main):
+        assert in_time("waiter") == enders
+
+
+def test_a_context_variable_counts_as_a_reference() -> None:
+    """A task can reach what its context refers to."""
+
+    async def main() -> None:
+        event = asyncio.Event()
+
+        async def other() -> None:
+            await asyncio.Event().wait()
+            _VARIABLE.get().set()
+
+        def begin() -> asyncio.Task[None]:
+            _VARIABLE.set(event)
+            return asyncio.create_task(other(), name="other")
+
+        started = contextvars.copy_context().run(begin)
+        await waiter(event)
+        started.cancel()
+
+    with running(main):
+        assert in_time("waiter") == {"main", "other"}
+
+
+# -- not proved --------------------------------------------------------------------------------------------------------
+
+
+async def in_a_module() -> None:
+    event = _REGISTRY["it"] = asyncio.Event()
+    await waiter(event)
+
+
+async def weakly_known() -> None:
+    event = asyncio.Event()
+    _WEAK.add(event)
+    await waiter(event)
+
+
+async def set_by_a_timer() -> None:
+    event = asyncio.Event()
+    asyncio.get_running_loop().call_later(FAR_SECONDS, event.set)
+    await waiter(event)
+
+
+async def set_by_a_timers_closure() -> None:
+    event = asyncio.Event()
+
+    def later() -> None:
+        event.set()
+
+    asyncio.get_running_loop().call_later(FAR_SECONDS, later)
+    del later
+    await waiter(event)
+
+
+async def set_by_a_server() -> None:
+    event = asyncio.Event()
+
+    async def serve(_: Any, writer: Any) -> None:
+        event.set()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        await waiter(event)
+
+
+async def set_by_what_an_executor_has_yet_to_run() -> None:
+    event, loop, go = asyncio.Event(), asyncio.get_running_loop(), threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(go.wait)
+        pool.submit(loop.call_soon_threadsafe, event.set)
+        try:
+            await waiter(event)
+        finally:
+            go.set()
+
+
+async def set_by_a_thread() -> None:
+    event, loop, go = asyncio.Event(), asyncio.get_running_loop(), threading.Event()
+
+    def later() -> None:
+        go.wait()
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(event.set)
+
+    threading.Thread(target=later, daemon=True).start()
+    try:
+        await waiter(event)
+    finally:
+        go.set()
+
+
+class _Token:
+    """An object to release."""
+
+
+async def set_by_a_weak_references_callback() -> None:
+    event, token, go = asyncio.Event(), _Token(), threading.Event()
+    known = weakref.ref(token, lambda _: event.set())
+    threading.Thread(target=lambda held: go.wait(), args=(token,), daemon=True).start()
+    del token
+    try:
+        await waiter(event)
+    finally:
+        go.set()
+    assert known() is None
+
+
+async def set_at_the_end_of_a_future_that_a_module_has() -> None:
+    event = asyncio.Event()
+    future = asyncio.get_running_loop().create_future()
+    future.add_done_callback(lambda _: event.set())
+    _FUTURES.append(future)
+    del future
+    await waiter(event)
+
+
+_FUTURES: list[Any] = []
+
+
+async def collected_with_a_cycle() -> None:
+    event = asyncio.Event()
+    cycle: list[Any] = [event.set]
+    cycle.append(cycle)
+    del cycle
+    await waiter(event)
+
+
+async def kept_by_nobody() -> None:
+    """Nothing refers to the task: the next collection ends it."""
+
+    async def lost() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    asyncio.create_task(lost(), name="waiter")  # noqa: RUF006 - that is the point
+    await asyncio.sleep(FAR_SECONDS)
+
+
+@pytest.mark.parametrize(
+    "main",
+    [
+        in_a_module,
+        weakly_known,
+        set_by_a_timer,
+        set_by_a_timers_closure,
+        set_by_a_server,
+        set_by_what_an_executor_has_yet_to_run,
+        set_by_a_thread,
+        set_by_a_weak_references_callback,
+        set_at_the_end_of_a_future_that_a_module_has,
+        collected_with_a_cycle,
+        kept_by_nobody,
+    ],
+)
+def test_an_object_that_another_party_may_reach_is_unknown(main: Main) -> None:
+    with running(main):
+        assert reaching("waiter") is None
+    _FUTURES.clear()
+    _REGISTRY.clear()
+
+
+def test_an_object_that_a_signal_handler_refers_to_is_unknown() -> None:
+    events = [asyncio.Event()]
+
+    def handler(*_: object, event: asyncio.Event = events[0]) -> None:
+        event.set()
+
+    before = signal.signal(signal.SIGUSR2, handler)
+    del handler
+
+    async def main() -> None:
+        await waiter(events.pop())
+
+    try:
+        with running(main):
+            assert reaching("waiter") is None
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
+# -- reports of the agent ----------------------------------------------------------------------------------------------
+
+
+def waits_of(report: Report) -> dict[str, set[str]]:
+    """The parties that each task waits for."""
+    found: dict[str, set[str]] = {}
+    for wait in report.waits:
+        among = {target.party.rpartition(":")[2] for target in wait.among if isinstance(target, PartyTarget)}
+        found.setdefault(wait.waiter.rpartition(":")[2], set()).update(among)
+    return found
+
+
+def test_a_task_and_its_awaiter_wait_for_each_other(alone: Callable[..., Agent]) -> None:
+    agent = alone("here")
+    with running(a_queue_whose_producer_has_failed):
+        found = waits_of(report_when(agent, lambda report: "waiter" in waits_of(report)))
+        assert found["waiter"] == {"main"}
+        assert found["main"] == {"waiter"}
+        seen = _looked_at(agent)
+        assert all(one.unchanged and one.deadline is None for one in seen.values())
+        assert {way.party for one in seen.values() for way in one.ways_out} <= {one.party for one in seen.values()}
+        assert not any(one.doubt for one in seen.values())
+
+
+async def _puts_into_the_others_full_queue(mine: asyncio.Queue[int], other: asyncio.Queue[int], met: asyncio.Event) -> None:
+    await other.put(1)
+    if mine.full() and other.full():
+        met.set()
+    await met.wait()
+    await other.put(2)
+    await mine.get()
+
+
+async def two_stages_with_full_queues() -> None:
+    left, right, met = asyncio.Queue[int](1), asyncio.Queue[int](1), asyncio.Event()
+    stages = [
+        asyncio.create_task(_puts_into_the_others_full_queue(left, right, met), name="left"),
+        asyncio.create_task(_puts_into_the_others_full_queue(right, left, met), name="right"),
+    ]
+    await asyncio.gather(*stages)
+
+
+async def two_stages_in_a_wait() -> None:
+    left, right, met = asyncio.Queue[int](1), asyncio.Queue[int](1), asyncio.Event()
+    await asyncio.wait(
+        {
+            asyncio.create_task(_puts_into_the_others_full_queue(left, right, met), name="left"),
+            asyncio.create_task(_puts_into_the_others_full_queue(right, left, met), name="right"),
+        }
+    )
+
+
+async def _consume(outer: asyncio.Lock, condition: asyncio.Condition, items: list[int]) -> None:
+    async with outer, condition:
+        await condition.wait_for(lambda: bool(items))
+
+
+async def _produce(outer: asyncio.Lock, condition: asyncio.Condition, items: list[int]) -> None:
+    async with outer, condition:
+        items.append(1)
+        condition.notify()
+
+
+async def a_condition_awaited_under_the_lock_that_its_notifier_wants() -> None:
+    outer, condition, items = asyncio.Lock(), asyncio.Condition(), list[int]()
+    await asyncio.gather(
+        asyncio.create_task(_consume(outer, condition, items), name="left"),
+        asyncio.create_task(_produce(outer, condition, items), name="right"),
+    )
+
+
+@pytest.mark.parametrize(
+    "stuck",
+    [
+        two_stages_with_full_queues,
+        two_stages_in_a_wait,
+        a_condition_awaited_under_the_lock_that_its_notifier_wants,
+    ],
+)
+def test_tasks_that_are_awaited_together_wait_for_each_other(alone: Callable[..., Agent], stuck: Main) -> None:
+    agent = alone("here")
+    with running(stuck):
+        found = waits_of(report_when(agent, lambda report: "left" in waits_of(report)))
+        assert found["left"] == {"main", "right"}
+        assert "left" in found["right"]
+        assert found["main"] == {"left", "right"}
+        seen = _looked_at(agent)
+        assert all(one.unchanged and one.deadline is None and not one.doubt for one in seen.values())
+        assert {way.party for one in seen.values() for way in one.ways_out} <= {one.party for one in seen.values()}
+
+
+async def _waits_and_sets(awaited: asyncio.Event, other: asyncio.Event) -> None:
+    await awaited.wait()
+    other.set()
+
+
+async def _waits_and_has(awaited: asyncio.Event, other: asyncio.Event) -> None:
+    await awaited.wait()
+    print(other)
+
+
+async def _waits_and_completes(awaited: asyncio.Future[None], other: asyncio.Future[None]) -> None:
+    await awaited
+    other.set_result(None)
+
+
+def _two_of(each: Callable[..., Any], made: Callable[[], Any]) -> list[asyncio.Task[None]]:
+    """Two tasks that are the only ones to have the two objects."""
+    first, second = made(), made()
+    return [asyncio.create_task(each(first, second), name="left"), asyncio.create_task(each(second, first), name="right")]
+
+
+def _consumer_and_producer() -> list[asyncio.Task[None]]:
+    """Two tasks that are the only ones to have the condition."""
+    outer, condition, items = asyncio.Lock(), asyncio.Condition(), list[int]()
+    return [
+        asyncio.create_task(_consume(outer, condition, items), name="left"),
+        asyncio.create_task(_produce(outer, condition, items), name="right"),
+    ]
+
+
+async def two_that_set_each_others_event() -> None:
+    await asyncio.gather(*_two_of(_waits_and_sets, asyncio.Event))
+
+
+async def two_that_complete_each_others_future() -> None:
+    await asyncio.gather(*_two_of(_waits_and_completes, asyncio.get_running_loop().create_future))
+
+
+async def two_that_alone_have_a_condition() -> None:
+    await asyncio.gather(*_consumer_and_producer())
+
+
+async def two_that_park() -> None:
+    await asyncio.gather(*_two_of(_waits_and_has, asyncio.Event))
+
+
+@pytest.mark.parametrize(
+    "stuck", [two_that_set_each_others_event, two_that_complete_each_others_future, two_that_alone_have_a_condition]
+)
+def test_tasks_that_are_to_wake_each_other_are_not_parked(alone: Callable[..., Agent], stuck: Main) -> None:
+    agent = alone("here")
+    with running(stuck):
+        found = waits_of(report_when(agent, lambda report: "left" in waits_of(report)))
+        assert (found["left"], found["right"]) == ({"right"}, {"left"})
+        seen = _looked_at(agent)
+        assert all(one.unchanged and one.deadline is None and not one.doubt for one in seen.values())
+
+
+def test_tasks_that_only_hold_what_others_wait_for_are_parked(alone: Callable[..., Agent]) -> None:
+    agent = alone("here")
+    with running(two_that_park):
+        assert in_time("left") == {"right"}
+        for _ in range(3):
+            assert "left" not in waits_of(report_of(agent))
+
+
+async def two_stages_and_a_timer_that_takes_one_out() -> None:
+    left, right, met = asyncio.Queue[int](1), asyncio.Queue[int](1), asyncio.Event()
+    asyncio.get_running_loop().call_later(FAR_SECONDS, right.get_nowait)
+    await asyncio.gather(
+        asyncio.create_task(_puts_into_the_others_full_queue(left, right, met), name="left"),
+        asyncio.create_task(_puts_into_the_others_full_queue(right, left, met), name="right"),
+    )
+
+
+async def two_stages_and_a_task_that_takes_one_out_later() -> None:
+    left, right, met = asyncio.Queue[int](1), asyncio.Queue[int](1), asyncio.Event()
+
+    async def rescue() -> None:
+        await asyncio.sleep(FAR_SECONDS)
+        right.get_nowait()
+
+    await asyncio.gather(
+        asyncio.create_task(_puts_into_the_others_full_queue(left, right, met), name="left"),
+        asyncio.create_task(_puts_into_the_others_full_queue(right, left, met), name="right"),
+        asyncio.create_task(rescue(), name="rescue"),
+    )
+
+
+@pytest.mark.parametrize("rescued", [two_stages_and_a_timer_that_takes_one_out, two_stages_and_a_task_that_takes_one_out_later])
+def test_a_later_get_ends_the_wait_of_a_put(alone: Callable[..., Agent], rescued: Main) -> None:
+    agent = alone("here")
+    with running(rescued):
+        found = waits_of(report_when(agent, lambda report: "right" in waits_of(report)))
+        assert "main" in found["right"]
+        assert "left" not in found or "rescue" in found["left"]
+        assert "rescue" not in found
+
+
+def test_idle_workers_and_parked_tasks_are_not_deadlocked(alone: Callable[..., Agent]) -> None:
+    async def main() -> None:
+        queue = asyncio.Queue[int]()
+
+        async def work() -> None:
+            await queue.get()
+
+        workers = [asyncio.create_task(work(), name="worker") for _ in range(3)]
+
+        async def supervise() -> None:
+            await asyncio.gather(*workers)
+
+        supervisor = asyncio.create_task(supervise())
+        await asyncio.Event().wait()
+        supervisor.cancel()
+
+    agent = alone("here")
+    with running(main):
+        assert (in_time("worker") or set()) >= {"main"}
+        for _ in range(3):
+            assert "worker" not in waits_of(report_of(agent))
+
+
+def _looked_at(agent: Agent) -> dict[str, PartyLook]:
+    report = report_of(agent)
+    return {one.party.rpartition(":")[2]: one for one in look_at(agent, report).parties}

@@ -1,0 +1,624 @@
+"""A thread that waits for an object that only blocked threads can reach waits forever; any other reacher makes that unknown."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextvars
+import functools
+import gc
+import itertools
+import queue
+import signal
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import pytest
+
+from stilltrue import Agent
+from stilltrue.protocol.report import PartyTarget, Report
+from stilltrue.runtime import compat
+from stilltrue.runtime.compat import value_stack
+from stilltrue.runtime.introspection.frames import frames_of_threads
+from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.waits.reachability import code_names, thread_reach, thread_waits
+from stilltrue.runtime.waits.reachability.thread_reach import leading_to, reached_by
+from tests.client.look.worlds import look_at, report_of
+
+PATIENCE_SECONDS = 60.0
+FAR_SECONDS = 600.0
+CUTS_MIN = 8
+_REGISTRY: dict[str, Any] = {}
+_WEAK: weakref.WeakSet[Any] = weakref.WeakSet()
+_VARIABLE: contextvars.ContextVar[Any] = contextvars.ContextVar("event")
+_LOCAL = threading.local()
+
+
+class Threads:
+    """The threads of a test, which end with it."""
+
+    def __init__(self) -> None:
+        self.ends: list[Callable[[], object]] = []
+        self._all: list[threading.Thread] = []
+
+    def begin(self, name: str, run: Callable[..., Any], *arguments: Any) -> threading.Thread:
+        thread = threading.Thread(target=run, args=arguments, name=name, daemon=True)
+        thread.start()
+        self._all.append(thread)
+        return thread
+
+    def end(self) -> None:
+        for end in self.ends:
+            end()
+        for thread in self._all:
+            thread.join(PATIENCE_SECONDS)
+            assert not thread.is_alive()
+
+
+@pytest.fixture
+def threads() -> Iterator[Threads]:
+    found = Threads()
+    yield found
+    found.end()
+    _REGISTRY.clear()
+
+
+@pytest.fixture(autouse=True)
+def only_this_file_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ignore other tests of this process, whose code asks for all threads or objects, and the size of the process."""
+    monkeypatch.setattr(thread_waits, "SEARCH_SECONDS_MAX", PATIENCE_SECONDS)
+    monkeypatch.setattr(thread_waits, "LOOK_SECONDS_MAX", PATIENCE_SECONDS)
+    monkeypatch.setattr(thread_waits, "SHARE_OF_TIME", 1.0)
+    monkeypatch.setattr(thread_reach, "_BLOCKS_MAX", sys.maxsize)
+    asks = code_names.comes_by_anything
+    monkeypatch.setattr(thread_reach, "comes_by_anything", lambda code: code.co_filename == __file__ and asks(code))
+
+
+def waits(frames: list[Any]) -> bool:
+    """Whether a thread is in a wait."""
+    return bool(frames) and frames[0].f_code is threading.Condition.wait.__code__
+
+
+def until_all_wait(*names: str) -> None:
+    """Wait until the threads with these names are in a wait, or sleep."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < end:
+        idents = {one.name: one.ident for one in compat.threads().values()}
+        every = frames_of_threads()
+        if all(waits(every.get(idents.get(name) or 0, [])) for name in names):
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{names} do not wait")
+
+
+def reaching(thing: OwnRef) -> set[str] | None:
+    """The names of the threads and tasks that can reach an object, but for threads that have ended; None if not proved."""
+    found = leading_to([thing], frames_of_threads(), time.thread_time() + PATIENCE_SECONDS)
+    key = id(thing())
+    reached = reached_by([key], found)
+    idents = {one.ident: one.name for one in compat.threads().values()}
+    if reached is None:
+        return None
+    return {
+        idents[one] if isinstance(one, int) else one.get_name() for one in reached if not isinstance(one, int) or one in idents
+    }
+
+
+needs_memory = pytest.mark.skipif(not value_stack._can_read(), reason="this interpreter's frames cannot be read")
+
+
+class _Worker:
+    def __init__(self, late: threading.Event) -> None:
+        self.late, self.gate = [late], threading.Event()
+
+    def run(self) -> None:
+        self.gate.wait()
+        self.late[0].set()
+
+
+class _WorkingThread(threading.Thread):
+    def __init__(self, late: threading.Event) -> None:
+        super().__init__(name="other", daemon=True)
+        self.late, self.gate = late, threading.Event()
+
+    def run(self) -> None:
+        self.gate.wait()
+        self.late.set()
+
+
+# -- proved ------------------------------------------------------------------------------------------------------------
+
+
+def by_an_argument(event: threading.Event, threads: Threads) -> None:
+    def other(late: threading.Event, gate: threading.Event) -> None:
+        gate.wait()
+        late.set()
+
+    gate = threading.Event()
+    threads.ends.append(gate.set)
+    threads.begin("other", other, event, gate)
+
+
+def by_a_closure(event: threading.Event, threads: Threads) -> None:
+    gate = threading.Event()
+
+    def other() -> None:
+        gate.wait()
+        event.set()
+
+    threads.ends.append(gate.set)
+    threads.begin("other", other)
+
+
+def by_an_object(event: threading.Event, threads: Threads) -> None:
+    worker = _Worker(event)
+    threads.ends.append(worker.gate.set)
+    threads.begin("other", worker.run)
+
+
+def by_a_method(event: threading.Event, threads: Threads) -> None:
+    gate = threading.Event()
+
+    def other(ends: Any) -> None:
+        gate.wait()
+        ends()
+
+    threads.ends.append(gate.set)
+    threads.begin("other", other, functools.partial(event.set))
+
+
+def by_a_thread_of_its_own_class(event: threading.Event, threads: Threads) -> None:
+    worker = _WorkingThread(event)
+    threads.ends.append(worker.gate.set)
+    worker.start()
+
+
+@needs_memory
+@pytest.mark.parametrize(
+    "view",
+    [by_an_argument, by_a_closure, by_an_object, by_a_method, by_a_thread_of_its_own_class],
+    ids=lambda one: one.__name__,
+)
+def test_the_parties_that_can_reach_an_object_are_proved(
+    view: Callable[[threading.Event, Threads], None], threads: Threads
+) -> None:
+    event = threading.Event()
+    view(event, threads)
+    thing = OwnRef(event)
+    del event
+    until_all_wait("other")
+    assert reaching(thing) == {"other"}
+
+
+async def _set_later(event: threading.Event, gate: asyncio.Event) -> None:
+    await gate.wait()
+    event.set()
+
+
+async def _forget(event: threading.Event, gate: asyncio.Event) -> None:
+    event.is_set()
+    await gate.wait()
+
+
+async def _set_in_the_end(event: threading.Event, gate: asyncio.Event) -> None:
+    try:
+        await gate.wait()
+    finally:
+        event.set()
+
+
+def begin_task(threads: Threads, name: str, run: Callable[[Any, asyncio.Event], Any], thing: Any) -> None:
+    """A task of this name on a loop of its own; it is suspended on its gate."""
+    things, there = [thing], threading.Event()
+
+    async def main() -> None:
+        gate, loop = asyncio.Event(), asyncio.get_running_loop()
+        threads.ends.append(lambda: loop.call_soon_threadsafe(gate.set))
+        task = asyncio.create_task(run(things.pop(), gate), name=name)
+        await asyncio.sleep(0)
+        there.set()
+        await task
+
+    threads.begin("loop", lambda: asyncio.run(main()))
+    assert there.wait(PATIENCE_SECONDS)
+
+
+@needs_memory
+@pytest.mark.parametrize(("run", "by"), [(_set_later, {"task"}), (_set_in_the_end, {"task"}), (_forget, set())])
+def test_a_suspended_task_reaches_the_names_ahead_in_its_coroutine(run: Any, by: set[str], threads: Threads) -> None:
+    event = threading.Event()
+    begin_task(threads, "task", run, event)
+    thing = OwnRef(event)
+    del event
+    assert reaching(thing) == by
+
+
+@needs_memory
+def test_the_threads_of_an_executor_reach_what_is_in_its_queue(threads: Threads) -> None:
+    gates = [threading.Event(), threading.Event()]
+
+    def begin(event: threading.Event) -> None:
+        pool = ThreadPoolExecutor(1, thread_name_prefix="item")
+        pool.submit(gates[0].wait)
+        pool.submit(event.set)
+
+    event = threading.Event()
+    begin(event)
+    thing = OwnRef(event)
+    threads.ends.append(gates[0].set)
+    del event
+    until_all_wait("item_0")
+    assert reaching(thing) == {"item_0"}
+
+
+@needs_memory
+def test_a_variable_that_is_never_read_again_leads_nowhere(threads: Threads) -> None:
+    gate = threading.Event()
+
+    def other(event: threading.Event) -> None:
+        event.is_set()
+        gate.wait()
+
+    event = threading.Event()
+    threads.ends.append(gate.set)
+    threads.begin("other", other, event)
+    thing = OwnRef(event)
+    del event
+    until_all_wait("other")
+    assert reaching(thing) == set()
+
+
+# -- not proved ----------------------------------------------------------------------------------------------------------
+
+
+def in_a_module(event: threading.Event, threads: Threads) -> None:
+    _REGISTRY["event"] = event
+
+
+def in_a_class(event: threading.Event, threads: Threads) -> None:
+    class Holder:
+        late = event
+
+    _REGISTRY["class"] = weakref.ref(Holder)
+    threads.ends.append(lambda: Holder.__name__)
+
+
+def on_a_signal(event: threading.Event, threads: Threads) -> None:
+    before = signal.signal(signal.SIGUSR2, lambda *_: event.set())
+    threads.ends.append(lambda: signal.signal(signal.SIGUSR2, before))
+
+
+def at_exit(event: threading.Event, threads: Threads) -> None:
+    atexit.register(event.set)
+    threads.ends.append(lambda: atexit.unregister(event.set))
+
+
+def in_a_context(event: threading.Event, threads: Threads) -> None:
+    token = _VARIABLE.set(event)
+    threads.ends.append(lambda: _VARIABLE.reset(token))
+
+
+def in_a_local(event: threading.Event, threads: Threads) -> None:
+    _LOCAL.event = event
+    threads.ends.append(lambda: delattr(_LOCAL, "event"))
+
+
+def weakly(event: threading.Event, threads: Threads) -> None:
+    _WEAK.add(event)
+    kept = [event]
+    threads.ends.append(kept.clear)
+
+
+def by_a_finalizer(event: threading.Event, threads: Threads) -> None:
+    class Owner:
+        pass
+
+    owner = Owner()
+    weakref.finalize(owner, event.set)
+    threads.ends.append(lambda: repr(owner))
+
+
+def by_its_destructor(event: threading.Event, threads: Threads) -> None:
+    class Owner:
+        def __init__(self) -> None:
+            self.late, self.itself = event, self
+
+        def __del__(self) -> None:
+            self.late.set()
+
+    gc.disable()
+    Owner()
+    threads.ends.append(gc.enable)
+
+
+def in_a_generator(event: threading.Event, threads: Threads) -> None:
+    def later() -> Iterator[None]:
+        yield
+        event.set()
+
+    generator = later()
+    next(generator)
+    threads.ends.append(lambda: next(generator, None))
+
+
+def on_a_loop(event: threading.Event, threads: Threads) -> None:
+    loop = asyncio.new_event_loop()
+    loop.call_later(FAR_SECONDS, event.set)
+    threads.ends.append(loop.close)
+
+
+@needs_memory
+@pytest.mark.parametrize(
+    "view",
+    [
+        *(in_a_module, in_a_class, on_a_signal, at_exit, in_a_context, in_a_local, weakly, by_a_finalizer, by_its_destructor),
+        *(in_a_generator, on_a_loop),
+    ],
+    ids=lambda one: one.__name__,
+)
+def test_the_parties_that_can_reach_an_object_are_not_proved(
+    view: Callable[[threading.Event, Threads], None], threads: Threads
+) -> None:
+    event = threading.Event()
+    thing = OwnRef(event)
+    view(event, threads)
+    del event
+    assert reaching(thing) is None
+
+
+@needs_memory
+def test_parties_that_proceed_can_reach_the_object(threads: Threads) -> None:
+    """A timer, an executor's item, a sleeping thread: each is found as a reacher, and is not among the waiting threads."""
+    for name in ("timer", "item", "sleeper"):
+        event = threading.Event()
+        if name == "timer":
+            timer = threading.Timer(FAR_SECONDS, event.set)
+            timer.name, timer.daemon = name, True
+            timer.start()
+            threads.ends.append(timer.cancel)
+        elif name == "item":
+            pool, gate = ThreadPoolExecutor(1, thread_name_prefix="item"), threading.Event()
+            pool.submit(gate.wait)
+            pool.submit(event.set)
+            threads.ends += [gate.set, pool.shutdown]
+        else:
+            over: list[bool] = []
+            threads.begin(name, _sleep_and_set, event, over)
+            threads.ends.append(partial(over.append, True))
+        thing = OwnRef(event)
+        del event
+        reached = reaching(thing)
+        assert reached is None or any(one.startswith(name) for one in reached), name
+
+
+@needs_memory
+def test_code_that_enumerates_threads_reaches_their_objects(threads: Threads) -> None:
+    def others() -> list[threading.Thread]:
+        return threading.enumerate()
+
+    event = threading.Event()
+    by_a_thread_of_its_own_class(event, threads)
+    thing = OwnRef(event)
+    del event
+    until_all_wait("other")
+    assert reaching(thing) is None
+    del others
+    assert reaching(thing) == {"other"}
+
+
+def _sleep_and_set(event: threading.Event, over: list[bool]) -> None:
+    while not over:
+        time.sleep(0.05)
+    event.set()
+
+
+# -- reports -------------------------------------------------------------------------------------------------------------
+
+
+def reported(agent: Agent, *names: str) -> Report:
+    """The report once these threads wait; without names, the report after several cuts with searches in between."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    for count in itertools.count():
+        report = report_of(agent)
+        if set(names) <= awaited(report).keys() and (names or count > CUTS_MIN):
+            return report
+        assert time.monotonic() < end, awaited(report)
+        time.sleep(thread_waits.AGAIN_SECONDS)
+        agent._observer.search(time.time())
+    raise AssertionError
+
+
+def awaited(report: Report) -> dict[str, set[str]]:
+    """The parties that each thread waits for."""
+    return {one.waiter.partition(":")[2]: _names(one.among) for one in report.waits}
+
+
+def _names(among: Any) -> set[str]:
+    return {one.party.partition(":")[2] for one in among if isinstance(one, PartyTarget)}
+
+
+def in_a_cycle(first: threading.Event, second: threading.Event, threads: Threads) -> None:
+    """Two threads that wait for each other's event."""
+
+    def run(own: threading.Event, other: threading.Event) -> None:
+        own.wait()
+        other.set()
+
+    threads.begin("a", run, first, second)
+    threads.begin("b", run, second, first)
+    until_all_wait("a", "b")
+
+
+def _there(weak: OwnRef) -> Any:
+    found = weak()
+    assert found is not None
+    return found
+
+
+def _begin_cycle(threads: Threads) -> OwnRef:
+    first, second = threading.Event(), threading.Event()
+    found = OwnRef(first)
+    threads.ends.append(lambda: _there(found).set())
+    in_a_cycle(first, second, threads)
+    return found
+
+
+@needs_memory
+def test_a_cycle_of_events_is_reported_and_the_look_finds_no_way_out(alone: Callable[..., Agent], threads: Threads) -> None:
+    _begin_cycle(threads)
+    agent = alone("one")
+    report = reported(agent, "a", "b")
+    assert awaited(report) == {"a": {"b"}, "b": {"a"}}
+    looks = [one for one in look_at(agent, report).parties if one.party.endswith((":a", ":b"))]
+    assert [(one.unchanged, one.ways_out, one.doubt) for one in looks] == [(True, (), "")] * 2
+
+
+@needs_memory
+def test_a_party_that_gets_the_object_after_the_cut_is_a_way_out(alone: Callable[..., Agent], threads: Threads) -> None:
+    event = _begin_cycle(threads)
+    agent = alone("one")
+    report = reported(agent, "a", "b")
+    _REGISTRY["event"] = event()
+    looks = [one for one in look_at(agent, report).parties if one.party.endswith((":a", ":b"))]
+    assert len(looks) == 2
+    assert any(one.doubt or one.ways_out for one in looks)
+
+
+@needs_memory
+def test_idle_workers_of_an_unfed_queue_are_not_reported(alone: Callable[..., Agent], threads: Threads) -> None:
+    def work(todo: queue.Queue[Any], done: queue.Queue[Any]) -> None:
+        while (item := todo.get()) is not None:
+            done.put(item)
+
+    first, second = queue.Queue[Any](), queue.Queue[Any]()
+    threads.begin("a", work, first, second)
+    threads.begin("b", work, second, first)
+    things = OwnRef(first), OwnRef(second)
+    del first, second
+    until_all_wait("a", "b")
+    try:
+        found = awaited(reported(alone("one")))
+        assert not {"a", "b"} <= found.keys(), "one may seem to wait for the other while that is read"
+    finally:
+        threads.ends += [lambda: _there(things[0]).put(None), lambda: _there(things[1]).put(None)]
+
+
+@needs_memory
+def test_idle_workers_that_are_joined_are_reported(alone: Callable[..., Agent], threads: Threads) -> None:
+    """A published bug: the sentinels are put after the workers have been joined."""
+
+    def work(todo: queue.Queue[Any]) -> None:
+        while todo.get() is not None:
+            pass
+
+    def run() -> None:
+        todo = queue.Queue[Any]()
+        things.append(OwnRef(todo))
+        workers = [threads.begin(name, work, todo) for name in ("a", "b")]
+        for worker in workers:
+            worker.join()
+        for _ in workers:
+            todo.put(None)
+
+    things: list[OwnRef] = []
+    threads.begin("main", run)
+    until_all_wait("a", "b")
+    try:
+        assert awaited(reported(alone("one"), "a", "b"))["a"] == {"b", "main"}
+    finally:
+        threads.ends += [lambda: _there(things[0]).put(None), lambda: _there(things[0]).put(None)]
+
+
+def _end_join(thing: OwnRef) -> None:
+    found = _there(thing)
+    while found.unfinished_tasks:
+        found.task_done()
+
+
+@needs_memory
+@pytest.mark.parametrize("workers", [0, 1])
+def test_joining_a_queue_without_task_done_never_ends(alone: Callable[..., Agent], threads: Threads, workers: int) -> None:
+    """The worker has ended, or has forgotten ``task_done()`` and waits for more."""
+
+    def work(todo: queue.Queue[Any]) -> None:
+        while todo.get() is not None:
+            pass
+
+    def run() -> None:
+        todo = queue.Queue[Any]()
+        things.append(OwnRef(todo))
+        todo.put(1)
+        if workers:
+            threads.begin("worker", work, todo)
+        todo.join()
+
+    things: list[OwnRef] = []
+    threads.begin("main", run)
+    until_all_wait("main", *["worker"] * workers)
+    agent = alone("one")
+    try:
+        report = reported(agent, "main")
+        assert awaited(report)["main"] == ({"worker"} if workers else {"main"})
+        looks = [one for one in look_at(agent, report).parties if one.party.endswith((":main", ":worker"))]
+        assert [(one.unchanged, one.ways_out, one.doubt) for one in looks] == [(True, (), "")] * (1 + workers)
+    finally:
+        threads.ends += [lambda: _there(things[0]).put(None), lambda: _end_join(things[0])]
+
+
+@needs_memory
+def test_a_thread_at_an_unreachable_event_is_parked_unless_it_is_joined(alone: Callable[..., Agent], threads: Threads) -> None:
+    def park() -> None:
+        event = threading.Event()
+        things.append(OwnRef(event))
+        event.wait()
+
+    def join(thread: threading.Thread) -> None:
+        thread.join()
+
+    things: list[OwnRef] = []
+    agent, parked = alone("one"), threads.begin("parked", park)
+    until_all_wait("parked")
+    try:
+        assert "parked" not in awaited(reported(agent))
+        threads.begin("joins", join, parked)
+        assert awaited(reported(agent, "parked"))["parked"] == {"parked"}
+    finally:
+        threads.ends.append(lambda: _there(things[0]).set())
+
+
+@needs_memory
+def test_an_event_that_a_task_of_the_blocked_loop_would_set_is_a_cycle(alone: Callable[..., Agent], threads: Threads) -> None:
+    async def wait(event: threading.Event) -> None:
+        await asyncio.sleep(0.1)
+        event.wait()
+
+    async def set_later(event: threading.Event) -> None:
+        await asyncio.sleep(0.2)
+        event.set()
+
+    async def main() -> None:
+        event = threading.Event()
+        things.append(OwnRef(event))
+        tasks = [asyncio.create_task(wait(event), name="waits"), asyncio.create_task(set_later(event), name="sets")]
+        await asyncio.wait(tasks)
+
+    things: list[OwnRef] = []
+    agent = alone("one")
+    threads.begin("loop", lambda: asyncio.run(main()))
+    until_all_wait("loop")
+    try:
+        report = reported(agent, "waits")
+        assert awaited(report)["waits"] == {"sets"}
+        assert awaited(report)["sets"] == {"waits"}
+        waiting = {one.waiter for one in report.waits}
+        looks = [one for one in look_at(agent, report).parties if one.party.endswith((":waits", ":sets"))]
+        assert [(one.unchanged, one.doubt) for one in looks] == [(True, "")] * 2
+        assert all(way.party in waiting for one in looks for way in one.ways_out)
+    finally:
+        threads.ends.append(lambda: _there(things[0]).set())
