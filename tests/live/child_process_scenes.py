@@ -1,8 +1,9 @@
 """A service whose handler starts a child process and answers; later the child calls the service.
 
-``python child_process_scenes.py HOW``: ``subprocess``, ``system``, ``spawn`` or ``forkserver``. Each line of input
-goes one step on: a first call; a call whose handler starts the child; the child's call; the child's end. A line of output tells
-that the step is done.
+``python child_process_scenes.py HOW``: ``subprocess``, ``system``, ``background`` (a shell's child that has lost its parent),
+``spawn``, ``forkserver``, or ``fed``: the child is there from the start, and the handler gives it work through a pipe. Each
+line of input goes one step on: a first call; a call whose handler starts the child; the child's call; the child's end. A line
+of output tells that the step is done.
 """
 
 from __future__ import annotations
@@ -49,10 +50,20 @@ def work(address: str) -> None:
     agent.close()
 
 
+def child_command(address: str) -> list[str]:
+    return [sys.executable, __file__, "child", address]
+
+
 def start_child(address: str) -> None:
-    command = [sys.executable, __file__, "child", address]
-    if HOW == "subprocess":
+    command = child_command(address)
+    if HOW == "fed":
+        pipe: Any = STARTED[0].stdin
+        pipe.write(b"work\n")
+        pipe.flush()
+    elif HOW == "subprocess":
         STARTED.append(subprocess.Popen(command))
+    elif HOW == "background":
+        os.system(f"{' '.join(command)} & true")
     elif HOW == "system":
         threading.Thread(target=os.system, args=(" ".join(command),), daemon=True).start()
     else:
@@ -84,6 +95,8 @@ def main() -> None:
     agent = Agent(service="front", instance="front", reactive=True)
     agent.start()
     with serving(agent) as address, grpc.insecure_channel(address) as client:  # the client has no agent
+        if HOW == "fed":
+            STARTED.append(subprocess.Popen([*child_command(address), "fed"], stdin=subprocess.PIPE))
         for method in ("/s/Ping", "/s/Place"):
             sys.stdin.readline()
             call: Any = client.unary_unary(method)
@@ -97,6 +110,8 @@ def main() -> None:
 
 if __name__ == "__main__":
     if HOW == "child":
+        if sys.argv[3:] == ["fed"]:
+            sys.stdin.readline()
         work(sys.argv[2])
     else:
         main()

@@ -1,4 +1,4 @@
-"""A job is not over while a child process that a handler started is at work, though no member knows of it yet."""
+"""A job is not over while a child process is at work that a handler started, or gave work, though no member knows of it yet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,13 @@ AT_WORK_SECONDS = 2.0
 
 
 @pytest.mark.parametrize(
-    "how", ["subprocess", "system", *(pytest.param(one, marks=pytest.mark.longer) for one in ("spawn", "forkserver"))]
+    "how",
+    [
+        "subprocess",
+        "background",
+        "fed",
+        *(pytest.param(one, marks=pytest.mark.longer) for one in ("system", "spawn", "forkserver")),
+    ],
 )
 def test_termination_waits_for_the_child_of_a_handler(
     harness: Harness, demo: Demo, until_true: Callable[[str], dict[str, Any]], tmp_path: Path, how: str

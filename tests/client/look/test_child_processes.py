@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from stilltrue import Agent
 from stilltrue.model import SnapshotId
 from stilltrue.protocol.requests.look import LookRequest
 from stilltrue.runtime.introspection import child_processes as listing
+from stilltrue.runtime.introspection import child_threads
+from stilltrue.runtime.introspection.child_threads import threads_of
 from stilltrue.runtime.look import pending_callbacks
 from stilltrue.runtime.membership.member_mark import MemberMark
 from tests.client.look.worlds import PATIENCE_SECONDS, serving
@@ -91,6 +94,81 @@ def test_child_processes_started_before_the_declaration_are_covered(alone: Calla
         assert children_at_work(front) == []
 
 
+_WORKS = {
+    "sleeps": "time.sleep(600)",
+    "computes": "any(map(bool, iter(int, 1)))",
+    "awaits an answer": "socket.create_connection(sys.argv[1].rsplit(':', 1)).recv(1)",
+    "in another thread": "threading.Thread(target=time.sleep, args=(600,)).start()",
+}
+_FED = "import socket, sys, threading, time; print('begun', flush=True)\nfor line in sys.stdin:\n if line == 'work\\n': {}"
+
+
+@pytest.mark.parametrize("work", _WORKS)
+def test_a_child_process_of_before_that_has_been_given_work_is_active(alone: Callable[..., Agent], work: str) -> None:
+    front = alone("front")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with child(sys.executable, "-c", _FED.format(_WORKS[work]), address) as process, called_once(front):
+            tell(process, "rest")
+            is_at_rest_again(process)
+            assert children_at_work(front) == []
+            tell(process, "work")
+            wait_until(lambda: children_at_work(front) != [])
+            (text,) = children_at_work(front)
+            assert text.startswith(f"child process {process.pid} (python")
+            assert "which has not joined, at work since" in text
+            process.kill()
+
+
+def tell(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{line}\n")
+    process.stdin.flush()
+
+
+def is_at_rest_again(process: subprocess.Popen[str]) -> None:
+    """Wait until a child has read all that it was told: it is where it was before."""
+    found = listing.process_at(process.pid)
+    assert found is not None
+    wait_until(lambda: not threads_of([found])[found.key].is_at_work(None))
+
+
+_TIMED = "import time; print('begun', flush=True)\nwhile True: time.sleep(0.2)"
+_LATE = "import sys, time; print('begun', flush=True); time.sleep(0.5); sys.stdin.read()"
+_LATE_LOOP = "import sys, time, select; print('begun', flush=True); time.sleep(0.5); select.select([sys.stdin], [], [])"
+
+
+def test_a_child_process_of_before_with_its_own_timer_is_covered(alone: Callable[..., Agent]) -> None:
+    front = alone("front")
+    with child(sys.executable, "-c", _TIMED) as process, called_once(front):
+        for _ in range(5):
+            wait_until(lambda: children_at_work(front) == [])
+        process.kill()
+
+
+@pytest.mark.parametrize("program", [_LATE, _LATE_LOOP])
+def test_a_child_process_of_before_that_was_still_starting_rests_once_it_waits_for_input(
+    alone: Callable[..., Agent], program: str
+) -> None:
+    front = alone("front")
+    with child(sys.executable, "-c", program), called_once(front):
+        wait_until(lambda: children_at_work(front) == [])
+        time.sleep(1)
+        assert children_at_work(front) == []
+
+
+def test_where_the_calls_of_processes_are_not_shown_a_child_that_has_run_is_active(
+    alone: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child_threads, "_standings", lambda *_: None)
+    front = alone("front")
+    with child(sys.executable, "-c", _FED.format(_WORKS["computes"])) as process, called_once(front):
+        assert children_at_work(front) == []
+        tell(process, "work")
+        wait_until(lambda: children_at_work(front) != [])
+        process.kill()
+
+
 def test_idle_covers_existing_child_processes(called: Agent) -> None:
     with child(sys.executable, "-c", _READS):
         assert children_at_work(called)
@@ -104,6 +182,38 @@ def test_children_of_a_shell_are_found(called: Agent) -> None:
         assert any(text.startswith(f"child process {shell.pid} (sh)") for text in texts)
         assert any("(python" in text for text in texts)
         assert len(texts) == 2
+
+
+@pytest.fixture
+def own_group() -> Iterator[None]:
+    """Other tests' orphans are in other process groups."""
+    before = os.getpgrp()
+    with suppress(PermissionError):  # it leads its session
+        os.setpgid(0, 0)
+    yield
+    with suppress(PermissionError):
+        os.setpgid(0, before)
+
+
+@pytest.mark.usefixtures("own_group")
+def test_a_process_that_a_shell_has_left_behind_is_active(called: Agent, tmp_path: Path) -> None:
+    ends = tmp_path / "end"
+    os.system(f"while ! test -e {ends}; do sleep 0.1; done & true")
+    found = children_at_work(called)
+    assert any("(sh), which has not joined, started after" in text for text in found)
+    ends.touch()
+    wait_until(lambda: children_at_work(called) == [])
+
+
+@pytest.mark.usefixtures("own_group")
+def test_a_process_of_the_group_that_was_there_before_does_not_count(tmp_path: Path) -> None:
+    ends = tmp_path / "end"
+    begun = listing.boot_ticks()
+    os.system(f"while ! test -e {ends}; do sleep 1; done & true")
+    (shell,) = [one for one in listing.orphans(begun, ()) if one.name == "sh"]
+    assert listing.orphans(begun, {one.pid for one in listing.orphans(begun, ())}) == []
+    assert shell.key not in {one.key for one in listing.orphans(shell.started + 1, ())}
+    ends.touch()
 
 
 def test_a_joined_child_process_is_active_until_every_snapshot_includes_it(

@@ -8,7 +8,8 @@ from types import CodeType, FrameType
 from weakref import ref
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.child_processes import child_processes
+from stilltrue.runtime.introspection.child_processes import boot_ticks, child_processes
+from stilltrue.runtime.introspection.child_threads import ChildThreads, threads_of
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.introspection.tasks import is_timed, woken_by_timers
 
@@ -19,11 +20,13 @@ TASKS_MAX = 1_000
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdleDeclaration:
     """Covers the ``threads`` (native ids), ``tasks`` and ``children`` (processes, by :attr:`ChildProcess.key`) that existed at
-    ``since`` (epoch), the ``alarms`` that were set, and the ``pool_items`` on which process pools worked.
+    ``since`` (epoch; ``since_ticks``: clock ticks since the machine booted), the ``alarms`` that were set, and the
+    ``pool_items`` on which process pools worked.
 
     ``scheduled``: the code of the callbacks that event loops had scheduled, which may schedule themselves again. ``standing``,
     ``standing_tasks``: where the threads (identities) and tasks stood. One that is elsewhere since acts on a message that came.
-    ``untimed``, ``untimed_tasks``: those of them that waited without a timeout.
+    ``standing_children``: likewise for the children's threads. ``untimed``, ``untimed_tasks``: the threads and tasks that
+    waited without a timeout.
     ``declaring``: the threads (identities) and tasks (``id``) that have called ``active()`` or ``busy()``; ``by``: the one that
     called ``idle()``, if any.
     """
@@ -32,11 +35,13 @@ class IdleDeclaration:
     threads: frozenset[int]
     tasks: frozenset[ref[compat.Task]] = frozenset()
     alarms: frozenset[int] = frozenset()
+    since_ticks: int = 0
     children: frozenset[tuple[int, int]] = frozenset()
     pool_items: frozenset[tuple[int, int]] = frozenset()
     scheduled: frozenset[CodeType] = frozenset()
     standing: dict[int, compat.Where] = field(default_factory=dict)
     standing_tasks: dict[ref[compat.Task], compat.Where] = field(default_factory=dict)
+    standing_children: dict[tuple[int, int], ChildThreads] = field(default_factory=dict)
     untimed: frozenset[int] = frozenset()
     untimed_tasks: frozenset[ref[compat.Task]] = frozenset()
     declaring: Container[int] = frozenset()
@@ -48,16 +53,19 @@ def declaration(now: float, declaring: Container[int], by: int = 0) -> IdleDecla
     tasks = list(compat.tasks_of_all_loops())
     read = tasks[:TASKS_MAX]
     timed = frozenset().union(*map(woken_by_timers, {task.get_loop() for task in read}))
+    children = child_processes()
     return IdleDeclaration(
         since=now,
         threads=compat.native_ids(),
         tasks=frozenset(map(ref, tasks)),
         alarms=frozenset(compat.alarms()),
-        children=frozenset(child.key for child in child_processes()),
+        since_ticks=boot_ticks(),
+        children=frozenset(child.key for child in children),
         pool_items=frozenset().union(*map(compat.pool_items, _frames())),
         scheduled=compat.codes_scheduled(),
         standing=compat.standing_threads(),
         standing_tasks={ref(task): where for task, where in compat.standing_tasks(read).items()},
+        standing_children=threads_of(children),
         untimed=compat.untimed_threads(),
         untimed_tasks=frozenset(ref(task) for task in read if not is_timed(task, timed)),
         declaring=declaring,

@@ -5,8 +5,10 @@ Rules:
 1. A child is identified by its process id and its start time, since process ids are reused. A zombie is no longer a child.
 2. A child that has joined a detector has an open descriptor with the name :data:`MARK`
    (:mod:`~stilltrue.runtime.membership.member_mark`).
-3. A child that has lost its parent (a shell's ``worker &``, a daemon) belongs to process 1 and is not found, unless this is
-   process 1.
+3. A child that has lost its parent (a shell's ``worker &``) stays in this process's group. So do the programs that a shell has
+   started together with this one, which have the shell as parent, or process 1 as this process has: so :func:`orphans` are
+   the processes of the group that began later and whose parent is in another session, or is process 1. A daemon in a session
+   of its own is not found, unless this is process 1.
 4. Helpers that ``multiprocessing`` starts for itself are left out: the resource tracker and the fork server. The processes that
    the fork server starts are its children.
 """
@@ -19,6 +21,7 @@ import re
 import sys
 import time
 from collections import deque
+from collections.abc import Container
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -37,7 +40,7 @@ _PROC = Path("/proc")
 _LISTS_CHILDREN = (_PROC / "thread-self" / "children").exists()
 _MARK = re.compile(rf"{MARK}:([0-9.]+):")
 _ENDED = ("Z", "X")
-_PARENT, _STARTED = 1, 19
+_PARENT, _GROUP, _SESSION, _TICKS, _STARTED = 1, 2, 3, slice(11, 13), 19
 """Positions of fields in ``/proc/PID/stat`` after the name, which ends with the last parenthesis."""
 
 
@@ -67,6 +70,30 @@ def child_processes() -> list[ChildProcess]:
             found[pid] = child
             todo.extend(_children_of(pid))
     return [child for child in found.values() if child.pid not in helpers]
+
+
+def orphans(since: int, known: Container[int]) -> list[ChildProcess]:
+    """The orphans (rule 3) that began at :func:`boot_ticks` ``since`` or later, except the ``known`` process ids."""
+    own = _stat_of("self")[1]
+    found = []
+    for pid in _all_processes() if len(own) > _STARTED else ():
+        before, fields = _stat_of(str(pid))
+        if len(fields) <= _STARTED or fields[0] in _ENDED or pid in known or pid == os.getpid():
+            continue
+        if fields[_GROUP] == own[_GROUP] and int(fields[_STARTED]) >= since and _is_of_others(fields[_PARENT], own[_SESSION]):
+            found.append(ChildProcess(pid, int(fields[_STARTED]), before.partition("(")[2]))
+    return found
+
+
+def _is_of_others(parent: str, session: str) -> bool:
+    """Whether this parent is process 1, is not shown, or is in another session."""
+    fields = _stat_of(parent)[1]
+    return parent == "1" or len(fields) <= _STARTED or fields[_SESSION] != session
+
+
+def boot_ticks() -> int:
+    """The clock ticks since the machine booted, in which start times are given."""
+    return int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")) if sys.platform == "linux" else 0
 
 
 def clock() -> float:
@@ -101,6 +128,11 @@ def process_at(pid: int) -> ChildProcess | None:
     return ChildProcess(pid, int(fields[_STARTED]), before.partition("(")[2])
 
 
+def processor_ticks(pid: int) -> int:
+    """The processor time of a process so far, in clock ticks; 0 if it has ended."""
+    return sum(map(int, _stat_of(str(pid))[1][_TICKS]))
+
+
 def _stat_of(pid: str) -> tuple[str, list[str]]:
     """The beginning of ``/proc/PID/stat`` up to the process's name, and the fields after it; empty if it has ended."""
     try:
@@ -127,8 +159,15 @@ def _children_of(pid: int) -> list[int]:
 
 def _children_by_parent(parent: int) -> list[int]:
     """The same on a kernel that does not list children: by the parent of every process."""
-    every = [(int(entry.name), _stat_of(entry.name)[1]) for entry in _PROC.iterdir() if entry.name.isdecimal()]
+    every = [(pid, _stat_of(str(pid))[1]) for pid in _all_processes()]
     return [pid for pid, fields in every if len(fields) > _PARENT and fields[_PARENT] == str(parent)]
+
+
+def _all_processes() -> list[int]:
+    try:
+        return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()]
+    except OSError:  # this is not Linux
+        return []
 
 
 def _helpers() -> set[Any]:

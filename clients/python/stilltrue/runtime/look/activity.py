@@ -13,7 +13,7 @@ Rules:
    later by no known party is at work unless it rests. A timer or callback counts if its code was not scheduled before (code
    scheduled before may reschedule itself), or if it sets or completes something. HTTP libraries close idle connections by such
    timers, which do not count.
-5. Future callbacks of executors, alarms and channels count too, and child processes started later
+5. Future callbacks of executors, alarms and channels count too, and child processes started later, or at work since
    (:mod:`~stilltrue.runtime.look.pending_callbacks`).
 """
 
@@ -57,7 +57,7 @@ def unaccounted(places: Places, served: Iterable[ServerCall], covered: IdleDecla
         *_acting_threads(places, known, covered),
         *_acting_on_loops(places, known, covered),
         *pending_callbacks.alarms(places, covered),
-        *pending_callbacks.child_processes_started(places, covered),
+        *pending_callbacks.child_processes_at_work(places, covered),
     ):
         found[text] = None
         if len(found) >= UNACCOUNTED_MAX:

@@ -8,8 +8,10 @@ Rules:
    item, the item's callbacks run.
 4. When a channel's connectivity changes, the callbacks subscribed later run.
 5. When an alarm set later fires, the signal's handler runs, or the event loop's.
-6. A child process started later may call anybody, and nobody else knows of it. It does not count once it has been a member for
-   :data:`MEMBER_SECONDS_MIN`, nor while it is a worker of a pool that has no items.
+6. A child process started later, or an orphan that began later, may call anybody, and nobody else knows of it. It does not
+   count once it has been a member for :data:`MEMBER_SECONDS_MIN`, nor while it is a worker of a pool that has no items.
+7. A child process of before has been given work (through a pipe, a queue) if it neither rests nor is where it stood at the
+   declaration (:mod:`~stilltrue.runtime.introspection.child_threads`).
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from collections.abc import Iterator
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.declared.idle_declaration import IdleDeclaration
-from stilltrue.runtime.introspection.child_processes import child_processes, clock, joined_at
+from stilltrue.runtime.introspection.child_processes import child_processes, clock, joined_at, orphans
+from stilltrue.runtime.introspection.child_threads import threads_of
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application_callback
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
@@ -82,13 +85,21 @@ def alarms(places: Places, covered: IdleDeclaration | None) -> Iterator[str]:
             yield f"{compat.name_of(handler)}, the {number.name} handler, due in {seconds:.1f} s"
 
 
-def child_processes_started(places: Places, covered: IdleDeclaration | None) -> Iterator[str]:
-    """Rule 6."""
-    children = [] if covered is None else [child for child in child_processes() if child.key not in covered.children]
+def child_processes_at_work(places: Places, covered: IdleDeclaration | None) -> Iterator[str]:
+    """Rules 6 and 7."""
+    if covered is None:
+        return
+    children = child_processes()
+    children += orphans(covered.since_ticks, {child.pid for child in children})
     frames = (frame for place in places.threads.values() for frame in place.frames) if children else ()
     idle = {pid for frame in frames for pid in compat.idle_pool_processes(frame)}
     for child in children:
         joined = None if child.pid in idle else joined_at(child)
-        if child.pid not in idle and (joined is None or clock() - joined < MEMBER_SECONDS_MIN):
-            state = "which has not joined" if joined is None else "which has just joined"
-            yield f"child process {child.pid} ({child.name}), {state}, started after the idle declaration or the first call"
+        if child.pid in idle or (joined is not None and clock() - joined >= MEMBER_SECONDS_MIN):
+            continue
+        state = "which has not joined" if joined is None else "which has just joined"
+        name = f"child process {child.pid} ({child.name}), {state}"
+        if child.key not in covered.children:
+            yield f"{name}, started after the idle declaration or the first call"
+        elif threads_of([child])[child.key].is_at_work(covered.standing_children.get(child.key)):
+            yield f"{name}, at work since the idle declaration or the first call"

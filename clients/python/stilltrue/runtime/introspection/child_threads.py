@@ -1,0 +1,167 @@
+"""Where the threads of child processes are, as Linux shows it: whether a child rests or is at work.
+
+Rules:
+
+1. A thread rests while it is blocked in a system call that only another party can end: without a timeout it reads from a
+   pipe, a local socket, a terminal or the like, or waits for a semaphore, a child process or a signal. A wait for a peer over
+   the network is no rest; nor is a wait for any of several descriptors, if the process has a connection over the network.
+2. It also rests where it stood before: in the same call, for the same descriptor, called from the same place, and still
+   without a timeout if it had none. So do a loop that sleeps between two rounds, and a server that waits for its next
+   connection.
+3. Threads of gRPC's core, which come and go, do not count.
+4. Where the system does not show another process's calls, only its processor time tells whether it has gone on.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from stilltrue.runtime.introspection.child_processes import ChildProcess, processor_ticks
+
+THREADS_MAX = 300
+"""Of all children together. Those of further children count as not shown (rule 4)."""
+_PROC = Path("/proc")
+_OF_GRPC = re.compile(r"event_engine|default-executo|resolver-execut|grpc|timer_manager|ares")
+_SOCKET = re.compile(r"socket:\[(\d+)\]")
+_LISTENS = "0A"
+_ENDLESS = 0xFFFFFFFF
+"""A timeout of -1, as a C int."""
+_READS = {"x86_64": {0, 19, 43, 45, 47, 288}, "aarch64": {63, 65, 202, 207, 212, 242}}
+"""read, readv, accept, recvfrom, recvmsg, accept4; the first argument is the descriptor."""
+_WAITS = {"x86_64": {34, 61, 130, 247}, "aarch64": {95, 133, 260}}
+"""pause, wait4, rt_sigsuspend, waitid: they have no timeout."""
+_WAITS_IN_TIME = {"x86_64": {202: 3, 128: 2}, "aarch64": {98: 3, 137: 2}}
+"""futex, rt_sigtimedwait, and which argument is the timeout; without one it is null."""
+_POLLS = {
+    "x86_64": {7: (2, _ENDLESS), 271: (2, 0), 23: (4, 0), 270: (4, 0), 232: (3, _ENDLESS), 281: (3, _ENDLESS)},
+    "aarch64": {73: (2, 0), 72: (4, 0), 22: (3, _ENDLESS)},
+}
+"""poll, ppoll, select, pselect6, epoll_wait, epoll_pwait: which argument is the timeout, and its value without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a thread is: the system call, its stack pointer and its instruction.
+
+    ``reads``: the descriptor that it reads from, if any; ``endless``: whether it has no timeout; ``is_poll``: whether it may
+    wait for any of several descriptors.
+    """
+
+    call: int
+    stack: int
+    instruction: int
+    reads: int | None
+    endless: bool
+    is_poll: bool
+
+    @property
+    def place(self) -> tuple[int, int, int, int | None]:
+        """The same while the thread is in the same call of the same code (rule 2)."""
+        return self.call, self.stack, self.instruction, self.reads
+
+
+@dataclass(frozen=True, slots=True)
+class ChildThreads:
+    """The ``threads`` of the child ``pid`` by the system's ids (None: on a processor, or about to be); None if not shown.
+
+    ``ticks``: the child's processor time so far.
+    """
+
+    pid: int
+    threads: dict[int, Standing | None] | None
+    ticks: int
+
+    def is_at_work(self, before: ChildThreads | None) -> bool:
+        """Whether one of the threads neither rests nor is where it stood ``before``."""
+        if self.threads is None:
+            return before is None or self.ticks != before.ticks
+        stood = {} if before is None or before.threads is None else before.threads
+        return not all(self._rests(now, stood.get(thread)) for thread, now in self.threads.items())
+
+    def _rests(self, now: Standing | None, before: Standing | None) -> bool:
+        if now is None:
+            return False
+        if before is not None and now.place == before.place and now.endless >= before.endless:
+            return True
+        if now.is_poll:
+            return now.endless and _is_local(self.pid)
+        return now.endless and (now.reads is None or _is_local(self.pid, now.reads))
+
+
+def threads_of(children: list[ChildProcess]) -> dict[tuple[int, int], ChildThreads]:
+    """Where the threads of these processes are, by :attr:`ChildProcess.key`."""
+    found: dict[tuple[int, int], ChildThreads] = {}
+    left = THREADS_MAX
+    for child in children:
+        names = _threads(child.pid)
+        left -= len(names)
+        shown = _standings(child.pid, names) if left >= 0 else None
+        found[child.key] = ChildThreads(child.pid, shown, processor_ticks(child.pid))
+    return found
+
+
+def _threads(pid: int) -> list[str]:
+    try:
+        return [one.name for one in (_PROC / str(pid) / "task").iterdir()]
+    except OSError:  # it has ended
+        return []
+
+
+def _standings(pid: int, threads: list[str]) -> dict[int, Standing | None] | None:
+    """Where these threads are; None if the system does not show it."""
+    found: dict[int, Standing | None] = {}
+    for thread in threads:
+        folder = _PROC / str(pid) / "task" / thread
+        try:
+            if not _OF_GRPC.match((folder / "comm").read_text(errors="replace")):
+                found[int(thread)] = _standing((folder / "syscall").read_text().split())
+        except OSError:  # it has ended, or is not shown
+            if folder.exists():
+                return None
+    return found
+
+
+def _standing(words: list[str]) -> Standing | None:
+    """Read ``syscall``: the number of the call, six arguments, the stack pointer, the instruction; or ``running``."""
+    if len(words) < 9:
+        return None
+    machine = os.uname().machine
+    call, arguments = int(words[0]), [int(one, 16) for one in words[1:7]]
+    in_time, poll = _WAITS_IN_TIME.get(machine, {}).get(call), _POLLS.get(machine, {}).get(call)
+    reads = arguments[0] if call in _READS.get(machine, ()) else None
+    endless = reads is not None or call in _WAITS.get(machine, ())
+    if in_time is not None:
+        endless = not arguments[in_time]
+    elif poll is not None:
+        endless = arguments[poll[0]] & _ENDLESS == poll[1]
+    return Standing(call, int(words[7], 16), int(words[8], 16), reads, endless, poll is not None)
+
+
+def _is_local(pid: int, descriptor: int | None = None) -> bool:
+    """Whether a descriptor of a process (None: all of them) is no connection over the network."""
+    folder = _PROC / str(pid)
+    try:
+        links = list((folder / "fd").iterdir()) if descriptor is None else [folder / "fd" / str(descriptor)]
+        found = [_SOCKET.match(str(link.readlink())) for link in links]
+        sockets = {one[1] for one in found if one is not None}
+        return not sockets or not sockets - _local_sockets(folder / "net")
+    except OSError:  # it has ended, or is not shown
+        return False
+
+
+def _local_sockets(folder: Path) -> set[str]:
+    """The numbers of the sockets that are local, or on which a server listens."""
+    found = {number for line in _rows(folder / "unix") for number in line[6:7]}
+    for name in ("tcp", "tcp6"):
+        found |= {line[9] for line in _rows(folder / name) if len(line) > 9 and line[3] == _LISTENS}
+    return found
+
+
+def _rows(table: Path) -> list[list[str]]:
+    try:
+        return [line.split() for line in table.read_text(errors="replace").splitlines()[1:]]
+    except FileNotFoundError:  # without IPv6
+        return []
