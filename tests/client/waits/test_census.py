@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 
@@ -30,6 +31,16 @@ def test_all_functions_and_all_suspended_generators_are_known(monkeypatch: pytes
 def test_a_process_with_too_many_objects_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(census, "BLOCKS_MAX", 0)
     assert take_census() is None
+
+
+def test_a_process_that_has_frozen_its_objects_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(census, "BLOCKS_MAX", sys.maxsize)
+    assert take_census() is not None
+    gc.freeze()
+    try:
+        assert take_census() is None
+    finally:
+        gc.unfreeze()
 
 
 def test_an_installed_package_is_known_by_its_folder() -> None:

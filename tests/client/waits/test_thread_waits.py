@@ -27,6 +27,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.compat import value_stack
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.own_ref import OwnRef
+from stilltrue.runtime.waits.orphaned_locks import census
 from stilltrue.runtime.waits.reachability import code_names, thread_reach, thread_waits
 from stilltrue.runtime.waits.reachability.thread_reach import leading_to, reached_by
 from tests.client.look.worlds import look_at, report_of
@@ -75,7 +76,7 @@ def only_this_file_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(thread_waits, "SEARCH_SECONDS_MAX", PATIENCE_SECONDS)
     monkeypatch.setattr(thread_waits, "LOOK_SECONDS_MAX", PATIENCE_SECONDS)
     monkeypatch.setattr(thread_waits, "SHARE_OF_TIME", 1.0)
-    monkeypatch.setattr(thread_reach, "_BLOCKS_MAX", sys.maxsize)
+    monkeypatch.setattr(census, "BLOCKS_MAX", sys.maxsize)
     asks = code_names.comes_by_anything
     monkeypatch.setattr(thread_reach, "comes_by_anything", lambda code: code.co_filename == __file__ and asks(code))
 
@@ -409,6 +410,21 @@ def test_code_that_enumerates_threads_reaches_their_objects(threads: Threads) ->
     until_all_wait("other")
     assert reaching(thing) is None
     del others
+    assert reaching(thing) == {"other"}
+
+
+@needs_memory
+def test_functions_that_gc_freeze_hides_may_reach_anything(threads: Threads) -> None:
+    event = threading.Event()
+    by_a_thread_of_its_own_class(event, threads)
+    thing = OwnRef(event)
+    del event
+    until_all_wait("other")
+    gc.freeze()
+    try:
+        assert reaching(thing) is None
+    finally:
+        gc.unfreeze()
     assert reaching(thing) == {"other"}
 
 

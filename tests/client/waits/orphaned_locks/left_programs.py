@@ -191,6 +191,20 @@ NEAR = {
         ends(work, True)
         waits(work, False)
         """,
+    "another_may_release_it_which_gc_freeze_hides": """
+        import gc
+        lock = threading.Lock()
+        def work(fails):
+            lock.acquire()
+            if fails:
+                return
+            lock.release()
+        def unlock():
+            lock.release()
+        gc.freeze()
+        ends(work, True)
+        waits(work, False)
+        """,
     "another_may_release_it_as_an_argument": """
         lock = threading.Lock()
         def work(fails):

@@ -1,6 +1,6 @@
 """A census of all functions, suspended coroutines and generators of the process, which a proof must examine.
 
-Python's garbage collector knows all of them, wherever they are kept.
+Python's garbage collector knows all of them, wherever they are kept, but for those that ``gc.freeze`` has hidden.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from stilltrue.runtime.introspection.origins import is_application
 
 BLOCKS_MAX = 1_500_000
 """Maximum number of allocated memory blocks (one to three per object): reading more would stop the process for too long."""
+_FROZEN_MAX = 1_000
+"""Python 3.12 has frozen some hundred objects of its own when it starts; an application has tens of thousands."""
 _INSTALLED = "-packages"
 _SUSPENDED = (CoroutineType, GeneratorType, AsyncGeneratorType)
 
@@ -31,9 +33,14 @@ class Census:
     hidden: bool
 
 
+def can_list_objects() -> bool:
+    """Whether the collector lists all objects, and fast: the process is not too large, and has not called ``gc.freeze``."""
+    return sys.getallocatedblocks() <= BLOCKS_MAX and gc.get_freeze_count() <= _FROZEN_MAX
+
+
 def take_census() -> Census | None:
-    """The census of this moment; None if the process is too large."""
-    if sys.getallocatedblocks() > BLOCKS_MAX:
+    """The census of this moment; None if the objects cannot be listed."""
+    if not can_list_objects():
         return None
     with no_collection:
         objects = gc.get_objects()

@@ -47,6 +47,7 @@ from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.look.code.call_graph import names_in
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.holders.with_blocks import exits_of
+from stilltrue.runtime.waits.orphaned_locks.census import can_list_objects
 from stilltrue.runtime.waits.reachability.code_names import (
     LOCALS,
     census,
@@ -67,8 +68,6 @@ _CALLED_WITH = 4
 """Number of stack slots in which these keep the called function and its arguments."""
 _WAITS = frozenset({threading.__file__, queue.__file__})
 _TIMERS = frozenset({threading.Timer.run.__code__})
-_BLOCKS_MAX = 1_500_000
-"""Maximum number of allocated memory blocks: reading more would stop the process for too long."""
 _OPEN = (type, weakref.ref, CoroutineType, AsyncGeneratorType, asyncio.Future, asyncio.AbstractEventLoop, ModuleType)
 _HAVING_GLOBALS = (FunctionType, ModuleType, FrameType)
 _PROBE = -1
@@ -102,7 +101,7 @@ class LeadingObjects:
 def leading_to(wanted: Iterable[OwnRef], running: _Frames, until: float) -> LeadingObjects:
     """The objects that lead to ``wanted``; ``running``: the frames of all threads, ``until``: this thread's processor time."""
     found = LeadingObjects(running, until)
-    if sys.getallocatedblocks() > _BLOCKS_MAX or not getattr(sys, "_is_gil_enabled", lambda: True)():
+    if not can_list_objects() or not getattr(sys, "_is_gil_enabled", lambda: True)():
         found.is_whole = False
     else:
         with_dictionaries = [object.__getattribute__(one, "__dict__") for one in compat.threads().values()]
