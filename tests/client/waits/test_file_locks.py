@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import fcntl
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 import pytest
 
+from stilltrue.model import PartyName
 from stilltrue.protocol.report import Hold, LocalWait, Report, ResourceTarget
+from stilltrue.protocol.requests.look import LookRequest, PartyLook, Suspect
 from stilltrue.runtime.waits.files import kernel
 from tests.client.look.worlds import PATIENCE_SECONDS, look_at, of, report_when
 from tests.client.waits.conftest import Front
@@ -269,3 +274,122 @@ def test_a_locked_descriptor_is_counted_in_this_process_and_its_children(tmp_pat
         assert kernel.locked_through(file.fileno()) is None
         fcntl.flock(file, fcntl.LOCK_SH)
         assert kernel.locked_through(file.fileno()) is None
+
+
+_HOLDS = (
+    "import fcntl, sys; file = open(sys.argv[1], 'w'); fcntl.lockf(file, fcntl.LOCK_EX); print(flush=True); sys.stdin.read()"
+)
+
+
+@contextmanager
+def locked_by_another_process(path: Path) -> Iterator[None]:
+    """A lock by ``lockf()`` excludes only other processes."""
+    command = [sys.executable, "-c", _HOLDS, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield
+
+
+def wait_in_fcntl(path: Path) -> None:
+    with path.open("a") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+
+
+def wait_in_fasteners(path: Path) -> None:
+    with pytest.importorskip("fasteners").InterProcessLock(path):
+        pass
+
+
+@pytest.mark.parametrize("wait", [wait_in_fcntl, wait_in_fasteners])
+def test_a_waiter_for_another_process_s_lock_waits_for_its_holder(front: Front, tmp_path: Path, wait: Any) -> None:
+    with locked_by_another_process(tmp_path / "lock"):
+        front.start("waiter", wait, tmp_path / "lock")
+        found = wait_of(report_that(front, lambda report: wait_of(report) is not None))
+        with (tmp_path / "lock").open() as file:
+            locked = kernel.file_at(file.fileno(), posix=True)
+        assert found is not None
+        assert locked is not None
+        assert found.among == (ResourceTarget(resource=kernel.lock_resource(locked) or ""),)
+        assert found.among != (ResourceTarget(resource=kernel.lock_resource(replace(locked, posix=False)) or ""),)
+        look = look_at(front.agent, report_that(front, lambda report: wait_of(report) is not None))
+        assert of(look, "front/thread:waiter").unchanged
+    front.let_go()
+
+
+def poll_fasteners(path: Path) -> None:
+    pytest.importorskip("fasteners").InterProcessLock(path).acquire(timeout=PATIENCE_SECONDS)
+
+
+def test_a_poll_of_fasteners_with_a_limit_is_not_a_wait(front: Front, tmp_path: Path) -> None:
+    with locked_by_another_process(tmp_path / "lock"):
+        front.start("waiter", poll_fasteners, tmp_path / "lock")
+        assert wait_of(settled(front)) is None
+    front.let_go()
+
+
+def hold_by_lockf(path: Path, call: Callable[[bytes], Any]) -> None:
+    with path.open("w") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX)
+        call(b"")
+
+
+def hold_by_fasteners(path: Path, call: Callable[[bytes], Any]) -> None:
+    with pytest.importorskip("fasteners").InterProcessLock(path):
+        call(b"")
+
+
+def hold_a_part(path: Path, call: Callable[[bytes], Any]) -> None:
+    with path.open("w") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX, 10)
+        call(b"")
+
+
+def posix_holds_of(report: Report) -> list[Hold]:
+    return [one for one in report.holds if one.resource.startswith("POSIX file lock ")]
+
+
+@pytest.mark.parametrize("hold", [hold_by_lockf, hold_by_fasteners])
+def test_the_party_that_has_the_open_file_holds_its_process_s_lock(front: Front, tmp_path: Path, hold: Holder) -> None:
+    front.hold(hold, tmp_path / "lock", front.get)
+    report = report_that(front, lambda report: bool(posix_holds_of(report)))
+    assert {one.party for one in posix_holds_of(report)} == {"front/thread:holder"}
+    assert holder_in(front, report).doubt == ""
+    assert holder_in(front, report).ways_out == ()
+    front.let_go()
+
+
+def holder_in(front: Front, report: Report) -> PartyLook:
+    """The second look at the holder, as a suspect."""
+    number = next(made.wait for made in front.agent.live.recorder._made.values() if made.party == "front/thread:holder")
+    suspect = Suspect(party=PartyName("front/thread:holder"), waits=(number,))
+    return of(front.agent.looker().look(LookRequest(snapshot=report.snapshot, suspects=(suspect,))), suspect.party)
+
+
+def test_a_lock_of_a_part_of_a_file_has_no_known_holder(front: Front, tmp_path: Path) -> None:
+    front.hold(hold_a_part, tmp_path / "lock", front.get)
+    assert posix_holds_of(settled(front)) == []
+    front.let_go()
+
+
+def test_another_descriptor_on_the_file_would_release_the_process_s_lock(front: Front, tmp_path: Path) -> None:
+    front.hold(hold_by_lockf, tmp_path / "lock", front.get)
+    report = report_that(front, lambda report: bool(posix_holds_of(report)))
+    with (tmp_path / "lock").open():
+        assert "another descriptor is open" in holder_in(front, report).doubt
+    front.let_go()
+
+
+def test_another_party_that_will_open_files_may_release_the_process_s_lock(front: Front, tmp_path: Path) -> None:
+    go = threading.Event()
+
+    def read_later() -> None:
+        go.wait(PATIENCE_SECONDS)
+        (tmp_path / "lock").read_text()
+
+    front.start("reader", read_later)
+    front.hold(hold_by_lockf, tmp_path / "lock", front.get)
+    report = report_that(front, lambda report: bool(posix_holds_of(report)))
+    assert holder_in(front, report).ways_out
+    go.set()
+    front.let_go()

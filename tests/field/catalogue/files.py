@@ -33,4 +33,31 @@ ENTRIES = (
         },
         modules=("filelock",),
     ),
+    Entry(
+        program="posix_lock",
+        source="widely known",
+        library="fcntl.lockf, gRPC",
+        what="A service calls another while it has locked a file by `lockf`, and the other needs the lock.",
+        near={
+            "limit": "the wait for the lock has a timeout",
+            "other_thread": "another thread unlocks the file later",
+            "reader": "another thread opens and closes the file later, which ends the process's lock",
+            "shared": "the lock was made a shared one",
+            "deadline": "the call has a deadline",
+        },
+        processes=("stock", "orders"),
+    ),
+    Entry(
+        program="fasteners_lock",
+        source="widely known",
+        library="fasteners, gRPC",
+        what="A service calls another within a lock of `fasteners` that all processes share, and the other needs the lock.",
+        near={
+            "limit": "the wait for the lock has a timeout",
+            "other_thread": "another thread releases the lock later",
+            "deadline": "the call has a deadline",
+        },
+        processes=("stock", "orders"),
+        modules=("fasteners",),
+    ),
 )

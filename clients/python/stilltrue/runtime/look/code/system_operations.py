@@ -19,8 +19,11 @@ DELETES_FILES = "deletes files"
 """Among the names of code: it may take a file away from its path. No identifier contains a space."""
 SIGNALS_PROCESSES = "signals processes"
 """Likewise: it may send a signal to a process by its id."""
+OPENS_FILES = "opens files"
+"""Likewise: it may open a file, and close it."""
 _FILELOCK = re.compile(r"[/\\](?:site|dist)-packages[/\\]filelock[/\\]")
 _DELETING = frozenset({"unlink", "rmtree", "removedirs"})
+_OPENING = frozenset({"open", "fdopen", "FileIO", "lockf", "flock", "read_text", "read_bytes", "write_text", "write_bytes"})
 _OF_OS = ("remove", "rename", "renames", "replace")
 _SIGNALLING = frozenset({"kill", "terminate", "send_signal"})
 _SIGNALLERS = frozenset({"os", "psutil", "signal"})
@@ -36,6 +39,8 @@ def system_operations(code: CodeType, words: frozenset[str], names: Mapping[str,
     by_os = any(word in words and ("os" in words or names.get(word) is getattr(os, word)) for word in _OF_OS)
     if by_os or not _DELETING.isdisjoint(words) or _has_text(code, _DELETES):
         yield DELETES_FILES
+    if not _OPENING.isdisjoint(words):
+        yield OPENS_FILES
     of_signaller = not (_SIGNALLING.isdisjoint(words) or _SIGNALLERS.isdisjoint(words))
     if of_signaller or not _ALWAYS_SIGNALS.isdisjoint(words) or _has_text(code, _KILLS):
         yield SIGNALS_PROCESSES

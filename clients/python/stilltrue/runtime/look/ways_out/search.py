@@ -143,6 +143,8 @@ class Search:
         undoers = Undoers(waits, {party: one.handles for party, one in found.items()}, self._budget)
         releasing = {party: wait for party in found if (wait := self._shared_locks.released_through(party)) is not None}
         releasers = Undoers(releasing, {}, self._budget)
+        opening = {party: wait for party in found if (wait := self._file_locks.undone_by_opening(party)) is not None}
+        openers = Undoers(opening, {}, self._budget)
         growers = Growers(found, self._budget)
         threads = self._threads()
         for actor in self._actors(found.values(), kept):
@@ -156,7 +158,7 @@ class Search:
             if actor.only_calls:
                 continue
             self._add_keeper(actor, kept, found)
-            for party in (*undoers.undone_by(actor), *releasers.undone_by(actor)):
+            for party in (*undoers.undone_by(actor), *releasers.undone_by(actor), *openers.undone_by(actor)):
                 self._add(actor, [found[party]])
             self._add_grower(actor, growers.grown_by(actor), found)
             self._add_interrupter(actor, found.values())
@@ -166,7 +168,7 @@ class Search:
             self._add_grower(actor, [party], found)
         for actor in kept.keepers(self._places):
             self._add_keeper(actor, kept, found)
-        self._add_requests(found, by_handle, by_awaiter, undoers, reach)
+        self._add_requests(found, by_handle, by_awaiter, (undoers, openers), reach)
 
     def _suspect(self, place: Place) -> Found:
         handles = handles_of(place) + ([] if place.party is None else list(self._handles_seen(place.party)))
@@ -294,7 +296,7 @@ class Search:
         found: Mapping[PartyName, Found],
         by_handle: Mapping[int, list[Found]],
         by_awaiter: Mapping[int, list[Found]],
-        undoers: Undoers,
+        undoers: Iterable[Undoers],
         reach: Reach,
     ) -> None:
         """Add future requests whose methods can reach what ends a wait."""
@@ -304,7 +306,8 @@ class Search:
             actor = request.actor
             held = reach.held(actor.roots, ends=True) if actor.ends else ()
             ended = [one for key in held for one in (*by_handle.get(key, ()), *by_awaiter.get(key, ()))]
-            for one in (*ended, *(found[party] for party in undoers.undone_by(actor))):
+            undone = (found[party] for several in undoers for party in several.undone_by(actor))
+            for one in (*ended, *undone):
                 if request.progress.by_itself:
                     one.doubt = one.doubt or f"{actor.text} may end its wait"
                 for party in sorted(request.progress.parties - {one.place.party}):

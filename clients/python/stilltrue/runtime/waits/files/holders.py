@@ -11,6 +11,8 @@ Rules:
    ``acquire()`` and the ``finally`` that releases it, holds it, and no other thread can release it. The tasks of a loop share
    that storage: for a task, rule 2 holds for the lock.
 4. Another descriptor of the same open file (a forked child's, a duplicate) may release the lock, or keep it: that is doubt.
+5. A lock made by ``lockf()`` is released when this process closes any descriptor of the file. So another descriptor on it is
+   doubt, and any other party whose code mentions opening files, whichever they are, is a way out.
 """
 
 from __future__ import annotations
@@ -31,19 +33,21 @@ from stilltrue.runtime.introspection.frames import frame_of, variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.attributes import attribute_dictionary, attribute_of
+from stilltrue.runtime.look.code.system_operations import OPENS_FILES
 from stilltrue.runtime.waits.files import filelocks, kernel
 from stilltrue.runtime.waits.files.kernel import File
 from stilltrue.runtime.waits.holders.held_locks import blocks_of_suspended
 from stilltrue.runtime.waits.holders.try_finally import held_by_brackets
 from stilltrue.runtime.waits.holders.with_blocks import blocks_of
 from stilltrue.runtime.waits.process_view import LiveProcessView
-from stilltrue.runtime.waits.wait import CallStack, Ender
+from stilltrue.runtime.waits.wait import CallStack, Ender, SeenWait
 
 SECONDS_MAX = 0.01
 """Processor time at one cut; beyond it no lock has a holder."""
 AGAIN_SECONDS = 0.25
 """How long it counts that this process has no lock."""
 ATTRIBUTES_MAX = 100
+_OPENING = frozenset({OPENS_FILES})
 _BUFFERED = (io.BufferedWriter, io.BufferedReader, io.BufferedRandom)
 _MADE = (contextlib._GeneratorContextManager, contextlib._AsyncGeneratorContextManager)  # noqa: SLF001 - there is no public name
 _TEMPORARY = tempfile._TemporaryFileWrapper  # noqa: SLF001 - likewise
@@ -104,12 +108,23 @@ class FileLocks:
         held = () if party is None else self._of.get(party, ())
         return tuple(thing for one in held for weak in one.through if (thing := weak()) is not None)
 
+    def undone_by_opening(self, party: PartyName | None) -> SeenWait | None:
+        """Rule 5: what other parties may do to release a party's locks at the newest cut, whatever they can reach."""
+        held = () if party is None else self._of.get(party, ())
+        if not any(one.file.posix for one in held):
+            return None
+        return SeenWait(on=self, enders=None, ending_names_anywhere=_OPENING)
+
     def doubt_of(self, party: PartyName | None) -> str:
-        """Rule 4: why a party's locks may be released otherwise, as text; empty: they may not."""
+        """Rules 4 and 5: why a party's locks may be released otherwise, as text; empty: they may not."""
         for one in () if party is None else self._of.get(party, ()):
-            own, others, doubt = kernel.locking_descriptors(one.file)
             if kernel.locked_through(one.descriptor) != one.file:
                 return "it has released the lock of a file"
+            if one.file.posix:
+                if kernel.descriptors_on(one.file) != 1:
+                    return "another descriptor is open on the file that it has locked, and would release the lock when closed"
+                continue
+            own, others, doubt = kernel.locking_descriptors(one.file)
             if own != 1 or others:
                 return "the lock of a file that it holds also belongs to another descriptor, of a child process or a duplicate"
             if doubt:

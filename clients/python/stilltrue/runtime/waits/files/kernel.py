@@ -7,7 +7,10 @@ Rules:
 2. A lock made by ``flock()`` belongs to the open file. ``fdinfo`` shows it at every descriptor of that open file, in whichever
    process, and at no other. So an exclusive one that only one descriptor shows is released only through that descriptor.
    A lock that another process has made (the parent, before the fork) does not count as this process's.
-3. What is unknown, cannot be read, or is shown in another form (an older kernel, another system) is not a lock.
+3. A lock made by ``lockf()`` or ``fcntl()`` (POSIX) belongs to the process; it is independent of those made by ``flock()``.
+   ``fdinfo`` shows it at the open file through which it was made. The process releases it by closing any descriptor of the
+   file, whichever it is, so only one descriptor of this process may be open on the file.
+4. What is unknown, cannot be read, or is shown in another form (an older kernel, another system) is not a lock.
 """
 
 from __future__ import annotations
@@ -26,7 +29,9 @@ _OWN = _PROC / "self"
 _BOOT = _PROC / "sys/kernel/random/boot_id"
 _FLOCK = {"x86_64": 73, "aarch64": 32}
 _NOT_BLOCKING = 4
-_LOCK = re.compile(r"^lock:\s*\d+: FLOCK +ADVISORY +WRITE +(\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) 0 EOF$", re.M)
+_FCNTL = {"x86_64": 72, "aarch64": 25}
+_F_SETLKW = 7
+_LOCK = re.compile(r"^lock:\s*\d+: (FLOCK|POSIX) +ADVISORY +WRITE +(\d+) ([0-9a-f]+):([0-9a-f]+):(\d+) 0 EOF$", re.M)
 _INODE = re.compile(r"^ino:\s*(\d+)$", re.M)
 _MOUNT = re.compile(r"^mnt_id:\s*(\d+)$", re.M)
 LOCKS_BYTES_MAX = 1 << 16
@@ -38,21 +43,23 @@ _STARTED = 19
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file by the numbers of its file system and its inode (rule 1)."""
+    """A file by the numbers of its file system and its inode (rule 1); ``posix``: as locked by ``lockf()`` (rule 3)."""
 
     major: int
     minor: int
     inode: int
+    posix: bool = False
 
 
 def lock_resource(file: File) -> str | None:
     """The name of a file's lock, the same in all processes of the machine; None if the machine is unknown."""
     where = machine()
-    return None if where is None else f"file lock {file.major}:{file.minor}:{file.inode} of machine {where}"
+    kind = "POSIX file lock" if file.posix else "file lock"
+    return None if where is None else f"{kind} {file.major}:{file.minor}:{file.inode} of machine {where}"
 
 
 def may_have_locks() -> bool:
-    """Whether this process may have made an exclusive ``flock()`` that it has not released."""
+    """Whether this process may have locked a file exclusively, and not released it."""
     if sys.platform != "linux" or "fcntl" not in sys.modules:
         return False
     try:
@@ -63,11 +70,12 @@ def may_have_locks() -> bool:
                 text += more
     except OSError:
         return False
-    return len(text) >= LOCKS_BYTES_MAX or f" FLOCK  ADVISORY  WRITE {own} ".encode() in text
+    kinds = (f" {kind}  ADVISORY  WRITE {own} ".encode() for kind in ("FLOCK", "POSIX"))
+    return len(text) >= LOCKS_BYTES_MAX or any(one in text for one in kinds)
 
 
 def locked_through(descriptor: int) -> File | None:
-    """The file that this process has exclusively locked by ``flock()`` on a descriptor."""
+    """The file that this process has exclusively locked on a descriptor."""
     try:
         own = _OWN.readlink().name
     except OSError:
@@ -78,25 +86,27 @@ def locked_through(descriptor: int) -> File | None:
 def _locked(descriptor: int, process: str, by: str | None = None) -> File | None:
     """The file that a process's descriptor shows as locked; ``by``: only by this process."""
     found = _LOCK.search(_description(descriptor, process))
-    if found is None or by not in (None, found[1]):
+    if found is None or by not in (None, found[2]):
         return None
-    return File(int(found[2], 16), int(found[3], 16), int(found[4]))
+    return File(int(found[3], 16), int(found[4], 16), int(found[5]), posix=found[1] == "POSIX")
 
 
-def file_at(descriptor: int) -> File | None:
-    """The file that a descriptor of this process is open on."""
+def file_at(descriptor: int, *, posix: bool = False) -> File | None:
+    """The file that a descriptor of this process is open on; ``posix``: for a lock by ``lockf()``."""
     text = _description(descriptor, "self")
     inode, mount = _INODE.search(text), _MOUNT.search(text)
     device = None if mount is None else _devices().get(mount[1]) or _devices(fresh=True).get(mount[1])
-    return None if inode is None or device is None else File(*device, int(inode[1]))
+    return None if inode is None or device is None else File(*device, int(inode[1]), posix=posix)
 
 
-def awaited_by(thread: int) -> int | None:
-    """The descriptor that a thread (native id) waits to lock in ``flock()``, without a limit; None if it does not."""
-    call = system_call_of(thread)
-    if call is None or call[0] != _FLOCK.get(os.uname().machine) or call[2] & _NOT_BLOCKING:
-        return None
-    return call[1]
+def awaited_by(thread: int) -> tuple[int, bool] | None:
+    """The descriptor that a thread (native id) waits to lock without a limit, and whether in ``fcntl()``; None: it does not."""
+    call, machine = system_call_of(thread), os.uname().machine
+    if call is not None and call[0] == _FLOCK.get(machine) and not call[2] & _NOT_BLOCKING:
+        return call[1], False
+    if call is not None and call[0] == _FCNTL.get(machine) and call[2] == _F_SETLKW:
+        return call[1], True
+    return None
 
 
 def system_call_of(thread: int) -> tuple[int, ...] | None:
@@ -114,6 +124,15 @@ def path_of(descriptor: int) -> str:
         return str((_OWN / "fd" / str(descriptor)).readlink())
     except OSError:
         return "a file"
+
+
+def descriptors_on(file: File) -> int:
+    """How many descriptors of this process are open on a file (rule 3)."""
+    try:
+        names = [int(one.name) for one in (_OWN / "fd").iterdir()]
+    except OSError:
+        return 0
+    return sum(file_at(one, posix=file.posix) == file for one in names)
 
 
 def locking_descriptors(file: File) -> tuple[int, int, str]:

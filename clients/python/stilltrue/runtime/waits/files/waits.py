@@ -2,8 +2,9 @@
 
 Rules:
 
-1. A thread waits in ``flock()`` if the system shows that it is in this call, without ``LOCK_NB``. The file is the one that its
-   descriptor is open on.
+1. A thread waits in ``flock()``, ``lockf()`` or ``fcntl()`` if the system shows that it is in this call, without ``LOCK_NB``.
+   The file is the one that its descriptor is open on. One that polls in ``acquire()`` of a lock of ``fasteners`` without a
+   limit has its file open, too.
 2. A thread waits for one of the ``filelock`` library's locks if it polls in ``acquire()`` without a limit: it opens the lock's
    path again each time. Opening a path may take long, so a cut uses what the agent's own thread has found. The second look
    opens it once more. If the file is deleted, the thread makes another: a party whose code mentions deleting files is a way
@@ -14,25 +15,29 @@ Rules:
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from contextlib import suppress
 from types import CodeType
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.code_cache import cached_by_code
-from stilltrue.runtime.introspection.frames import frames_of_threads
+from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
 from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.look.code.system_operations import DELETES_FILES
 from stilltrue.runtime.waits.files import filelocks, kernel
 from stilltrue.runtime.waits.files.kernel import File
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
 _DELETING = frozenset({DELETES_FILES})
-_CALLS = ("flock", "lockf", "locker")
+_CALLS = ("flock", "lockf", "locker", "fcntl")
+_FASTENERS = (("fasteners/process_lock.py", "InterProcessLock.acquire"),)
+_CLOSING = frozenset({"close", "release", "unlock"})
 
 
 class _Poll:
@@ -56,15 +61,16 @@ def _read_flock(stack: CallStack, _: int, __: ProcessView) -> SeenWait | None:
         return None
     thread = compat.threads().get(stack.ident)
     native = None if thread is None else thread.native_id
-    descriptor = None if native is None else kernel.awaited_by(native)
-    if descriptor is None:
+    awaited = None if native is None else kernel.awaited_by(native)
+    if awaited is None:
         return None
-    return _wait_for(kernel.file_at(descriptor), kernel.path_of(descriptor), on=fcntl.__dict__.get("flock"))
+    descriptor, posix = awaited
+    return _wait_for(kernel.file_at(descriptor, posix=posix), kernel.path_of(descriptor), on=fcntl.__dict__.get("flock"))
 
 
 @cached_by_code
 def calls_flock(code: CodeType) -> bool:
-    """Whether a function may call ``flock()`` by itself."""
+    """Whether a function may call ``flock()`` or the like by itself."""
     words = (*code.co_names, *code.co_varnames, *code.co_freevars)
     return is_application(code) and any(call in word.lower() for word in words for call in _CALLS)
 
@@ -84,6 +90,31 @@ def _read_filelock(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None
         return now is not None and now[1:] == (path, begun) and _file_at_path(path) == file
 
     return _wait_for(file, path, on=poll, same=same, ending_names_anywhere=_DELETING)
+
+
+def _read_fasteners(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None:
+    """Rule 1, of a lock of ``fasteners``."""
+    frame = stack.frames[at]
+    names = variables_of(frame)
+    lock, watch = names.get("self"), names.get("watch")
+    descriptor = _descriptor_of(attribute_of(lock, "lockfile"))
+    limited = names.get("timeout") is not None or names.get("blocking") is not True
+    if stack.task is not None or limited or watch is None or descriptor is None:
+        return None
+    weak, ident, code = ref(watch), stack.ident, frame.f_code
+
+    def same() -> bool:
+        frames = (one for one in frames_of_threads().get(ident, []) if one.f_code is code)
+        return any(variables_of(one).get("watch") is weak() for one in frames)
+
+    file, path = kernel.file_at(descriptor, posix=True), kernel.path_of(descriptor)
+    return _wait_for(file, path, on=watch, same=same, ended_through=(lock,), ending_names=_CLOSING)
+
+
+def _descriptor_of(file: Any) -> int | None:
+    if type(file) is not io.TextIOWrapper or file.closed:
+        return None
+    return file.fileno()
 
 
 def _wait_for(file: File | None, path: str, **of_wait: Any) -> SeenWait:
@@ -129,4 +160,8 @@ def _file_at_path(path: str) -> File | None:
     return None
 
 
-RESOLVERS = (Resolver(filelocks.POLLS, _read_filelock), Resolver((), _read_flock))
+RESOLVERS = (
+    Resolver(filelocks.POLLS, _read_filelock),
+    Resolver(_FASTENERS, _read_fasteners),
+    Resolver((), _read_flock),
+)
