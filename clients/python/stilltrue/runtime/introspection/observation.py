@@ -145,7 +145,7 @@ class Observer:
             if one.holder is not None:  # a task that would cancel it runs only after the holder unblocks their loop
                 ways_out[one.party] = tuple(sorted({*ways_out.get(one.party, ()), one.holder[0]}))
         held = {one.party for one in seen.values() if one.holder is not None} | {
-            party for _, party, _ in workers.loops().values()
+            party for _, party, _ in workers.loops.values()
         }
         deadlines |= _deadlines_of_killed_workers(workers, now)
         return Observation(waits=waits, deadlines=deadlines, ways_out=ways_out, held=frozenset(held))
@@ -163,7 +163,7 @@ class Observer:
         for party, stack, wait in blocked:
             known = () if not (wait.once or wait.same) and workers.has_run(stack.ident) else _ending_targets(wait, workers)
             others = known != (PartyTarget(party=party),)
-            if known and (others or stack.ident in workers.loops() or stack.ident in (wait.enders or ())):
+            if known and (others or stack.ident in workers.loops or stack.ident in (wait.enders or ())):
                 waits.append(self._wait_of_thread(party, stack, wait, known, now, workers))
         self._cut.waiting = frozenset(wait.waiter for wait in waits)
         return tuple(sorted(waits, key=lambda wait: wait.number))
@@ -274,7 +274,7 @@ class Observer:
 
 def _deadlines_of_killed_workers(workers: LiveProcessView, now: float) -> dict[PartyName, float]:
     """Parties that block a loop until the server kills their process."""
-    frames = {party: workers.stacks()[ident].frames for ident, (_, party, _) in workers.loops().items()}
+    frames = {party: workers.stacks()[ident].frames for ident, (_, party, _) in workers.loops.items()}
     return {party: now for party, those in frames.items() if compat.is_killed_when_blocked(those)}
 
 

@@ -149,7 +149,7 @@ def _propagate_rivals(seen: dict[Task, TaskAtCut]) -> None:
 
 def _find_blocking_holders(seen: dict[Task, TaskAtCut], view: LiveProcessView) -> None:
     """Find the tasks that cannot run before the task that blocks their loop continues."""
-    holders = {loop: (party, task) for loop, party, task in view.loops().values()}
+    holders = {loop: (party, task) for loop, party, task in view.loops.values()}
     for one in seen.values() if holders else ():
         holder = holders.get(one.task.get_loop())
         if holder is not None and holder[1] is not one.task:

@@ -140,7 +140,7 @@ def _position(stack: CallStack) -> tuple[object, ...]:
 
 def _is_shown(stack: CallStack, view: LiveProcessView) -> bool:
     """Rule 3."""
-    if any(compat.loop_in(frame) is not None for frame in stack.frames) and stack.ident not in view.loops():
+    if any(compat.loop_in(frame) is not None for frame in stack.frames) and stack.ident not in view.loops:
         return False
     return any(is_application(frame.f_code) for frame in stack.frames)
 

@@ -17,6 +17,8 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import islice
 from types import FrameType, MappingProxyType
 from typing import Any
@@ -48,6 +50,15 @@ WALK_SECONDS_MAX = 0.02
 """Processor time for the search of what threads and tasks hold."""
 
 
+@dataclass(slots=True)
+class _LocksHeld:
+    """By lock identity: the holders, the locks of multiprocessing, and the exit stacks through which holders entered."""
+
+    inside: dict[int, list[Ender]] = field(default_factory=dict)
+    shared: dict[int, Any] = field(default_factory=dict)
+    exit_stacks: dict[int, list[Any]] = field(default_factory=dict)
+
+
 class LiveProcessView:
     """Reads the process as it is now, each part on first use."""
 
@@ -67,7 +78,6 @@ class LiveProcessView:
         number of holders, which is 0 for most. ``signalled``: as ``reached``, by thread.
         """
         self._signalled = signalled
-        self._unparked: Mapping[int, SeenWait] | None = None
         self._left = left
         self.partly_held: dict[int, tuple[Any, list[CallStack]]] = {}
         """The locks and semaphores whose holders were not all found, each with the stacks that wait for it."""
@@ -76,20 +86,8 @@ class LiveProcessView:
         self._walked_seconds = 0.0
         self._parties = parties
         self.now = now
-        self._frames: dict[int, list[FrameType]] | None = None
         self._stacks: dict[int, CallStack] | None = None
-        self._of_tasks: dict[Task, CallStack] | None = None
-        self._items: dict[int, tuple[Any, int]] | None = None
-        self._loops: dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]] | None = None
-        self._loops_held: dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]] | None = None
         self._made: dict[object, Any] = {}
-        self._inside: dict[int, list[Ender]] | None = None
-        self._shared: dict[int, Any] = {}
-        self._exit_stacks: dict[int, list[Any]] = {}
-        self._queued: dict[int, Queued] | None = None
-        self._frames_after: dict[int, FrameType] | None = None
-        self._threads: dict[int, threading.Thread] | None = None
-        self._names: dict[int, PartyName] = {}
         self._parties_of: dict[int, PartyName | None] = {}
         self._where: dict[int, tuple[object, ...]] = {}
         self._where_after: dict[int, tuple[object, ...]] = {}
@@ -105,34 +103,31 @@ class LiveProcessView:
         """Every thread except the current one, by its identity."""
         if self._stacks is None:
             own = threading.get_ident()
-            self._where = {ident: where_is(ident, frames[0]) for ident, frames in self._all_frames().items()}
-            self._stacks = {
-                ident: CallStack(tuple(frames), ident) for ident, frames in self._all_frames().items() if ident != own
-            }
+            self._where = {ident: where_is(ident, frames[0]) for ident, frames in self._frames.items()}
+            self._stacks = {ident: CallStack(tuple(frames), ident) for ident, frames in self._frames.items() if ident != own}
         return self._stacks
 
     def stacks_of_tasks(self) -> Mapping[Task, CallStack]:
         """The tasks of all running loops. A running task has no frames here."""
-        if self._of_tasks is None:
-            found: dict[Task, CallStack] = {}
-            loops = (
-                loop for frames in self._all_frames().values() for one in frames if (loop := compat.loop_in(one)) is not None
-            )
-            for loop in dict.fromkeys(loops):
-                for task in (compat.tasks_of(loop) or ())[:TASKS_MAX]:
-                    found[task] = stack_of_task(task)
-            self._of_tasks = found
-        return self._of_tasks
+        return self._stacks_of_tasks
+
+    @cached_property
+    def _stacks_of_tasks(self) -> dict[Task, CallStack]:
+        loops = (loop for frames in self._frames.values() for one in frames if (loop := compat.loop_in(one)) is not None)
+        tasks = (task for loop in dict.fromkeys(loops) for task in (compat.tasks_of(loop) or ())[:TASKS_MAX])
+        return {task: stack_of_task(task) for task in tasks}
 
     def wait_of(self, stack: CallStack) -> SeenWait | None:
         """The wait of the thread or task with this stack; None if unknown."""
         found = resolve(stack, self)
         if stack.task is not None or stack.ident not in self._signalled or not _is_unknown(found):
             return found
-        if self._unparked is None:
-            frames = {ident: one.frames for ident, one in self.stacks().items()}
-            self._unparked = without_parked(self._signalled, frames, self._depended_on())
         return self._unparked.get(stack.ident, found)
+
+    @cached_property
+    def _unparked(self) -> Mapping[int, SeenWait]:
+        frames = {ident: one.frames for ident, one in self.stacks().items()}
+        return without_parked(self._signalled, frames, self._depended_on())
 
     def unexplained(self) -> list[CallStack]:
         """The first threads that wait for a signal of unknown parties."""
@@ -150,7 +145,7 @@ class LiveProcessView:
                 found.add(ender if isinstance(ender, int) else ender.ident or 0)
         items = (compat.source_of(one.future) for one in self.stacks_of_tasks().values() if one.future is not None)
         found |= {self.thread_running(one) or 0 for one in items if isinstance(one, Future)}
-        found |= {ident for ident, (loop, _, _) in self._held_loops().items() if len(compat.tasks_of(loop) or ()) > 1}
+        found |= {ident for ident, (loop, _, _) in self._held_loops.items() if len(compat.tasks_of(loop) or ()) > 1}
         return found
 
     def blocked(self) -> list[tuple[PartyName, CallStack, SeenWait]]:
@@ -205,7 +200,7 @@ class LiveProcessView:
         if isinstance(who, str | EndedHolder):
             return who if isinstance(who, str) else party(self._parties.process, f"{ENDED}{who.name}")
         if isinstance(who, int):
-            return self.loops()[who][1] if who in self.loops() else self._of_thread(who)
+            return self.loops[who][1] if who in self.loops else self._of_thread(who)
         if isinstance(who, threading.Thread):
             return None if who.ident is None else self._of_thread(who.ident)
         if isinstance(who, asyncio.Task):
@@ -216,17 +211,15 @@ class LiveProcessView:
         worker = self.thread_running(who)
         return self._begun_by(who) if worker is None else self._of_thread(worker)
 
+    @cached_property
     def loops(self) -> dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]]:
         """By thread: each blocked loop, and the party and task that block it."""
-        if self._loops is None:
-            self._loops = {ident: found for ident, found in self._held_loops().items() if self._stays(ident)}
-        return self._loops
+        return {ident: found for ident, found in self._held_loops.items() if self._stays(ident)}
 
+    @cached_property
     def _held_loops(self) -> dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]]:
         """As :meth:`loops`, with those whose task may be at work: passing a lock, or in a library that waits now and then."""
-        if self._loops_held is None:
-            self._loops_held = blocked_loops(self._parties, self._all_frames())
-        return self._loops_held
+        return blocked_loops(self._parties, self._frames)
 
     def _stays(self, ident: int) -> bool:
         """Whether the task of a loop's thread is in a wait of the agent's shells, or in one whose enders are known."""
@@ -236,12 +229,14 @@ class LiveProcessView:
 
     def thread_running(self, future: Any) -> int | None:
         """The thread that runs the executor's item of this future, or None."""
-        if self._items is None:
-            self._items = {
-                id(item): (item, ident) for ident, frames in self._all_frames().items() for item in compat.running_items(frames)
-            }
         known = self._items.get(id(future))
         return None if known is None else known[1]
+
+    @cached_property
+    def _items(self) -> dict[int, tuple[Any, int]]:
+        """By identity of its future: each executor item that a thread runs (kept, so that the identity stays its own)."""
+        items = ((item, ident) for ident, frames in self._frames.items() for item in compat.running_items(frames))
+        return {id(item): (item, ident) for item, ident in items}
 
     def _of_thread(self, ident: int) -> PartyName | None:
         """The call that a thread serves, else the thread; None if it belongs to another agent."""
@@ -250,16 +245,21 @@ class LiveProcessView:
         return self._parties_of[ident]
 
     def _find_party(self, ident: int) -> PartyName | None:
-        served, of, _ = call_served_in(self._all_frames().get(ident, []))
+        served, of, _ = call_served_in(self._frames.get(ident, []))
         if served is not None:
             return served.party if of is self._parties else None
-        if self._threads is None:
-            self._threads = compat.threads()
-            self._names = {id(thread): name for name, thread in self._parties.threads()}
         thread = self._threads.get(ident)
         if thread is None or thread is threading.current_thread() or self._parties.belongs_to_other_agent(thread):
             return None
         return self._names.get(id(thread)) or self._parties.of_thread(thread)
+
+    @cached_property
+    def _threads(self) -> dict[int, threading.Thread]:
+        return compat.threads()
+
+    @cached_property
+    def _names(self) -> dict[int, PartyName]:
+        return {id(thread): name for name, thread in self._parties.threads()}
 
     def _of_task(self, task: Task) -> PartyName | None:
         """The party of a task; None if it belongs to another agent."""
@@ -270,7 +270,7 @@ class LiveProcessView:
 
     def _begun_by(self, future: Any) -> PartyName | None:
         """The party that blocks the loop on which the coroutine that completes a future has yet to begin; None if unknown."""
-        for loop, holder, _ in self.loops().values():
+        for loop, holder, _ in self.loops.values():
             if any(compat.starts_coroutine_of(future, handle) for handle in compat.handles_of(loop) or ()):
                 return holder
         return None
@@ -281,11 +281,13 @@ class LiveProcessView:
 
     def where_now(self, ident: int) -> tuple[object, ...]:
         """A thread's position at the first call of this method, which comes after the waits have been read."""
-        if self._frames_after is None:
-            self._frames_after = innermost_frames_of_others()
         if ident not in self._where_after:
             self._where_after[ident] = where_is(ident, self._frames_after.get(ident))
         return self._where_after[ident]
+
+    @cached_property
+    def _frames_after(self) -> dict[int, FrameType]:
+        return innermost_frames_of_others()
 
     # -- holders (rule 2) ----------------------------------------------------------------------------------------------
 
@@ -325,33 +327,32 @@ class LiveProcessView:
 
     def inside(self, wanted: Any) -> tuple[Ender, ...]:
         """The threads and tasks that hold this lock or semaphore, inside one of its ``with`` or ``async with`` blocks."""
-        if self._inside is None:
-            inside: dict[int, list[Ender]] = {}
-            released: dict[int, None] = {}
-            shared: dict[int, Any] = {}
-            for stack in (*self.stacks().values(), *self.stacks_of_tasks().values()):
-                held, elsewhere = held_by(stack)
-                for lock, kept in held:
-                    inside.setdefault(id(lock), []).append(self._as_task(stack))
-                    if is_shared_lock(lock):
-                        shared[id(lock)] = lock
-                    if kept is not None:
-                        self._exit_stacks.setdefault(id(lock), []).append(kept)
-                released |= dict.fromkeys(map(id, elsewhere))
-            self._inside = inside
-            self._shared = shared
-            for lock_id in released:
-                inside.pop(lock_id, None)
-        return tuple(self._inside.get(id(wanted), ()))
+        return tuple(self._locks_held.inside.get(id(wanted), ()))
 
     def shared_locks(self) -> list[tuple[Any, tuple[Ender, ...]]]:
         """The locks of multiprocessing that threads and tasks hold, each with its holders."""
-        self.inside(None)
-        return [(lock, self.inside(lock)) for lock in self._shared.values()]
+        return [(lock, self.inside(lock)) for lock in self._locks_held.shared.values()]
 
     def exit_stacks(self, lock: Any) -> tuple[Any, ...]:
         """The ``ExitStack`` objects through which its holders entered this lock or semaphore."""
-        return tuple(self._exit_stacks.get(id(lock), ())) if self.inside(lock) else ()
+        return tuple(self._locks_held.exit_stacks.get(id(lock), ())) if self.inside(lock) else ()
+
+    @cached_property
+    def _locks_held(self) -> _LocksHeld:
+        found = _LocksHeld()
+        released: set[int] = set()
+        for stack in (*self.stacks().values(), *self.stacks_of_tasks().values()):
+            held, elsewhere = held_by(stack)
+            for lock, kept in held:
+                found.inside.setdefault(id(lock), []).append(self._as_task(stack))
+                if is_shared_lock(lock):
+                    found.shared[id(lock)] = lock
+                if kept is not None:
+                    found.exit_stacks.setdefault(id(lock), []).append(kept)
+            released.update(map(id, elsewhere))
+        for lock_id in released:
+            found.inside.pop(lock_id, None)
+        return found
 
     def has_no_other_holders(self, lock: Any, stack: CallStack) -> bool:
         """Whether it is proved that only the parties inside hold this lock or semaphore; ``stack`` waits for it."""
@@ -380,18 +381,19 @@ class LiveProcessView:
 
     def queued(self, future: Any) -> Queued | None:
         """The item of this future in the queue of an executor whose threads are all busy; None if there is none."""
-        if self._queued is None:
-            self._queued = queued_items(self.stacks().values())
         return self._queued.get(id(future))
+
+    @cached_property
+    def _queued(self) -> dict[int, Queued]:
+        return queued_items(self.stacks().values())
 
     def _as_task(self, stack: CallStack) -> Ender:
         """The thread or task of this stack; for a thread whose loop a task blocks, that task."""
-        return self._held_loops()[stack.ident][2] if stack.ident in self._held_loops() else stack.who
+        return self._held_loops[stack.ident][2] if stack.ident in self._held_loops else stack.who
 
-    def _all_frames(self) -> dict[int, list[FrameType]]:
-        if self._frames is None:
-            self._frames = frames_of_threads()
-        return self._frames
+    @cached_property
+    def _frames(self) -> dict[int, list[FrameType]]:
+        return frames_of_threads()
 
 
 def _is_unknown(wait: SeenWait | None) -> bool:
