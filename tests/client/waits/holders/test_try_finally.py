@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from stilltrue.protocol.report import PartyTarget
-from stilltrue.runtime.waits.holders.try_finally import releases_only_bracketed
+from stilltrue.runtime.waits.holders.try_finally import releases_only_in_finally
 from tests.client.look.worlds import look_at, of, report_of, report_when
 from tests.client.waits.conftest import PATIENCE_SECONDS, Front, is_unseen, targets
 from tests.client.waits.resolvers.test_locks import Account
@@ -39,8 +39,8 @@ def test_for_other_code_the_holder_is_unknown(front: Front, how: str) -> None:
 
 
 def test_code_that_releases_only_its_own_locks_is_recognised() -> None:
-    assert all(releases_only_bracketed(function.__code__) for function in HELD.values())
-    assert not any(releases_only_bracketed(function.__code__) for function in NOT_SURELY_HELD.values())
+    assert all(releases_only_in_finally(function.__code__) for function in HELD.values())
+    assert not any(releases_only_in_finally(function.__code__) for function in NOT_SURELY_HELD.values())
 
 
 def test_one_name_for_two_locks(front: Front) -> None:

@@ -43,7 +43,7 @@ from stilltrue.runtime.look.code.lookups import (
 from stilltrue.runtime.look.code.methods import imported, partialmethod_arguments
 from stilltrue.runtime.look.code.system_operations import system_operations
 from stilltrue.runtime.waits.databases.redis_names import DELETING
-from stilltrue.runtime.waits.holders.try_finally import releases_only_bracketed
+from stilltrue.runtime.waits.holders.try_finally import releases_only_in_finally
 
 _RELEASE = frozenset({"release"})
 _LIBRARY_NAMES = _RELEASE | {"cancel", "set_result", "set_exception", "__exit__", "__aexit__"}
@@ -156,7 +156,7 @@ def _ignored_names(code: CodeType) -> frozenset[str]:
     """Names that cannot affect others: a release of its own (rule 2), and what libraries do for themselves (rule 3)."""
     if is_library(code):
         return _LIBRARY_NAMES
-    own = _RELEASE if not code.co_flags & _SUSPENDS and releases_only_bracketed(code) else frozenset()
+    own = _RELEASE if not code.co_flags & _SUSPENDS and releases_only_in_finally(code) else frozenset()
     return own | DELETING if _REDIS.search(code.co_filename) else own
 
 

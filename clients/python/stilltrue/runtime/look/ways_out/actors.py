@@ -45,9 +45,9 @@ class Actor:
 
     ``owner``: the task, thread (its identity) or call that it is or belongs to. ``ends``, ``borrowed``: see :meth:`Reach.held`.
     ``fires_at``: the loop time at which a timer that certainly ends its target fires. ``is_context_callback``: a callback that
-    the context of a served call runs when the call is over. ``extra_roots``: further roots for :class:`Undoers`. ``is_module``:
-    the roots are a module's globals, shared by all code of the module. ``only_calls``: it can only call what it reaches, so
-    only what such a call ends counts.
+    the context of a served call runs when the call is over. ``extra_roots``: further roots for :class:`Releasers`.
+    ``is_module``: the roots are a module's globals, shared by all code of the module. ``only_calls``: it can only call what it
+    reaches, so only what such a call ends counts.
     """
 
     text: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +41,11 @@ class Found:
             self.ways_out.setdefault(key, WayOut(text=text, party=party))
         else:
             self.doubt = self.doubt or f"more than {WAYS_OUT_MAX} parties may end its wait"
+
+    def add_ways_out(self, text: str, parties: Iterable[PartyName]) -> None:
+        """Add a way out by each of the parties."""
+        for party in sorted(parties):
+            self.add_way_out(text, party)
 
     def end_at(self, when: float) -> None:
         """The wait ends at ``when`` at the latest."""

@@ -23,18 +23,18 @@ from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.ending import clear_caches, ended_by
 from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
-from stilltrue.runtime.look.progress.progress import BY_ITSELF, NEVER, Progress
+from stilltrue.runtime.look.progress.progress import NEVER
 from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of
 from stilltrue.runtime.look.ways_out import actors
-from stilltrue.runtime.look.ways_out.actor_code import no_names
 from stilltrue.runtime.look.ways_out.actors import Actor
-from stilltrue.runtime.look.ways_out.awaiters import all_awaiters, must_wait_for
+from stilltrue.runtime.look.ways_out.awaiters import all_awaiters
+from stilltrue.runtime.look.ways_out.effects import Effects
 from stilltrue.runtime.look.ways_out.findings import Found
 from stilltrue.runtime.look.ways_out.kinds.closers import ANYTHING, Closer, alarm_closers, closers, closers_after_calls
 from stilltrue.runtime.look.ways_out.kinds.future_requests import Request, requests_to_come
 from stilltrue.runtime.look.ways_out.kinds.pool_growers import Growers
-from stilltrue.runtime.look.ways_out.kinds.releasers import Undoers, signals_own_process
-from stilltrue.runtime.look.ways_out.kinds.share_holders import KeptShares
+from stilltrue.runtime.look.ways_out.kinds.releasers import Releasers
+from stilltrue.runtime.look.ways_out.kinds.share_holders import ShareHolders
 from stilltrue.runtime.look.ways_out.reach import Reach, named_by
 from stilltrue.runtime.waits.databases.sessions import Sessions
 from stilltrue.runtime.waits.files.holders import FileLocks
@@ -79,7 +79,7 @@ class Search:
         self._open_calls = tuple(open_calls)
         self._now = now
         self._budget = budget
-        self._analysis = self._analysis_with_requests = ProgressAnalysis(places, waiting, budget, self._open_calls)
+        self._analysis = ProgressAnalysis(places, waiting, budget, self._open_calls)
         self._requests: list[Request] = []
 
     def find(self, suspects: Iterable[Place]) -> dict[PartyName, Found]:
@@ -101,8 +101,9 @@ class Search:
         try:
             self._requests = list(requests_to_come(self._places, found))
             wakers = [(one.progress, (one.behaviour, one.wakes)) for one in self._requests if one.wakes is not None]
-            self._analysis_with_requests = ProgressAnalysis(self._places, self._waiting, self._budget, self._open_calls, wakers)
-            self._find_actors(found, by_handle, by_awaiter, by_context, reach)
+            with_requests = ProgressAnalysis(self._places, self._waiting, self._budget, self._open_calls, wakers)
+            effects = Effects(self._places, self._now, self._analysis, with_requests)
+            self._find_actors(effects, found, by_handle, by_awaiter, by_context, reach)
             self._find_closers(found.values())
         finally:
             clear_caches()  # application objects are not kept
@@ -131,6 +132,7 @@ class Search:
 
     def _find_actors(
         self,
+        effects: Effects,
         found: dict[PartyName, Found],
         by_handle: dict[int, list[Found]],
         by_awaiter: dict[int, list[Found]],
@@ -139,12 +141,12 @@ class Search:
     ) -> None:
         """Find the actors that hold what ends the waits, or that can undo what blocks them."""
         waits = {party: wait for party, wait in self._share_waits.items() if wait is not None}
-        kept = KeptShares({party: self._shares_of(party) for party in found}, self._budget)
-        undoers = Undoers(waits, {party: one.handles for party, one in found.items()}, self._budget)
+        kept = ShareHolders({party: self._shares_of(party) for party in found}, self._budget)
+        releasers = Releasers(waits, {party: one.handles for party, one in found.items()}, self._budget)
         releasing = {party: wait for party in found if (wait := self._shared_locks.released_through(party)) is not None}
-        releasers = Undoers(releasing, {}, self._budget)
+        shared = Releasers(releasing, {}, self._budget)
         opening = {party: wait for party in found if (wait := self._file_locks.undone_by_opening(party)) is not None}
-        openers = Undoers(opening, {}, self._budget)
+        openers = Releasers(opening, {}, self._budget)
         growers = Growers(found, self._budget)
         threads = self._threads()
         for actor in self._actors(found.values(), kept):
@@ -152,23 +154,24 @@ class Search:
                 break
             every = {*by_handle, *by_awaiter, *by_context} if _inspects_all_objects(actor) else ()
             for held in every or _held_by(actor, reach):
-                self._add(actor, by_handle.get(held, []))
-                self._add_by_awaiter(actor, by_awaiter.get(held, []))
-                self._add_by_context(actor, by_context.get(held, []))
+                effects.end(actor, by_handle.get(held, []))
+                effects.end_through_awaiters(actor, by_awaiter.get(held, []))
+                effects.end_through_contexts(actor, by_context.get(held, []))
             if actor.only_calls:
                 continue
-            self._add_keeper(actor, kept, found)
-            for party in (*undoers.undone_by(actor), *releasers.undone_by(actor), *openers.undone_by(actor)):
-                self._add(actor, [found[party]])
-            self._add_grower(actor, growers.grown_by(actor), found)
-            self._add_interrupter(actor, found.values())
-        for actor, party in undoers.undone_by_calls(actors.library_threads(threads)):
-            self._add(actor, [found[party]])
+            freed = (*releasers.freed_by(actor), *shared.freed_by(actor), *openers.freed_by(actor))
+            for party in (*kept.held_by(actor), *freed):
+                effects.end(actor, [found[party]])
+            effects.grow_pool(actor, growers.grown_by(actor), found)
+            effects.interrupt(actor, found.values())
+        for actor, party in releasers.freed_by_calls(actors.library_threads(threads)):
+            effects.end(actor, [found[party]])
         for actor, party in growers.grown_by_calls(actors.library_threads(threads)):
-            self._add_grower(actor, [party], found)
+            effects.grow_pool(actor, [party], found)
         for actor in kept.keepers(self._places):
-            self._add_keeper(actor, kept, found)
-        self._add_requests(found, by_handle, by_awaiter, (undoers, openers), reach)
+            for party in kept.held_by(actor):
+                effects.end(actor, [found[party]])
+        self._add_requests(found, by_handle, by_awaiter, (releasers, openers), reach)
 
     def _suspect(self, place: Place) -> Found:
         handles = handles_of(place) + ([] if place.party is None else list(self._handles_seen(place.party)))
@@ -182,7 +185,7 @@ class Search:
 
     # -- actors and closers --------------------------------------------------------------------------------------------
 
-    def _actors(self, found: Iterable[Found], kept: KeptShares) -> Iterator[Actor]:
+    def _actors(self, found: Iterable[Found], kept: ShareHolders) -> Iterator[Actor]:
         places = self._places
         threads, loops = self._threads(), places.loops(one.place.task for one in found)
         yield from actors.threads(threads)
@@ -257,46 +260,14 @@ class Search:
             if progress.by_itself:
                 one.add_way_out(closer.text, by=closer.owner)
             else:
-                for party in sorted(progress.parties):
-                    one.add_way_out(closer.text, party)
-
-    # -- their effect on the suspects ----------------------------------------------------------------------------------
-
-    def _add(self, actor: Actor, suspects: list[Found]) -> None:
-        """``actor`` holds what ends the waits of the ``suspects``."""
-        if any(_is_at(actor, one.place) for one in suspects):
-            self._mark_interruptible(actor, suspects)
-            return
-        for one in suspects:
-            if actor.fires_at is not None and actor.loop is not None:
-                one.end_at(self._now + actor.fires_at - compat.time_of(actor.loop))
-            elif actor.party is not None and actor.party == one.place.party:
-                continue  # blocked by its own wait
-            elif not (
-                any(handle is actor.owner for handle in one.handles) or must_wait_for(actor.owner, one.place, self._places)
-            ):
-                self._add_if_it_progresses(actor, one)
-
-    def _add_if_it_progresses(self, actor: Actor, one: Found) -> None:
-        """``actor`` may end the wait of ``one`` once it makes progress, if ever."""
-        progress = self._progress_of(actor)
-        if progress.by_itself:
-            one.add_way_out(actor.text, actor.party, actor.owner)
-            return
-        for party in sorted(progress.parties):
-            one.add_way_out(actor.text, party)
-        if _actor_progress(actor, self._analysis_with_requests).by_itself:
-            one.doubt = one.doubt or f"{actor.text}: a future request may wake it"
-
-    def _progress_of(self, actor: Actor) -> Progress:
-        return _actor_progress(actor, self._analysis)
+                one.add_ways_out(closer.text, progress.parties)
 
     def _add_requests(
         self,
         found: Mapping[PartyName, Found],
         by_handle: Mapping[int, list[Found]],
         by_awaiter: Mapping[int, list[Found]],
-        undoers: Iterable[Undoers],
+        releasers: Iterable[Releasers],
         reach: Reach,
     ) -> None:
         """Add future requests whose methods can reach what ends a wait."""
@@ -306,64 +277,11 @@ class Search:
             actor = request.actor
             held = reach.held(actor.roots, ends=True) if actor.ends else ()
             ended = [one for key in held for one in (*by_handle.get(key, ()), *by_awaiter.get(key, ()))]
-            undone = (found[party] for several in undoers for party in several.undone_by(actor))
-            for one in (*ended, *undone):
+            freed = (found[party] for several in releasers for party in several.freed_by(actor))
+            for one in (*ended, *freed):
                 if request.progress.by_itself:
                     one.doubt = one.doubt or f"{actor.text} may end its wait"
-                for party in sorted(request.progress.parties - {one.place.party}):
-                    one.add_way_out(actor.text, party)
-
-    def _add_keeper(self, actor: Actor, kept: KeptShares, found: Mapping[PartyName, Found]) -> None:
-        """``actor`` can release an awaited share."""
-        for party in kept.held_by(actor):
-            self._add(actor, [found[party]])
-
-    def _add_grower(self, actor: Actor, parties: Iterable[PartyName], found: Mapping[PartyName, Found]) -> None:
-        """``actor`` may enlarge the pool of the parties. If it needs others to continue first, they are ways out."""
-        for party in parties:
-            one = found[party]
-            if _is_at(actor, one.place) or actor.party == party:
-                continue
-            progress = self._progress_of(actor)
-            if progress.by_itself:
-                one.grown_by = one.grown_by or actor.text
-            else:
-                for other in sorted(progress.parties):
-                    one.add_way_out(actor.text, other)
-
-    def _add_interrupter(self, actor: Actor, found: Iterable[Found]) -> None:
-        """``actor`` may signal its own process, which interrupts parties on the main thread."""
-        for one in found:
-            own = actor.party is not None and actor.party == one.place.party
-            if own or _is_at(actor, one.place) or not self._places.is_on_main_thread(one.place):
-                continue
-            if signals_own_process(actor.names_reached(False).names):
-                self._add_if_it_progresses(replace(actor, text=f"{actor.text}; it may interrupt the main thread"), one)
-
-    def _add_by_awaiter(self, actor: Actor, found: list[Found]) -> None:
-        """``actor`` holds a task that awaits each of ``found``."""
-        for one in found:
-            if not _is_at(actor, one.place):
-                self._add(actor, [one])
-
-    def _add_by_context(self, actor: Actor, found: list[Found]) -> None:
-        """``actor`` holds the context of the call that each of ``found`` serves; it may cancel it if its code mentions that."""
-        if not found or actor.is_context_callback or not (actor.only_calls or _cancels(actor)):
-            return
-        for one in found:
-            if not _is_at(actor, one.place):
-                self._add(actor, [one])
-
-    def _mark_interruptible(self, actor: Actor, suspects: list[Found]) -> None:
-        """Callbacks at the end of a party's served call end the party's own wait.
-
-        A caller without a stamp may hang up unobserved at any moment; the detector judges one with a stamp.
-        """
-        for one in suspects:
-            if actor.is_context_callback and _is_at(actor, one.place):
-                one.interruptible = True
-                if one.place.serves is not None and one.place.serves.caller is None:
-                    one.add_way_out("its caller is outside and may cancel, which the context of its call passes on")
+                one.add_ways_out(actor.text, request.progress.parties - {one.place.party})
 
     def _check_signals_and_server(self, one: Found) -> None:
         """Check what ends a wait without holding anything: signals, a stopping server, the feeder of a request stream."""
@@ -413,7 +331,7 @@ def _doubt_from_interceptors(place: Place) -> str:
     return "" if interceptors is None or interceptors.known else "an interceptor of its call waits for something else"
 
 
-def _reads(called: Any, arguments: Iterable[Any], kept: KeptShares) -> bool:
+def _reads(called: Any, arguments: Iterable[Any], kept: ShareHolders) -> bool:
     """Whether a socket callback notifies anything but asyncio or an awaited connection that owns the socket."""
     if not compat.is_from_application(called):
         return False
@@ -431,28 +349,6 @@ def _held_by(actor: Actor, reach: Reach) -> set[int]:
 def _inspects_all_objects(actor: Actor) -> bool:
     """Whether an actor that ends things asks the collector for objects it was not given."""
     return actor.ends and not actor.borrowed and not _ALL_OBJECTS.isdisjoint(actor.names_reached(True).names)
-
-
-def _actor_progress(actor: Actor, analysis: ProgressAnalysis) -> Progress:
-    if actor.is_context_callback or actor.is_module:
-        return BY_ITSELF
-    if compat.is_task(actor.owner):
-        return analysis.of_task(actor.owner)
-    return analysis.of_thread(actor.owner) if type(actor.owner) is int else BY_ITSELF
-
-
-def _cancels(actor: Actor) -> bool:
-    """Whether an actor's code cancels something rather than only stopping or closing others; unreadable code may."""
-    if not actor.ends:
-        return False
-    reachable = actor.names_reached(True)
-    return actor.names_reached is no_names or reachable.any_code or reachable.any_name or "cancel" in reachable.names
-
-
-def _is_at(actor: Actor, place: Place) -> bool:
-    if place.task is None:
-        return actor.owner is not None and actor.owner == place.ident
-    return actor.owner is place.task or (place.ident != 0 and actor.owner == place.ident)
 
 
 def _pending_alarm() -> str:

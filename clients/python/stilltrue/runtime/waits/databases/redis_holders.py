@@ -14,7 +14,7 @@ from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.databases.redis_locks import MODULE, is_lock
 from stilltrue.runtime.waits.databases.redis_names import token_resource
-from stilltrue.runtime.waits.holders.try_finally import held_by_brackets, may_hold_by_brackets
+from stilltrue.runtime.waits.holders.try_finally import held_by_try_finally, may_hold_by_try_finally
 from stilltrue.runtime.waits.holders.with_blocks import blocks_of
 from stilltrue.runtime.waits.process_view import LiveProcessView
 
@@ -36,7 +36,9 @@ def _held_in(frames: Iterable[FrameType]) -> Iterator[Any]:
     for frame in frames:
         if is_application(frame.f_code):
             bare = (
-                (one for one, awaited in held_by_brackets(frame) if not awaited) if may_hold_by_brackets(frame.f_code) else ()
+                (one for one, awaited in held_by_try_finally(frame) if not awaited)
+                if may_hold_by_try_finally(frame.f_code)
+                else ()
             )
             yield from (one for one in (*blocks_of(frame), *bare) if is_lock(one))
 

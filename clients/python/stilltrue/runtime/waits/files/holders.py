@@ -37,7 +37,7 @@ from stilltrue.runtime.look.code.system_operations import OPENS_FILES
 from stilltrue.runtime.waits.files import filelocks, kernel
 from stilltrue.runtime.waits.files.kernel import File
 from stilltrue.runtime.waits.holders.held_locks import blocks_of_suspended
-from stilltrue.runtime.waits.holders.try_finally import held_by_brackets
+from stilltrue.runtime.waits.holders.try_finally import held_by_try_finally
 from stilltrue.runtime.waits.holders.with_blocks import blocks_of
 from stilltrue.runtime.waits.process_view import LiveProcessView
 from stilltrue.runtime.waits.wait import CallStack, Ender, SeenWait
@@ -138,7 +138,7 @@ def _held_by(stack: CallStack, budget: Budget) -> Iterator[_Held]:
         if not is_application(frame.f_code):
             continue
         blocks = blocks_of_suspended(stack.coroutines[index], frame) if stack.coroutines else list(blocks_of(frame))
-        bare = [thing for thing, awaited in held_by_brackets(frame) if not awaited]
+        bare = [thing for thing, awaited in held_by_try_finally(frame) if not awaited]
         for thing in (*blocks, *bare):
             held = _of_filelock(filelocks.lock_in(thing), stack)
             yield from () if held is None else (held,)

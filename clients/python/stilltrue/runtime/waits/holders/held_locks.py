@@ -37,7 +37,7 @@ from stilltrue.runtime.waits.holders.exit_stacks import exits_in, is_stack
 from stilltrue.runtime.waits.holders.gates import Gate, raised_in
 from stilltrue.runtime.waits.holders.held_by_calls import held_by_calls_in, may_release_by_calls
 from stilltrue.runtime.waits.holders.installed_packages import may_release
-from stilltrue.runtime.waits.holders.try_finally import held_by_brackets, may_hold_by_brackets, releases_only_bracketed
+from stilltrue.runtime.waits.holders.try_finally import held_by_try_finally, may_hold_by_try_finally, releases_only_in_finally
 from stilltrue.runtime.waits.holders.with_blocks import EXITS, METHODS, blocks_at, depth_of, exits_of, named_blocks_of
 from stilltrue.runtime.waits.orphaned_locks.balance import releases_only_own, surely_held
 from stilltrue.runtime.waits.pools.lost_shares import has_no_other_references
@@ -105,7 +105,7 @@ def _held_in(frame: FrameType, coroutine: Any, deep: int = 0) -> Iterator[Held]:
 @cached_by_code
 def _is_free(code: CodeType, at: int) -> bool:
     """Whether a frame at this position cannot hold anything."""
-    return not is_application(code) and not may_hold_by_brackets(code) and not blocks_at(code, at)
+    return not is_application(code) and not may_hold_by_try_finally(code) and not blocks_at(code, at)
 
 
 def _in_block(thing: Any, deep: int) -> Iterator[Held]:
@@ -153,13 +153,13 @@ def _may_have_released_any(frame: FrameType) -> bool:
         return by_hand
     if "release_lock" in mentioned and may_release_by_calls(frame, _RELEASE_LOCK):
         return True
-    return "release" in mentioned and not (releases_only_bracketed(code) or releases_only_own(code))
+    return "release" in mentioned and not (releases_only_in_finally(code) or releases_only_own(code))
 
 
 def _held_without_block(frame: FrameType) -> Iterable[Any]:
     """The locks that a frame has acquired without a block, and is bound to release."""
     code = frame.f_code
-    bare = held_by_brackets(frame) if may_hold_by_brackets(code) else surely_held(frame) if is_application(code) else ()
+    bare = held_by_try_finally(frame) if may_hold_by_try_finally(code) else surely_held(frame) if is_application(code) else ()
     for value, awaited in bare:
         lock = lock_of(value)
         if awaited == (type(lock) in AWAITED):

@@ -55,9 +55,9 @@ class _Bracket:
     mentions: frozenset[int]
 
 
-def held_by_brackets(frame: FrameType) -> Iterator[tuple[Any, bool]]:
+def held_by_try_finally(frame: FrameType) -> Iterator[tuple[Any, bool]]:
     """The objects that a frame holds by brackets (rule 2), each with whether it awaited ``acquire()``."""
-    within = _brackets_at(frame.f_code, frame.f_lasti) if may_hold_by_brackets(frame.f_code) else ()
+    within = _brackets_at(frame.f_code, frame.f_lasti) if may_hold_by_try_finally(frame.f_code) else ()
     if within:
         names = variables_of(frame)
         for bracket in within:
@@ -67,13 +67,13 @@ def held_by_brackets(frame: FrameType) -> Iterator[tuple[Any, bool]]:
 
 
 @cached_by_code
-def may_hold_by_brackets(code: CodeType) -> bool:
+def may_hold_by_try_finally(code: CodeType) -> bool:
     """Whether a frame of this code may hold anything by a bracket."""
-    return bool(_brackets(code)) and releases_only_bracketed(code)
+    return bool(_brackets(code)) and releases_only_in_finally(code)
 
 
 @cached_by_code
-def releases_only_bracketed(code: CodeType) -> bool:
+def releases_only_in_finally(code: CodeType) -> bool:
     """Rule 3."""
     if any(_is_named_in(one) for one in code.co_consts):
         return False
@@ -87,12 +87,12 @@ def releases_only_bracketed(code: CodeType) -> bool:
 def has_released_nothing_else(frame: FrameType) -> bool:
     """Whether a frame has yet to acquire everything that it releases."""
     code = frame.f_code
-    return releases_only_bracketed(code) and all(frame.f_lasti < one.taken for one in _brackets(code))
+    return releases_only_in_finally(code) and all(frame.f_lasti < one.taken for one in _brackets(code))
 
 
 def _is_named_in(constant: object) -> bool:
     """Whether a nested function may release something unbracketed, or a string, perhaps for ``getattr``, names ``release``."""
-    return constant == _RELEASE or (isinstance(constant, CodeType) and not releases_only_bracketed(constant))
+    return constant == _RELEASE or (isinstance(constant, CodeType) and not releases_only_in_finally(constant))
 
 
 def _names_release(one: dis.Instruction) -> bool:

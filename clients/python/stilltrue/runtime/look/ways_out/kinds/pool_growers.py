@@ -19,7 +19,7 @@ from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.reachable_names import names_of_application
 from stilltrue.runtime.look.ways_out.actors import Actor
 from stilltrue.runtime.look.ways_out.findings import Found
-from stilltrue.runtime.look.ways_out.kinds.releasers import Undoers
+from stilltrue.runtime.look.ways_out.kinds.releasers import Releasers
 from stilltrue.runtime.waits.resolvers.executors import GROWING, executor_of
 from stilltrue.runtime.waits.wait import SeenWait
 
@@ -37,15 +37,15 @@ class Growers:
             waits[party] = SeenWait(on=executor, enders=None, ended_through=(executor,), ending_names=GROWING)
             if _grows_by_itself(executor):
                 one.grown_by = f"{type(executor).__qualname__}, which grows on submit"
-        self._undoers = Undoers(waits, {}, budget) if waits else None
+        self._undoers = Releasers(waits, {}, budget) if waits else None
 
     def grown_by(self, actor: Actor) -> list[PartyName]:
         """The parties whose pool an actor may enlarge."""
-        return [] if self._undoers is None else self._undoers.undone_by(actor)
+        return [] if self._undoers is None else self._undoers.freed_by(actor)
 
     def grown_by_calls(self, actors: Iterable[Actor]) -> Iterator[tuple[Actor, PartyName]]:
-        """As :meth:`Undoers.undone_by_calls`."""
-        return iter(()) if self._undoers is None else self._undoers.undone_by_calls(actors)
+        """As :meth:`Releasers.freed_by_calls`."""
+        return iter(()) if self._undoers is None else self._undoers.freed_by_calls(actors)
 
 
 def _grows_by_itself(executor: Any) -> bool:

@@ -24,7 +24,7 @@ _COMPLETING = frozenset({"cancel", "set_result", "set_exception"})
 _THREADS = frozenset({"enumerate", "current_thread", "main_thread", "_active"})
 
 
-class Undoers:
+class Releasers:
     """Finds actors that may undo what blocks some parties."""
 
     def __init__(self, waits: Mapping[PartyName, SeenWait], handles: Mapping[PartyName, Iterable[Any]], budget: Budget) -> None:
@@ -53,7 +53,7 @@ class Undoers:
             for by, those in targets.items()
         }
 
-    def undone_by(self, actor: Actor) -> list[PartyName]:
+    def freed_by(self, actor: Actor) -> list[PartyName]:
         """The parties whose waits an actor may end this way."""
         found: dict[PartyName, None] = {}
         for by, parties in self._named.items():
@@ -84,7 +84,7 @@ class Undoers:
             return False
         return all(party == actor.party for thing in self._by[by] for party in self._waiting[id(thing)])
 
-    def undone_by_calls(self, actors: Iterable[Actor]) -> Iterator[tuple[Actor, PartyName]]:
+    def freed_by_calls(self, actors: Iterable[Actor]) -> Iterator[tuple[Actor, PartyName]]:
         """The actors that may end waits by calling whatever they hold, with the parties affected."""
         for actor in actors:
             for held in sorted(held for reach in self._calls.values() for held in reach.held(actor.roots, ends=False)):

@@ -24,7 +24,7 @@ from stilltrue.runtime.look.ways_out.reach import Reach
 from stilltrue.runtime.waits.frame_search import holding_frames
 
 
-class KeptShares:
+class ShareHolders:
     """The shares that parties wait for."""
 
     def __init__(self, shares: Mapping[PartyName, tuple[Any, ...]], budget: Budget) -> None:
