@@ -157,7 +157,7 @@ cluster: setup ## the chart in a real API server: installed, upgraded, injecting
 	$(BIN)/pytest tests/cluster -m cluster --benchmark-disable
 
 locks: setup ## the image's requirements with their hashes, at the versions of constraints.txt: helm/image/requirements*.txt
-	@$(BIN)/python -m detector.release.locks
+	@$(BIN)/python -m detector.release.lock_files
 
 vulnerabilities: setup ## what the package index knows of the packages in the images (skipped, with the reason, where it does not say)
 	@$(BIN)/python -m detector.release.vulnerabilities

@@ -29,7 +29,7 @@ from detector.core.undetermined import nobody_reported, undetermined
 from detector.graph.columns import Bools
 from detector.graph.reduction import reduce
 from detector.predicates.deadlock import Deadlock
-from detector.predicates.evidence.blocked import NAMED_MAX, first_movers, free_witness, waiting_parties
+from detector.predicates.evidence.blocked_verdict import NAMED_MAX, first_movers, free_witness, waiting_parties
 from detector.predicates.gridlock import Gridlock
 from stilltrue.model import Holds, PartyName, Verdict, Witness
 

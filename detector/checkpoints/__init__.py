@@ -19,10 +19,10 @@ from detector.checkpoints.protocol.points import CompletedPoint, Value
 from detector.checkpoints.runtime.operators import Collected, KeyedFold, SplitSource, Step
 from detector.checkpoints.runtime.pipeline import PipelineFailedError, PipelineSettings, PointFailedError
 from detector.checkpoints.runtime.runtime import LocalRuntime
-from detector.checkpoints.storage.bodies import read_channels, write_channels
 from detector.checkpoints.storage.directory import PointDirectory
 from detector.checkpoints.storage.files import SnapshotFileError
 from detector.checkpoints.storage.rescale import RescaleError, rescaled
+from detector.checkpoints.storage.snapshot_codec import read_channels, write_channels
 
 __all__ = [
     "Collected",

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 
 from detector.demo.scene import Load
-from detector.demo.served import path_of
+from detector.demo.servers import path_of
 from stilltrue import Agent
 
 STATS_SECONDS = 0.25

@@ -19,7 +19,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from detector.demo.served import HOST, path_of
+from detector.demo.servers import HOST, path_of
 from stilltrue import Agent
 
 LIMIT = 3

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from detector.demo.callers import Callers
 from detector.demo.scene import Scene
-from detector.demo.served import AioService, ThreadService
+from detector.demo.servers import AioService, ThreadService
 from stilltrue import Agent
 
 

@@ -33,6 +33,6 @@ def draw(snapshot: Snapshot, verdict: Verdict, form: Format) -> str:
         return svg_of(scene_of(snapshot, verdict))
     if form is Format.SPACE_TIME:
         return spacetime_of(snapshot, verdict)
-    from detector.drawing.exchange import graphml_of, links_of  # noqa: PLC0415 - networkx takes half a second to load
+    from detector.drawing.exports import graphml_of, links_of  # noqa: PLC0415 - networkx takes half a second to load
 
     return graphml_of(snapshot, verdict) if form is Format.GRAPHML else links_of(snapshot, verdict)

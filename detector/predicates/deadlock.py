@@ -9,7 +9,7 @@ import numpy as np
 from detector.core.snapshot import Snapshot
 from detector.graph.columns import Bools, WaitColumns
 from detector.graph.reduction_bounds import ReductionBounds, bounds
-from detector.predicates.evidence.blocked import blocked_verdict, certain_graph
+from detector.predicates.evidence.blocked_verdict import blocked_verdict, certain_graph
 from detector.predicates.evidence.preference import find_preference
 from detector.predicates.evidence.suggestion import with_suggestion
 from stilltrue.model import Verdict, has_ended

@@ -11,7 +11,7 @@ from detector.graph.columns import WaitColumns
 from detector.graph.reduction import Reduction
 from detector.graph.reduction_bounds import ReductionBounds, bounds
 from detector.predicates.deadlock import ended_holders, stuck_bounds
-from detector.predicates.evidence.blocked import as_of, blocked_verdict, certain_graph
+from detector.predicates.evidence.blocked_verdict import as_of, blocked_verdict, certain_graph
 from stilltrue.model import Holds, Verdict
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from detector.core.snapshot import Snapshot
-from detector.predicates.evidence.amounts import amount_of, total_of
-from detector.predicates.evidence.blocked import as_of
-from detector.predicates.evidence.explain import shortened
-from detector.predicates.evidence.verdicts import depends_on_missing, process_verdict, undeclared
+from detector.predicates.evidence.blocked_verdict import as_of
+from detector.predicates.evidence.explanation import shortened
+from detector.predicates.evidence.fact_totals import amount_of, total_of
+from detector.predicates.evidence.process_verdict import depends_on_missing, process_verdict, undeclared
 from stilltrue.model import Activity, Holds, ProcessName, Verdict
 
 

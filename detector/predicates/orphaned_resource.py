@@ -11,8 +11,8 @@ from detector.graph.columns import Bools, WaitColumns
 from detector.graph.reduction import Reduction
 from detector.graph.reduction_bounds import ReductionBounds, bounds
 from detector.predicates.deadlock import ended_holders, stuck_bounds
-from detector.predicates.evidence.blocked import as_of, blocked_verdict, certain_graph
-from detector.predicates.evidence.explain import sentence, shortened
+from detector.predicates.evidence.blocked_verdict import as_of, blocked_verdict, certain_graph
+from detector.predicates.evidence.explanation import sentence, shortened
 from stilltrue.model import Holds, PartyName, Verdict, Witness, has_ended
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from detector.core.snapshot import Snapshot
-from detector.predicates.evidence.blocked import as_of
-from detector.predicates.evidence.explain import shortened
-from detector.predicates.evidence.verdicts import depends_on_missing, process_verdict, undeclared
+from detector.predicates.evidence.blocked_verdict import as_of
+from detector.predicates.evidence.explanation import shortened
+from detector.predicates.evidence.process_verdict import depends_on_missing, process_verdict, undeclared
 from stilltrue.model import Activity, Fact, Facts, Holds, ProcessState, Verdict
 
 

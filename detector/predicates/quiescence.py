@@ -5,9 +5,9 @@ from __future__ import annotations
 from detector.core.snapshot import Snapshot
 from detector.core.undetermined import depends_on_forgotten
 from detector.predicates.deadlock import stuck_bounds
-from detector.predicates.evidence.blocked import as_of, not_certain
-from detector.predicates.evidence.explain import shortened
-from detector.predicates.evidence.verdicts import depends_on_missing, process_verdict
+from detector.predicates.evidence.blocked_verdict import as_of, not_certain
+from detector.predicates.evidence.explanation import shortened
+from detector.predicates.evidence.process_verdict import depends_on_missing, process_verdict
 from stilltrue.model import Activity, Holds, ProcessName, Verdict, process_of
 
 

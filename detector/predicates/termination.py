@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from detector.core.snapshot import Snapshot
 from detector.core.undetermined import depends_on_forgotten
-from detector.predicates.evidence.blocked import as_of
-from detector.predicates.evidence.explain import shortened
-from detector.predicates.evidence.verdicts import depends_on_missing, process_verdict, routes
+from detector.predicates.evidence.blocked_verdict import as_of
+from detector.predicates.evidence.explanation import shortened
+from detector.predicates.evidence.process_verdict import depends_on_missing, process_verdict, routes
 from stilltrue.model import Activity, Holds, Verdict
 
 

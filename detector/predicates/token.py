@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from detector.core.snapshot import Snapshot
-from detector.predicates.evidence.amounts import Amount, amount_of
-from detector.predicates.evidence.explain import shortened
-from detector.predicates.evidence.verdicts import depends_on_missing, process_verdict, undeclared
+from detector.predicates.evidence.explanation import shortened
+from detector.predicates.evidence.fact_totals import Amount, amount_of
+from detector.predicates.evidence.process_verdict import depends_on_missing, process_verdict, undeclared
 from stilltrue.model import Holds, Verdict
 
 

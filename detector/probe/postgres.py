@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from detector.probe.backends import Backend, Backends, seconds
+from detector.probe.postgres_waits import Backend, Backends, seconds
 from detector.probe.reading import Reading, ServerDownError, UnusableServerError
 from stilltrue.runtime.transport.channelz import namespace
 from stilltrue.runtime.waits.databases.drivers import TIMEOUTS

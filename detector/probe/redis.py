@@ -9,8 +9,8 @@ from typing import Any
 
 import redis
 
-from detector.probe.keys import Address, Key, Keys
 from detector.probe.reading import Reading, ServerDownError, UnusableServerError
+from detector.probe.redis_waits import Address, Key, Keys
 from stilltrue.runtime.transport.channelz import namespace
 
 CONNECT_SECONDS_MAX = 3.0

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatch
 from pathlib import Path
 
-from detector.release.materials import write_materials
+from detector.release.bill_of_materials import write_materials
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = (".", "clients/python")

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from detector.release.locks import FOLDER, LOCKS
+from detector.release.lock_files import FOLDER, LOCKS
 
 PIP_AUDIT = "pip-audit==2.10.1"
 ACCEPTED: Mapping[str, str] = {}

@@ -11,7 +11,7 @@ from multiprocessing import get_context
 from detector.simulator import run
 from detector.simulator.plans import recipes
 from detector.simulator.run import Result
-from detector.simulator.watch import Tally
+from detector.simulator.simulated_detector import Tally
 from stilltrue.model import Holds
 
 CHUNK_WORLDS = 50

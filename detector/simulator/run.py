@@ -12,7 +12,7 @@ from detector.simulator.checks import oracle, permutation
 from detector.simulator.checks.oracle import View
 from detector.simulator.plans import recipes
 from detector.simulator.plans.plan import Limits, Plan
-from detector.simulator.watch import Tally, Watch
+from detector.simulator.simulated_detector import Tally, Watch
 from detector.simulator.world.enabled_actions import Action, owner_of
 from detector.simulator.world.engine import Engine
 from detector.simulator.world.faults import Faults

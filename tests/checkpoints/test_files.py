@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from detector.checkpoints.protocol.points import CompletedPoint, PointKind, Record, State, Value
-from detector.checkpoints.storage.bodies import LiveSnapshot, read_channels, read_point, write_channels, write_point
 from detector.checkpoints.storage.directory import PointDirectory
 from detector.checkpoints.storage.files import FileFault, FileKind, SnapshotFileError, read_body, write_body
+from detector.checkpoints.storage.snapshot_codec import LiveSnapshot, read_channels, read_point, write_channels, write_point
 from detector.checkpoints.storage.values import ValueKindError, from_json, to_json
 from stilltrue.fifo import channel
 from stilltrue.model import ProcessName, SnapshotId

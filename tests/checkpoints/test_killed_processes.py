@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from detector.checkpoints.storage.bodies import LiveSnapshot, read_channels
+from detector.checkpoints.storage.snapshot_codec import LiveSnapshot, read_channels
 
 pytestmark = pytest.mark.live
 NAMES = ("p0", "p1", "p2")
@@ -17,7 +17,7 @@ NAMES = ("p0", "p1", "p2")
 PROGRAM = '''
 import asyncio, sys
 from pathlib import Path
-from detector.checkpoints.storage.bodies import read_channels, write_channels
+from detector.checkpoints.storage.snapshot_codec import read_channels, write_channels
 from stilltrue.fifo import Topology, channel
 from stilltrue.fifo.process import FifoProcess
 

@@ -13,7 +13,7 @@ import pytest
 from detector.core.document.reader import read_document
 from detector.core.snapshot import Snapshot
 from detector.drawing.draw import Format, draw
-from detector.drawing.exchange import to_networkx
+from detector.drawing.exports import to_networkx
 from detector.drawing.layout import BOX_HEIGHT, BOX_WIDTH, laid_out
 from detector.drawing.scene import BOXES_MAX, scene_of
 from detector.predicates.deadlock import Deadlock

@@ -12,7 +12,7 @@ MODULES = (
     *(f"detector.graph.{name}" for name in GRAPH),
     "detector.core.times",
     "detector.drawing.canvas",
-    "detector.drawing.exchange",
+    "detector.drawing.exports",
     "detector.ops.address",
 )
 

@@ -7,7 +7,7 @@ import resource
 
 import pytest
 
-from detector.ops.descriptors import raise_limit
+from detector.ops.file_descriptors import raise_limit
 from detector.ops.logs import Log
 
 INFINITE = resource.RLIM_INFINITY

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from detector.release.locks import FOLDER, LOCKS, ROOT
+from detector.release.lock_files import FOLDER, LOCKS, ROOT
 
 
 def pins(text: str) -> set[str]:

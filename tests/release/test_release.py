@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 import stilltrue
+from detector.release.bill_of_materials import refused_licences
 from detector.release.build_backend import absolute_links, renamed
-from detector.release.materials import refused_licences
 from detector.release.publish import ROOT, publish
 
 pytestmark = [pytest.mark.slow, pytest.mark.longer, pytest.mark.xdist_group("release")]

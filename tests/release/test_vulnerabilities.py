@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from detector.release import vulnerabilities
-from detector.release.locks import FOLDER, LOCKS
+from detector.release.lock_files import FOLDER, LOCKS
 from detector.release.vulnerabilities import known_vulnerabilities, main, pins
 
 PINNED = ["click==8.5.1", "jinja2==2.4"]

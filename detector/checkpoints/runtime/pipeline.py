@@ -30,7 +30,7 @@ from detector.checkpoints.protocol.points import (
     Value,
 )
 from detector.checkpoints.runtime.inbox import BeginPoint, FinishVertex, GiveUpPoint, Inbox, PointCompleted
-from detector.checkpoints.runtime.keeper import Keeper, PointStore
+from detector.checkpoints.runtime.point_writer import Keeper, PointStore
 from detector.checkpoints.runtime.vertex import Vertex
 from stilltrue.fifo import ChannelRecorder
 from stilltrue.model import ProcessName, SnapshotId

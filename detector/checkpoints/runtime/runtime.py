@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 from detector.checkpoints.graph.job import Job
 from detector.checkpoints.protocol.points import CompletedPoint, Value
-from detector.checkpoints.runtime.keeper import PointStore
 from detector.checkpoints.runtime.pipeline import Pipeline, PipelineSettings, RecorderOf, barriers
+from detector.checkpoints.runtime.point_writer import PointStore
 from stilltrue.model import ProcessName
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from detector.checkpoints.protocol.points import CompletedPoint, PointKind
-from detector.checkpoints.storage.bodies import read_point, write_point
+from detector.checkpoints.storage.snapshot_codec import read_point, write_point
 from stilltrue.model import ProcessName, SnapshotId
 
 _SUFFIX = ".point"

@@ -19,7 +19,7 @@ from detector.core.document.reader import parse_document
 from detector.core.snapshot import Snapshot
 from detector.core.times import duration, local_time
 from detector.drawing.draw import Format
-from detector.predicates.evidence.explain import sentence
+from detector.predicates.evidence.explanation import sentence
 from detector.service.web.api.picture import picture_of
 from stilltrue.model import Verdict
 from stilltrue.protocol.wire.verdict import verdict_from_wire

@@ -13,7 +13,7 @@ import click
 from detector.assembly.cluster import RecordsUnavailableError
 from detector.commands.shared.run import CommandError
 from detector.core.registry import RefusedSettingError, UnknownPredicateError, check_settings
-from detector.ops.descriptors import raise_limit
+from detector.ops.file_descriptors import raise_limit
 from detector.ops.logs import Log, configure
 from detector.service.app import Listening
 from detector.service.app import serve as run_service

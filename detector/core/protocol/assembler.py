@@ -16,8 +16,8 @@ from statistics import median_low
 from detector.core.protocol import clocks
 from detector.core.snapshot import Snapshot
 from detector.core.waits.channels import set_aside
+from detector.core.waits.held_up_calls import tied
 from detector.core.waits.resolved import Resolved, resolved
-from detector.core.waits.ties import tied
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, ProcessState, SnapshotId, SnapshotRef
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.requests.look import PartyLook

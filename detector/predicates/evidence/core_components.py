@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from detector.core.snapshot import Snapshot
-from detector.predicates.evidence.explain import sentences, shortened
+from detector.predicates.evidence.explanation import sentences, shortened
 from stilltrue.model import PartyName, Verdict
 
 

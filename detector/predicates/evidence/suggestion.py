@@ -9,7 +9,7 @@ from detector.core.snapshot import Snapshot
 from detector.graph.reduction import Reduction
 from detector.graph.remainder import RemainderGraph
 from detector.graph.victims import victims
-from detector.predicates.evidence.explain import shortened
+from detector.predicates.evidence.explanation import shortened
 from detector.predicates.evidence.preference import Costs, Preference, PreferenceError
 from stilltrue.model import Holds, Verdict
 

@@ -20,7 +20,7 @@ from detector.core.counting import counted
 from detector.core.document.reader import parse_document
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
-from detector.predicates.evidence.freed import freed_by, queued_among
+from detector.predicates.evidence.freed_by_abort import freed_by, queued_among
 from detector.service.cure.audit import Audit
 from detector.service.detection.driver import Driver
 from detector.service.detection.incident.explanation import current_verdict_of

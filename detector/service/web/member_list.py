@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 from urllib.parse import urlencode
 
-from detector.service.web.api.members import ORDERS
+from detector.service.web.api.member_order import ORDERS
 
 PER_PAGE = 100
 SEARCH_MAX = 200

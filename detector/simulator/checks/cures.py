@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from detector.core.incident_identity import Core, cores_of
 from detector.core.protocol.assembler import Assembled, Outcome
 from detector.core.snapshot import Snapshot
-from detector.predicates.evidence import freed
+from detector.predicates.evidence import freed_by_abort
 from detector.simulator.checks import oracle
-from detector.simulator.world.aborted import abort_victim, is_task
+from detector.simulator.world.aborting import abort_victim, is_task
 from detector.simulator.world.state import Lock, Party, Process
 from detector.simulator.world.world import World
 from stilltrue.model import Holds, PartyName, ProcessName, SnapshotId, Verdict, WaitNumber, process_of
@@ -82,7 +82,7 @@ class Cures:
             self._newest = None
             return
         snapshot = assembled.snapshot
-        left = {*verdict.remainder} - {*verdict.victims} - {*freed.freed_by(snapshot, verdict.victims)}
+        left = {*verdict.remainder} - {*verdict.victims} - {*freed_by_abort.freed_by(snapshot, verdict.victims)}
         if left:
             self._world.breach(f"cure: snapshot {snapshot.ref.id}: with all victims aborted, {_names(left)} would stay stuck")
         incarnations = {name: report.process.incarnation for name, report in assembled.reports.items()}
@@ -102,7 +102,7 @@ class Cures:
         world, newest = self._world, self._newest
         assert newest is not None
         core, number = newest.cores[victims], len(self._in_progress) + 1
-        freed_parties = frozenset(freed.freed_by(newest.snapshot, victims))
+        freed_parties = frozenset(freed_by_abort.freed_by(newest.snapshot, victims))
         suspects: dict[ProcessName, list[Suspect]] = {}
         for victim in victims:
             numbers = tuple(WaitNumber(wait) for name, _, wait in core.keys if name == victim)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from detector.simulator.checks import oracle
 from detector.simulator.plans.plan import Acquire, Call, Join, Method, Op, Plan, Release, Service, Stop
-from detector.simulator.watch import Watch
+from detector.simulator.simulated_detector import Watch
 from detector.simulator.world.enabled_actions import Action, owner_of
 from detector.simulator.world.engine import Engine
 from detector.simulator.world.handlers import HANDLERS

@@ -16,12 +16,12 @@ from detector.core.waits.channels import Channels, _PoolView
 from detector.core.waits.resolution import Resolution
 from detector.graph import victims
 from detector.graph.reduction import Reduction
-from detector.predicates.evidence import freed
+from detector.predicates.evidence import freed_by_abort
 from detector.predicates.lost_message import LostMessage
 from detector.predicates.phase_ended import PhaseEnded
 from detector.simulator.mutants import constant, in_cures, in_detector, in_recorder
 from detector.simulator.mutants.hunt import Break, Breaking, Mutant
-from detector.simulator.watch import Watch
+from detector.simulator.simulated_detector import Watch
 from stilltrue.protocol import recorder
 from stilltrue.protocol.books.doubts import Doubts
 from stilltrue.protocol.books.memory import CallerMemory, Callers
@@ -304,14 +304,14 @@ MUTANTS: tuple[Mutant, ...] = (
         "the preview frees all stuck parties",
         "cures",
         "cure",
-        (freed, "freed_by", in_cures.frees_all),
+        (freed_by_abort, "freed_by", in_cures.frees_all),
     ),
     _mutant(
         "cure 2",
         "the preview frees only the waiters of a victim",
         "cures",
         "cure",
-        (freed, "freed_by", in_cures.frees_direct_waiters),
+        (freed_by_abort, "freed_by", in_cures.frees_direct_waiters),
     ),
     _mutant(
         "cure 4",

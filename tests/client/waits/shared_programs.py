@@ -1,7 +1,7 @@
 """Programs with semaphores of unknown size, and near misses in which an unknown party has a share.
 
 ``holder`` has a share and waits for what ``waiter`` has, which waits for a share: ``python -m
-tests.client.waits.orphaned_locks.left_programs``.
+tests.client.waits.orphaned_locks.orphaned_programs``.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.client.waits.orphaned_locks.test_left import run
+from tests.client.waits.orphaned_locks.test_orphaned_programs import run
 from tests.client.waits.shared_programs import NOT_SHARED, SHARED
 
 

@@ -13,8 +13,8 @@ from stilltrue.runtime.look import stacks
 from stilltrue.runtime.look.stacks import Stacks
 from stilltrue.runtime.look.unexplained import Unexplained
 from tests.client.waits.conftest import Front
-from tests.client.waits.orphaned_locks import releasing
-from tests.client.waits.orphaned_locks.releasing import hold
+from tests.client.waits.releasers import releasing
+from tests.client.waits.releasers.releasing import hold
 
 
 def of(front: Front, *names: str) -> dict[str, StandingParty]:

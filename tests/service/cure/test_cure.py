@@ -13,7 +13,7 @@ import pytest
 
 from detector.core.document.reader import read_document
 from detector.predicates.deadlock import Deadlock
-from detector.predicates.evidence.freed import freed_by
+from detector.predicates.evidence.freed_by_abort import freed_by
 from detector.service.cure.audit import BYTES_MAX, FILES_KEPT, NAME, Audit
 from detector.service.grpc_api.roles import Role, roles_for
 from detector.service.settings import SettingError, Settings

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Set
 
 from detector.core.times import age_in, aged
-from detector.predicates.evidence.explain import shortened
+from detector.predicates.evidence.explanation import shortened
 from detector.predicates.evidence.suggestion import is_suggestion
 from detector.service.detection.incident.incidents import Incident
 from stilltrue.model import PartyName, Verdict

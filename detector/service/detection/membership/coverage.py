@@ -25,7 +25,7 @@ from detector.core.membership_doubt import About, MembershipDoubt, speaks_for_al
 from detector.core.scope import has_labels
 from detector.core.snapshot import Snapshot
 from detector.core.times import clock, duration
-from detector.predicates.evidence.explain import shortened
+from detector.predicates.evidence.explanation import shortened
 from detector.service.detection.incident.incidents import Incident
 from detector.service.detection.membership.expected import Expected
 from detector.service.detection.membership.members import Member, Roster, unknowns

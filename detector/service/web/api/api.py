@@ -32,8 +32,8 @@ from detector.service.web.api.changes import changes_between
 from detector.service.web.api.evidence import evidence_of
 from detector.service.web.api.headline import headline, level_of
 from detector.service.web.api.history import kind_of, recurrence, seen_before, week_before
-from detector.service.web.api.members import ORDERS, searched
-from detector.service.web.api.pictures import FORMS, Pictures
+from detector.service.web.api.member_order import ORDERS, searched
+from detector.service.web.api.picture_cache import FORMS, Pictures
 from stilltrue.model import Verdict, process_of
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb

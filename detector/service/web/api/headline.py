@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from detector.core.counting import counted
-from detector.predicates.evidence.explain import shortened
+from detector.predicates.evidence.explanation import shortened
 from detector.service.detection.incident.explanation import current_verdict_of
 from detector.service.detection.incident.incidents import Incident
 from stilltrue.model import Coverage, Holds, PartyName, ProcessName, Verdict, process_of

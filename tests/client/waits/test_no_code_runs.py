@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.client.look.worlds import look_at, of
 from tests.client.waits.conftest import Front
-from tests.client.waits.orphaned_locks.releasing import hold
+from tests.client.waits.releasers.releasing import hold
 
 FAR_SECONDS = 600.0
 touched: list[str] = []

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 
 from tests.client.waits.conftest import Front
-from tests.client.waits.orphaned_locks.releasing import FAR_SECONDS, Beside, Besides, hold, is_way_out, looked_at
+from tests.client.waits.releasers.releasing import FAR_SECONDS, Beside, Besides, hold, is_way_out, looked_at
 
 _LATE = "stilltrue_test_late_module"
 BESIDES = Besides()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from detector.probe.keys import Address, Key, Keys
 from detector.probe.reading import Reading
+from detector.probe.redis_waits import Address, Key, Keys
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import Hold, ResourceTarget
 from stilltrue.runtime.waits.databases.redis_names import lock_resource, text_of, token_resource

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from detector.probe.backends import Backend, Backends, on_cycles, seconds
+from detector.probe.postgres_waits import Backend, Backends, on_cycles, seconds
 from detector.probe.reading import Reading
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import LocalWait, PartyTarget, ResourceTarget

@@ -14,7 +14,7 @@ from detector.graph.reduction import Reduction
 from detector.graph.reduction_bounds import ReductionBounds
 from detector.graph.remainder import RemainderGraph, remainder_graph
 from detector.graph.witness import Evidence, evidence
-from detector.predicates.evidence.explain import sentences, shortened
+from detector.predicates.evidence.explanation import sentences, shortened
 from stilltrue.model import Holds, PartyName, ProcessName, SnapshotRef, Verdict, Witness, process_of
 
 NAMED_MAX = 12

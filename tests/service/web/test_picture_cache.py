@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import pytest
 
-from detector.service.web.api import pictures
+from detector.service.web.api import picture_cache
 from detector.service.web.api.api import Api
-from detector.service.web.api.pictures import Pictures
+from detector.service.web.api.picture_cache import Pictures
 from stilltrue.v1 import detector_pb2 as pb
 
 
@@ -38,7 +38,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             raise ValueError("cannot be drawn")
         return {"snapshot": answer.summary.ref.id, "nodes": [], "edges": []}
 
-    monkeypatch.setattr(pictures, "graph_of", draw)
+    monkeypatch.setattr(picture_cache, "graph_of", draw)
     return numbers
 
 
@@ -69,7 +69,7 @@ async def test_a_failed_drawing_fails_for_all_viewers_and_is_retried(drawn: list
 
 
 async def test_few_large_pictures_are_kept(drawn: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pictures, "KEPT_CHARACTERS_MAX", 180)
+    monkeypatch.setattr(picture_cache, "KEPT_CHARACTERS_MAX", 180)
     shared = Pictures()
     for number in (1, 2, 3, 1, 3):
         await shared.graph(stored(number))
@@ -83,7 +83,7 @@ async def test_a_viewer_with_the_same_layout_gets_only_the_changes(monkeypatch: 
         number = answer.summary.ref.id
         return {"snapshot": number, "nodes": [{**node, "victim": number == 3, "waits": [f"{number} s for b"]}], "edges": []}
 
-    monkeypatch.setattr(pictures, "graph_of", draw)
+    monkeypatch.setattr(picture_cache, "graph_of", draw)
     shared = Pictures()
     first = json.loads((await shared.graph(stored(1))).body)
     same = json.loads((await shared.graph(stored(2), shape=first["shape"])).body)
@@ -105,7 +105,9 @@ async def test_the_latest_snapshot_is_shown_with_its_verdicts(monkeypatch: pytes
             assert id == 0
             return answers.pop(0)
 
-    monkeypatch.setattr(pictures, "graph_of", lambda answer, _: {"verdicts": len(answer.verdicts), "nodes": [], "edges": []})
+    monkeypatch.setattr(
+        picture_cache, "graph_of", lambda answer, _: {"verdicts": len(answer.verdicts), "nodes": [], "edges": []}
+    )
     api = Api(driver=cast("Any", None), snapshot_store=cast("Any", Store()), find=cast("Any", None))
     assert json.loads((await api.document("snapshots/latest/graph")).body)["verdicts"] == 1
     assert (await api.document("snapshots/latest/graph")) is not None, "a rejected one never has verdicts"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from detector.core.snapshot import Snapshot
-from detector.predicates.evidence.explain import shortened
+from detector.predicates.evidence.explanation import shortened
 from stilltrue.model import Holds, PartyName, Verdict, Witness
 
 

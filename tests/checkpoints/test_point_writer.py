@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from detector.checkpoints.protocol.points import CompletedPoint, PointKind, State
-from detector.checkpoints.runtime.keeper import Keeper
+from detector.checkpoints.runtime.point_writer import Keeper
 from stilltrue.model import SnapshotId
 
 

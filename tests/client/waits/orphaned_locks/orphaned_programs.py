@@ -1,4 +1,4 @@
-"""Programs whose locks are left behind, and near misses: ``python -m tests.client.waits.orphaned_locks.left_programs NAME``.
+"""Programs with orphaned locks, and near misses: ``python -m tests.client.waits.orphaned_locks.orphaned_programs NAME``.
 
 Each is compiled from its own text, so that no function of another program releases anything. Programs with semaphores whose
 shares are held are in :mod:`tests.client.waits.shared_programs`.

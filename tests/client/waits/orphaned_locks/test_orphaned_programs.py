@@ -9,22 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.client.waits.orphaned_locks import left_programs
+from tests.client.waits.orphaned_locks import orphaned_programs
 
-PROGRAMS = Path(left_programs.__file__)
+PROGRAMS = Path(orphaned_programs.__file__)
 PATIENCE_SECONDS = 60.0
 
 
 def run(program: str) -> dict[str, list[str]]:
     """The waiter as it is seen: the parties that it waits for, and the result of the second look."""
-    command = [sys.executable, "-m", "tests.client.waits.orphaned_locks.left_programs", program]
+    command = [sys.executable, "-m", "tests.client.waits.orphaned_locks.orphaned_programs", program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, list[str]] = json.loads(done.stdout.splitlines()[-1])
     return found
 
 
-@pytest.mark.parametrize("program", left_programs.LEFT)
+@pytest.mark.parametrize("program", orphaned_programs.LEFT)
 def test_a_wait_for_an_abandoned_lock_is_a_wait_for_an_ended_holder(program: str) -> None:
     found = run(program)
     assert len(found["among"]) == 1
@@ -32,6 +32,6 @@ def test_a_wait_for_an_abandoned_lock_is_a_wait_for_an_ended_holder(program: str
     assert found["look"] == ["True", "", ""]
 
 
-@pytest.mark.parametrize("program", left_programs.NEAR)
+@pytest.mark.parametrize("program", orphaned_programs.NEAR)
 def test_a_lock_that_may_still_be_released_is_not_abandoned(program: str) -> None:
     assert [one for one in run(program)["among"] if one.startswith("shop/ended:")] == []

@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from tests.client.waits.conftest import Front
-from tests.client.waits.orphaned_locks.releasing import hold, looked_at
+from tests.client.waits.releasers.releasing import hold, looked_at
 
 FAR_SECONDS = 600.0
 TICK_SECONDS = 0.01

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from detector.core.waits.ties import tied
+from detector.core.waits.held_up_calls import tied
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, SnapshotId, WaitNumber
 from stilltrue.protocol.report import (
     Caller,

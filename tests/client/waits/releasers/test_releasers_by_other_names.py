@@ -20,7 +20,7 @@ import pytest
 
 from tests.client.look.worlds import look_at, of
 from tests.client.waits.conftest import PATIENCE_SECONDS, Front
-from tests.client.waits.orphaned_locks.releasing import FAR_SECONDS, Beside, Besides, hold, is_way_out
+from tests.client.waits.releasers.releasing import FAR_SECONDS, Beside, Besides, hold, is_way_out
 
 MANY = 3_000
 BESIDES = Besides()
