@@ -1,10 +1,10 @@
-"""The service's metrics (names fixed in docs/design.md section 8); the only user of prometheus_client."""
+"""The service's Prometheus metrics, whose names docs/design.md fixes in section 8."""
 
 from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
 
 import prometheus_client
@@ -32,70 +32,38 @@ class Metrics:
 
     def __init__(self) -> None:
         prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
-        registry = self._registry = CollectorRegistry()
+        self._registry = CollectorRegistry()
+        counter, gauge = partial(Counter, registry=self._registry), partial(Gauge, registry=self._registry)
+        seconds = partial(Histogram, buckets=_SECONDS, registry=self._registry)
         self._count_members: Callable[[], Mapping[MemberState, int]] = dict
         self._count_unexplained: Callable[[], int] = int
-        self._state = Gauge(
-            "stilltrue_predicate_state",
-            "State of the newest verdict: 1 for the current state, else 0",
-            ["predicate", "scope", "state"],
-            registry=registry,
-        )
-        self._snapshots = Counter("stilltrue_snapshots_total", "Snapshots by outcome", ["outcome"], registry=registry)
-        self._duration = Histogram(
-            "stilltrue_snapshot_duration_seconds", "From the markers to the last report", buckets=_SECONDS, registry=registry
-        )
-        self._verdict = Histogram(
-            "stilltrue_verdict_duration_seconds",
-            "From the markers to the verdict",
-            ["predicate"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._verification = Histogram(
-            "stilltrue_verification_duration_seconds",
-            "Duration of verification rounds, until every second look had arrived or the detector gave up waiting",
-            ["outcome"],
-            buckets=_SECONDS,
-            registry=registry,
-        )
-        self._last = Gauge(
-            "stilltrue_snapshot_last_complete_timestamp_seconds", "End of the last complete snapshot", registry=registry
-        )
-        self._members = Gauge("stilltrue_members", "Members by state", ["state"], registry=registry)
-        self._unexplained = Gauge(
-            "stilltrue_unexplained_parties",
-            "Parties of live members that have not moved for long and are in no known wait",
-            registry=registry,
-        )
-        self._coverage = Gauge(
-            "stilltrue_coverage_members",
-            "Members by coverage: covered, blind (not covered) or partly covered",
-            ["scope", "coverage"],
-            registry=registry,
-        )
-        self._incidents = Counter("stilltrue_incidents_total", "Incidents opened", ["predicate"], registry=registry)
-        self._open = Gauge("stilltrue_incidents_open", "Currently open incidents", ["predicate"], registry=registry)
-        self._cores = Gauge(
-            "stilltrue_incident_core_info",
-            "Services in the core of each open incident",
-            ["predicate", "services"],
-            registry=registry,
-        )
+        state = "State of the newest verdict: 1 for the current state, else 0"
+        self._state = gauge("stilltrue_predicate_state", state, ["predicate", "scope", "state"])
+        self._snapshots = counter("stilltrue_snapshots_total", "Snapshots by outcome", ["outcome"])
+        self._duration = seconds("stilltrue_snapshot_duration_seconds", "From the markers to the last report")
+        self._verdict = seconds("stilltrue_verdict_duration_seconds", "From the markers to the verdict", ["predicate"])
+        rounds = "Duration of verification rounds, until every second look had arrived or the detector gave up waiting"
+        self._verification = seconds("stilltrue_verification_duration_seconds", rounds, ["outcome"])
+        self._last = gauge("stilltrue_snapshot_last_complete_timestamp_seconds", "End of the last complete snapshot")
+        self._members = gauge("stilltrue_members", "Members by state", ["state"])
+        unexplained = "Parties of live members that have not moved for long and are in no known wait"
+        self._unexplained = gauge("stilltrue_unexplained_parties", unexplained)
+        coverage = "Members by coverage: covered, blind (not covered) or partly covered"
+        self._coverage = gauge("stilltrue_coverage_members", coverage, ["scope", "coverage"])
+        self._incidents = counter("stilltrue_incidents_total", "Incidents opened", ["predicate"])
+        self._open = gauge("stilltrue_incidents_open", "Currently open incidents", ["predicate"])
+        cores = "Services in the core of each open incident"
+        self._cores = gauge("stilltrue_incident_core_info", cores, ["predicate", "services"])
         self._cores_shown: dict[str, tuple[str, ...]] = {}
-        self._dropped = Counter("stilltrue_agent_reports_dropped_total", "Reports dropped by agents", registry=registry)
-        self._refused = Counter("stilltrue_reports_refused_total", "Reports refused", ["reason"], registry=registry)
-        self._failed = Counter(
-            "stilltrue_predicate_failures_total", "Evaluations that gave no verdict", ["predicate", "reason"], registry=registry
-        )
-        self._archive_errors = Counter(
-            "stilltrue_archive_errors_total", "Failed writes to the store or the archive", registry=registry
-        )
-        self._archive_dropped = Counter(
-            "stilltrue_archive_dropped_total", "Snapshots dropped because a storage queue was full", registry=registry
-        )
-        self._archive_up = Gauge("stilltrue_archive_writable", "1 if the store can be written", registry=registry)
-        Info("stilltrue_build", "Version of the running detector", registry=registry).info(
+        self._dropped = counter("stilltrue_agent_reports_dropped_total", "Reports dropped by agents")
+        self._refused = counter("stilltrue_reports_refused_total", "Reports refused", ["reason"])
+        failures = "Evaluations that gave no verdict"
+        self._failed = counter("stilltrue_predicate_failures_total", failures, ["predicate", "reason"])
+        self._archive_errors = counter("stilltrue_archive_errors_total", "Failed writes to the store or the archive")
+        queue_full = "Snapshots dropped because a storage queue was full"
+        self._archive_dropped = counter("stilltrue_archive_dropped_total", queue_full)
+        self._archive_up = gauge("stilltrue_archive_writable", "1 if the store can be written")
+        Info("stilltrue_build", "Version of the running detector", registry=self._registry).info(
             {"version": detector_version(), "python": platform.python_version()}
         )
         for outcome in Outcome:

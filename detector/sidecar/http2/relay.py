@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from detector.sidecar.http2.connection import Connection, connection_pair
@@ -49,17 +50,15 @@ class Route(Protocol):
         """A request arrived; return its observer, or the reason why it cannot proceed."""
 
 
+@dataclass(slots=True, eq=False)
 class Stream:
     """One stream of a relay."""
 
-    __slots__ = ("call", "reply", "reply_ended", "request", "request_ended")
-
-    def __init__(self, call: TrackedCall | None) -> None:
-        self.call = call
-        self.request = MessageCounter()
-        self.reply = MessageCounter()
-        self.request_ended = False
-        self.reply_ended = False
+    call: TrackedCall | None
+    request: MessageCounter = field(default_factory=MessageCounter)
+    reply: MessageCounter = field(default_factory=MessageCounter)
+    request_ended: bool = False
+    reply_ended: bool = False
 
 
 class Relay:

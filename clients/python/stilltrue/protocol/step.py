@@ -11,6 +11,7 @@ the step's one message is sent; later changes, and the reply, take effect when t
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from stilltrue.model import Fact, Facts
@@ -34,28 +35,26 @@ def check_facts(facts: dict[str, Any]) -> dict[str, Fact]:
     return facts
 
 
+@dataclass(slots=True, eq=False)
 class Step:
     """One step of the application (``with agent.atomic() as step``). Used by one task or thread; not shared.
 
     Fact values are ``bool``, ``int`` (64 bits, signed), ``float`` or ``str``.
     """
 
-    __slots__ = ("carried", "changes", "lost", "message", "outcome", "replying", "served", "spent", "taking")
-
-    def __init__(self, served: ServerCall | None = None) -> None:
-        """``served`` is the call being served where the step is opened, if any."""
-        self.served = served
-        self.changes: dict[str, Fact] = {}
-        self.carried: dict[str, Fact] = {}
-        self.taking = False
-        self.replying = False
-        self.spent = False
-        """Whether its message was sent."""
-        self.message: ClientCall | None = None
-        self.outcome: tuple[Stamp | None, bool] | None = None
-        """The outcome of the message (its reply's stamp, whether in doubt), held back until the step closes."""
-        self.lost: dict[str, Fact] = {}
-        """The facts carried by the message, if it failed and they were not set since; each is ``UNKNOWN_FACT``."""
+    served: ServerCall | None = None
+    """The call being served where the step is opened, if any."""
+    changes: dict[str, Fact] = field(default_factory=dict)
+    carried: dict[str, Fact] = field(default_factory=dict)
+    taking: bool = False
+    replying: bool = False
+    spent: bool = False
+    """Whether its message was sent."""
+    message: ClientCall | None = None
+    outcome: tuple[Stamp | None, bool] | None = None
+    """The outcome of the message (its reply's stamp, whether in doubt), held back until the step closes."""
+    lost: dict[str, Fact] = field(default_factory=dict)
+    """The facts carried by the message, if it failed and they were not set since; each is ``UNKNOWN_FACT``."""
 
     def fact(self, **changes: Fact) -> None:
         """Change facts of this process in this step.

@@ -13,6 +13,7 @@ import asyncio
 import itertools
 import threading
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet, ref
 
@@ -32,16 +33,13 @@ class _Here(threading.local):
     own: PartyName | None = None
 
 
+@dataclass(slots=True, eq=False)
 class Root:
-    """The task that serves a call, its party, and the application's coroutine that it runs (None until it starts)."""
+    """The task that serves a call, and the application's coroutine that it runs (None until it starts)."""
 
-    __slots__ = ("coroutine", "served", "task")
-
-    def __init__(self, task: Task, served: ServerCall) -> None:
-        """``task`` serves the call ``served``."""
-        self.task = task
-        self.served = served
-        self.coroutine: Any = None
+    task: Task
+    served: ServerCall
+    coroutine: Any = None
 
     @property
     def party(self) -> PartyName:

@@ -6,6 +6,7 @@ The shells hold entries as handles and pass them back to the recorder; only the 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Protocol
 
@@ -37,26 +38,24 @@ _SERVING = (ServerState.SERVED, ServerState.UNHEARD)
 _HUNG_UP = (ServerState.ABANDONED, ServerState.UNHEARD)
 
 
+@dataclass(slots=True, eq=False)
 class ChannelRecord:
-    """A ``grpc.Channel``: its address, and the processes that have answered on it."""
+    """A ``grpc.Channel``: its address, and the processes that have answered on it.
 
-    __slots__ = ("copies_max", "core_target", "dialled", "hedged", "known", "servers", "strangers", "target")
+    ``target``: the address as dialled; ``core_target``: as gRPC core has it, if all calls on the channel go there. Fields of
+    :class:`~stilltrue.protocol.report.OutstandingCall` mean the same here.
+    """
 
-    def __init__(self, target: str, *, copies_max: int = 1, hedged: bool = False, core_target: str | None = None) -> None:
-        """``target``: the address as dialled; ``core_target``: as gRPC core has it, if all calls on the channel go there.
-
-        The others are as in :class:`~stilltrue.protocol.report.OutstandingCall`.
-        """
-        self.target = target
-        self.core_target = core_target
-        self.copies_max = copies_max
-        self.hedged = hedged
-        self.servers: dict[ProcessName, int] = {}
-        self.strangers = False
-        self.known = ""
-        """The marks of servers that have answered, in the form that stamps carry."""
-        self.dialled: Callable[[], object] | None = None
-        """Returns gRPC's own channel while there is one; opaque here."""
+    target: str
+    copies_max: int = 1
+    hedged: bool = False
+    core_target: str | None = None
+    servers: dict[ProcessName, int] = field(default_factory=dict)
+    strangers: bool = False
+    known: str = ""
+    """The marks of servers that have answered, in the form that stamps carry."""
+    dialled: Callable[[], object] | None = None
+    """Returns gRPC's own channel while there is one; opaque here."""
 
     def answered_by(self, server: ProcessName, incarnation: int) -> None:
         """Record a reply stamped by this server. Beyond the bound the oldest server becomes a stranger."""
@@ -145,31 +144,18 @@ class ClientCall:
         )
 
 
+@dataclass(slots=True, eq=False)
 class OpenWait:
-    """A wait that has not ended. Cheaper than a :class:`LocalWait`: most end before any report needs them."""
+    """A wait that has not ended, with the fields of :class:`LocalWait`, but cheaper: most end before any report needs them."""
 
-    __slots__ = ("among", "deadline", "needs", "number", "since", "uncoloured", "waiter", "what")
-
-    def __init__(
-        self,
-        waiter: PartyName,
-        number: WaitNumber,
-        among: tuple[Target, ...],
-        needs: int,
-        deadline: float | None,
-        since: float,
-        uncoloured: bool,
-        what: str,
-    ) -> None:
-        """Arguments are as in :class:`~stilltrue.protocol.report.LocalWait`."""
-        self.waiter = waiter
-        self.number = number
-        self.among = among
-        self.needs = needs
-        self.deadline = deadline
-        self.since = since
-        self.uncoloured = uncoloured
-        self.what = what
+    waiter: PartyName
+    number: WaitNumber
+    among: tuple[Target, ...]
+    needs: int
+    deadline: float | None
+    since: float
+    uncoloured: bool
+    what: str
 
     def freeze(self) -> LocalWait:
         """The wait as reported."""

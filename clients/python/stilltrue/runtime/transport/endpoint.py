@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 from weakref import ref
 
@@ -21,23 +22,20 @@ ATTEMPTS_MAX = 10
 """Number of calls without a readable remote address before the search ends."""
 
 
+@dataclass(slots=True, eq=False)
 class Endpoint:
-    """What is known about one server. Holds only weak references."""
+    """What is known about one server; nothing at first. Holds only weak references."""
 
-    __slots__ = ("_attempts", "_misses", "loop", "options", "peer", "server", "state")
-
-    def __init__(self) -> None:
-        """Nothing is known yet."""
-        self._attempts = 0
-        self._misses = 0
-        self.options: dict[str, Any] = {}
-        self.loop: ref[asyncio.AbstractEventLoop] | None = None
-        """The loop that runs a server of grpc.aio."""
-        self.state: ref[Any] | None = None
-        """The state that gRPC's thread of any other server keeps."""
-        self.peer: str | None = None
-        self.server: int | None = None
-        """Its channelz number, which is never reused."""
+    options: dict[str, Any] = field(default_factory=dict)
+    loop: ref[asyncio.AbstractEventLoop] | None = None
+    """The loop that runs a server of grpc.aio."""
+    state: ref[Any] | None = None
+    """The state that gRPC's thread of any other server keeps."""
+    peer: str | None = None
+    server: int | None = None
+    """Its channelz number, which is never reused."""
+    _attempts: int = 0
+    _misses: int = 0
 
     @property
     def wants_peer(self) -> bool:
