@@ -12,6 +12,7 @@ from detector.collector.app import Collecting, CollectorRefusedError
 from detector.collector.app import collect as run_collector
 from detector.collector.relay import Coordinator
 from detector.commands.shared.connection import security_options
+from detector.commands.shared.own_process import mark_as_detectors
 from detector.commands.shared.run import CommandError
 from detector.ops.address import Address, AddressError, parse_address
 from detector.ops.logs import configure
@@ -87,6 +88,7 @@ def collect(
     The --agents-* files secure its port for agents, the --tls-* files its connection to the coordinator.
     """
     configure(log_format)
+    mark_as_detectors()
     try:
         for each in coordinator.split(","):
             parse_address(each)

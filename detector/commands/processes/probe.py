@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from detector.commands.shared.own_process import mark_as_detectors
 from detector.commands.shared.run import CommandError
 from detector.ops.logs import Log, configure
 from detector.probe.reading import Source, UnusableServerError
@@ -123,6 +124,7 @@ def _run(source: Callable[[str], Source], log_format: str, given: dict[str, Any]
     for name in _FILES:
         given[name] = None if given[name] is None else str(given[name])
     configure(log_format)
+    mark_as_detectors()
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())

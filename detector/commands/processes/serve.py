@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from detector.assembly.cluster import RecordsUnavailableError
+from detector.commands.shared.own_process import mark_as_detectors
 from detector.commands.shared.run import CommandError
 from detector.core.registry import RefusedSettingError, UnknownPredicateError, check_settings
 from detector.ops.file_descriptors import raise_limit
@@ -103,6 +104,7 @@ def serve(scopes: tuple[str, ...], sets: tuple[str, ...], expects: tuple[str, ..
     except (RefusedSettingError, UnknownPredicateError) as error:
         raise CommandError(f"--set: {error.args[0]}") from None
     configure(settings.log_format)
+    mark_as_detectors()
     for was, name in deprecated.items():
         Log("stilltrue").warning("deprecated setting", used=flag(was), instead=flag(name))
     raise_limit(Log("stilltrue"))

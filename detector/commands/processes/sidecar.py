@@ -12,6 +12,7 @@ from urllib.request import urlopen
 import click
 
 from detector.commands.shared.finite_range import FiniteRange
+from detector.commands.shared.own_process import mark_as_detectors
 from detector.commands.shared.run import CommandError
 from detector.ops.address import Address, AddressError, parse_address
 from detector.ops.logs import configure
@@ -113,6 +114,7 @@ def sidecar(**given: Any) -> None:
         if given["check"]:
             return _check(settings)
         configure(given["log_format"])
+        mark_as_detectors()
         asyncio.run(serve(settings, _started))
     except (SettingError, SettingRefusedError, TlsRefusedError, CannotListenError) as error:
         raise CommandError(str(error)) from None

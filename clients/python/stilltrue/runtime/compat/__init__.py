@@ -52,6 +52,7 @@ from stilltrue.runtime.compat.event_loops import (
     timers_of,
     watched_by,
 )
+from stilltrue.runtime.compat.foreign_loops import ForeignLoop, foreign_loop
 from stilltrue.runtime.compat.grpc_objects import (
     DEADLINE_SECONDS_MAX,
     aio_server_of,
@@ -138,6 +139,7 @@ __all__ = [
     "THREAD_START",
     "WHERE_MAX",
     "Task",
+    "ForeignLoop",
     "Where",
     "abort_served",
     "accepting_socket",
@@ -167,6 +169,7 @@ __all__ = [
     "executor_queues",
     "feeder_of",
     "finalizers",
+    "foreign_loop",
     "frame_references",
     "future_awaited",
     "gunicorn_worker",

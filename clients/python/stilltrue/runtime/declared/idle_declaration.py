@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from dataclasses import dataclass, field
-from types import CodeType, FrameType
+from types import CodeType
 from weakref import ref
 
 from stilltrue.runtime import compat
@@ -26,7 +26,7 @@ class IdleDeclaration:
     ``scheduled``: the code of the callbacks that event loops had scheduled, which may schedule themselves again. ``standing``,
     ``standing_tasks``: where the threads (identities) and tasks stood. One that is elsewhere since acts on a message that came.
     ``standing_children``: likewise for the children's threads. ``untimed``, ``untimed_tasks``: the threads and tasks that
-    waited without a timeout.
+    waited without a timeout. ``foreign_loops``: by thread (identity), the loops of libraries other than asyncio.
     ``declaring``: the threads (identities) and tasks (``id``) that have called ``active()`` or ``busy()``; ``by``: the one that
     called ``idle()``, if any.
     """
@@ -42,6 +42,7 @@ class IdleDeclaration:
     standing: dict[int, compat.Where] = field(default_factory=dict)
     standing_tasks: dict[ref[compat.Task], compat.Where] = field(default_factory=dict)
     standing_children: dict[tuple[int, int], ChildThreads] = field(default_factory=dict)
+    foreign_loops: dict[int, compat.ForeignLoop] = field(default_factory=dict)
     untimed: frozenset[int] = frozenset()
     untimed_tasks: frozenset[ref[compat.Task]] = frozenset()
     declaring: Container[int] = frozenset()
@@ -54,6 +55,7 @@ def declaration(now: float, declaring: Container[int], by: int = 0) -> IdleDecla
     read = tasks[:TASKS_MAX]
     timed = frozenset().union(*map(woken_by_timers, {task.get_loop() for task in read}))
     children = child_processes()
+    frames = frames_of_threads()
     return IdleDeclaration(
         since=now,
         threads=compat.native_ids(),
@@ -61,17 +63,14 @@ def declaration(now: float, declaring: Container[int], by: int = 0) -> IdleDecla
         alarms=frozenset(compat.alarms()),
         since_ticks=boot_ticks(),
         children=frozenset(child.key for child in children),
-        pool_items=frozenset().union(*map(compat.pool_items, _frames())),
+        pool_items=frozenset().union(*(compat.pool_items(frame) for those in frames.values() for frame in those)),
         scheduled=compat.codes_scheduled(),
         standing=compat.standing_threads(),
         standing_tasks={ref(task): where for task, where in compat.standing_tasks(read).items()},
         standing_children=threads_of(children),
+        foreign_loops={ident: loop for ident, those in frames.items() if (loop := compat.foreign_loop(those)) is not None},
         untimed=compat.untimed_threads(),
         untimed_tasks=frozenset(ref(task) for task in read if not is_timed(task, timed)),
         declaring=declaring,
         by=by,
     )
-
-
-def _frames() -> Iterator[FrameType]:
-    return (frame for frames in frames_of_threads().values() for frame in frames)

@@ -16,6 +16,9 @@ from stilltrue.runtime.introspection.code_cache import cached_by_code
 _OURS = str(Path(__file__).parents[2])
 _STDLIB = str(Path(os.__file__).parent)
 _INSTALLED = ("site-packages", "dist-packages")
+_OF_DATACLASSES = "__create_fn__.<locals>."
+_OF_NAMEDTUPLES = ("_tuple_new",)
+"""Methods that the standard library makes from text."""
 _HTTP = re.compile(
     r"[/\\](?:site|dist)-packages[/\\](?:requests|urllib3|httpx|httpcore|aiohttp|h11|h2|anyio|asgiref"
     r"|flask|werkzeug|django|starlette|fastapi|uvicorn|gunicorn|hypercorn|waitress)[/\\]"
@@ -83,7 +86,8 @@ class Origin(Enum):
 
 @cached_by_code
 def _origin(code: CodeType) -> Origin:
-    return _origin_of_file(code.co_filename)
+    made = code.co_filename == "<string>" and (code.co_qualname.startswith(_OF_DATACLASSES) or code.co_names == _OF_NAMEDTUPLES)
+    return Origin.LIBRARY if made else _origin_of_file(code.co_filename)
 
 
 def _origin_of_file(name: str) -> Origin:

@@ -9,6 +9,7 @@ Rules:
 3. A thread started later, and the item of an executor, is at work unless it rests
    (:mod:`~stilltrue.runtime.look.idle_positions`). So is a thread or task of before that is elsewhere than at the declaration
    (on a queue that handlers feed, say), and a thread that now runs a scheduler but did not then.
+   An event loop of trio or Twisted is at work if it runs a task, or has more timers or descriptors to wait for than then.
 4. A task or timer whose context comes from a finished handler was left behind by that handler. An application task started
    later by no known party is at work unless it rests. A timer or callback counts if its code was not scheduled before (code
    scheduled before may reschedule itself), or if it sets or completes something. HTTP libraries close idle connections by such
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType, FrameType
 from weakref import ref
 
@@ -70,9 +71,13 @@ def unaccounted(places: Places, served: Iterable[ServerCall], covered: IdleDecla
 
 def _acting_threads(places: Places, served: set[int], covered: IdleDeclaration | None) -> Iterator[str]:
     threads = compat.threads()
+    foreign = {
+        place.ident: loop for place in places.threads.values() if (loop := compat.foreign_loop(place.frames)) is not None
+    }
+    yield from _acting_foreign_loops(foreign, covered)
     for place in places.threads.values():
         own = [frame for frame in place.frames if _is_of_application(frame.f_code)]
-        if place.ident == threading.get_ident() or place.ident in places.loop_threads:
+        if place.ident == threading.get_ident() or place.ident in places.loop_threads or place.ident in foreign:
             continue
         thread = threads.get(place.ident)
         name = str(place.ident) if thread is None else thread.name
@@ -92,6 +97,12 @@ def _acting_threads(places: Places, served: set[int], covered: IdleDeclaration |
             continue
         if how or since:
             yield f"thread {name}, {how or f'{since} after the idle declaration or the first call'}: {position_of(own[0])}"
+
+
+def _acting_foreign_loops(loops: Mapping[int, compat.ForeignLoop], covered: IdleDeclaration | None) -> Iterator[str]:
+    for ident, loop in loops.items():
+        if covered is not None and loop.is_at_work(covered.foreign_loops.get(ident)):
+            yield f"an event loop of {loop.library}, with work since the idle declaration or the first call"
 
 
 def _role_of(place: Place, served: set[int]) -> str | None:

@@ -101,5 +101,5 @@ def child_processes_at_work(places: Places, covered: IdleDeclaration | None) -> 
         name = f"child process {child.pid} ({child.name}), {state}"
         if child.key not in covered.children:
             yield f"{name}, started after the idle declaration or the first call"
-        elif threads_of([child])[child.key].is_at_work(covered.standing_children.get(child.key)):
+        elif joined is None and threads_of([child])[child.key].is_at_work(covered.standing_children.get(child.key)):
             yield f"{name}, at work since the idle declaration or the first call"

@@ -19,11 +19,14 @@ class MemberMark:
     def __init__(self) -> None:
         self._descriptor: int | None = None
 
-    def set(self) -> None:
-        """Show that this process is a member. Does nothing if it is shown already, or the system offers no such file."""
+    def set(self, since: float | None = None) -> None:
+        """Show that this process is a member. Does nothing if it is shown already, or the system offers no such file.
+
+        ``since``: when it joined, by :func:`clock` (None: now).
+        """
         if self._descriptor is not None and self._is_ours(self._descriptor):
             return
-        name = f"{MARK}:{clock():.3f}:"
+        name = f"{MARK}:{clock() if since is None else since:.3f}:"
         with contextlib.suppress(OSError):
             self._descriptor = _nameless_file(name)
 

@@ -1,0 +1,58 @@
+"""Reads event loops other than asyncio's: those of trio and Twisted.
+
+Their tasks and timers are not read one by one: only how many timers are pending, and which descriptors are waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from stilltrue.runtime.introspection.frames import variables_of
+
+_POLLS = frozenset({"get_events", "doPoll", "doSelect", "doKEvent"})
+"""The functions in which they wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignLoop:
+    """A loop of ``library``. ``waits``: it runs no task now; ``timers``: those pending; ``descriptors``: those it waits for."""
+
+    library: str
+    waits: bool
+    timers: int
+    descriptors: int
+
+    def is_at_work(self, before: ForeignLoop | None) -> bool:
+        """Whether it runs a task, or has more timers or waits for more descriptors than ``before``."""
+        if before is None or not self.waits:
+            return True
+        return self.timers > before.timers or self.descriptors > before.descriptors
+
+
+def foreign_loop(frames: Iterable[FrameType]) -> ForeignLoop | None:
+    """The loop that a thread with these frames, innermost first, runs; None if it runs none."""
+    waits = False
+    for frame in frames:
+        code = frame.f_code
+        file = code.co_filename.replace("\\", "/")
+        if code.co_name == "run" and file.endswith("trio/_core/_run.py"):
+            return _of_trio(variables_of(frame).get("runner"), waits=waits)
+        if code.co_name == "mainLoop" and file.endswith("twisted/internet/base.py"):
+            return _of_twisted(variables_of(frame).get("self"), waits=waits)
+        waits = code.co_name in _POLLS
+    return None
+
+
+def _of_trio(runner: Any, *, waits: bool) -> ForeignLoop:
+    registered = getattr(getattr(runner, "io_manager", None), "_registered", ())
+    timers = getattr(getattr(runner, "deadlines", None), "_active", 0)
+    return ForeignLoop("trio", waits, int(timers), len(registered))
+
+
+def _of_twisted(reactor: Any, *, waits: bool) -> ForeignLoop:
+    timers = sum(len(getattr(reactor, name, ())) for name in ("_pendingTimedCalls", "_newTimedCalls"))
+    descriptors = sum(len(getattr(reactor, name, ())) for name in ("_reads", "_writes"))
+    return ForeignLoop("Twisted", waits, timers, descriptors)
