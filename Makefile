@@ -5,6 +5,7 @@ SHELL := /bin/bash
 PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python; do \
 	if $$p -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; then echo $$p; break; fi; done)
 BIN := .venv/bin
+PYTEST := $(BIN)/python -m tests.run
 READY := .venv/.ready
 LIGHT := .venv/.light
 # All tests of these rooms start processes, or are slow for another reason: the inner loop does not even collect them.
@@ -27,46 +28,49 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: pictures help demo test longer longer-ci field check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps apps-ci mutants bench soak rolling prove chaos fuzz release cluster locks vulnerabilities site clean
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
 
 demo: $(if $(wildcard $(READY)),$(READY),$(LIGHT)) ## real gRPC processes that get into trouble, and the verdict (under a minute, and 350 MB)
 	@$(BIN)/stilltrue demo
 
 test: setup ## set up and pass the tests, on all cores
-	$(BIN)/pytest tests -m "not soak and not longer and not field and not cluster and not apps and not truth and not mutants" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
+	$(PYTEST) tests -m "not soak and not longer and not field and not cluster and not apps and not truth and not mutants" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
 
 # The files with such tests alone: each worker would spend a minute on collecting all others.
 LONGER = $(shell grep -rlF mark.longer --include='test_*.py' tests)
 
 longer: setup ## the tests that take ten seconds and more each
-	$(BIN)/pytest $(LONGER) -m longer -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
+	$(PYTEST) $(LONGER) -m longer -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
 
 longer-ci: setup ## those of the longer tests that CI runs
-	$(BIN)/pytest $(LONGER) -m "longer and not not_in_ci" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
+	$(PYTEST) $(LONGER) -m "longer and not not_in_ci" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
 
 field: setup ## published deadlocks, with the real libraries and servers: the table in docs/field.md (about two minutes)
-	$(BIN)/pytest tests/field -m field -n $(WORKERS) --max-worker-restart 2 --benchmark-disable
+	$(PYTEST) tests/field -m field -n $(WORKERS) --max-worker-restart 2 --benchmark-disable
 
 check: lint types floors ## the inner loop: lint, types, floors, and the tests that start no process
-	$(BIN)/pytest tests $(SLOW_ROOMS:%=--ignore tests/%) -q -m "not slow and not soak and not longer and not field and not cluster and not apps and not truth and not mutants" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
+	$(PYTEST) tests $(SLOW_ROOMS:%=--ignore tests/%) -q -m "not slow and not soak and not longer and not field and not cluster and not apps and not truth and not mutants" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
 
 setup: $(READY) ## make .venv with both packages and the tools
 
-define VENV
-if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer with venv is needed and was not found: install it (Debian: apt-get install python3 python3-venv), or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; fi
-echo "Setting up .venv with $$($(PYTHON) --version) ..."
-$(PYTHON) -m venv --clear .venv
-endef
+# The steps of the set-up run in process groups of their own, so that Ctrl-C prints one line, not a traceback of each program.
+INTERRUPTIBLE = stop() { trap '' INT TERM; kill -- -$${!:-} 2>/dev/null || true; wait 2>/dev/null || true; \
+	echo "the set-up was interrupted: run 'make $(MAKECMDGOALS)' again" >&2; exit 130; }; \
+	trap stop INT TERM; run() { set -m; "$$@" & set +m; wait $$!; }
+
+VENV = if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer with venv is needed and was not found: install it (Debian: apt-get install python3 python3-venv), or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; fi; \
+	version=$$($(PYTHON) --version); echo "Setting up .venv with $$version ..."; $(INTERRUPTIBLE); \
+	run $(PYTHON) -m venv --clear .venv
 
 $(LIGHT): pyproject.toml clients/python/pyproject.toml constraints.txt detector/release/build_backend.py
-	@$(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --no-compile -c constraints.txt -e clients/python -e .
+	@$(VENV); \
+	run $(BIN)/python -m pip install -q --disable-pip-version-check --no-compile -c constraints.txt -e clients/python -e .
 	@touch $@
 
 $(READY): pyproject.toml clients/python/pyproject.toml constraints.txt detector/release/build_backend.py
-	@$(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt uv
-	@$(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e clients/python -e '.[test]'
+	@$(VENV); \
+	run $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt uv; \
+	run $(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e clients/python -e '.[test]'
 	@touch $(LIGHT) $@
 
 lint: setup ## ruff: lint and format
@@ -101,13 +105,13 @@ proto-check: ## buf: STANDARD lint, and no breaking change against protos/baseli
 BUF_VERSION := 1.75.0
 
 truth: setup ## ordinary programs with known truth against a real detector (../shared/cases/truth), about ten minutes; CI runs truth-ci
-	$(BIN)/pytest tests/truth -m truth -n $(CPUS) --benchmark-disable
+	$(PYTEST) tests/truth -m truth -n $(CPUS) --benchmark-disable
 
 truth-ci: setup ## the same but the slowest
-	$(BIN)/pytest tests/truth -m "truth and not not_in_ci" -n $(WORKERS) --dist load --benchmark-disable
+	$(PYTEST) tests/truth -m "truth and not not_in_ci" -n $(WORKERS) --dist load --benchmark-disable
 
 mutants: setup ## change the shipped code in one place after the other: the named test must notice each (the quick ones are in make test)
-	$(BIN)/pytest tests/mutants -v -n $(CPUS) --dist load --benchmark-disable
+	$(PYTEST) tests/mutants -v -n $(CPUS) --dist load --benchmark-disable
 
 MATRICES := build/matrix/oldest build/matrix/newest
 build/matrix/oldest/.ready: OF_MATRIX := grpcio==1.62.3 protobuf==4.21.6
@@ -124,10 +128,10 @@ apps: setup ## programs from the package index, plain and under `stilltrue run`:
 	$(BIN)/python -m tests.apps.run
 
 apps-ci: setup ## those of them that CI runs: FastAPI, Google Pub/Sub, Flower (under two minutes, most of them to install)
-	$(BIN)/pytest tests/apps -m apps -n $(CPUS) --max-worker-restart 0 --benchmark-disable
+	$(PYTEST) tests/apps -m apps -n $(CPUS) --max-worker-restart 0 --benchmark-disable
 
 bench: setup ## the benchmarks (printed, nothing asserted about time)
-	STILLTRUE_BENCH=1 $(BIN)/pytest tests/bench -s
+	STILLTRUE_BENCH=1 $(PYTEST) tests/bench -s
 
 rolling: setup ## Flower and FastAPI under way with the agent, one process after another restarted: not one TRUE (ROLLING_MINUTES=60)
 	$(BIN)/python -m tests.apps.rolling --minutes $(ROLLING_MINUTES)
@@ -135,7 +139,7 @@ rolling: setup ## Flower and FastAPI under way with the agent, one process after
 soak: setup ## `healthy` and every wait that is seen, under load: not one false TRUE (SOAK_SECONDS=600 each); then the sidecar: 100,000 calls, 5,000 worlds
 	$(BIN)/stilltrue demo healthy --seconds $(SOAK_SECONDS) --period-seconds 0.1
 	$(BIN)/python -m tests.chaos.waits.soak --seconds $(SOAK_SECONDS)
-	$(BIN)/pytest tests/sidecar -m soak -q --timeout 3600
+	$(PYTEST) tests/sidecar -m soak -q --timeout 3600
 
 chaos: setup ## real processes under seeded faults and hostile outsiders, against an oracle (CHAOS_SECONDS=600; SEED=N repeats)
 	$(BIN)/python -m tests.chaos.nemesis --seconds $(CHAOS_SECONDS) $(if $(SEED),--seed $(SEED))
@@ -154,7 +158,7 @@ release: setup ## everything to be published, reproducibly: wheels, source archi
 cluster: setup ## the chart in a real API server: installed, upgraded, injecting (builds Kubernetes the first time, ten minutes; as root)
 	helm/tools/install
 	helm/tools/cluster
-	$(BIN)/pytest tests/cluster -m cluster --benchmark-disable
+	$(PYTEST) tests/cluster -m cluster --benchmark-disable
 
 locks: setup ## the image's requirements with their hashes, at the versions of constraints.txt: helm/image/requirements*.txt
 	@$(BIN)/python -m detector.release.lock_files

@@ -189,12 +189,17 @@ class Harness:
         )
 
     def stop(self) -> None:
-        """Stop every process: the detector last, so that it sees the others leave."""
-        for process in [a for a in self._in_order() if a.name != "detector"]:
-            process.send(signal.SIGKILL if process.process.poll() is None else 0)
-            process.stop()
-        if "detector" in self.processes:
-            self.processes["detector"].stop()
+        """Stop every process: the detector last, so that it sees the others leave. If interrupted, kill those that are left."""
+        try:
+            for process in [a for a in self._in_order() if a.name != "detector"]:
+                process.send(signal.SIGKILL if process.process.poll() is None else 0)
+                process.stop()
+            if "detector" in self.processes:
+                self.processes["detector"].stop()
+        except BaseException:
+            for process in self._in_order():
+                process.process.kill()
+            raise
         self.processes.clear()
 
     def _in_order(self) -> Iterator[ManagedProcess]:

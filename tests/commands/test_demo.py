@@ -1,4 +1,4 @@
-"""``demo`` interrupted: it stops what it started, and says where the logs and the data are."""
+"""``demo`` interrupted: it stops what it started, even while it is stopping, and says where the logs and the data are."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import asyncio
 import signal
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from detector.demo.harness import Harness, ManagedProcess
 
 
 async def test_an_interrupted_demo_says_where_its_logs_are(begin: Any, tmp_path: Path) -> None:
@@ -18,3 +23,14 @@ async def test_an_interrupted_demo_says_where_its_logs_are(begin: Any, tmp_path:
     assert demo.returncode == 130
     assert f"Everything has been stopped. Logs and data: {tmp_path / 'out'}" in out.decode().replace("\n", "")
     assert (tmp_path / "out" / "locks" / "detector.log").exists()
+
+
+def test_processes_are_killed_when_stopping_them_is_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = Harness(tmp_path)
+    for name in ("detector", "orders"):
+        harness.processes[name] = ManagedProcess(name, ["sleep", "600"], environment={}, log=tmp_path / name)
+    started = [each.process for each in harness.processes.values()]
+    monkeypatch.setattr(harness.processes["orders"], "stop", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        harness.stop()
+    assert [process.wait(timeout=30) for process in started] == [-signal.SIGKILL, -signal.SIGKILL]

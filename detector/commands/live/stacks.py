@@ -28,8 +28,8 @@ COLUMNS = ("party", "blocked on", "held by", "at")
 def stacks(process: str, endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
     """Show what the threads and tasks of PROCESS that have not moved for long are blocked on, and who can free them.
 
-    Without PROCESS, it asks every connected process. A party is unexplained if nothing is known that can end its wait:
-    verdicts count it as active. -o wide prints whole stacks.
+    PROCESS may also be a service, for all its processes. Without PROCESS, it asks every connected process. A party is
+    unexplained if nothing is known that can end its wait: verdicts count it as active. -o wide prints whole stacks.
 
     Exit code: 0; 2 if there is no such process, or no process answered.
 

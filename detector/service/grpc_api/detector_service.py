@@ -193,11 +193,15 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
 
     async def ListStacks(self, request: pb.ListStacksRequest, context: Context) -> pb.ListStacksResponse:  # noqa: N802
         """Return what the parties that have not moved for long are blocked on."""
-        members = [one for one in self._driver.roster.all() if one.live or one.name == request.process]
+        everyone = self._driver.roster.all()
         if request.process:
-            members = [one for one in members if one.name == request.process]
+            members = [one for one in everyone if one.name == request.process]
+            members = members or [one for one in everyone if one.live and one.process.service == request.process]
+        else:
+            members = [one for one in everyone if one.live]
         if request.process and not members:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"no process {request.process!r} is a member")
+            text = f"no process or service {request.process!r} is a member; 'stilltrue agents' lists them"
+            await context.abort(grpc.StatusCode.NOT_FOUND, text)
         most = self._settings.asks_per_connection_max
         async with self._limited(self._asking, most, "--asks-per-connection-max", context):
             answers = await self._stacks.ask(members[:LIST_DEFAULT])

@@ -36,9 +36,23 @@ async def test_each_process_returns_its_stacks_or_why_there_are_none(
         assert "too old" in found[2].silent
         (alone,) = (await detector.stub.ListStacks(pb.ListStacksRequest(process="a"), timeout=30)).processes
         assert list(alone.parties) == [HELD, UNKNOWN]
-        with pytest.raises(grpc.aio.AioRpcError) as refused:
+        with pytest.raises(grpc.aio.AioRpcError, match="no process or service 'none' is a member") as refused:
             await detector.stub.ListStacks(pb.ListStacksRequest(process="none"), timeout=30)
         assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+async def test_a_service_stands_for_its_processes(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    a, b, other = (
+        process("orders-1", service="orders"),
+        process("orders-2", service="orders"),
+        process("stock-1", service="stock"),
+    )
+    for one in (a, b, other):
+        one.standing = [HELD]
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b, other)
+        found = (await detector.stub.ListStacks(pb.ListStacksRequest(process="orders"), timeout=30)).processes
+        assert [one.process for one in found] == ["orders-1", "orders-2"]
 
 
 def test_readers_may_ask() -> None:
