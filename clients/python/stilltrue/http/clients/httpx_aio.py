@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from functools import cached_property
 from typing import Any
 
 from stilltrue.http.clients.httpx_messages import add_headers, begin, receive_head
 from stilltrue.http.clients.outgoing import HttpCall, Requests, current_party, writing
+from stilltrue.runtime.cached_attribute import CachedAttribute
 
 
 class RecordedAsyncHttpx:
@@ -17,7 +17,7 @@ class RecordedAsyncHttpx:
         """``requests`` begins calls."""
         self._requests = requests
 
-    @cached_property
+    @CachedAttribute
     def _stream(self) -> Callable[[Any, HttpCall], Any]:
         """The class of recorded bodies; ``httpx`` requires a subclass of its own."""
         import httpx  # noqa: PLC0415 - already imported by the application

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import islice
 from types import FrameType, MappingProxyType
 from typing import Any
@@ -26,6 +25,7 @@ from typing import Any
 from stilltrue.model import ENDED, PartyName, party
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
+from stilltrue.runtime.cached_attribute import CachedAttribute
 from stilltrue.runtime.introspection.frames import frames_of_threads, innermost_frames_of_others
 from stilltrue.runtime.introspection.origins import is_ours
 from stilltrue.runtime.introspection.tasks import awaiters, read
@@ -111,7 +111,7 @@ class LiveProcessView:
         """The tasks of all running loops. A running task has no frames here."""
         return self._stacks_of_tasks
 
-    @cached_property
+    @CachedAttribute
     def _stacks_of_tasks(self) -> dict[Task, CallStack]:
         loops = (loop for frames in self._frames.values() for one in frames if (loop := compat.loop_in(one)) is not None)
         tasks = (task for loop in dict.fromkeys(loops) for task in (compat.tasks_of(loop) or ())[:TASKS_MAX])
@@ -124,7 +124,7 @@ class LiveProcessView:
             return found
         return self._unparked.get(stack.ident, found)
 
-    @cached_property
+    @CachedAttribute
     def _unparked(self) -> Mapping[int, SeenWait]:
         frames = {ident: one.frames for ident, one in self.stacks().items()}
         return without_parked(self._signalled, frames, self._depended_on())
@@ -211,12 +211,12 @@ class LiveProcessView:
         worker = self.thread_running(who)
         return self._begun_by(who) if worker is None else self._of_thread(worker)
 
-    @cached_property
+    @CachedAttribute
     def loops(self) -> dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]]:
         """By thread: each blocked loop, and the party and task that block it."""
         return {ident: found for ident, found in self._held_loops.items() if self._stays(ident)}
 
-    @cached_property
+    @CachedAttribute
     def _held_loops(self) -> dict[int, tuple[asyncio.AbstractEventLoop, PartyName, Any]]:
         """As :meth:`loops`, with those whose task may be at work: passing a lock, or in a library that waits now and then."""
         return blocked_loops(self._parties, self._frames)
@@ -232,7 +232,7 @@ class LiveProcessView:
         known = self._items.get(id(future))
         return None if known is None else known[1]
 
-    @cached_property
+    @CachedAttribute
     def _items(self) -> dict[int, tuple[Any, int]]:
         """By identity of its future: each executor item that a thread runs (kept, so that the identity stays its own)."""
         items = ((item, ident) for ident, frames in self._frames.items() for item in compat.running_items(frames))
@@ -253,11 +253,11 @@ class LiveProcessView:
             return None
         return self._names.get(id(thread)) or self._parties.of_thread(thread)
 
-    @cached_property
+    @CachedAttribute
     def _threads(self) -> dict[int, threading.Thread]:
         return compat.threads()
 
-    @cached_property
+    @CachedAttribute
     def _names(self) -> dict[int, PartyName]:
         return {id(thread): name for name, thread in self._parties.threads()}
 
@@ -285,7 +285,7 @@ class LiveProcessView:
             self._where_after[ident] = where_is(ident, self._frames_after.get(ident))
         return self._where_after[ident]
 
-    @cached_property
+    @CachedAttribute
     def _frames_after(self) -> dict[int, FrameType]:
         return innermost_frames_of_others()
 
@@ -337,7 +337,7 @@ class LiveProcessView:
         """The ``ExitStack`` objects through which its holders entered this lock or semaphore."""
         return tuple(self._locks_held.exit_stacks.get(id(lock), ())) if self.inside(lock) else ()
 
-    @cached_property
+    @CachedAttribute
     def _locks_held(self) -> _LocksHeld:
         found = _LocksHeld()
         released: set[int] = set()
@@ -383,7 +383,7 @@ class LiveProcessView:
         """The item of this future in the queue of an executor whose threads are all busy; None if there is none."""
         return self._queued.get(id(future))
 
-    @cached_property
+    @CachedAttribute
     def _queued(self) -> dict[int, Queued]:
         return queued_items(self.stacks().values())
 
@@ -391,7 +391,7 @@ class LiveProcessView:
         """The thread or task of this stack; for a thread whose loop a task blocks, that task."""
         return self._held_loops[stack.ident][2] if stack.ident in self._held_loops else stack.who
 
-    @cached_property
+    @CachedAttribute
     def _frames(self) -> dict[int, list[FrameType]]:
         return frames_of_threads()
 

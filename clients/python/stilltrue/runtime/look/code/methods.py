@@ -143,7 +143,7 @@ def _functions_in(one: Any) -> Iterator[FunctionType]:
         yield from _functions_in(one.__func__)
     elif kind is property:
         yield from (each for accessor in (one.fget, one.fset, one.fdel) for each in _functions_in(accessor))
-    elif kind in (functools.cached_property, functools.partialmethod):
+    elif kind in (functools.cached_property, functools.partialmethod):  # noqa: TID251 - the application's
         yield from _functions_in(attribute_of(one, "func"))
     else:
         accessors = (inherited(kind, name) for name in ("__get__", "__set__", "__delete__"))
