@@ -395,12 +395,13 @@ def test_a_task_started_later_is_active_if_it_ends_its_own_wait(
 
 
 def _end(loop: asyncio.AbstractEventLoop) -> None:
-    left = asyncio.all_tasks(loop)
-    for task in left:
-        task.cancel()
-    loop.create_task(_stop_after(left))
+    loop.create_task(_stop_after(asyncio.all_tasks(loop)))
 
 
 async def _stop_after(tasks: set[asyncio.Task[Any]]) -> None:
-    await asyncio.gather(*tasks, return_exceptions=True)
+    """Cancels until all have ended: before Python 3.12, ``asyncio.wait_for`` loses a cancellation that meets its time-out."""
+    while tasks:
+        for task in tasks:
+            task.cancel()
+        _, tasks = await asyncio.wait(tasks, timeout=1.0)
     asyncio.get_running_loop().stop()
