@@ -47,12 +47,15 @@ _methods: dict[tuple[type, ...], Methods] = {}
 """Cache of this look: the methods of some classes and their bases, by name."""
 _own_cache: dict[int, tuple[type, bool]] = {}
 """Cache of this look: whether a class is application code."""
+_accessors: dict[int, tuple[type, tuple[FunctionType, ...]]] = {}
+"""Cache of this look: the application's functions of a descriptor's class."""
 _behind: dict[int, tuple[FunctionType, tuple[FunctionType, ...]]] = {}
 """Cache of this look: a function and those behind it."""
 
 
 def clear_caches() -> None:
     """Clear the caches after a look."""
+    _accessors.clear()
     _behind.clear()
     _methods.clear()
     _own_cache.clear()
@@ -82,21 +85,26 @@ def methods_of(kinds: tuple[type, ...]) -> Methods:
     """The methods of some classes and their bases, by name (rule 1)."""
     known = _methods.get(kinds)
     if known is None:
-        known = {}
-        for kind in kinds:
-            table = _table_of(kind)
-            runs = issubclass(kind, threading.Thread)
-            for name, one in table.items():
-                known.setdefault(name, []).extend(
-                    each for each in _functions_in(one) if not runs or is_application(each.__code__)
-                )
-            if runs:
-                known["start"] = [*known["start"], *known["run"]]
-            known.setdefault(_UNNAMED, []).extend(_unnamed_in(kind, table))
-            if not _acquires_on_enter(table):
-                known.setdefault(WITH, []).extend(one for name in _LEAVING for one in _functions_in(table.get(name)))
+        known = _methods_of_class(*kinds) if len(kinds) == 1 else {}
+        for kind in kinds if len(kinds) > 1 else ():
+            for name, found in methods_of((kind,)).items():
+                known.setdefault(name, []).extend(found)
         _methods[kinds] = known
     return known
+
+
+def _methods_of_class(kind: type) -> Methods:
+    table = _table_of(kind)
+    runs = issubclass(kind, threading.Thread)
+    found = {
+        name: [each for each in _functions_in(one) if not runs or is_application(each.__code__)] for name, one in table.items()
+    }
+    if runs:
+        found["start"] = [*found["start"], *found["run"]]
+    found[_UNNAMED] = list(_unnamed_in(kind, table))
+    if not _acquires_on_enter(table):
+        found[WITH] = [one for name in _LEAVING for one in _functions_in(table.get(name))]
+    return {name: some for name, some in found.items() if some}
 
 
 def merge_methods(methods: Methods, others: Methods) -> Methods:
@@ -146,8 +154,17 @@ def _functions_in(one: Any) -> Iterator[FunctionType]:
     elif kind in (functools.cached_property, functools.partialmethod):  # noqa: TID251 - the application's
         yield from _functions_in(attribute_of(one, "func"))
     else:
-        accessors = (inherited(kind, name) for name in ("__get__", "__set__", "__delete__"))
-        yield from (each for each in accessors if type(each) is FunctionType and is_own_code(each.__code__))
+        yield from _accessors_of(kind)
+
+
+def _accessors_of(kind: type) -> tuple[FunctionType, ...]:
+    """The application's functions that run when an attribute is read or set whose descriptor is of this class."""
+    known = _accessors.get(id(kind))
+    if known is None:
+        every = (inherited(kind, name) for name in ("__get__", "__set__", "__delete__"))
+        found = tuple(each for each in every if type(each) is FunctionType and is_own_code(each.__code__))
+        known = _accessors[id(kind)] = kind, found
+    return known[1]
 
 
 def implicit_methods(methods: Mapping[str, list[FunctionType]], *, blocks: bool) -> Iterator[FunctionType]:
