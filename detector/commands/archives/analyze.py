@@ -12,8 +12,8 @@ from typing import Any
 
 import click
 
+from detector.commands.shared.options import predicate_settings
 from detector.commands.shared.run import CommandError
-from detector.commands.shared.settings_option import predicate_settings
 
 EPILOG = """\b
 Examples:

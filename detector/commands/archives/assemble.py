@@ -8,8 +8,9 @@ import click
 
 from detector.assembly.cluster import Cluster, RecordsUnavailableError, read_properties
 from detector.commands.shared.finite_range import FiniteRange
+from detector.commands.shared.options import FILE, metrics_option
 from detector.commands.shared.run import CommandError
-from detector.ops.address import AddressError, parse_address
+from detector.ops.address import Address
 
 EPILOG = """\b
 Examples:
@@ -29,10 +30,7 @@ Kafka or no Java.
     help="Kafka's address, or a URI or directory to use instead; the same as the coordinators'.",
 )  # fmt: skip
 @click.option("--kafka-topics", default="stilltrue", show_default=True, help="Prefix of the topic names.")
-@click.option(
-    "--kafka-config", type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="File with KEY=VALUE lines for Kafka's client.",
-)  # fmt: skip
+@click.option("--kafka-config", type=FILE, help="File with KEY=VALUE lines for Kafka's client.")
 @click.option("--out", required=True, help="Directory or URI for the verdicts.")
 @click.option(
     "--state", type=click.Path(file_okay=False, path_type=Path),
@@ -50,10 +48,7 @@ Kafka or no Java.
     "--partitions", default=4, show_default=True, type=click.IntRange(1, 10_000),
     help="Number of tasks that share the snapshots of all fleets; fixed at the first start.",
 )  # fmt: skip
-@click.option(
-    "--metrics", metavar="HOST:PORT", envvar="STILLTRUE_ASSEMBLE_METRICS", show_envvar=True,
-    help="Serve /metrics for Prometheus here: lag, snapshots pending and given up, late records, batch durations.",
-)  # fmt: skip
+@metrics_option("STILLTRUE_ASSEMBLE_METRICS", "lag, snapshots pending and given up, late records, batch durations")
 @click.option("--once", is_flag=True, help="Process the available records, then exit.")
 def assemble(
     kafka: str,
@@ -65,17 +60,13 @@ def assemble(
     give_up_seconds: float,
     report_bytes_max: int,
     partitions: int,
-    metrics: str | None,
+    metrics: Address | None,
     *,
     once: bool,
 ) -> None:
     """Assemble and evaluate snapshots until SIGINT or SIGTERM."""
     if "://" in out and state is None:
         raise CommandError(f"--out {out} is a URI: the state needs a local directory, --state DIR")
-    try:
-        listen = None if metrics is None else parse_address(metrics)
-    except AddressError as error:
-        raise CommandError(f"--metrics: {error}") from None
     try:
         from detector.spark.assembly.query import AssemblyPlan, run  # noqa: PLC0415 - Spark and Kafka are extras
         from detector.spark.streaming.query import StreamFailedError  # noqa: PLC0415
@@ -94,6 +85,6 @@ def assemble(
             partitions=partitions,
             once=once,
         )
-        run(plan, master, lambda text: click.echo(text, err=True), listen)
+        run(plan, master, lambda text: click.echo(text, err=True), metrics)
     except (RecordsUnavailableError, StreamFailedError) as error:
         raise CommandError(str(error)) from None

@@ -9,9 +9,9 @@ import click
 
 from detector.commands.shared.connection import security_options
 from detector.commands.shared.finite_range import FiniteRange
+from detector.commands.shared.options import metrics_option, predicate_settings
 from detector.commands.shared.run import CommandError
-from detector.commands.shared.settings_option import predicate_settings
-from detector.ops.address import AddressError, parse_address
+from detector.ops.address import Address
 from stilltrue.runtime.membership.credentials import Security
 
 EPILOG = """\b
@@ -59,10 +59,7 @@ or no Java.
     "--late-seconds", type=FiniteRange(min=0), default=86400.0, show_default=True,
     help="How late a report may be and still correct the verdict of a snapshot that was finished without it.",
 )  # fmt: skip
-@click.option(
-    "--metrics", metavar="HOST:PORT", envvar="STILLTRUE_STREAM_METRICS", show_envvar=True,
-    help="Serve /metrics for Prometheus here: lag, snapshots pending and given up, late reports, corrected verdicts.",
-)  # fmt: skip
+@metrics_option("STILLTRUE_STREAM_METRICS", "lag, snapshots pending and given up, late reports, corrected verdicts")
 @click.option("--skip-lost", is_flag=True, help="Continue even if the detector removed rows before they were read.")
 @click.option("--once", is_flag=True, help="Process the available snapshots, then exit.")
 @predicate_settings("STILLTRUE_STREAM_SET")
@@ -78,17 +75,13 @@ def stream(
     settings: dict[str, dict[str, Any]],
     give_up_seconds: float,
     late_seconds: float,
-    metrics: str | None,
+    metrics: Address | None,
     skip_lost: bool,
     once: bool,
 ) -> None:
     """Write the verdict on every snapshot of ARCHIVE (a directory or URI) or of a live detector, as snapshots arrive."""
     if (archive is None) is (detector is None):
         raise CommandError("name either an ARCHIVE or a --detector")
-    try:
-        listen = None if metrics is None else parse_address(metrics)
-    except AddressError as error:
-        raise CommandError(f"--metrics: {error}") from None
     given = {
         "address": detector,
         "tls_ca_file": security.ca,
@@ -107,7 +100,7 @@ def stream(
         raise CommandError(text) from None
     stream_options = StreamOptions(
         archive=archive, options=options, out=_location(out), state=_location(state or ""), master=master,
-        predicates=predicates, settings=settings, give_up_seconds=give_up_seconds, late_seconds=late_seconds, metrics=listen,
+        predicates=predicates, settings=settings, give_up_seconds=give_up_seconds, late_seconds=late_seconds, metrics=metrics,
         once=once,
     )  # fmt: skip
     try:

@@ -12,16 +12,14 @@ from detector.collector.app import Collecting, CollectorRefusedError
 from detector.collector.app import collect as run_collector
 from detector.collector.relay import Coordinator
 from detector.commands.shared.connection import security_options
+from detector.commands.shared.options import FILE, log_format_option, metrics_option
 from detector.commands.shared.own_process import mark_as_detectors
 from detector.commands.shared.run import CommandError
 from detector.ops.address import Address, AddressError, parse_address
 from detector.ops.logs import configure
 from detector.service.grpc_api.port import AddressInUseError
 from detector.service.grpc_api.roles import SecurityError
-from detector.service.settings import LOG_FORMATS
 from stilltrue.runtime.membership.credentials import Security
-
-_PEM = click.Path(path_type=Path, dir_okay=False, exists=True)
 
 EPILOG = """\b
 Example, on one machine:
@@ -41,15 +39,15 @@ agents need, and stop them at any time. Needs: pip install 'stilltrue-detector[k
     help="Kafka's address, or a URI or directory to use instead; the same as the coordinator's.",
 )  # fmt: skip
 @click.option("--kafka-topics", default="stilltrue", show_default=True, help="Prefix of the topic names.")
-@click.option("--kafka-config", type=_PEM, help="File with KEY=VALUE lines for Kafka's client.")
+@click.option("--kafka-config", type=FILE, help="File with KEY=VALUE lines for Kafka's client.")
 @click.option("--fleet", default="default", show_default=True, help="Name of the fleet; the same as the coordinator's.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on for agents.")
 @click.option(
     "--port", default=7600, show_default=True, type=click.IntRange(0, 65535), help="Port for agents; 0 picks a free one."
 )
-@click.option("--agents-cert-file", type=_PEM, help="PEM certificate chain of the port for agents; reloaded when it changes.")
-@click.option("--agents-key-file", type=_PEM, help="PEM private key of --agents-cert-file.")
-@click.option("--agents-ca-file", type=_PEM, help="PEM CA bundle to verify the agents' certificates with.")
+@click.option("--agents-cert-file", type=FILE, help="PEM certificate chain of the port for agents; reloaded when it changes.")
+@click.option("--agents-key-file", type=FILE, help="PEM private key of --agents-cert-file.")
+@click.option("--agents-ca-file", type=FILE, help="PEM CA bundle to verify the agents' certificates with.")
 @click.option("--allow-plaintext", is_flag=True, help="Allow --host to be a non-local address without TLS.")
 @click.option(
     "--report-bytes-max", default=16 * 2**20, show_default=True, type=click.IntRange(1024, 2**30), help="Limit for one report."
@@ -58,11 +56,8 @@ agents need, and stop them at any time. Needs: pip install 'stilltrue-detector[k
     "--report-entries-max", default=50_000, show_default=True, type=click.IntRange(1, 10**7),
     help="Maximum number of waits and calls in a report.",
 )  # fmt: skip
-@click.option(
-    "--metrics", metavar="HOST:PORT", envvar="STILLTRUE_COLLECT_METRICS", show_envvar=True,
-    help="Serve /metrics for Prometheus here: streams, reports stored, refused and dropped, the connection to the coordinator.",
-)  # fmt: skip
-@click.option("--log-format", type=click.Choice(LOG_FORMATS), default="logfmt", show_default=True, help="logfmt or json.")
+@metrics_option("STILLTRUE_COLLECT_METRICS", "streams, reports stored, refused and dropped, the connection to the coordinator")
+@log_format_option
 @security_options
 def collect(
     coordinator: str,
@@ -79,7 +74,7 @@ def collect(
     allow_plaintext: bool,
     report_bytes_max: int,
     report_entries_max: int,
-    metrics: str | None,
+    metrics: Address | None,
     log_format: str,
     security: Security,
 ) -> None:
@@ -92,7 +87,6 @@ def collect(
     try:
         for each in coordinator.split(","):
             parse_address(each)
-        listen = None if metrics is None else _metrics_address(metrics)
         properties = read_properties(kafka_config)
         settings = Collecting(
             host=host,
@@ -105,17 +99,10 @@ def collect(
             key=agents_key_file,
             client_ca=agents_ca_file,
             allow_plaintext=allow_plaintext,
-            metrics=listen,
+            metrics=metrics,
         )
         asyncio.run(run_collector(settings, lambda listening: click.echo(f"collecting {listening} coordinator={coordinator}")))
     except AddressError as error:
         raise CommandError(f"--coordinator: {error}") from None
     except (AddressInUseError, CollectorRefusedError, RecordsUnavailableError, SecurityError) as error:
         raise CommandError(str(error)) from None
-
-
-def _metrics_address(text: str) -> Address:
-    try:
-        return parse_address(text)
-    except AddressError as error:
-        raise CommandError(f"--metrics: {error}") from None

@@ -6,19 +6,17 @@ import signal
 import threading
 from collections.abc import Callable
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import click
 
+from detector.commands.shared.options import agent_options, log_format_option
 from detector.commands.shared.own_process import mark_as_detectors
 from detector.commands.shared.run import CommandError
 from detector.ops.logs import Log, configure
 from detector.probe.reading import Source, UnusableServerError
-from detector.service.settings import LOG_FORMATS
 from stilltrue.settings import SettingRefusedError, read_settings
 
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _FILES = ("tls_ca_file", "tls_cert_file", "tls_key_file", "token_file")
 
 
@@ -36,34 +34,8 @@ def probe(context: click.Context) -> None:
 
 def _member_options(service: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """The options of every probe; ``service`` is the default of ``--service``."""
-    options = (
-        _option("--service", envvar="STILLTRUE_SERVICE", default=service, show_default=True, help="Service of this process."),
-        _option(
-            "--instance",
-            envvar="STILLTRUE_INSTANCE",
-            help="Name of this process, unique among all processes.  [default: from POD_NAME or the host]",
-        ),
-        _option(
-            "--detector",
-            envvar="STILLTRUE_DETECTOR",
-            metavar="HOST:PORT",
-            help="Address of the detector.  [default: 127.0.0.1:7600]",
-        ),
-        _option("--tls-ca-file", envvar="STILLTRUE_TLS_CA_FILE", type=_FILE, help="PEM CA bundle to verify the detector with."),
-        _option(
-            "--tls-cert-file", envvar="STILLTRUE_TLS_CERT_FILE", type=_FILE, help="PEM client certificate for the detector."
-        ),
-        _option("--tls-key-file", envvar="STILLTRUE_TLS_KEY_FILE", type=_FILE, help="PEM private key of that certificate."),
-        _option("--token-file", envvar="STILLTRUE_TOKEN_FILE", type=_FILE, help="File with the bearer token for the detector."),
-        _option("--log-format", default="logfmt", show_default=True, type=click.Choice(LOG_FORMATS), help="Log format."),
-    )
-
-    def decorated(command: Callable[..., None]) -> Callable[..., None]:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorated
+    own = _option("--service", envvar="STILLTRUE_SERVICE", default=service, show_default=True, help="Service of this process.")
+    return lambda command: own(agent_options(log_format_option(command)))
 
 
 @probe.command()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
@@ -12,12 +11,12 @@ from urllib.request import urlopen
 import click
 
 from detector.commands.shared.finite_range import FiniteRange
+from detector.commands.shared.options import FILE, agent_options, log_format_option
 from detector.commands.shared.own_process import mark_as_detectors
 from detector.commands.shared.run import CommandError
 from detector.ops.address import Address, AddressError, parse_address
 from detector.ops.logs import configure
 from detector.ops.text import printable
-from detector.service.settings import LOG_FORMATS
 from detector.sidecar.app import CannotListenError, Listening, serve
 from detector.sidecar.routing import Upstreams, upstream_of
 from detector.sidecar.settings import SettingError, SidecarSettings
@@ -27,7 +26,6 @@ from stilltrue.settings import SettingRefusedError
 EVERY_AUTHORITY = "authority-routing"
 CHECK_SECONDS_MAX = 2.0
 _REASON_BYTES_MAX = 1_000
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _AGENT_FILES = ("tls_ca_file", "tls_cert_file", "tls_key_file", "token_file", "stamp_key_file")
 
 
@@ -37,15 +35,8 @@ def _option(*names: str, **more: Any) -> Callable[[Callable[..., None]], Callabl
 
 @click.command(short_help="Run the sidecar proxy for an uninstrumented program.")
 @_option("--service", envvar="STILLTRUE_SERVICE", help="The service that the program belongs to.  [default: python]")
-@_option(
-    "--instance",
-    envvar="STILLTRUE_INSTANCE",
-    help="Name of the process, unique among all.  [default: from POD_NAME or the host]",
-)
 @_option("--label", "labels", multiple=True, metavar="NAME=VALUE", help="A label of the process; repeatable.")
-@_option(
-    "--detector", envvar="STILLTRUE_DETECTOR", metavar="HOST:PORT", help="Address of the detector.  [default: 127.0.0.1:7600]"
-)
+@agent_options
 @_option("--app", default="127.0.0.1:50051", show_default=True, metavar="HOST:PORT", help="Address the program listens on.")
 @_option("--inbound", default="127.0.0.1:15006", show_default=True, metavar="HOST:PORT", help="Accepts calls to the program.")
 @_option(
@@ -80,22 +71,18 @@ def _option(*names: str, **more: Any) -> Callable[[Callable[..., None]], Callabl
     "--drain-seconds-max", default=25.0, show_default=True, type=FiniteRange(0, 3600),
     help="Time for calls in progress to finish after SIGTERM.",
 )  # fmt: skip
-@_option("--inbound-tls-cert-file", type=_FILE, help="PEM certificate for --inbound; enables TLS.")
-@_option("--inbound-tls-key-file", type=_FILE, help="PEM private key of that certificate.")
-@_option("--inbound-tls-client-ca-file", type=_FILE, help="PEM CA bundle used to verify callers; enables mTLS.")
+@_option("--inbound-tls-cert-file", type=FILE, help="PEM certificate for --inbound; enables TLS.")
+@_option("--inbound-tls-key-file", type=FILE, help="PEM private key of that certificate.")
+@_option("--inbound-tls-client-ca-file", type=FILE, help="PEM CA bundle used to verify callers; enables mTLS.")
 @_option("--upstream-tls", is_flag=True, help="Connect to the upstreams with TLS.")
-@_option("--upstream-tls-ca-file", type=_FILE, help="PEM CA bundle to verify upstreams with.  [default: the system's]")
-@_option("--upstream-tls-cert-file", type=_FILE, help="PEM client certificate for the upstreams.")
-@_option("--upstream-tls-key-file", type=_FILE, help="PEM private key of that certificate.")
-@_option("--tls-ca-file", envvar="STILLTRUE_TLS_CA_FILE", type=_FILE, help="PEM CA bundle to verify the detector with.")
-@_option("--tls-cert-file", envvar="STILLTRUE_TLS_CERT_FILE", type=_FILE, help="PEM client certificate for the detector.")
-@_option("--tls-key-file", envvar="STILLTRUE_TLS_KEY_FILE", type=_FILE, help="PEM private key of that certificate.")
-@_option("--token-file", envvar="STILLTRUE_TOKEN_FILE", type=_FILE, help="File with the bearer token for the detector.")
+@_option("--upstream-tls-ca-file", type=FILE, help="PEM CA bundle to verify upstreams with.  [default: the system's]")
+@_option("--upstream-tls-cert-file", type=FILE, help="PEM client certificate for the upstreams.")
+@_option("--upstream-tls-key-file", type=FILE, help="PEM private key of that certificate.")
 @_option(
-    "--stamp-key-file", envvar="STILLTRUE_STAMP_KEY_FILE", type=_FILE,
+    "--stamp-key-file", envvar="STILLTRUE_STAMP_KEY_FILE", type=FILE,
     help="File with the shared stamp keys, one per line: the first signs; stamps signed with none of them are ignored.",
 )  # fmt: skip
-@_option("--log-format", default="logfmt", show_default=True, type=click.Choice(LOG_FORMATS), help="Log format.")
+@log_format_option
 @click.option("--check", is_flag=True, help="Check whether the sidecar on this host is ready: exit code 0 or 1.")
 def sidecar(**given: Any) -> None:
     """Run a gRPC proxy that stamps and records the calls of a program in any language, without changing its code.

@@ -14,15 +14,14 @@ from typing import Any
 import click
 from aiohttp import web
 
+from detector.commands.shared.options import FILE, log_format_option
 from detector.commands.shared.run import CommandError
 from detector.ops.http import Answer, HttpServer
 from detector.ops.logs import Log, configure
-from detector.service.settings import LOG_FORMATS
 from detector.sidecar.injection import answer
 from detector.sidecar.tls import Tls, TlsFiles, TlsRefusedError
 
 REVIEW_BYTES_MAX = 4 * 2**20
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 class Webhook:
@@ -89,20 +88,13 @@ def _reload_certificate(log: Log, tls: Tls) -> None:
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8443, show_default=True, show_envvar=True, help="0 picks a free port."
 )
-@click.option("--tls-cert-file", type=_FILE, required=True, show_envvar=True, help="PEM certificate; reloaded when it changes.")
-@click.option("--tls-key-file", type=_FILE, required=True, show_envvar=True, help="PEM private key of that certificate.")
-@click.option("--sidecar-file", type=_FILE, required=True, show_envvar=True, help="JSON file with the container to inject.")
+@click.option("--tls-cert-file", type=FILE, required=True, show_envvar=True, help="PEM certificate; reloaded when it changes.")
+@click.option("--tls-key-file", type=FILE, required=True, show_envvar=True, help="PEM private key of that certificate.")
+@click.option("--sidecar-file", type=FILE, required=True, show_envvar=True, help="JSON file with the container to inject.")
 @click.option(
-    "--agent-file", type=_FILE, show_envvar=True, help="JSON file with the Python agent's init container; default: none."
+    "--agent-file", type=FILE, show_envvar=True, help="JSON file with the Python agent's init container; default: none."
 )
-@click.option(
-    "--log-format",
-    type=click.Choice(LOG_FORMATS),
-    default="logfmt",
-    show_default=True,
-    show_envvar=True,
-    help="Log format.",
-)
+@log_format_option
 def webhook(
     host: str,
     port: int,
