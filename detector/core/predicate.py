@@ -23,14 +23,19 @@ class Predicate(Protocol):
     -----
     A predicate that can handle missing members declares so with the class attribute ``treats_missing = True``. Without it the
     answer on an incomplete snapshot is UNDETERMINED and ``evaluate`` is not called. The same goes for ``treats_forgotten`` and
-    snapshots with members that had to forget something (``Snapshot.forgetful``). ``evaluate`` must have no side effects, read
-    no clock, and not depend on set order; it may be called from several threads.
+    snapshots with members that had to forget something (``Snapshot.forgetful``). ``reads_activity = False`` declares that the
+    answer does not depend on which processes are idle; a TRUE then needs no second look at idle ones. ``evaluate`` must have no
+    side effects, read no clock, and not depend on set order; it may be called from several threads.
     """
 
     name: str
 
     def evaluate(self, snapshot: Snapshot) -> Verdict:
-        """Decide the property on one snapshot, with a witness for either answer."""
+        """Decide the property on one snapshot, with a witness for either answer.
+
+        If it raises, takes longer than ``--evaluation-seconds-max`` or returns an invalid verdict, the detector answers
+        UNDETERMINED; commands that evaluate documents fail.
+        """
         ...
 
 

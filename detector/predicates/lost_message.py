@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from detector.core.snapshot import Snapshot
 from detector.predicates.evidence.blocked_verdict import as_of
-from detector.predicates.evidence.explanation import shortened
+from detector.predicates.evidence.explanation import counted
 from detector.predicates.evidence.fact_totals import amount_of, total_of
 from detector.predicates.evidence.process_verdict import depends_on_missing, process_verdict, undeclared
 from stilltrue.model import Activity, Holds, ProcessName, Verdict
@@ -46,7 +46,7 @@ class LostMessage:
         processes = snapshot.present()
         busy = [name for name, state in processes.items() if state.activity is not Activity.IDLE]
         if busy:
-            text = f"{len(busy)} not idle ({', '.join(shortened(busy))}), {as_of(snapshot.ref)}: no message is known to be lost"
+            text = f"{counted(busy, 'not idle')}, {as_of(snapshot.ref)}: no message is known to be lost"
             return process_verdict(self.name, snapshot, Holds.FALSE, "busy", text, busy)
         carried = total_of(message.facts.get(self._count, 1) for message in snapshot.in_transit)
         lost = sent.total - sent.carried - (received.total - received.carried) - carried

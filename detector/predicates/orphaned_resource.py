@@ -12,7 +12,7 @@ from detector.graph.reduction import Reduction
 from detector.graph.reduction_bounds import ReductionBounds, bounds
 from detector.predicates.deadlock import ended_holders, stuck_bounds
 from detector.predicates.evidence.blocked_verdict import as_of, blocked_verdict, certain_graph
-from detector.predicates.evidence.explanation import sentence, shortened
+from detector.predicates.evidence.explanation import listed, sentence
 from stilltrue.model import Holds, PartyName, Verdict, Witness, has_ended
 
 
@@ -69,7 +69,7 @@ def _about_waiters(verdict: Verdict, snapshot: Snapshot) -> Verdict:
     direct = _waiting_for(snapshot.waits, frozenset(party for party in verdict.remainder if has_ended(party)))
     core = tuple(party for party in left if party in direct)
     holders = tuple(party for party in verdict.remainder if has_ended(party))
-    text = f"{', '.join(shortened(holders))} will never release what {', '.join(shortened(core))} wait for"
+    text = f"{listed(holders)} will never release what {listed(core)} wait for"
     return replace(
         verdict,
         remainder=left,

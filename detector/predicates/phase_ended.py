@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from detector.core.snapshot import Snapshot
 from detector.predicates.evidence.blocked_verdict import as_of
-from detector.predicates.evidence.explanation import shortened
+from detector.predicates.evidence.explanation import counted, joined_by_and
 from detector.predicates.evidence.process_verdict import depends_on_missing, process_verdict, undeclared
 from stilltrue.model import Activity, Fact, Facts, Holds, ProcessState, Verdict
 
@@ -49,9 +49,10 @@ class PhaseEnded:
             if not self._belongs_later(message.facts, asked)
         ]
         if inside or carried:
-            parts = [f"{len(inside)} processes are still in it ({', '.join(shortened(inside))})"] if inside else []
-            parts += [f"{len(carried)} of its messages are in transit ({', '.join(shortened(carried))})"] if carried else []
-            text = f"phase {asked} had not ended {as_of(snapshot.ref)}: {' and '.join(parts)}"
+            why = joined_by_and(
+                counted(inside, "processes are still in it"), counted(carried, "of its messages are in transit")
+            )
+            text = f"phase {asked} had not ended {as_of(snapshot.ref)}: {why}"
             return process_verdict(self.name, snapshot, Holds.FALSE, "busy", text, inside)
         over = f"phase {asked} is over in all {len(processes)} processes"
         if snapshot.missing:

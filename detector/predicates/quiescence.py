@@ -6,7 +6,7 @@ from detector.core.snapshot import Snapshot
 from detector.core.undetermined import depends_on_forgotten
 from detector.predicates.deadlock import stuck_bounds
 from detector.predicates.evidence.blocked_verdict import as_of, not_certain
-from detector.predicates.evidence.explanation import shortened
+from detector.predicates.evidence.explanation import counted, joined_by_and, listed
 from detector.predicates.evidence.process_verdict import depends_on_missing, process_verdict
 from stilltrue.model import Activity, Holds, ProcessName, Verdict, process_of
 
@@ -40,7 +40,7 @@ class Quiescence:
             if message.target is None or (message.target in processes and processes[message.target].activity is Activity.IDLE)
         ]
         if moving or receivable:
-            text = _moving(sorted(moving), receivable)
+            text = joined_by_and(counted(sorted(moving), "can move"), counted(receivable, "in transit"))
             return process_verdict(self.name, snapshot, Holds.FALSE, "busy", f"{text}, {as_of(snapshot.ref)}", moving)
         if snapshot.forgetful:
             return depends_on_forgotten(self.name, snapshot)
@@ -48,7 +48,7 @@ class Quiescence:
         if snapshot.missing:
             return depends_on_missing(self.name, snapshot, f"none of the {len(processes)} reporting processes can move")
         if doubtful:
-            named = ", ".join(shortened(doubtful))
+            named = listed(doubtful)
             text = f"{named} may be able to move: {not_certain(snapshot, doubtful)}"
             return process_verdict(self.name, snapshot, Holds.UNDETERMINED, "unconfirmed", text, doubtful)
         text = f"{len(processes) - len(blocked)} processes are idle, {len(blocked)} are deadlocked"
@@ -59,12 +59,3 @@ def _waiters(snapshot: Snapshot) -> dict[int, ProcessName]:
     """The process of each waiting party, by the party's index in the columns."""
     waits = snapshot.waits
     return {party: process_of(waits.names[party]) for party in set(waits.waiter.tolist())}
-
-
-def _moving(moving: list[ProcessName], receivable: list[str]) -> str:
-    parts = []
-    if moving:
-        parts.append(f"{len(moving)} can move ({', '.join(shortened(moving))})")
-    if receivable:
-        parts.append(f"{len(receivable)} in transit ({', '.join(shortened(receivable))})")
-    return " and ".join(parts)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from detector.core.snapshot import Snapshot
 from detector.core.undetermined import depends_on_forgotten
 from detector.predicates.evidence.blocked_verdict import as_of
-from detector.predicates.evidence.explanation import shortened
+from detector.predicates.evidence.explanation import counted, joined_by_and
 from detector.predicates.evidence.process_verdict import depends_on_missing, process_verdict, routes
 from stilltrue.model import Activity, Holds, Verdict
 
@@ -28,7 +26,9 @@ class Termination:
         processes = snapshot.present()
         busy = [name for name, state in processes.items() if state.activity is not Activity.IDLE]
         if busy or snapshot.in_transit:
-            return process_verdict(self.name, snapshot, Holds.FALSE, "busy", _busy(snapshot, busy), busy)
+            moving = counted(routes(snapshot), "in transit", len(snapshot.in_transit))
+            text = joined_by_and(counted(busy, "not idle"), moving)
+            return process_verdict(self.name, snapshot, Holds.FALSE, "busy", f"{text}, {as_of(snapshot.ref)}", busy)
         if snapshot.forgetful:
             return depends_on_forgotten(self.name, snapshot)
         if snapshot.missing:
@@ -37,13 +37,3 @@ class Termination:
             )
         text = f"all {len(processes)} processes are idle and no message is in transit"
         return process_verdict(self.name, snapshot, Holds.TRUE, "idle", text, processes)
-
-
-def _busy(snapshot: Snapshot, busy: Sequence[str]) -> str:
-    """Describe the processes that are not idle, and the messages in transit."""
-    parts = []
-    if busy:
-        parts.append(f"{len(busy)} not idle ({', '.join(shortened(busy))})")
-    if snapshot.in_transit:
-        parts.append(f"{len(snapshot.in_transit)} in transit ({', '.join(shortened(routes(snapshot)))})")
-    return f"{' and '.join(parts)}, {as_of(snapshot.ref)}"

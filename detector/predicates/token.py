@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from detector.core.snapshot import Snapshot
-from detector.predicates.evidence.explanation import shortened
+from detector.predicates.evidence.explanation import listed
 from detector.predicates.evidence.fact_totals import Amount, amount_of
 from detector.predicates.evidence.process_verdict import depends_on_missing, process_verdict, undeclared
 from stilltrue.model import Holds, Verdict
@@ -80,7 +80,7 @@ def _verdict(name: str, snapshot: Snapshot, fact: str, expected: float, *, too_m
     if snapshot.missing and wrong is not too_much:
         return depends_on_missing(name, snapshot, _sum(amount, fact, expected))
     if amount.unknown and wrong is not too_much:
-        holders = ", ".join(shortened(amount.unknown))
+        holders = listed(amount.unknown)
         why = "a call that carried some has failed or was abandoned"
         text = f"{_sum(amount, fact, expected)}; the amount at {holders} is unknown: {why}"
         return process_verdict(name, snapshot, Holds.UNDETERMINED, "sum", text, amount.unknown)
@@ -97,10 +97,10 @@ def _checked(expected: float) -> float:
 def _no_answer(name: str, snapshot: Snapshot, fact: str, amount: Amount) -> Verdict:
     if not amount.declared:
         return undeclared(name, snapshot, fact)
-    text = f"the fact {fact!r} of {', '.join(shortened(amount.odd))} is not an amount"
+    text = f"the fact {fact!r} of {listed(amount.odd)} is not an amount"
     return process_verdict(name, snapshot, Holds.UNDETERMINED, "undeclared", text, amount.odd)
 
 
 def _sum(amount: Amount, fact: str, expected: float) -> str:
-    held = f"held by {', '.join(shortened(amount.holders))}" if amount.holders else "held by no process"
+    held = f"held by {listed(amount.holders)}" if amount.holders else "held by no process"
     return f"{fact}: {amount.total:g} of {expected:g} found, {held}, {amount.carried:g} in transit"

@@ -14,7 +14,7 @@ from detector.graph.reduction import Reduction
 from detector.graph.reduction_bounds import ReductionBounds
 from detector.graph.remainder import RemainderGraph, remainder_graph
 from detector.graph.witness import Evidence, evidence
-from detector.predicates.evidence.explanation import sentences, shortened
+from detector.predicates.evidence.explanation import listed, sentences, shortened
 from stilltrue.model import Holds, PartyName, ProcessName, SnapshotRef, Verdict, Witness, process_of
 
 NAMED_MAX = 12
@@ -66,7 +66,7 @@ def free_witness(ref: SnapshotRef, shown: tuple[PartyName, ...], *, movers: int,
     if not waiting:
         text = f"no {'reporting ' * absent}party was waiting {as_of(ref)}"
     else:
-        runnable = ", ".join(shortened(shown, movers))
+        runnable = listed(shown, movers)
         waiters = "the one waiting party" if waiting == 1 else f"each of the {waiting} waiting parties"
         why = f"{runnable} could run" if runnable else "every wait has a deadline"
         text = f"{waiters} could still be freed {as_of(ref)}: {why}"
@@ -102,7 +102,7 @@ def _proof_text(proof: Evidence, parties: tuple[PartyName, ...]) -> str:
         if len(parties) == 1:
             return f"{parties[0]} waits for itself"
         return f"cycle: {' -> '.join((*shortened(parties), parties[0]))}"
-    return f"knot: {len(parties)} parties wait only for each other: {', '.join(shortened(parties))}"
+    return f"knot: {len(parties)} parties wait only for each other: {listed(parties)}"
 
 
 def _false(name: str, snapshot: Snapshot, found: ReductionBounds) -> Verdict:
@@ -121,7 +121,7 @@ def _undetermined(name: str, snapshot: Snapshot, found: ReductionBounds) -> Verd
     seen = found.doubtful if unconfirmed else found.pessimistic
     left = np.flatnonzero(~seen.free & ~found.missing)
     parties = waits.named(left[:NAMED_MAX])
-    named = ", ".join(shortened(parties, len(left)))
+    named = listed(parties, len(left))
     decisive = _decisive(snapshot, found.pessimistic, found.missing)
     if unconfirmed:
         text = f"{named} may be deadlocked: {not_certain(snapshot, parties)}"

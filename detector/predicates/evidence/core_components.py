@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from detector.core.snapshot import Snapshot
-from detector.predicates.evidence.explanation import sentences, shortened
+from detector.predicates.evidence.explanation import listed, sentences
 from stilltrue.model import PartyName, Verdict
 
 
@@ -36,7 +36,7 @@ class CoreComponents:
             return CoreComponent(text=verdict.witness.text, waits=verdict.explanation, behind=verdict.behind)
         own = [wait for party in core for wait in self._waits.get(party, ())]
         return CoreComponent(
-            text=f"{len(core)} parties wait for each other: {', '.join(shortened(core))}",
+            text=f"{len(core)} parties wait for each other: {listed(core)}",
             waits=sentences(self._snapshot, own, len(own)),
             behind=self._behind(core),
         )

@@ -25,7 +25,7 @@ def sentence(wait: Wait, now: float | None) -> str:
         start = f"{wait.waiter} has waited {duration(now - wait.since)} for"
     else:
         start = f"{wait.waiter} waits for"
-    names = ", ".join(shortened(wait.among))
+    names = listed(wait.among)
     several = "" if len(wait.among) == 1 else f"{_count(wait)} of "
     end = "" if wait.deadline is None else f", until {clock(wait.deadline)} at the latest"
     return f"{start} {wait.what}: {several}{names}{end}" if wait.what else f"{start} {several}{names}{end}"
@@ -37,6 +37,21 @@ def shortened(names: Sequence[str], total: int | None = None, most: int = NAMES_
     if total <= most:
         return list(names)
     return [*names[:most], f"and {total - most} more"]
+
+
+def listed(names: Sequence[str], total: int | None = None) -> str:
+    """The first names in a line, and the number of others up to ``total``: ``a, b, and 7 more``."""
+    return ", ".join(shortened(names, total))
+
+
+def counted(names: Sequence[str], what: str, count: int | None = None) -> str:
+    """How many there are (``count``, by default the number of names), and which: ``2 not idle (a, b)``; empty if none."""
+    return f"{len(names) if count is None else count} {what} ({listed(names)})" if names else ""
+
+
+def joined_by_and(*parts: str) -> str:
+    """The parts that are not empty, joined by "and"."""
+    return " and ".join(filter(None, parts))
 
 
 def _count(wait: Wait) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from detector.core.snapshot import Snapshot
-from detector.predicates.evidence.explanation import shortened
+from detector.predicates.evidence.explanation import listed
 from stilltrue.model import Holds, PartyName, Verdict, Witness
 
 
@@ -33,7 +33,7 @@ def process_verdict(
 
 def depends_on_missing(name: str, snapshot: Snapshot, so_far: str) -> Verdict:
     """UNDETERMINED: every report supports the property, but a missing one may not."""
-    text = f"{so_far}, but {', '.join(shortened(snapshot.missing))} did not report"
+    text = f"{so_far}, but {listed(snapshot.missing)} did not report"
     return process_verdict(name, snapshot, Holds.UNDETERMINED, "missing", text, snapshot.missing)
 
 

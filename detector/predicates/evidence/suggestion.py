@@ -9,7 +9,7 @@ from detector.core.snapshot import Snapshot
 from detector.graph.reduction import Reduction
 from detector.graph.remainder import RemainderGraph
 from detector.graph.victims import victims
-from detector.predicates.evidence.explanation import shortened
+from detector.predicates.evidence.explanation import listed
 from detector.predicates.evidence.preference import Costs, Preference, PreferenceError
 from stilltrue.model import Holds, Verdict
 
@@ -45,5 +45,5 @@ def with_suggestion(
     else:
         sure = "the fewest possible" if found.exact else "fewer may suffice"
         parties = "1 party" if len(names) == 1 else f"{len(names)} parties"
-        text = f"aborting {parties} would free all {len(verdict.remainder)} ({sure}): {', '.join(shortened(names))}"
+        text = f"aborting {parties} would free all {len(verdict.remainder)} ({sure}): {listed(names)}"
     return replace(verdict, victims=names, explanation=(*verdict.explanation, text))

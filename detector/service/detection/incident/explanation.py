@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Set
 
 from detector.core.times import age_in, aged
-from detector.predicates.evidence.explanation import shortened
+from detector.predicates.evidence.explanation import listed
 from detector.predicates.evidence.suggestion import is_suggestion
 from detector.service.detection.incident.incidents import Incident
 from stilltrue.model import PartyName, Verdict
@@ -43,7 +43,7 @@ def current_explanation(incident: Incident, verdicts: Iterable[Verdict]) -> tupl
     if sole:
         rest = [sentence for sentence in verdict.explanation if not is_wait(sentence)]
     else:
-        rest = [f"suggested victims: {', '.join(shortened(victims))}"] if victims else []
+        rest = [f"suggested victims: {listed(victims)}"] if victims else []
     return (*filter(is_wait, waits), *rest)
 
 

@@ -25,7 +25,7 @@ from detector.core.membership_doubt import About, MembershipDoubt, speaks_for_al
 from detector.core.scope import has_labels
 from detector.core.snapshot import Snapshot
 from detector.core.times import clock, duration
-from detector.predicates.evidence.explanation import shortened
+from detector.predicates.evidence.explanation import listed
 from detector.service.detection.incident.incidents import Incident
 from detector.service.detection.membership.expected import Expected
 from detector.service.detection.membership.members import Member, Roster, unknowns
@@ -98,7 +98,7 @@ class Membership:
         out = [name for name, member in found if member is not None and member.restored]
         if out:
             there = self._before.intersection((*view.processes, *view.missing))
-            text = f"gathering, {len(there) - len(out)} of {len(there)} back since the restart; not yet: {_few(out)}"
+            text = f"gathering, {len(there) - len(out)} of {len(there)} back since the restart; not yet: {listed(out)}"
             yield MembershipDoubt(about=About.ALL, text=text, decisive=tuple(out))
 
     def _unjoined(self, view: Snapshot) -> Iterator[MembershipDoubt]:
@@ -116,7 +116,7 @@ class Membership:
         what = {name: member.unrecorded() for name, member in found if member is not None and member.unrecorded()}
         if what:
             first = next(iter(what))
-            text = f"calls of {_few(list(what))} are not recorded ({first}: {'; '.join(what[first])})"
+            text = f"calls of {listed(list(what))} are not recorded ({first}: {'; '.join(what[first])})"
             yield MembershipDoubt(about=About.STATES, text=text, decisive=tuple(what))
 
     def _joined_in(self, scope: str) -> dict[ProcessName, ProcessState]:
@@ -137,7 +137,7 @@ class Membership:
             if before is not None and new and verdict.holds is not Holds.TRUE:
                 verdict = with_remark(
                     verdict, f"it held for {counted(len(before.members), 'member')} (snapshot {before.snapshot}) before "
-                    f"{_few([m.name for m in new])} joined",
+                    f"{listed([m.name for m in new])} joined",
                 )  # fmt: skip
             return Qualified(verdict, firm=True)
         self._earlier_true[at] = _EarlierTrue(frozenset(view.processes), begun, verdict.snapshot.id)
@@ -193,7 +193,7 @@ def _unconfirmed(view: Snapshot, incidents: Iterable[Incident]) -> Iterator[Memb
         absent = sorted(name for name, _ in incident.runs() if name in missing)
         if absent and incident.predicate not in done:
             done.add(incident.predicate)
-            text = f"{incident.id} was last confirmed at {clock(incident.seen)}, without a report from {_few(absent)} since"
+            text = f"{incident.id} was last confirmed at {clock(incident.seen)}, without a report from {listed(absent)} since"
             yield MembershipDoubt(
                 about=About.FALSE_OF_PREDICATE, predicate=incident.predicate, text=text, decisive=tuple(absent)
             )
@@ -201,9 +201,5 @@ def _unconfirmed(view: Snapshot, incidents: Iterable[Incident]) -> Iterator[Memb
 
 def _covers(coverage: Coverage) -> str:
     blind = [spot.process for spot in coverage.blind]
-    who = f"; blind: {_few(blind)}" if blind else ""
+    who = f"; blind: {listed(blind)}" if blind else ""
     return f"covers {coverage.members} of {coverage.expected} members{who}"
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(shortened(names))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from detector.core.counting import counted
-from detector.predicates.evidence.explanation import shortened
+from detector.predicates.evidence.explanation import listed
 from detector.service.detection.incident.explanation import current_verdict_of
 from detector.service.detection.incident.incidents import Incident
 from stilltrue.model import Coverage, Holds, PartyName, ProcessName, Verdict, process_of
@@ -81,7 +81,7 @@ def _stuck(incidents: Sequence[Incident], verdicts: Collection[Verdict], service
     predicates = {one.predicate: one for one in verdicts if one.snapshot.scope == "all"}
     unconfirmed = [one for one in ordered if one.predicate in predicates and current_verdict_of(one, verdicts) is None]
     if silent := sorted({name for one in unconfirmed for name in predicates[one.predicate].missing}):
-        details.append(f"{', '.join(shortened(silent))} did not report since")
+        details.append(f"{listed(silent)} did not report since")
     return Headline(
         level=Level.TROUBLE,
         text=kind,
@@ -106,5 +106,5 @@ def _free(verdict: Verdict) -> Headline:
 
 
 def _covers(coverage: Coverage) -> str:
-    blind = f"; blind: {', '.join(shortened([spot.process for spot in coverage.blind]))}" if coverage.blind else ""
+    blind = f"; blind: {listed([spot.process for spot in coverage.blind])}" if coverage.blind else ""
     return f"covers {coverage.members} of {counted(coverage.expected, 'member')}{blind}"
