@@ -68,10 +68,24 @@ def analyze(
     CountsError
         If ``out`` does not hold exactly one verdict for each snapshot and predicate.
     ArchiveError
-        If ``out`` contains an archive, or the results of a stream.
+        If ``out`` contains an archive, or the results of a stream, or another analysis is writing to it.
     """
     asked = tuple(dict.fromkeys(("deadlock", *predicates, *settings)))
     check_unoccupied(out, own=(MANIFEST,))
+    with Results(location=out).sole_writer():
+        return _analyzed(engine, archive, out, asked, progress, settings, again=again)
+
+
+def _analyzed(
+    engine: Engine,
+    archive: Archive,
+    out: str,
+    asked: tuple[str, ...],
+    progress: Callable[[str], None],
+    settings: Mapping[str, PredicateSettings],
+    *,
+    again: bool,
+) -> Analysis:
     before = Results(location=out).last()
     before = replace(before, sources={}) if again else before
     analysis, pictures, manifest = _Run(engine, archive, Results(location=out), before, progress).run(asked, settings)
@@ -108,7 +122,9 @@ class _Run:
         begun, ended, period = _extent(headers.ends())
         count = sum(headers.outcomes.values())
         self._progress(f"evaluating {', '.join(predicates)} on {count} snapshots")
-        heads = self._days.verdicts(Evaluate(predicates=predicates, settings=dict(settings), results=self._results))
+        each = reports / max(self._archive.rows("snapshots"), 1)
+        kernel = Evaluate(predicates=predicates, settings=dict(settings), results=self._results, reports_per_row=each)
+        heads = self._days.verdicts(kernel)
         if self._days.kept:
             self._progress(f"keeping the results of {counted(self._days.kept, 'day')} whose files have not changed")
         unread = _unread(heads)

@@ -105,8 +105,9 @@ class Days:
 
     def _kept(self, table: str, day: str, source: str) -> Sequence[ResultFile] | None:
         kept = self.before.of_day(table, day, source)
-        if kept is not None:
-            self._record(table, day, kept, source)
+        if kept is None or not self.results.intact(kept):
+            return None
+        self._record(table, day, kept, source)
         return kept
 
     def _record(self, table: str, day: str, files: Iterable[ResultFile], source: str) -> None:

@@ -20,8 +20,8 @@ from detector.archive.files import ArchiveFiles
 from detector.archive.units import Unit, shares
 from detector.archive.without_pandas import hide_pandas
 
-ROWS_PER_PROCESS_MIN = 500_000
-"""With fewer rows a process is not worth its start-up time (about a second)."""
+REPORTS_PER_PROCESS_MIN = 500_000
+"""With fewer reports a process is not worth its start-up time (about a second)."""
 SHARES_PER_PROCESS = 4
 TRIES = 2
 """How often the work is started in all if worker processes die."""
@@ -46,6 +46,10 @@ class Kernel(Protocol):
     def keys(self) -> tuple[str, ...]:
         """The columns by which rows of several parts are merged; empty if they are only concatenated."""
 
+    @property
+    def reports_per_row(self) -> float:
+        """How many reports a row of its units stands for, which decides among how many processes the work is divided."""
+
     def work(self, store: ArchiveFiles, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:
         """Process neighbouring units; ``part`` is the number of this run of units."""
 
@@ -65,7 +69,7 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """Runs kernels in this process, or in up to ``processes`` child processes if there are enough rows.
+    """Runs kernels in this process, or in up to ``processes`` child processes if there are enough reports.
 
     ``progress`` is called with the number of parts done and the number of all parts. It is a context manager.
     """
@@ -76,11 +80,11 @@ class LocalEngine:
         self,
         *,
         processes: int = 1,
-        rows_per_process_min: int = ROWS_PER_PROCESS_MIN,
+        reports_per_process_min: int = REPORTS_PER_PROCESS_MIN,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self._processes = processes
-        self._rows_per_process_min = rows_per_process_min
+        self._reports_per_process_min = reports_per_process_min
         self._progress = progress
         self._pool: ProcessPoolExecutor | None = None
 
@@ -93,7 +97,7 @@ class LocalEngine:
 
     def run(self, location: str, units: Sequence[Unit], kernel: Kernel) -> pa.Table:
         """As :meth:`Engine.run`."""
-        processes = min(self._processes, int(sum(unit.rows for unit in units) // self._rows_per_process_min))
+        processes = min(self._processes, int(reports_of(units, kernel) // self._reports_per_process_min))
         parts = shares(units, SHARES_PER_PROCESS * max(1, processes))
         tasks = [(location, part, kernel, number) for number, part in enumerate(parts)]
         if processes < 2:
@@ -114,6 +118,11 @@ class LocalEngine:
             yield table
             if self._progress is not None:
                 self._progress(done, total)
+
+
+def reports_of(units: Iterable[Unit], kernel: Kernel) -> float:
+    """Return about how many reports the rows of ``units`` stand for."""
+    return kernel.reports_per_row * sum(unit.rows for unit in units)
 
 
 def _prepare_worker() -> None:

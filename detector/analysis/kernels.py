@@ -43,6 +43,7 @@ class Evaluate:
     predicates: tuple[str, ...]
     settings: Mapping[str, PredicateSettings] = field(default_factory=dict)
     results: Results
+    reports_per_row: float = 1.0
 
     name = "evaluate snapshots"
     schema = HEADS
@@ -70,6 +71,7 @@ class Count:
     name = "count reports"
     schema = DAILY
     keys = (*KEYS, DAY)
+    reports_per_row = 1.0
 
     def work(self, store: ArchiveFiles, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:  # noqa: ARG002
         """As :meth:`~detector.analysis.engine.Kernel.work`."""

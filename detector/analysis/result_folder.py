@@ -9,13 +9,16 @@ Rules:
 3. Once a manifest is written, all files that it does not name are removed. The folders alone give the same results except
    while an analysis runs; to read during one, take the files that the manifest names.
 4. For each day the manifest records a fingerprint of its inputs (``sources``). A later analysis of the same inputs keeps the
-   day's files.
+   day's files, if they are all there.
+5. Only one analysis at a time writes here, since each removes the files of the others (rule 3). In a local directory a second
+   one is refused; elsewhere the one that commits last fails.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,11 +28,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from detector.archive.directory_lock import directory_lock
 from detector.archive.files import ArchiveError, ArchiveFiles
 from detector.archive.rows.local_state_rows import Row
 from detector.ops.atomic_file import write_atomically
 
 MANIFEST = "_manifest"
+LOCK = "_analyzing"
 VERSION = 1
 OCCUPANTS = {
     "reports": "an archive",
@@ -110,21 +115,47 @@ class Results:
     location: str
     run: str = field(default_factory=lambda: uuid4().hex[:12])
 
-    def last(self) -> Manifest:
-        """Return the newest manifest; an empty one if there is none."""
+    @contextmanager
+    def sole_writer(self) -> Iterator[None]:
+        """Refuse other analyses during the block (rule 5). Raises :class:`ArchiveError` if there is one."""
         store = ArchiveFiles(self.location)
-        found = sorted(entry.path for entry in _entries(store, MANIFEST) if entry.base_name.endswith(".json"))
+        if isinstance(store.filesystem, fs.LocalFileSystem):
+            store.filesystem.create_dir(store.root, recursive=True)
+        with directory_lock(store, LOCK, "another analysis"):
+            yield
+
+    def last(self) -> Manifest:
+        """Return the newest manifest; one without tables if there is none, or it is damaged or of another version."""
+        store = ArchiveFiles(self.location)
+        found = max((entry.path for entry in _entries(store, MANIFEST) if entry.base_name.endswith(".json")), default="")
         if not found:
             return Manifest()
-        with store.filesystem.open_input_file(found[-1]) as source:
-            raw: dict[str, Any] = json.loads(source.read())
-        if raw.get("version") != VERSION:
-            return Manifest(number=raw["number"])
-        tables = {name: tuple(ResultFile(**file) for file in files) for name, files in raw["tables"].items()}
-        return Manifest(**raw | {"tables": tables})
+        number = found.rpartition("/")[2].removesuffix(".json")
+        with store.filesystem.open_input_file(found) as source:
+            return _parsed(source.read()) or Manifest(number=int(number) if number.isdecimal() else 0)
+
+    def intact(self, files: Iterable[ResultFile]) -> bool:
+        """Whether all files are there and have their number of rows."""
+        store = ArchiveFiles(self.location)
+        for file in files:
+            try:
+                with store.filesystem.open_input_file(f"{store.root}/{file.path}") as source:
+                    if pq.read_metadata(source).num_rows != file.rows:
+                        return False
+            except (pa.ArrowException, OSError):
+                return False
+        return True
 
     def commit(self, manifest: Manifest) -> None:
-        """Commit ``manifest`` (rule 2), then remove the files that it does not name (rule 3)."""
+        """Commit ``manifest`` (rule 2), then remove the files that it does not name (rule 3).
+
+        Raises
+        ------
+        CountsError
+            If another analysis has committed since the manifest before this one, or has removed files that this one names.
+        """
+        if self.last().number >= manifest.number:
+            raise CountsError(f"another analysis has written to {self.location} meanwhile; run this one again")
         name = f"{MANIFEST}/{manifest.number:012d}.json"
         self.write_text(name, json.dumps(asdict(manifest), indent=1) + "\n")
         named = {file.path for files in manifest.tables.values() for file in files} | {name}
@@ -132,6 +163,11 @@ class Results:
         tables = [*manifest.tables, MANIFEST]
         paths = [entry.path for table in tables for entry in _entries(store, table)]
         store.remove(path for path in paths if path.removeprefix(f"{store.root}/") not in named)
+        present = {entry.path.removeprefix(f"{store.root}/") for table in tables for entry in _entries(store, table)}
+        if gone := sorted(named - present):
+            raise CountsError(
+                f"another analysis has removed {len(gone)} files from {self.location}; run this one again: {gone[0]}"
+            )
 
     def write(self, table: str, rows: Sequence[Row], schema: pa.Schema) -> ResultFile:
         """Write a small table as one file."""
@@ -154,13 +190,17 @@ class Results:
         return ResultFile(path=path, rows=rows)
 
     def read(self, files: Iterable[ResultFile], schema: pa.Schema) -> pa.Table:
-        """Read the columns of ``schema`` from files."""
+        """Read the columns of ``schema`` from files. Raises :class:`ArchiveError` if one is damaged."""
         store = ArchiveFiles(self.location)
         found = [schema.empty_table()]
         for file in files:
-            with store.filesystem.open_input_file(f"{store.root}/{file.path}") as source:
-                rows = pq.ParquetFile(source).read(columns=schema.names, use_threads=False)
-                found.append(rows.select(schema.names).cast(schema))
+            try:
+                with store.filesystem.open_input_file(f"{store.root}/{file.path}") as source:
+                    rows = pq.ParquetFile(source).read(columns=schema.names, use_threads=False)
+                    found.append(rows.select(schema.names).cast(schema))
+            except (pa.ArrowException, OSError) as error:
+                text = " ".join(str(error).split())[:300]
+                raise ArchiveError(f"{self.location}/{file.path}: {text}; --again evaluates everything anew") from None
         return pa.concat_tables(found)
 
     def written(self, table: str) -> tuple[ResultFile, ...]:
@@ -184,6 +224,17 @@ class Results:
             return
         with store.filesystem.open_output_stream(path) as sink:
             sink.write(text.encode())
+
+
+def _parsed(text: bytes) -> Manifest | None:
+    """Parse a manifest; None if it is damaged or of another version."""
+    try:
+        raw: dict[str, Any] = json.loads(text)
+        tables = {name: tuple(ResultFile(**file) for file in files) for name, files in raw["tables"].items()}
+        found = Manifest(**raw | {"tables": tables})
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return found if found.version == VERSION else None
 
 
 def _entries(store: ArchiveFiles, table: str) -> list[Any]:

@@ -7,18 +7,15 @@ snapshots (:mod:`detector.archive.offsets`) are merged, so rows keep their posit
 
 from __future__ import annotations
 
-import fcntl
-import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import PurePosixPath
 
 import pyarrow as pa
-from pyarrow import fs
 
+from detector.archive.directory_lock import directory_lock
 from detector.archive.files import GROUP_BYTES_MAX, ArchiveError, ArchiveFile, ArchiveFiles, LeftOut, check_day, day_of
 from detector.archive.offsets import consecutive, in_order
 from detector.archive.rows.schema import TABLES
@@ -53,7 +50,7 @@ def compact(store: ArchiveFiles, *, bytes_target: int = BYTES_TARGET, until: str
     ArchiveError if another process is compacting this directory. Object stores (``s3://``) have no lock: run only one there.
     """
     until = until and check_day(until)
-    with _directory_lock(store):
+    with directory_lock(store, LOCK, "another compaction"):
         done = [_table(store, table, bytes_target, until) for table in sorted(TABLES)]
     return Compacted(
         before=sum(each.before for each in done),
@@ -76,23 +73,6 @@ def _table(store: ArchiveFiles, table: str, bytes_target: int, until: str) -> Co
     return Compacted(before=before, after=after, left_out=tuple(left_out))
 
 
-@contextmanager
-def _directory_lock(store: ArchiveFiles) -> Iterator[None]:
-    """Exclude other compactions of a local directory, which would write the same rows to another file."""
-    if not isinstance(store.filesystem, fs.LocalFileSystem) or not os.path.isdir(store.root):  # noqa: PTH112
-        yield
-        return
-    handle = os.open(f"{store.root}/{LOCK}", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise ArchiveError(f"{store.location}: another compaction is in progress") from None
-    else:
-        yield
-    finally:
-        os.close(handle)
-
-
 def _clean_up(store: ArchiveFiles, table: str, until: str) -> None:
     """Clean up after an interrupted compaction: delete replaced files, and unfinished files that are hours old."""
     scan = store.scan(table, until=until)
@@ -101,7 +81,7 @@ def _clean_up(store: ArchiveFiles, table: str, until: str) -> None:
     for day in store.days(table):
         if until and day > until:
             continue
-        for entry in store.filesystem.get_file_info(fs.FileSelector(f"{store.root}/{table}/day={day}")):
+        for entry in store.listed(f"{table}/day={day}"):
             if entry.base_name.startswith("_") and entry.base_name.endswith(".part") and entry.mtime.timestamp() < old:
                 store.remove([entry.path])
 

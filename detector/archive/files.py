@@ -27,6 +27,7 @@ from detector.ops.atomic_file import sync
 GROUP_BYTES_MAX = 64 * 2**20
 """Size of a row group in memory, all of which a reader has to hold."""
 READERS = 8
+NOT_UTF8 = "its name is not UTF-8"
 POSITIONS_KEY = b"stilltrue.positions"
 
 
@@ -102,6 +103,8 @@ class ArchiveFiles:
     def __init__(self, location: str) -> None:
         """``location``: a directory, or a URI such as ``s3://bucket/path`` or ``file:///var/lib/stilltrue``."""
         self.location = location
+        if not _is_utf8(location):
+            raise ArchiveError(f"{location!r}: {NOT_UTF8}")
         try:
             if "://" in location:
                 self.filesystem, self.root = fs.FileSystem.from_uri(location)
@@ -190,13 +193,12 @@ class ArchiveFiles:
 
     def days(self, table: str) -> list[str]:
         """List the days of ``table``, sorted."""
-        found = self.filesystem.get_file_info(fs.FileSelector(f"{self.root}/{table}", allow_not_found=True))
-        names = (PurePosixPath(entry.path).name for entry in found if entry.type == fs.FileType.Directory)
+        names = (PurePosixPath(entry.path).name for entry in self.listed(table) if entry.type == fs.FileType.Directory)
         return sorted(name.removeprefix("day=") for name in names if name.startswith("day="))
 
     def _misplaced(self, table: str) -> Iterator[LeftOut]:
         """List the entries in the folder of ``table`` that are not a day's folder."""
-        for entry in self.filesystem.get_file_info(fs.FileSelector(f"{self.root}/{table}", allow_not_found=True)):
+        for entry in self.listed(table):
             visible = entry.type == fs.FileType.Directory or entry.base_name.endswith(".parquet")
             if visible and entry.base_name[0] not in "_." and not entry.base_name.startswith("day="):
                 yield LeftOut(path=entry.path, reason="not in the folder of a day (day=YYYY-MM-DD)")
@@ -224,10 +226,24 @@ class ArchiveFiles:
 
     def entries(self, table: str, day: str) -> Iterator[fs.FileInfo]:
         """List the Parquet files of one day, unsorted, without opening them."""
-        for entry in self.filesystem.get_file_info(fs.FileSelector(f"{self.root}/{table}/day={day}")):
+        for entry in self.listed(f"{table}/day={day}"):
             name = PurePosixPath(entry.path).name
             if entry.type == fs.FileType.File and name.endswith(".parquet") and name[0] not in "_.":
                 yield entry
+
+    def listed(self, folder: str) -> list[fs.FileInfo]:
+        """List what is in a folder, unsorted; nothing if it does not exist.
+
+        Raises ArchiveError if a name in it is not UTF-8, since pyarrow can neither name nor open such a file.
+        """
+        found: list[fs.FileInfo] = self.filesystem.get_file_info(fs.FileSelector(f"{self.root}/{folder}", allow_not_found=True))
+        try:
+            for entry in found:
+                entry.path  # noqa: B018 - it is decoded when it is asked for
+        except UnicodeDecodeError as error:
+            name = error.object.rpartition(b"/")[2].decode(errors="backslashreplace")
+            raise ArchiveError(f"{self.location}/{folder}/{name}: {NOT_UTF8}: rename it") from None
+        return found
 
     def file_at(self, table: str, path: str) -> ArchiveFile | LeftOut | None:
         """Read one file's footer; None if the file does not exist."""
@@ -346,6 +362,14 @@ def _check_rows(file: ArchiveFile, found: int, expected: int) -> None:
     """Check the number of rows: pyarrow reads some truncated column chunks as if they were empty."""
     if found != expected:
         raise ArchiveError(f"{found} rows instead of {expected}", file.path)
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _version(text: bytes) -> int | None:

@@ -26,7 +26,7 @@ from detector.analysis.verdicts import FOUND, WAIT_COLUMNS, columns_for, verdict
 from detector.archive.files import ArchiveFiles
 from detector.archive.offsets import EVERYTHING, Wanted
 from detector.archive.rows.schema import TABLES
-from detector.archive.units import Archive, Unit, shares
+from detector.archive.units import Archive, Unit
 from detector.core.registry import NO_SETTINGS, PredicateSettings, find_predicates
 from detector.spark.source.table_source import archive_table
 from detector.spark.source.verdict_source import archive_verdicts
@@ -168,15 +168,14 @@ def incidents(verdicts: DataFrame) -> DataFrame:
     return _in_one_task(verdicts.where("predicate = 'deadlock'"), work, past.INCIDENTS)
 
 
-def over_units(
+def over_parts(
     spark: SparkSession,
     location: str,
-    units: Sequence[Unit],
+    parts: Sequence[Sequence[Unit]],
     work: Callable[[ArchiveFiles, Iterable[Unit], int], Iterator[pa.Table]],
     schema: pa.Schema,
 ) -> DataFrame:
-    """Apply ``work`` to units; return its results as rows of ``schema``. Neighbouring units share a partition."""
-    parts = shares(units, UNITS_PER_CORE * spark.sparkContext.defaultParallelism)
+    """Apply ``work`` to each run of neighbouring units, in a task of its own; return its results as rows of ``schema``."""
 
     def mapped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         store = ArchiveFiles(location)

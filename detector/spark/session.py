@@ -28,6 +28,7 @@ LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "16",
+    "spark.python.daemon.module": f"{__package__}.python_daemon",
 }
 JAVA = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m"

@@ -1,4 +1,4 @@
-"""Kernels whose process is killed in the middle of its work, once or always, or never comes to its end."""
+"""Kernels that tell where they run, never come to their end, or whose process is killed in the middle of the work."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class DyingKernel:
     name = "count rows"
     schema = pa.schema([("rows", pa.int64())])
     keys = ()
+    reports_per_row = 1.0
 
     def work(self, store: ArchiveFiles, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:
         if self.always or not self.mark.exists():
@@ -46,11 +47,29 @@ class StandingKernel:
     name = "stand"
     schema = pa.schema([("rows", pa.int64())])
     keys = ()
+    reports_per_row = 1.0
 
     def work(self, store: ArchiveFiles, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:
         (self.folder / str(os.getpid())).touch()
         threading.Event().wait()
         yield self.schema.empty_table()
+
+    def merge(self, tables: Iterable[pa.Table]) -> pa.Table:
+        return pa.concat_tables([self.schema.empty_table(), *tables])
+
+
+@dataclass(frozen=True)
+class LocatingKernel:
+    """Returns the id of the process that each part ran in."""
+
+    reports_per_row: float = 1.0
+
+    name = "locate"
+    schema = pa.schema([("process", pa.int64())])
+    keys = ()
+
+    def work(self, store: ArchiveFiles, units: Iterable[Unit], part: int) -> Iterator[pa.Table]:
+        yield pa.table({"process": [os.getpid()]}, schema=self.schema)
 
     def merge(self, tables: Iterable[pa.Table]) -> pa.Table:
         return pa.concat_tables([self.schema.empty_table(), *tables])

@@ -23,7 +23,7 @@ from click.testing import CliRunner
 
 from detector.analysis.analyze import _number_gaps, analyze
 from detector.analysis.counters import NO_TIMES, SnapshotTimes
-from detector.analysis.engine import Kernel, LocalEngine, WorkerDiedError
+from detector.analysis.engine import Kernel, LocalEngine, WorkerDiedError, reports_of
 from detector.analysis.findings.pictures import IncidentDrawing, draw_incidents
 from detector.analysis.result import Analysis
 from detector.analysis.result_folder import CountsError, Results
@@ -34,7 +34,7 @@ from detector.archive.units import Unit, open_archive
 from detector.archive.writer import ArchiveWriter
 from detector.commands.archives.analyze import analyze as command
 from detector.synthetic.generate import ENDED_SECONDS, ArchivePlan, generate
-from tests.analysis.dying_kernel import DyingKernel
+from tests.analysis.dying_kernel import DyingKernel, LocatingKernel
 from tests.synthetic.random_snapshots import WorldShape, judged, random_snapshots
 
 PLAN = ArchivePlan(processes=30, snapshots=240, begun=1_790_021_600.0, incidents=2, near_misses=2, load=0.1, seed=4)
@@ -286,6 +286,36 @@ def test_a_kernel_that_loses_rows_is_an_error_with_their_numbers(location: Path,
         analyze(Forgetful(), open_archive(str(location)), str(tmp_path / "out"), progress=lambda _: None)
 
 
+def test_snapshots_are_divided_among_processes_by_their_reports(location: Path, tmp_path: Path) -> None:
+    """A snapshot of a thousand processes is as much work as a thousand reports, and is one row."""
+    archive = open_archive(str(location))
+    asked = dict[str, float]()
+
+    class Asked(LocalEngine):
+        def run(self, location: str, units: Sequence[Unit], kernel: Kernel) -> pa.Table:
+            asked[kernel.name] = reports_of(units, kernel)
+            return super().run(location, units, kernel)
+
+    analyze(Asked(), archive, str(tmp_path / "out"), progress=lambda _: None)
+    assert archive.rows("reports") > 2 * archive.rows("snapshots")
+    assert set(asked) == {"evaluate snapshots", "count reports"}
+    assert all(reports == pytest.approx(archive.rows("reports")) for reports in asked.values())
+
+
+@pytest.mark.slow
+def test_a_kernel_with_many_reports_a_row_runs_in_several_processes(
+    location: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))  # its processes import the kernel
+    units = open_archive(str(location)).units("snapshots")
+    rows = sum(unit.rows for unit in units)
+    with LocalEngine(processes=2, reports_per_process_min=int(10 * rows)) as engine:
+        here = engine.run(str(location), units, LocatingKernel(reports_per_row=15))
+        assert set(here.column("process").to_pylist()) == {os.getpid()}
+        there = engine.run(str(location), units, LocatingKernel(reports_per_row=25))
+        assert os.getpid() not in there.column("process").to_pylist()
+
+
 @pytest.mark.slow
 def test_work_of_a_killed_process_is_retried_a_bounded_number_of_times(
     location: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -293,7 +323,7 @@ def test_work_of_a_killed_process_is_retried_a_bounded_number_of_times(
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))  # its processes import the kernel
     archive = open_archive(str(location))
     units = archive.units("reports")
-    with LocalEngine(processes=2, rows_per_process_min=10) as engine:
+    with LocalEngine(processes=2, reports_per_process_min=10) as engine:
         found = engine.run(str(location), units, DyingKernel(tmp_path / "died"))
         assert sum(found.column("rows").to_pylist()) == archive.rows("reports")
         assert (tmp_path / "died").exists()
@@ -343,7 +373,7 @@ from detector.archive.units import open_archive
 from tests.analysis.dying_kernel import StandingKernel
 if __name__ == "__main__":
     archive = open_archive(sys.argv[1])
-    with LocalEngine(processes=2, rows_per_process_min=10) as engine:
+    with LocalEngine(processes=2, reports_per_process_min=10) as engine:
         engine.run(sys.argv[1], archive.units("reports"), StandingKernel(Path(sys.argv[2])))
 """
 

@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from detector.archive.compact import Compacted, _directory_lock, compact, last_day
+from detector.archive.compact import LOCK, Compacted, compact, last_day
+from detector.archive.directory_lock import directory_lock
 from detector.archive.files import ArchiveError, ArchiveFile, ArchiveFiles
 from detector.archive.offsets import in_order
 from detector.archive.writer import ArchiveWriter
@@ -101,7 +102,10 @@ def test_recent_days_are_not_compacted(store: ArchiveFiles) -> None:
 
 
 def test_one_compaction_runs_at_a_time(store: ArchiveFiles) -> None:
-    with _directory_lock(store), pytest.raises(ArchiveError, match="another compaction is in progress"):
+    with (
+        directory_lock(store, LOCK, "this test"),
+        pytest.raises(ArchiveError, match="another compaction is in progress"),
+    ):
         compact(store)
     assert compact(store).before
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -154,3 +155,13 @@ def test_a_files_content_is_synced_before_its_name(store: ArchiveFiles, run: Jud
     assert written.exists()
     assert len(settled) == 1
     assert settled[0] != written.name
+
+
+def test_a_name_that_is_not_utf8_is_an_error_that_names_it(store: ArchiveFiles) -> None:
+    """Left by an old archiver, for example; pyarrow can neither name nor open such a file."""
+    (day,) = (Path(store.root) / "reports").iterdir()
+    Path(os.fsdecode(os.fsencode(day) + b"/copy-\xe4.parquet")).touch()
+    with pytest.raises(ArchiveError, match=rf"reports/{day.name}/copy-\\xe4.parquet: its name is not UTF-8: rename it"):
+        store.scan("reports")
+    with pytest.raises(ArchiveError, match="its name is not UTF-8"):
+        ArchiveFiles(os.fsdecode(b"archive-\xe4"))

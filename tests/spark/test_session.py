@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import shlex
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyspark
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from detector.spark.java import JavaError, find_java, java_major
+from detector.spark.python_daemon import installed_first
 from detector.spark.session import SparkFailedError, java_options, one_line_errors, open_session, reason
 
 
@@ -29,6 +34,27 @@ def test_java_shares_class_data_in_a_named_file(tmp_path: Path, monkeypatch: pyt
     assert shlex.split(java_options())[-1] == f"-XX:ArchiveClassesAtExit={file}"
     file.touch()
     assert shlex.split(java_options())[-1] == f"-XX:SharedArchiveFile={file}"
+
+
+def test_workers_of_a_local_session_import_the_installed_pyspark(spark: SparkSession) -> None:
+    """Of the zip file that Spark puts first on their path, each worker would compile every module."""
+
+    def imported(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"file": [str(sys.modules["pyspark.worker"].__file__)]})
+
+    (row,) = spark.range(1).mapInArrow(imported, "file string").collect()
+    assert row.file == str(Path(pyspark.__file__).parent / "worker.py")
+
+
+def test_zip_files_of_another_spark_stay_first() -> None:
+    package = Path("/env/site-packages/pyspark")
+    own, py4j = f"{package}/python/lib/pyspark.zip", f"{package}/python/lib/py4j-0.10.9.9-src.zip"
+    paths = ["/here", own, "/spark/python/lib/pyspark.zip", py4j, f"{package}/jars/core.jar", "/env/site-packages"]
+    moved = ["/here", "/spark/python/lib/pyspark.zip", f"{package}/jars/core.jar", "/env/site-packages", own, py4j]
+    assert installed_first(paths, package) == moved
+    assert installed_first(paths, Path("/other/site-packages/pyspark")) == paths
+    assert installed_first(paths, None) == paths
 
 
 def test_a_failure_in_a_worker_is_one_line(spark: SparkSession) -> None:

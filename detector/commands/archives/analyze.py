@@ -135,7 +135,7 @@ def _local(steps: _Steps, master: str | None) -> Iterator[Any]:  # noqa: ARG001
 @contextmanager
 def _spark(steps: _Steps, master: str | None) -> Iterator[Any]:
     try:
-        from detector.spark.analyze import SparkEngine, report_progress  # noqa: PLC0415 - Spark is an extra
+        from detector.spark.analyze import SETTINGS, SparkEngine, report_progress  # noqa: PLC0415 - Spark is an extra
         from detector.spark.java import JavaError  # noqa: PLC0415
         from detector.spark.session import (  # noqa: PLC0415
             SparkFailedError,
@@ -148,10 +148,10 @@ def _spark(steps: _Steps, master: str | None) -> Iterator[Any]:
     click.echo("starting Spark ...", err=True)
     try:
         with interruptible():
-            spark = open_session(master)
+            spark = open_session(master, SETTINGS)
         try:
             with interruptible(), report_progress(spark, steps.parts), one_line_errors("Spark failed"):
-                yield SparkEngine(spark)
+                yield SparkEngine(spark, without_pandas=True)
         finally:
             spark.stop()
     except (JavaError, SparkFailedError) as error:
