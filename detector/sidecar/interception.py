@@ -6,6 +6,8 @@ unknown.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from detector.sidecar.attribution import trace_of
 from detector.sidecar.http2.headers import Headers, size_of
 from detector.sidecar.tracking.calls import InboundCall, OutboundCall
@@ -124,14 +126,12 @@ class Inbound:
         return _without_ours(headers)
 
 
+@dataclass(slots=True, eq=False)
 class TrackedInboundCall:
     """One call to the program."""
 
-    __slots__ = ("_call", "_program")
-
-    def __init__(self, program: Program, call: InboundCall) -> None:
-        self._program = program
-        self._call = call
+    _program: Program
+    _call: InboundCall
 
     def request_message(self, count: int) -> None:  # noqa: ARG002 - the recorder counts itself
         """An item arrived."""
@@ -193,14 +193,12 @@ class Outbound:
         return _without_ours(headers)
 
 
+@dataclass(slots=True, eq=False)
 class TrackedOutboundCall:
     """One call by the program."""
 
-    __slots__ = ("_call", "_program")
-
-    def __init__(self, program: Program, call: OutboundCall) -> None:
-        self._program = program
-        self._call = call
+    _program: Program
+    _call: OutboundCall
 
     def request_message(self, count: int) -> None:
         """An item is sent. A single one may be a unary request, which is not counted."""

@@ -12,7 +12,7 @@ from detector.simulator.checks import oracle, permutation
 from detector.simulator.checks.oracle import View
 from detector.simulator.plans import recipes
 from detector.simulator.plans.plan import Limits, Plan
-from detector.simulator.simulated_detector import Tally, Watch
+from detector.simulator.simulated_detector import SimulatedDetector, Tally
 from detector.simulator.world.enabled_actions import Action, owner_of
 from detector.simulator.world.engine import Engine
 from detector.simulator.world.faults import Faults
@@ -62,7 +62,7 @@ class Run:
         pace = min(1.0, PROCESSES_AT_FULL_PACE / len(plan.instances))  # slower steps let large worlds report in time
         self.world = World(plan, recorder=recorder, story=story, step_seconds=STEP_SECONDS * pace)
         self.engine = Engine(self.world, HANDLERS)
-        self.watch = Watch(self.engine, predicates=predicates)
+        self.watch = SimulatedDetector(self.engine, predicates=predicates)
         self.faults = Faults(self.world, self.watch)
         self.random = Random(plan.seed)
         self._turns_max = TURNS_MAX_PER_PARTY * (len(plan.instances) + len(plan.roots))

@@ -61,7 +61,7 @@ class Tally:
     verdicts: dict[str, dict[Holds, int]] = field(default_factory=dict)
 
 
-class Watch:
+class SimulatedDetector:
     """Begins snapshots, receives reports, evaluates the predicates, and checks the verdicts."""
 
     def __init__(self, engine: Engine, *, predicates: Sequence[Predicate] | None = None) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from detector.simulator.checks import oracle
 from detector.simulator.plans.plan import Acquire, Call, Join, Method, Op, Plan, Release, Service, Stop
-from detector.simulator.simulated_detector import Watch
+from detector.simulator.simulated_detector import SimulatedDetector
 from detector.simulator.world.enabled_actions import Action, owner_of
 from detector.simulator.world.engine import Engine
 from detector.simulator.world.handlers import HANDLERS
@@ -40,7 +40,7 @@ class _Visit:
     """A world, the path that led to its state, and the parties that were stuck before the last step."""
 
     engine: Engine
-    watch: Watch
+    watch: SimulatedDetector
     path: tuple[Action, ...]
     stuck: frozenset[PartyName]
     histories: dict[ProcessName, int] = field(default_factory=dict)
@@ -91,7 +91,7 @@ def explore(plan: Plan, *, states_max: int = STATES_MAX) -> Exploration:
 def _arrive(plan: Plan, path: tuple[Action, ...]) -> _Visit:
     """Replay ``path``; only its last step is checked."""
     engine = Engine(World(plan, step_seconds=0.0), HANDLERS)
-    watch = Watch(engine)
+    watch = SimulatedDetector(engine)
     visit = _Visit(engine, watch, (), frozenset())
     watch.checking = False
     for action in path[:-1]:

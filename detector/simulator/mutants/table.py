@@ -21,7 +21,7 @@ from detector.predicates.lost_message import LostMessage
 from detector.predicates.phase_ended import PhaseEnded
 from detector.simulator.mutants import constant, in_cures, in_detector, in_recorder
 from detector.simulator.mutants.hunt import Break, Breaking, Mutant
-from detector.simulator.simulated_detector import Watch
+from detector.simulator.simulated_detector import SimulatedDetector
 from stilltrue.protocol import recorder
 from stilltrue.protocol.books.doubts import Doubts
 from stilltrue.protocol.books.memory import CallerMemory, Callers
@@ -157,7 +157,9 @@ MUTANTS: tuple[Mutant, ...] = (
         "safe, sound, exact",
         (Recorder, "settled", in_detector.stays_outstanding),
     ),
-    _mutant("10", "there is no second look", "store streams", "live", (Watch, "_suspicion", in_detector.suspects_none)),
+    _mutant(
+        "10", "there is no second look", "store streams", "live", (SimulatedDetector, "_suspicion", in_detector.suspects_none)
+    ),
     _mutant("10", "a changed wait counts as unchanged", "store", "safe", (recorder, "_look_at", in_detector.all_unchanged)),
     _mutant(
         "cancellation", "no caller ever cancels", "cancels", "safe, exact", (Cancellation, "ways", in_detector.never_cancelled)

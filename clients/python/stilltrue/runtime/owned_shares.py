@@ -10,14 +10,11 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
-from weakref import ref
 
 from stilltrue.model import ENDED, PartyName, party
-from stilltrue.runtime.parties import Parties
+from stilltrue.runtime.parties import Parties, end_of_current
 
 Share = tuple[PartyName, str]
 """The party that took it, and the resource."""
@@ -34,7 +31,7 @@ class OwnedShares:
     def begin(self, share: Share, *, by_task: bool) -> object:
         """Record that the current thread (or task) owns a share; return the key for :meth:`end`."""
         key = object()
-        self._now[key] = (share, _end_of_current(by_task))
+        self._now[key] = (share, end_of_current(by_task))
         return key
 
     def end(self, key: object) -> None:
@@ -52,12 +49,3 @@ class OwnedShares:
     def name_of(self, share: Share) -> PartyName:
         """The party that stands for an ended owner."""
         return party(self._parties.process, f"{ENDED}{share[0].partition('/')[2]}")
-
-
-def _end_of_current(by_task: bool) -> Callable[[], bool]:
-    task = asyncio.current_task() if by_task and asyncio._get_running_loop() is not None else None  # noqa: SLF001
-    if task is not None:
-        weak = ref(task)
-        return lambda: (still := weak()) is None or still.done()
-    thread = threading.current_thread()
-    return lambda: not thread.is_alive()

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -213,6 +214,16 @@ class Parties:
             if weak() is thread:
                 return name
         return PartyName(_claim(self._threads, f"{self._process}/thread:{thread.name}", thread, "-"))
+
+
+def end_of_current(by_task: bool = True) -> Callable[[], bool]:
+    """A function that returns whether the current task (if ``by_task`` and there is one), else the current thread, has ended."""
+    task = asyncio.current_task() if by_task and asyncio._get_running_loop() is not None else None  # noqa: SLF001
+    if task is not None:
+        weak = ref(task)
+        return lambda: (still := weak()) is None or still.done()
+    thread = threading.current_thread()
+    return lambda: not thread.is_alive()
 
 
 def _claim(names: dict[Any, ref[Any]], plain: str, owner: Any, separator: str) -> str:

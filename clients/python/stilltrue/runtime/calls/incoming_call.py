@@ -16,9 +16,8 @@ import grpc
 
 from stilltrue.model import WaitNumber
 from stilltrue.protocol.books.ledger import ServerCall
-from stilltrue.protocol.stamp import decode
 from stilltrue.runtime.calls.callbacks import Callbacks
-from stilltrue.runtime.calls.stamps import STAMP_KEYS, with_stamp
+from stilltrue.runtime.calls.stamps import read_stamp, with_stamp
 from stilltrue.runtime.compat import DEADLINE_SECONDS_MAX, current_task_of
 from stilltrue.runtime.parties import Root
 from stilltrue.runtime.recorder import LockedRecorder
@@ -234,16 +233,7 @@ def receive_request(
     """
     live = session.live
     try:
-        text: Any = None
-        for entry in metadata or ():
-            if entry[0] in STAMP_KEYS:
-                if text is not None:
-                    live.several_stamps()
-                    text = None
-                    break
-                text = entry[1]
-        stamp = None if text is None else decode(text) if live.keys.tags is None else live.stamp_of(text, method, reply=False)
-        served = live.arrived(stamp, method, interruptible)
+        served = live.arrived(read_stamp(live, metadata, method), method, interruptible)
         if seconds_max is not None:
             live.queued(served, "", seconds_max)
     except Exception:  # noqa: BLE001 - fail open

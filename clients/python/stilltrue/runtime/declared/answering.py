@@ -10,16 +10,13 @@ Rules:
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable
-from weakref import ref
 
 from stilltrue.model import PartyName
 from stilltrue.protocol.books.call_state import ServerState
 from stilltrue.protocol.report import Hold
 from stilltrue.runtime.concurrent_reads import items_of
-from stilltrue.runtime.parties import Parties
+from stilltrue.runtime.parties import Parties, end_of_current
 
 
 class Answering:
@@ -79,11 +76,4 @@ class Answers:
     def _end_of_current(self) -> Callable[[], bool]:
         """A function that returns whether the current party has ended."""
         served = self._parties.serving()
-        if served is not None:
-            return lambda: served.state is ServerState.OVER
-        task = asyncio.current_task() if asyncio._get_running_loop() is not None else None  # noqa: SLF001 - as in Parties.current
-        if task is not None:
-            weak = ref(task)
-            return lambda: (still := weak()) is None or still.done()
-        thread = threading.current_thread()
-        return lambda: not thread.is_alive()
+        return end_of_current() if served is None else lambda: served.state is ServerState.OVER

@@ -38,11 +38,17 @@ class Link:
 
 def link(pid: int, address: str, port: int, network: str | None) -> Link | None:
     """The connection of this client; None if that does not identify one. ``network``: the client's, if known."""
+    host = unique_host(address, network)
+    return None if host is None or pid <= 0 or port <= 0 else Link(pid, host[0], port, host[1])
+
+
+def unique_host(address: str, network: str | None) -> tuple[str, str] | None:
+    """An IP address and the network that makes it unique (empty: none is needed); None if it is not valid or not unique."""
     try:
         known = ipaddress.ip_address(address)
     except ValueError:
         return None
     known = getattr(known, "ipv4_mapped", None) or known
-    if pid <= 0 or port <= 0 or (known.is_loopback and not network):
-        return None
-    return Link(pid, str(known), port, (network or "") if known.is_loopback else "")
+    if not known.is_loopback:
+        return str(known), ""
+    return (str(known), network) if network else None

@@ -8,8 +8,9 @@ revealed.
 from __future__ import annotations
 
 import hashlib
-import ipaddress
 import re
+
+from stilltrue.runtime.waits.databases.names import unique_host
 
 DELETING = frozenset(
     {"delete", "unlink", "flushdb", "flushall", "expire", "pexpire", "expireat", "pexpireat", "getdel", "getex", "rename"}
@@ -26,15 +27,11 @@ def lock_resource(name: bytes, database: int, address: str, port: int, network: 
 
     ``network``: the client's, if known.
     """
-    try:
-        known = ipaddress.ip_address(address)
-    except ValueError:
+    host = unique_host(address, network)
+    if host is None or port <= 0:
         return None
-    known = getattr(known, "ipv4_mapped", None) or known
-    if port <= 0 or (known.is_loopback and not network):
-        return None
-    within = f" in {network}" if known.is_loopback else ""
-    return f"redis lock {text_of(name)} ({_digest(name)}) of database {database} at {known}:{port}{within}"
+    within = f" in {host[1]}" if host[1] else ""
+    return f"redis lock {text_of(name)} ({_digest(name)}) of database {database} at {host[0]}:{port}{within}"
 
 
 def token_resource(token: bytes) -> str:
