@@ -146,7 +146,7 @@ class FakeProcess:
         channel = ChannelRecord(server.id.instance)
         party = PartyName(by if "/" in by else f"{self.id.instance}/{by}")
         made, stamp = self.recorder.sent(method=method, channel=channel, now=time.time(), party=party, waiting=True)
-        served, _ = server.recorder.arrived(stamp, method=method, now=time.time(), pool="pool")
+        served, _ = server.recorder.arrived(stamp, method=method, now=time.time(), pool="workers")
         if starts:
             server.recorder.started(served)
         return made, served
@@ -162,7 +162,7 @@ class Deadlock:
     def __init__(self, a: FakeProcess, b: FakeProcess) -> None:
         self.a, self.b = a, b
         for one in (a, b):
-            one.recorder.pool_opened("pool", 1)
+            one.recorder.pool_opened("workers", 1)
         to_a, in_a = a.call(a, "/s/X")
         to_b, in_b = b.call(b, "/s/Y")
         self.of_a, self.of_b = in_a, in_b

@@ -27,7 +27,7 @@ def shop() -> list[FakeProcess]:
     methods = ("Place", "Reserve", "Charge")
     serving: list[list[PartyName]] = []
     for process, method, caller in zip(ring, methods, (web[0], web[0], web[0]), strict=True):
-        process.recorder.pool_opened("pool", 2)
+        process.recorder.pool_opened("workers", 2)
         serving.append([caller.call(process, f"/shop.Shop/{method}", by=f"{method}-{at}")[1].party for at in range(2)])
     for at, (process, parties) in enumerate(zip(ring, serving, strict=True)):
         for party in parties:
