@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -29,19 +31,28 @@ pytestmark = [pytest.mark.slow, pytest.mark.live]
 
 
 @pytest.mark.parametrize(("customers", "holds"), [(3, True), (1, False)])
-def test_the_shop_deadlocks_with_several_customers_and_works_with_one(customers: int, holds: bool, tmp_path: Path) -> None:
+def test_the_shop_deadlocks_with_several_customers_and_works_with_one_and_ends_when_told(
+    customers: int, holds: bool, tmp_path: Path
+) -> None:
     addresses = {f"{name}_ADDRESS": f"127.0.0.1:{free_port()}" for name in ("ORDERS", "STOCK")}
     env = environment(CUSTOMERS=str(customers), **addresses)
     with ExitStack() as stack:
         stack.enter_context(_detector(env, tmp_path))
+        services = []
         for name in ("orders", "stock"):
             program = [*STILLTRUE, "run", "--service", name, "--", sys.executable, str(SHOP), name]
-            stack.enter_context(_running(program, env, tmp_path))
+            services.append(stack.enter_context(_running(program, env, tmp_path)))
         give_up = time.monotonic() + PATIENCE_SECONDS
         while (verdict := _asked(env))["holds"] is not holds or verdict["snapshot"]["members"] != 2:
             assert time.monotonic() < give_up, verdict
         if holds:
             assert {party.split("-")[0] for party in verdict["core"]} == {"orders", "stock"}
+        for service, how in zip(services, (signal.SIGINT, signal.SIGTERM), strict=True):
+            service.send_signal(how)
+            assert service.wait(PATIENCE_SECONDS) == 0, "it ends, deadlocked or not"
+        while len(members := _members(env)) > 0:  # both have said goodbye: nothing is undetermined until they are forgotten
+            assert time.monotonic() < give_up, members
+            time.sleep(0.1)
 
 
 @pytest.mark.parametrize(
@@ -84,6 +95,11 @@ def _detector(env: dict[str, str], folder: Path) -> Iterator[None]:
 def _asked(env: dict[str, str]) -> dict[str, Any]:
     with Detector(env["STILLTRUE_DETECTOR"]) as detector:
         return write_verdict(detector.ask("deadlock"))
+
+
+def _members(env: dict[str, str]) -> list[Any]:
+    done = subprocess.run([*STILLTRUE, "agents", "--json"], env=env, capture_output=True, check=True)
+    return list(json.loads(done.stdout))
 
 
 @contextmanager

@@ -9,7 +9,9 @@ Addresses come from ORDERS_ADDRESS and STOCK_ADDRESS (127.0.0.1:50061 and 127.0.
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
 import threading
 import time
@@ -72,19 +74,29 @@ def order_for_ever() -> None:
     number = 0
     while True:
         number += 1
-        call("orders", "Place", str(number).encode())
+        try:
+            call("orders", "Place", str(number).encode())
+        except (grpc.RpcError, ValueError):  # a service is restarted, or this one ends
+            time.sleep(1)
 
 
 def main() -> None:
     """Run one of the services until it is ended; stock also brings the customers."""
     name = sys.argv[1]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    logging.getLogger("grpc").setLevel(logging.CRITICAL)  # no traceback for calls that fail because a service ends
     CHANNELS.update((other, grpc.insecure_channel(address)) for other, address in ADDRESSES.items())
     server = serve(name)
-    if name == "stock":
-        grpc.channel_ready_future(CHANNELS["orders"]).result()
-        for _ in range(int(os.environ.get("CUSTOMERS", "3"))):
-            threading.Thread(target=order_for_ever, daemon=True).start()
-    server.wait_for_termination()
+    try:
+        if name == "stock":
+            grpc.channel_ready_future(CHANNELS["orders"]).result()
+            for _ in range(int(os.environ.get("CUSTOMERS", "3"))):
+                threading.Thread(target=order_for_ever, daemon=True).start()
+        server.wait_for_termination()
+    except KeyboardInterrupt:
+        server.stop(0)
+        for channel in CHANNELS.values():
+            channel.close()  # ends the calls of its workers, which Python waits for
 
 
 if __name__ == "__main__":
