@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from detector.assembly.columnar import assembled_as_columns
 from detector.assembly.recent import Recent
 from detector.assembly.records import Answers, Asked, Header, first_by_process
-from detector.core.look.memory import NOTHING, Memory
+from detector.core.look.past_rounds import NOTHING, Memory
 from detector.core.look.suspicion import Suspicion, idle_of, suspicion_of
 from detector.core.look.verification import AskLook, RoundEffect, Verified, Verifier
 from detector.core.predicate import Predicate

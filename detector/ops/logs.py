@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 
 from detector.ops.clock import utc_milliseconds
-from detector.ops.text import cut, printable
+from detector.ops.printable_text import cut, printable
 
 TEXT_CHARACTERS_MAX = 4000
 """Longer values are cut, so that clients that send megabytes of names cannot fill the disk."""

@@ -10,7 +10,7 @@ import pytest
 from django.core.handlers.wsgi import LimitedStream
 
 from stilltrue.http.headers import _cached_name, _cached_path, address_text, path_of, request_name
-from stilltrue.http.incoming import receive_request
+from stilltrue.http.incoming_request import receive_request
 from stilltrue.http.wsgi import _peer
 from stilltrue.model import ProcessId, ProcessName
 from stilltrue.protocol.recorder import Recorder

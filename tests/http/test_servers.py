@@ -29,7 +29,7 @@ from starlette.applications import Starlette
 
 import stilltrue
 from stilltrue.agent import Agent
-from stilltrue.http.incoming import seconds_max
+from stilltrue.http.incoming_request import seconds_max
 
 pytestmark = pytest.mark.slow
 

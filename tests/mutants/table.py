@@ -42,7 +42,7 @@ MUTANTS = (
     ),
     Mutant(
         "what was looked at is looked at no more",
-        "detector.core.look.memory",
+        "detector.core.look.past_rounds",
         "or now >= self.looked_at + self.again_seconds",
         "or False",
         "tests/core/test_verification.py::test_rule_4_a_verified_set_is_looked_at_again_after_twice_the_time",
@@ -246,21 +246,21 @@ MUTANTS = (
         "stilltrue.protocol.recorder",
         "return self._callers.lost + self._doubts.dropped",
         "return self._callers.lost",
-        "tests/client/protocol/test_memory.py::test_doubts_dropped_for_space_are_reported_until_they_would_have_expired",
+        "tests/client/protocol/test_answered_calls.py::test_doubts_dropped_for_space_are_reported_until_they_would_have_expired",
     ),
     Mutant(
         "a forgotten caller is not lost",
-        "stilltrue.protocol.books.memory",
+        "stilltrue.protocol.books.answered_calls",
         "            self.lost += 1\n",
         "",
-        "tests/client/protocol/test_memory.py::test_a_caller_forgotten_for_space_is_reported",
+        "tests/client/protocol/test_answered_calls.py::test_a_caller_forgotten_for_space_is_reported",
     ),
     Mutant(
         "forgotten answers are not said",
-        "stilltrue.protocol.books.memory",
+        "stilltrue.protocol.books.answered_calls",
         "self._forgotten = max(self._forgotten, oldest)",
         "pass",
-        "tests/client/protocol/test_memory.py::test_rule_3_answers_forgotten_for_space_are_reported_as_forgotten",
+        "tests/client/protocol/test_answered_calls.py::test_rule_3_answers_forgotten_for_space_are_reported_as_forgotten",
     ),
     Mutant(
         "ways out of some of several are further targets",
@@ -328,10 +328,10 @@ MUTANTS = (
     ),
     Mutant(
         "the highest number seen is the last one",
-        "stilltrue.protocol.books.memory",
+        "stilltrue.protocol.books.answered_calls",
         "self.highest = max(self.highest, number)",
         "self.highest = number",
-        "tests/client/protocol/test_memory.py::test_the_highest_number_seen_is_not_the_last_one",
+        "tests/client/protocol/test_answered_calls.py::test_the_highest_number_seen_is_not_the_last_one",
     ),
     Mutant(
         "a forged colour burns the numbers to come",

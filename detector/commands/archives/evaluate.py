@@ -18,7 +18,7 @@ from detector.commands.shared.input import blocks_of, text_of
 from detector.commands.shared.offline import OfflineEvaluator, Question
 from detector.commands.shared.offline import failures as failures_of
 from detector.commands.shared.output import Output, output_option, print_names, printable_yaml
-from detector.commands.shared.parallel import Chunk, UnknownKeys, chunked, evaluate_chunks, evaluate_files, size_of
+from detector.commands.shared.parallel_evaluation import Chunk, UnknownKeys, chunked, evaluate_chunks, evaluate_files, size_of
 from detector.commands.shared.render import EXIT_CODES, print_verdict
 from detector.commands.shared.run import EXIT_WRONG, CommandError
 from detector.core.document.reader import DocumentError

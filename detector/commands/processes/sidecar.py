@@ -16,7 +16,7 @@ from detector.commands.shared.own_process import mark_as_detectors
 from detector.commands.shared.run import CommandError
 from detector.ops.address import Address, AddressError, parse_address
 from detector.ops.logs import configure
-from detector.ops.text import printable
+from detector.ops.printable_text import printable
 from detector.sidecar.app import CannotListenError, Listening, serve
 from detector.sidecar.routing import Upstreams, upstream_of
 from detector.sidecar.settings import SettingError, SidecarSettings

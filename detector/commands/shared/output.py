@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from detector.commands.shared.render import print_json
-from detector.ops.text import printable
+from detector.ops.printable_text import printable
 
 _YAML_WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 

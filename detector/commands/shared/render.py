@@ -16,7 +16,7 @@ from rich.text import Text
 
 from detector.core.counting import counted
 from detector.core.times import duration, local_time
-from detector.ops.text import printable, printable_json
+from detector.ops.printable_text import printable, printable_json
 from stilltrue.model import Holds, Verdict
 
 EXIT_CODES = {Holds.TRUE: 0, Holds.FALSE: 1, Holds.UNDETERMINED: 3}

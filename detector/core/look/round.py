@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from detector.core.look.memory import Key
+from detector.core.look.past_rounds import Key
 from detector.core.look.suspicion import Suspicion
 from detector.core.protocol.assembler import Assembled
 from detector.core.protocol.clocks import ahead_seconds

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from detector.core.look.memory import Key
+from detector.core.look.past_rounds import Key
 from detector.core.snapshot import Snapshot
 from detector.graph.reduction_bounds import left_over
 from stilltrue.model import Activity, PartyName, ProcessName, WaitNumber, process_of

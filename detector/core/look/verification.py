@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from detector.core.look.amendment import amended
-from detector.core.look.memory import Idle, Key, Known, Memory, copied
+from detector.core.look.past_rounds import Idle, Key, Known, Memory, copied
 from detector.core.look.reassembly import Reassembly
 from detector.core.look.round import INTERIM_SECONDS, Round
 from detector.core.look.suspicion import Suspicion, keys_of

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from detector.core.times import write_time
-from detector.ops.text import printable_json
+from detector.ops.printable_text import printable_json
 
 NAME = "audit.jsonl"
 BYTES_MAX = 2**20

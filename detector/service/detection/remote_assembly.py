@@ -26,7 +26,7 @@ from detector.assembly.records import (
     key_of,
 )
 from detector.assembly.results import Result, message_of
-from detector.core.look.memory import NOTHING
+from detector.core.look.past_rounds import NOTHING
 from detector.core.protocol.assembler import Assembled
 from detector.ops.clock import Clock
 from detector.ops.logs import Log

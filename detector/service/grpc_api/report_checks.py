@@ -5,7 +5,7 @@ from __future__ import annotations
 import grpc
 from google.protobuf.message import Message
 
-from detector.ops.text import cut
+from detector.ops.printable_text import cut
 from detector.service.grpc_api.message_weight import FIELDS_PER_ENTRY, too_heavy
 from stilltrue.model import ProcessId
 from stilltrue.protocol.report import Report

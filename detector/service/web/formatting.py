@@ -8,7 +8,7 @@ import time
 from markupsafe import Markup
 
 from detector.core.times import age_in, duration, read_time, write_time
-from detector.ops.text import printable
+from detector.ops.printable_text import printable
 
 _CLOCK = re.compile(r"(?<=as of )((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)\b")
 

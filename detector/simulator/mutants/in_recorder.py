@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from stilltrue.model import NO_FACTS, Activity, CallNumber, Facts, SnapshotId
-from stilltrue.protocol.books.memory import CallerMemory, Callers
+from stilltrue.protocol.books.answered_calls import CallerMemory, Callers
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.report import LocalWait, Report
 from stilltrue.protocol.stamp import Stamp

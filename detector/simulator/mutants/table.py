@@ -23,8 +23,8 @@ from detector.simulator.mutants import constant, in_cures, in_detector, in_recor
 from detector.simulator.mutants.hunt import Break, Breaking, Mutant
 from detector.simulator.simulated_detector import SimulatedDetector
 from stilltrue.protocol import recorder
-from stilltrue.protocol.books.doubts import Doubts
-from stilltrue.protocol.books.memory import CallerMemory, Callers
+from stilltrue.protocol.books.answered_calls import CallerMemory, Callers
+from stilltrue.protocol.books.calls_in_doubt import Doubts
 from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.recorder import Recorder
 

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from stilltrue.http.headers import ADDRESS, OURS, PROXIED, STAMP, address_text
-from stilltrue.http.incoming import HttpContext, begin_reply, receive_request, seconds_max
+from stilltrue.http.incoming_request import HttpContext, begin_reply, receive_request, seconds_max
 from stilltrue.runtime.calls.incoming_call import IncomingCall
 from stilltrue.runtime.session import Session
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from stilltrue.http.headers import ADDRESS, OURS_BYTES, PROXIED_BYTES, STAMP, address_text
-from stilltrue.http.incoming import HttpContext, begin_reply, receive_request, seconds_max
+from stilltrue.http.incoming_request import HttpContext, begin_reply, receive_request, seconds_max
 from stilltrue.runtime.calls.incoming_call import IncomingCall
 from stilltrue.runtime.parties import Root
 from stilltrue.runtime.session import Session

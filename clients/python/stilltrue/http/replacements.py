@@ -13,7 +13,7 @@ from stilltrue.http.asgi import ASGIMiddleware
 from stilltrue.http.clients.aiohttp_client import RecordedAiohttp
 from stilltrue.http.clients.httpx_aio import RecordedAsyncHttpx
 from stilltrue.http.clients.httpx_blocking import RecordedHttpx
-from stilltrue.http.clients.outgoing import Requests
+from stilltrue.http.clients.outgoing_request import Requests
 from stilltrue.http.clients.requests_client import RecordedRequests
 from stilltrue.http.hooks import Replacement
 from stilltrue.http.wsgi import WSGIMiddleware

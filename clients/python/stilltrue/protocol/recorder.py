@@ -41,6 +41,7 @@ from stilltrue.model import (
     WaitNumber,
 )
 from stilltrue.protocol.activity import Activities
+from stilltrue.protocol.books.answered_calls import Callers
 from stilltrue.protocol.books.call_state import (
     AWAIT,
     END,
@@ -53,7 +54,7 @@ from stilltrue.protocol.books.call_state import (
     ClientState,
     ServerState,
 )
-from stilltrue.protocol.books.doubts import Doubts
+from stilltrue.protocol.books.calls_in_doubt import Doubts
 from stilltrue.protocol.books.ledger import (
     NO_REPLY,
     NO_WAIT,
@@ -65,7 +66,6 @@ from stilltrue.protocol.books.ledger import (
     held_up,
     is_blocked,
 )
-from stilltrue.protocol.books.memory import Callers
 from stilltrue.protocol.colour_jumps import ColourJumps
 from stilltrue.protocol.observation import Observation, observe_nothing
 from stilltrue.protocol.report import Caller, Hold, LocalWait, Pool, Report, ServedCall, Target

@@ -21,7 +21,7 @@ from detector.core.protocol.assembler import Outcome
 from detector.core.times import write_time
 from detector.core.verdict import write_verdict
 from detector.ops.http import Answer
-from detector.ops.text import printable_json
+from detector.ops.printable_text import printable_json
 from detector.service.detection.driver import Driver
 from detector.service.detection.incident.incidents import Incident
 from detector.service.detection.membership.members import MemberState

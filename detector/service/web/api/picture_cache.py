@@ -17,7 +17,7 @@ from typing import Any
 
 from detector.drawing.draw import Format
 from detector.ops.http import Answer
-from detector.ops.text import printable_json
+from detector.ops.printable_text import printable_json
 from detector.service.web.api.graph import graph_of
 from detector.service.web.api.picture import picture_of
 from stilltrue.v1 import detector_pb2 as pb

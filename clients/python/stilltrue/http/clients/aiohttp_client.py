@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from stilltrue.http.clients.outgoing import HttpCall, Requests, current_party
+from stilltrue.http.clients.outgoing_request import HttpCall, Requests, current_party
 from stilltrue.http.headers import ADDRESS, STAMP
 
 _COMPLETE_BODIES = ("BytesPayload", "StringPayload", "JsonPayload")

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from stilltrue.http.clients.httpx_messages import add_headers, begin, receive_head
-from stilltrue.http.clients.outgoing import HttpCall, Requests, current_party, writing
+from stilltrue.http.clients.outgoing_request import HttpCall, Requests, current_party, writing
 from stilltrue.runtime.cached_attribute import CachedAttribute
 
 

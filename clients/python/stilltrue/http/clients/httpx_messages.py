@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from stilltrue.http.clients.outgoing import HttpCall, Requests, total_of, writing
+from stilltrue.http.clients.outgoing_request import HttpCall, Requests, total_of, writing
 from stilltrue.http.headers import OURS_BYTES, STAMP
 from stilltrue.model import PartyName
 

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from stilltrue.http.clients.outgoing import HttpCall, Requests, total_of, writing
+from stilltrue.http.clients.outgoing_request import HttpCall, Requests, total_of, writing
 from stilltrue.http.headers import OURS_BYTES, STAMP
 
 _PORTS = {"http": 80, "https": 443}

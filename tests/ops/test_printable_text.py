@@ -9,7 +9,7 @@ import pytest
 
 from detector.commands.shared.render import escape
 from detector.ops.logs import LineFormatter
-from detector.ops.text import printable, printable_json
+from detector.ops.printable_text import printable, printable_json
 
 UNSAFE = ["\x1b[2J", "\x9b31m", "\u202egnp", "\u2066x", "\x00", "\x07", "\r", "\u2028", "\ud800"]
 
