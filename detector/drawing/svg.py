@@ -14,6 +14,10 @@ HEAD = 78
 FOOT = 44
 WIDTH_MIN = 760
 TOOLTIP_PARTIES_MAX = 40
+NAME_MAX = 29
+"""Characters of a name that fit a box."""
+PROCESS_MIN = 8
+"""Characters of a process's name that are shown however long its party's is."""
 FONT = "ui-sans-serif, system-ui, 'DejaVu Sans', sans-serif"
 INK = "#22303c"
 CORE, OTHER = "#c0392b", "#8a98a6"
@@ -74,7 +78,7 @@ def _box(box: Box, layout: Layout) -> ET.Element:
         "g",
         element("title", tooltip),
         frame,
-        _line(left + 10, top + 19, _shortened(name, 31), 12.5, bold=True),
+        _line(left + 10, top + 19, _party_shortened(name, NAME_MAX), 12.5, bold=True),
         _line(left + 10, top + 36, _shortened(waits[0], 43 - len(more)) + more, 10.5),
     )
 
@@ -131,3 +135,12 @@ def _line(x: float, y: float, text: str, size: float, *, bold: bool = False, ful
 
 def _shortened(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def _party_shortened(name: str, most: int) -> str:
+    """``name``, with the process shortened first: threads and calls of one process differ only in what follows it."""
+    process, slash, party = name.partition("/")
+    if len(name) <= most or not slash:
+        return _shortened(name, most)
+    process = _shortened(process, max(PROCESS_MIN, most - 1 - len(party)))
+    return f"{process}/{_shortened(party, most - 1 - len(process))}"

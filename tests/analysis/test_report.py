@@ -10,7 +10,7 @@ import pytest
 
 from detector.analysis.findings.incidents import PastIncident
 from detector.analysis.findings.recorded_waits import recorded_waits
-from detector.analysis.report.plots import histogram, spans, ticks
+from detector.analysis.report.plots import histogram, service_map, spans, ticks
 from detector.analysis.report.sections import EPISODES_MAX, report_page
 from detector.analysis.result import Analysis
 from detector.archive.rows.local_state_rows import Row
@@ -145,3 +145,12 @@ async def test_the_detectors_explanation_is_read_from_its_archive(tmp_path: Path
     assert list(told) == [found[0].id]
     assert any("has waited" in line for line in told[found[0].id])
     assert any(line.startswith("aborting 1 party would free all 4") for line in told[found[0].id])
+
+
+def test_a_map_is_as_tall_as_its_services_need() -> None:
+    def box(*names: str) -> list[float]:
+        around = [(one, other, 1.0) for one, other in zip(names, names[1:] + names[:1], strict=True)]
+        return [float(each) for each in re.findall(r'viewBox="0 (\d+) 640 (\d+)"', service_map(around, []))[0]]
+
+    assert box("orders", "stock") == [280, 80], "one line"
+    assert box("orders", "stock", "billing", "web") == [0, 640]

@@ -16,6 +16,7 @@ from detector.drawing.draw import Format, draw
 from detector.drawing.exports import to_networkx
 from detector.drawing.layout import BOX_HEIGHT, BOX_WIDTH, laid_out
 from detector.drawing.scene import BOXES_MAX, scene_of
+from detector.drawing.svg import NAME_MAX
 from detector.predicates.deadlock import Deadlock
 from stilltrue.model import PartyName
 
@@ -72,6 +73,15 @@ def test_svg_is_well_formed_with_core_labels_and_cure() -> None:
     assert "suggested victim" in said
     assert 'we"ird/<&>\\party?' in said
     assert text.count('stroke="#c0392b" stroke-width="1.8"') == 3
+
+
+def test_boxes_of_one_processs_threads_have_names_that_differ_and_fit() -> None:
+    names = [f"stock-7d9f8b6c5d-xkq2p/thread:Thread-{at} (order_for_ever)" for at in range(10, 14)]
+    waits = [{"waiter": one, "among": [other]} for one, other in zip(names, names[1:] + names[:1], strict=True)]
+    texts = [one.text or "" for one in ET.fromstring(drawn(read_document({"waits": waits}), Format.SVG)).iter() if one.text]
+    labels = {re.sub("^\N{BALLOT X} ", "", text) for text in texts if "\N{HORIZONTAL ELLIPSIS}/thread:Thread-1" in text}
+    assert len(labels) == 4
+    assert all(label.startswith("stock") and len(label) <= NAME_MAX for label in labels)
 
 
 def test_dot_quotes_every_name() -> None:

@@ -117,6 +117,9 @@ def service_map(edges: Sequence[tuple[str, str, float]], hot: Sequence[frozenset
     names = sorted({name for edge in edges for name in edge[:2]})
     size, radius = 640, 225
     turn = 2 * math.pi / len(names)
+    tall = 2 * max(
+        40.0, *((radius + 95) * abs(math.sin(at * turn)) for at in range(len(names)))
+    )  # two services are on one line
     place = {
         name: (size / 2 + radius * math.cos(at * turn), size / 2 + radius * math.sin(at * turn))
         for at, name in enumerate(names)
@@ -140,7 +143,7 @@ def service_map(edges: Sequence[tuple[str, str, float]], hot: Sequence[frozenset
         angle = at * turn
         out_x, out_y = x + 10 * math.cos(angle), y + 10 * math.sin(angle) + 4
         parts.append(_spoke(out_x, out_y, _short(name, 20), angle))
-    return _svg("which service waits for which", size, parts, size)
+    return _svg("which service waits for which", tall, parts, size, top=(size - tall) / 2)
 
 
 def _tip(name: str, colour: str) -> ET.Element:
@@ -173,10 +176,11 @@ def _within(edge: Sequence[object], hot: Sequence[frozenset[str]]) -> bool:
     return any(edge[0] in each and edge[1] in each for each in hot)
 
 
-def _svg(name: str, height: float, parts: Sequence[ET.Element], wide: float = WIDTH) -> Markup:
+def _svg(name: str, height: float, parts: Sequence[ET.Element], wide: float = WIDTH, *, top: float = 0.0) -> Markup:
     """Wrap a drawing in a box that scrolls sideways, so that it stays readable on narrow screens. ``name`` is its label."""
+    box = f"0 {top:.0f} {wide} {height:.0f}"
     svg = element(
-        "svg", *parts, viewBox=f"0 0 {wide} {height:.0f}", width="100%", role="img", aria_label=name, fill=INK, font_size=12,
+        "svg", *parts, viewBox=box, width="100%", role="img", aria_label=name, fill=INK, font_size=12,
         style=f"min-width:{wide * 0.8:.0f}px;max-width:{wide}px", font_family="system-ui,sans-serif",
     )  # fmt: skip
     return Markup('<div class="wide">{}</div>').format(Markup(written(svg)))
