@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from stilltrue.protocol.report import CallTarget, LocalWait, Report
+from tests.client import since_311
 from tests.client.look.worlds import PATIENCE_SECONDS, LoopWorld, report_of
 
 Call = Callable[..., Any]
@@ -33,7 +34,7 @@ class World(LoopWorld):
         self.go.set()
         assert await call == b"done"
         assert self.front.live.faults == self.back.live.faults == 0
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with since_311.timeout(PATIENCE_SECONDS):
             while not _is_settled(report_of(self.front)):
                 await asyncio.sleep(0.002)
         return report

@@ -16,6 +16,7 @@ from stilltrue.model import SnapshotId
 from stilltrue.protocol.report import CallTarget, PartyTarget
 from stilltrue.runtime.introspection.tasks import blocking_future
 from tests.client.observed_world import World, handler, of, subtasks
+from tests.client.since_311 import timeout
 
 
 @pytest.fixture
@@ -141,7 +142,7 @@ async def test_wait_for_and_timeout_end_the_waits_inside_them(world: World) -> N
         await asyncio.wait_for(world.stuck(b""), 60)
 
     async def by_timeout(world: World) -> None:
-        async with asyncio.timeout(60):
+        async with timeout(60):
             await asyncio.gather(world.stuck(b""))
 
     async def by_wait(world: World) -> None:

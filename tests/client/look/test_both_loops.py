@@ -18,6 +18,7 @@ import uvloop
 from stilltrue import Agent
 from stilltrue.protocol.requests.look import Look
 from tests.client.look.worlds import LoopWorld, free_of_ways_out, handler_of, seconds_to
+from tests.client.since_311 import Runner
 
 FAR_SECONDS = 60.0
 Watch = Callable[[Callable[[], object], AsyncExitStack], Awaitable[None]]
@@ -27,7 +28,7 @@ Watch = Callable[[Callable[[], object], AsyncExitStack], Awaitable[None]]
 class Played:
     """The world of one event loop, run as long as a look takes."""
 
-    def __init__(self, runner: asyncio.Runner, world: LoopWorld) -> None:
+    def __init__(self, runner: Runner, world: LoopWorld) -> None:
         self.runner = runner
         self.world = world
 
@@ -40,7 +41,7 @@ class Played:
     params=[pytest.param(uvloop.new_event_loop, id="uvloop"), pytest.param(asyncio.SelectorEventLoop, id="asyncio")]
 )
 def played(request: pytest.FixtureRequest, alone: Callable[..., Agent]) -> Iterator[Played]:
-    with asyncio.Runner(loop_factory=request.param) as runner:
+    with Runner(loop_factory=request.param) as runner:
         world = LoopWorld(alone("front"), alone("back"))
         runner.run(world.start())
         yield Played(runner, world)

@@ -14,6 +14,7 @@ import uvloop
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frames_of_threads
+from tests.client.since_311 import Runner
 
 PATIENCE_SECONDS = 10.0
 of_the_module: Any = None
@@ -69,7 +70,7 @@ class Runs:
 
         over = asyncio.Event()
         self.loop.call_later(PATIENCE_SECONDS, over.set)
-        with pytest.raises(RuntimeError), asyncio.Runner(loop_factory=lambda: self.loop) as runner:
+        with pytest.raises(RuntimeError), Runner(loop_factory=lambda: self.loop) as runner:
             runner.run(waits())
 
 

@@ -18,6 +18,7 @@ import uvloop
 from stilltrue.runtime import compat
 from stilltrue.runtime.compat import uvloops
 from stilltrue.runtime.introspection.tasks import timers
+from tests.client.since_311 import Runner, timeout
 
 FAR_SECONDS = 60.0
 LOOPS = [pytest.param(uvloop.new_event_loop, id="uvloop"), pytest.param(asyncio.SelectorEventLoop, id="asyncio")]
@@ -83,7 +84,7 @@ def test_a_due_timer_and_a_fired_one_are_distinguished(loop: asyncio.AbstractEve
 def test_the_tasks_that_timers_are_for_are_known(loop: asyncio.AbstractEventLoop) -> None:
     async def main() -> None:
         async def limited() -> None:
-            async with asyncio.timeout(FAR_SECONDS):
+            async with timeout(FAR_SECONDS):
                 await asyncio.Event().wait()
 
         async def waited_for() -> None:
@@ -176,7 +177,7 @@ def test_the_protocol_of_a_child_process_is_known() -> None:
         transport.kill()
         transport.close()
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from stilltrue.runtime.bytecode.instructions import exception_entries_of
 from stilltrue.runtime.compat import value_stack
-from stilltrue.runtime.waits.holders.with_blocks import exception_entries_of
 
 needs_reading = pytest.mark.skipif(
     not value_stack._can_read(),

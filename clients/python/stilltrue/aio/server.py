@@ -10,7 +10,7 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
-from sys import exception
+from sys import exc_info
 from typing import Any
 
 import grpc
@@ -174,7 +174,7 @@ def _end(call: IncomingCall, context: Any) -> None:
         try:
             trailing = context.trailing_metadata()
             code = context.code()
-            stamped = call.end(trailing, (bool(code) or exception() is not None) and has_failed(code))
+            stamped = call.end(trailing, (bool(code) or exc_info()[1] is not None) and has_failed(code))
             if stamped is not trailing:
                 context.set_trailing_metadata(stamped)
         except Exception:  # noqa: BLE001 - fail open

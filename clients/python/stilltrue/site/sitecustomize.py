@@ -31,7 +31,7 @@ def _hand_over():
         spec.loader.exec_module(module)
 
 
-if sys.version_info >= (3, 11):
+if sys.version_info >= (3, 10):
     try:
         _load_agent()
     except Exception:

@@ -7,7 +7,7 @@ gets its own handler: if that is dropped unserved (cancelled while queued, refus
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from sys import exception
+from sys import exc_info
 from typing import Any
 
 import grpc
@@ -166,7 +166,7 @@ class _Handler(IncomingCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  
             if type(context) is RecordedContext:
                 state = context._state  # noqa: SLF001 - the context's own methods take its lock, three times
                 trailing, code = state.trailing_metadata, state.code
-                stamped = self.end(trailing, (code is not None or exception() is not None) and has_failed(code))
+                stamped = self.end(trailing, (code is not None or exc_info()[1] is not None) and has_failed(code))
                 if stamped is not trailing:
                     state.trailing_metadata = stamped
             else:

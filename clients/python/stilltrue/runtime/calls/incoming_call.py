@@ -218,7 +218,7 @@ def enter_task(session: Session, served: ServerCall) -> Root | None:
 
 def has_failed(code: Any) -> bool:
     """Whether the handler that has ended raised an exception or set ``code`` to a status other than OK."""
-    error = sys.exception()
+    error = sys.exc_info()[1]
     if error is not None and not isinstance(error, StopIteration | StopAsyncIteration):
         return True
     return code is not None and code not in (0, grpc.StatusCode.OK)

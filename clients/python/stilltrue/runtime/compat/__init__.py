@@ -19,6 +19,8 @@ from stilltrue.runtime.compat.callables import (
 )
 from stilltrue.runtime.compat.event_loops import (
     ASYNCIO_WAITS,
+    BARRIER_WAITS,
+    TASK_GROUP,
     asyncio_run_task,
     await_chain,
     belongs_to_task,
@@ -133,9 +135,11 @@ from stilltrue.runtime.compat.value_stack import frame_references, stack_value_a
 
 __all__ = [
     "ASYNCIO_WAITS",
+    "BARRIER_WAITS",
     "DEADLINE_SECONDS_MAX",
     "SCHED_FILE",
     "SIGNALS_OF_ALARMS",
+    "TASK_GROUP",
     "THREAD_START",
     "WHERE_MAX",
     "Task",

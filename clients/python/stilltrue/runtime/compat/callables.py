@@ -5,13 +5,19 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import sys
 from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 from weakref import ref
 
+from stilltrue.runtime.bytecode.qualified_names import qualname_of
+from stilltrue.runtime.introspection.frames import frame_of
+
 Task = asyncio.Task[Any]
 Where = tuple[tuple[CodeType, int], ...]
 """Position of a thread or task: its code objects and the current instruction of each."""
+_FRAMES_HOLD = sys.version_info < (3, 11)
+"""Whether a coroutine's variables are held by its frame object."""
 WRAPPERS = frozenset({"async_generator_asend", "async_generator_athrow", "coroutine_wrapper", "anext_awaitable"})
 
 
@@ -66,7 +72,7 @@ def name_of(callback: Any) -> str:
     """The display name of a callback."""
     code, _, _ = code_behind(callback)
     if code is not None:
-        return code.co_qualname
+        return qualname_of(code)
     plain = type(callback) is BuiltinFunctionType or is_of_asyncio(type(callback))
     return str(callback.__qualname__) if plain and hasattr(callback, "__qualname__") else type(callback).__qualname__
 
@@ -93,7 +99,11 @@ def content_of(cell: Any) -> Any:
 def held_by_coroutine(coroutine: Any) -> list[Any]:
     """The objects a suspended coroutine or generator holds: its variables, and the exits of its open ``with`` blocks."""
     code = code_of(coroutine)
-    return [one for one in gc.get_referents(coroutine) if not _is_own(one, code)]
+    held = gc.get_referents(coroutine)
+    if _FRAMES_HOLD and (frame := frame_of(coroutine)) is not None:
+        own = (frame.f_globals, frame.f_builtins)
+        held += [one for one in gc.get_referents(frame) if not any(one is names for names in own)]
+    return [one for one in held if not _is_own(one, code)]
 
 
 def _is_own(one: Any, code: CodeType | None) -> bool:

@@ -16,6 +16,7 @@ from types import BuiltinFunctionType, CodeType, FrameType, FunctionType
 from typing import Any
 from weakref import WeakSet, ref
 
+from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.compat import uvloops
 from stilltrue.runtime.compat.callables import WRAPPERS, Task, Where, bound_to, code_behind, code_of, is_function, is_of_asyncio
 from stilltrue.runtime.compat.http_servers import closes_idle_connection
@@ -217,12 +218,15 @@ current_task_of: Callable[[asyncio.AbstractEventLoop], Task | None] = (
 """Returns the task that a loop is running, from any thread. asyncio's own is a Python function up to Python 3.11."""
 
 
+_TELLS_NOTHING = not hasattr(asyncio.Task, "cancelling")
+
+
 def is_being_cancelled(task: Task) -> bool:
     """Whether a requested cancellation has not reached ``task`` yet.
 
     Once it has arrived, the task only awaits its cleanup. Futures, tasks and gatherings are cancelled at once or receive the
-    request
-    themselves. Other awaitables, and tasks in an anyio cancel scope, are cancelled repeatedly.
+    request themselves. Other awaitables, and tasks in an anyio cancel scope, are cancelled repeatedly. Tasks of Python 3.10 do
+    not tell whether they have been cancelled: there, one that awaits another awaitable, or is in such a scope, may have been.
     """
     scopes = _scopes_of_anyio()
     todo, seen = [task], {id(task)}
@@ -231,7 +235,7 @@ def is_being_cancelled(task: Task) -> bool:
         cancelling = getattr(one, "cancelling", None)  # tasks of other libraries may lack it
         if getattr(one, "_must_cancel", False):
             return True
-        if cancelling is None or not cancelling():
+        if not (_TELLS_NOTHING and is_task(one) if cancelling is None else cancelling()):
             continue
         future = getattr(one, "_fut_waiter", None)
         if future is None or future.done() or type(future) not in _CANCELLED_AT_ONCE or one in scopes:
@@ -278,7 +282,13 @@ def _awaited_by(coroutine: Any) -> Any:
     return None
 
 
-_RUNNER_RUN = asyncio.Runner.run.__code__
+class _Nothing:
+    """Stands for what Python 3.10 lacks; nothing is an instance."""
+
+
+TASK_GROUP: type = getattr(asyncio, "TaskGroup", _Nothing)
+BARRIER_WAITS: tuple[Any, ...] = (asyncio.Barrier.wait,) if sys.version_info >= (3, 11) else ()
+_RUNNER_RUN = asyncio.Runner.run.__code__ if sys.version_info >= (3, 11) else None
 
 
 def loop_in(frame: FrameType) -> asyncio.AbstractEventLoop | None:
@@ -310,7 +320,7 @@ def asyncio_run_task(frames: Iterable[FrameType]) -> Task | None:
     task = None
     for frame in frames:
         task = main_task_in(frame) or task
-        if is_loop_code(frame.f_code) and frame.f_code.co_qualname == "run":
+        if is_loop_code(frame.f_code) and qualname_of(frame.f_code) == "run":
             return task if is_task(task) else None
     return None
 

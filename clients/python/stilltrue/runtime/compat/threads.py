@@ -17,6 +17,7 @@ from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
+from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.compat.callables import Where, content_of
 from stilltrue.runtime.compat.event_loops import callbacks_of
 from stilltrue.runtime.introspection.code_cache import cached_by_code
@@ -241,7 +242,7 @@ def running_items(frames: list[FrameType]) -> list[Any]:
 
 @cached_by_code
 def _is_asgirefs_item(code: CodeType) -> bool:
-    return code.co_qualname == "_WorkItem.run" and code.co_filename.endswith(_ASGIREF)
+    return qualname_of(code) == "_WorkItem.run" and code.co_filename.endswith(_ASGIREF)
 
 
 def item_callbacks(future: Any) -> tuple[Any, ...]:
@@ -260,11 +261,11 @@ def scheduler_events(frames: Iterable[FrameType]) -> list[Any]:
 def result_callbacks(frame: FrameType) -> tuple[Any, ...]:
     """The callbacks for finished items of a ``multiprocessing`` pool or a ``ProcessPoolExecutor``, run in this frame."""
     code, names = frame.f_code, variables_of(frame) if frame.f_code.co_filename in _EXECUTOR_FILES else {}
-    if code.co_qualname == _POOL_RECEIVES:
+    if qualname_of(code) == _POOL_RECEIVES:
         items = list((names.get("cache") or {}).values())
         found = (getattr(one, name, None) for one in items for name in ("_callback", "_error_callback"))
         return tuple(one for one in found if one is not None)
-    if code.co_qualname == _EXECUTOR_RECEIVES:
+    if qualname_of(code) == _EXECUTOR_RECEIVES:
         work = list((getattr(names.get("self"), "pending_work_items", None) or {}).values())
         return tuple(callback for one in work for callback in item_callbacks(one.future))
     return ()
@@ -274,9 +275,9 @@ def pool_items(frame: FrameType) -> frozenset[tuple[int, int]]:
     """The unfinished items of the process pool whose results this frame receives: the pool's identity and their numbers."""
     code, names = frame.f_code, variables_of(frame) if frame.f_code.co_filename in _EXECUTOR_FILES else {}
     items: Any = None
-    if code.co_qualname == _POOL_RECEIVES:
+    if qualname_of(code) == _POOL_RECEIVES:
         items = names.get("cache")
-    elif code.co_qualname == _EXECUTOR_RECEIVES:
+    elif qualname_of(code) == _EXECUTOR_RECEIVES:
         items = getattr(names.get("self"), "pending_work_items", None)
     return frozenset((id(items), number) for number in list(items or ()))
 
@@ -286,9 +287,9 @@ def idle_pool_processes(frame: FrameType) -> tuple[int, ...]:
     code, names = frame.f_code, variables_of(frame) if frame.f_code.co_filename in _EXECUTOR_FILES else {}
     items: Any = None
     workers: Any = ()
-    if code.co_qualname == _POOL_MAINTAINS:
+    if qualname_of(code) == _POOL_MAINTAINS:
         items, workers = names.get("cache"), names.get("pool")
-    elif code.co_qualname == _EXECUTOR_RECEIVES:
+    elif qualname_of(code) == _EXECUTOR_RECEIVES:
         manager = names.get("self")
         items, workers = getattr(manager, "pending_work_items", None), (getattr(manager, "processes", None) or {}).values()
     if items is None or len(items):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures.thread
-import dis
 import functools
 import sys
 import threading
@@ -21,6 +20,7 @@ from collections.abc import Iterable
 from types import CodeType, FrameType, MethodType
 from typing import Any
 
+from stilltrue.runtime.bytecode.instructions import instructions
 from stilltrue.runtime.compat.callables import module_of
 from stilltrue.runtime.compat.uvloops import is_uvloop
 from stilltrue.runtime.introspection.frames import variables_of
@@ -81,7 +81,7 @@ def _methods(called: Iterable[Any]) -> list[MethodType]:
 @functools.lru_cache(maxsize=_CODES_MAX)
 def _receiver(code: CodeType, at: int) -> tuple[str, ...] | None:
     """The names by which code refers to the loop it runs at an instruction; empty if unknown, None if it runs none."""
-    every = [one for one in dis.get_instructions(code) if one.offset <= at]
+    every = [one for one in instructions(code) if one.offset <= at]
     chain: list[str] = []
     begin = None
     found: dict[Any, tuple[str, ...]] = {}

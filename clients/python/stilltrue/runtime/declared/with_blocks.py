@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dis
 import functools
 from types import CodeType
 
+from stilltrue.runtime.bytecode.instructions import instructions
 from stilltrue.runtime.introspection.frames import first_caller_outside
 
 _BLOCKS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH"})
@@ -24,7 +24,7 @@ def is_entered_by_block() -> bool:
 @functools.lru_cache(maxsize=10_000)
 def _begins_block(code: CodeType, offset: int) -> bool:
     previous = ""
-    for instruction in dis.get_instructions(code):
+    for instruction in instructions(code):
         name = instruction.opname
         if instruction.offset == offset:
             return name in _BLOCKS or (name == "CALL" and previous == "LOAD_SPECIAL")  # the latter since Python 3.14

@@ -5,27 +5,28 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from types import CodeType
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-Ts = TypeVarTuple("Ts")
+P = ParamSpec("P")
 T = TypeVar("T")
 CODES_MAX = 10_000
 
 
-def cached_by_code(function: Callable[[CodeType, *Ts], T]) -> Callable[[CodeType, *Ts], T]:
+def cached_by_code(function: Callable[Concatenate[CodeType, P], T]) -> Callable[Concatenate[CodeType, P], T]:
     """Cache ``function`` by code (and position); the cache is emptied when it exceeds :data:`CODES_MAX` entries."""
+    find = cast("Callable[..., T]", function)
     known: dict[tuple[int, tuple[Any, ...]], tuple[CodeType, T]] = {}
 
-    @functools.wraps(function)
-    def kept(code: CodeType, /, *where: *Ts) -> T:
+    @functools.wraps(find)
+    def kept(code: CodeType, /, *where: Any) -> T:
         key = (id(code), where)
         try:
             return known[key][1]
         except KeyError:
             if len(known) >= CODES_MAX:
                 known.clear()
-            found = function(code, *where)
+            found = find(code, *where)
             known[key] = (code, found)  # the code is kept, so its identity is not reused
             return found
 
-    return kept
+    return cast("Callable[Concatenate[CodeType, P], T]", kept)

@@ -28,7 +28,7 @@ from typing import Any
 FRAMES_MAX = 300
 _RUNTIME = str(Path(__file__).parents[1])
 _KEEPS_DICTIONARY = sys.version_info < (3, 13)
-_BEGIN = bytes([dis.opmap["RESUME"]])
+_BEGIN = bytes([dis.opmap["RESUME"]]) if "RESUME" in dis.opmap else b""
 _REFERENCES_OF_OURS = 3
 """References to a frame's dictionary if only the reader has it: the frame's, the reader's and ``getrefcount``'s own."""
 

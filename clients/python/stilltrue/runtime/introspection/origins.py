@@ -11,6 +11,7 @@ from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 
 _OURS = str(Path(__file__).parents[2])
@@ -28,7 +29,7 @@ _HTTP = re.compile(
 
 def position_of(frame: FrameType) -> str:
     """A frame's position for people."""
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_qualname}"
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} in {qualname_of(frame.f_code)}"
 
 
 def is_ours(code: CodeType) -> bool:
@@ -86,7 +87,9 @@ class Origin(Enum):
 
 @cached_by_code
 def _origin(code: CodeType) -> Origin:
-    made = code.co_filename == "<string>" and (code.co_qualname.startswith(_OF_DATACLASSES) or code.co_names == _OF_NAMEDTUPLES)
+    made = code.co_filename == "<string>" and (
+        qualname_of(code).startswith(_OF_DATACLASSES) or code.co_names == _OF_NAMEDTUPLES
+    )
     return Origin.LIBRARY if made else _origin_of_file(code.co_filename)
 
 

@@ -37,7 +37,7 @@ _GATHERING: type = tasks._GatheringFuture  # type: ignore[attr-defined]  # noqa:
 
 
 _LEAVING = frozenset(
-    method.__code__ for name in ("__aexit__", "_aexit") if (method := asyncio.TaskGroup.__dict__.get(name)) is not None
+    method.__code__ for name in ("__aexit__", "_aexit") if (method := compat.TASK_GROUP.__dict__.get(name)) is not None
 )
 _SHIELDING = frozenset(
     one for one in asyncio.shield.__code__.co_consts if isinstance(one, CodeType) and one.co_name == "_outer_done_callback"
@@ -195,7 +195,7 @@ def group_of(task: Task) -> Any:
         return None
     for callback, _ in getattr(task, "_callbacks", None) or ():
         for owner in compat.bound_to(callback):
-            if issubclass(type(owner), asyncio.TaskGroup):
+            if issubclass(type(owner), compat.TASK_GROUP):
                 return owner
     return None
 
@@ -221,7 +221,7 @@ def awaiters(task: Task, *, through_shields: bool = False) -> list[Task]:
             elif issubclass(type(thing), asyncio.Future):
                 woken = getattr(thing, "_callbacks", None) or ()
                 found += [owner for wake, _ in woken for owner in compat.bound_to(wake) if compat.is_task(owner)]
-            elif issubclass(type(thing), asyncio.TaskGroup) and not alone:
+            elif issubclass(type(thing), compat.TASK_GROUP) and not alone:
                 found.append(thing._parent_task)  # noqa: SLF001
     return [other for other in dict.fromkeys(found) if other is not task and not _is_inside_grpc(other)]
 

@@ -22,6 +22,7 @@ from typing import Any
 from weakref import ref
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.bytecode.instructions import source_position
 from stilltrue.runtime.declared.idle_declaration import IdleDeclaration
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_application, is_own_code
@@ -101,5 +102,4 @@ def _place(frames: Iterable[tuple[CodeType, int]]) -> list[_Position]:
 @cached_by_code
 def _position(code: CodeType, at: int) -> Any:
     """The source position of the instruction at the offset ``at``; the offset itself if it is unknown."""
-    position = next(islice(code.co_positions(), max(at, 0) // 2, None), None)
-    return at if position is None or position[0] is None else position
+    return source_position(code, at)

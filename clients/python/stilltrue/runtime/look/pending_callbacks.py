@@ -21,6 +21,7 @@ import signal
 from collections.abc import Iterator
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.declared.idle_declaration import IdleDeclaration
 from stilltrue.runtime.introspection.child_processes import child_processes, clock, joined_at, orphans
 from stilltrue.runtime.introspection.child_threads import threads_of
@@ -50,7 +51,7 @@ def executor_items(place: Place) -> Iterator[str]:
 def callbacks_of_child_processes(place: Place) -> Iterator[str]:
     """Rule 2, for a thread started later."""
     for frame in place.frames:
-        if frame.f_code.co_qualname.endswith(_WAITS_FOR_CHILD):
+        if qualname_of(frame.f_code).endswith(_WAITS_FOR_CHILD):
             for one in variables_of(frame).get("args") or ():
                 methods = protocol_methods(one.get_protocol()) if issubclass(type(one), asyncio.SubprocessTransport) else []
                 yield from (f"{method.__qualname__}, a callback for a child process" for method in methods)

@@ -20,6 +20,7 @@ from stilltrue.model import PartyName
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.protocol.requests.stacks import StacksFound, StandingParty
 from stilltrue.runtime import compat
+from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.tasks import read
 from stilltrue.runtime.introspection.threads_and_tasks import stack_shown
@@ -153,7 +154,7 @@ def _standing(
         return StandingParty(party=party, blocked_in=recorded[party], stack=positions)
     if wait is None:
         inner = stack.frames[0].f_code
-        where = "" if is_application(inner) else inner.co_qualname
+        where = "" if is_application(inner) else qualname_of(inner)
         return StandingParty(party=party, blocked_in=where, stack=positions, unexplained=True)
     named = [ender.resource for ender in wait.enders or () if isinstance(ender, ResourceTarget)]
     if named:  # the holder may be in another process

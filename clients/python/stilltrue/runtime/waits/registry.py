@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from types import CodeType, FrameType
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_application, is_library
 from stilltrue.runtime.waits import pools
@@ -87,7 +88,7 @@ def _is_of_shells(frames: Sequence[FrameType]) -> bool:
 def _resolvers_for(code: CodeType) -> tuple[Resolver, ...]:
     """The resolvers of waits in this code."""
     file = code.co_filename.replace("\\", "/")
-    return tuple(one for one in RESOLVERS if any(code.co_qualname == name and file.endswith(end) for end, name in one.places))
+    return tuple(one for one in RESOLVERS if any(file.endswith(end) and qualname_of(code) == name for end, name in one.places))
 
 
 _ANYWHERE = tuple(one for one in RESOLVERS if not one.places)

@@ -28,8 +28,14 @@ from stilltrue.protocol.report import ResourceTarget
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
-class EndedHolder:
+class Referable:
+    """The base of classes with slots whose instances have weak references; Python 3.10 has no ``weakref_slot``."""
+
+    __slots__ = ("__weakref__",)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EndedHolder(Referable):
     """A holder that has ended without releasing what it held, and to which nothing refers any more; ``name`` describes it."""
 
     name: str

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
+from stilltrue.runtime.bytecode.instructions import instructions
 from stilltrue.runtime.look.code.names import ATTRIBUTES, ITEMS, VARIABLES, Receiver, chain_before
 
 _JUMPS = ("POP_JUMP", "JUMP_IF")
@@ -67,7 +68,7 @@ def condition_at(every: Sequence[dis.Instruction], index: int, after: int) -> Co
 @functools.lru_cache(maxsize=_CODES_MAX)
 def returned_by(code: CodeType) -> Condition | None:
     """The value of a function that only reads a flag (``return self._stop.is_set()``); None for any other function."""
-    every = list(dis.get_instructions(code))
+    every = list(instructions(code))
     if not every or every[-1].opname not in _RETURNS or any(one.opname not in _READING for one in every):
         return None
     if sum(one.opname in _RETURNS for one in every) != 1 or sum(one.opname in _CALLS for one in every) > 1:

@@ -6,16 +6,12 @@ import dis
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from types import CodeType
-from typing import Any
+
+from stilltrue.runtime.bytecode.instructions import exception_entries_of, is_jump
 
 RETURNS = frozenset({"RETURN_VALUE", "RETURN_CONST"})
 _LEAVES = RETURNS | {"RERAISE", "RAISE_VARARGS"}
 _JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT"})
-
-
-def branches(one: dis.Instruction) -> bool:
-    """Whether an instruction may continue elsewhere than at the next one: at the offset ``argval``."""
-    return one.opcode in dis.hasjrel
 
 
 class ControlFlow:
@@ -29,8 +25,7 @@ class ControlFlow:
         """The index of an instruction by its offset."""
         self.handler_of: dict[int, int] = {}
         """The first handler of an exception, by instruction."""
-        table: Any = dis.Bytecode(code)
-        for entry in table.exception_entries:
+        for entry in exception_entries_of(code):
             covered = (index for index, offset in enumerate(self._offsets) if entry.start <= offset < entry.end)
             self.handler_of.update(dict.fromkeys(covered, self.index_of[entry.target]))
 
@@ -43,7 +38,7 @@ class ControlFlow:
         one = self._every[index]
         if one.opname in _LEAVES:
             return
-        if branches(one):
+        if is_jump(one):
             yield self.index_of[one.argval]
         if one.opname not in _JUMPS and index + 1 < len(self._every):
             yield index + 1

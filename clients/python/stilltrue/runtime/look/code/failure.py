@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from types import CodeType, FrameType
 from typing import Any
 
+from stilltrue.runtime.bytecode.instructions import instructions
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.control_flow import ControlFlow
@@ -47,7 +48,7 @@ def call_may_fail(code: CodeType) -> bool:
 def _may_raise(code: CodeType, at: int, inner: bool | None) -> bool:
     """Whether an exception may escape a function at ``at``; ``inner``: whether one may escape its callee, None if unknown."""
     try:
-        every = list(dis.get_instructions(code))
+        every = list(instructions(code))
         flow = ControlFlow(code, every)
         here = flow.at(at)
         fails = _HARMLESS.isdisjoint(names_at(code, at)) if inner is None else inner

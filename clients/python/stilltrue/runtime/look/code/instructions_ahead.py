@@ -16,15 +16,15 @@ Bytecode that is not understood may do anything.
 
 from __future__ import annotations
 
-import dis
 import functools
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from types import CodeType
 from typing import Any
 
+from stilltrue.runtime.bytecode.instructions import instructions, is_jump, line_of
 from stilltrue.runtime.look.code.conditions import Condition, condition_at
-from stilltrue.runtime.look.code.control_flow import RETURNS, ControlFlow, branches
+from stilltrue.runtime.look.code.control_flow import RETURNS, ControlFlow
 from stilltrue.runtime.look.code.names import (
     ATTRIBUTES,
     STORES,
@@ -119,15 +119,11 @@ def is_looped(code: CodeType, at: int, name: str) -> bool:
 @functools.lru_cache(maxsize=_CODES_MAX)
 def names_at(code: CodeType, at: int) -> frozenset[str]:
     """The names in the expression that an instruction completes: of its callee and arguments."""
-    every = list(dis.get_instructions(code))
+    every = list(instructions(code))
     at = max((one.offset for one in every if one.offset <= at), default=0)
     place = next(one.positions for one in every if one.offset == at)
     within = [one for one in every if _is_within(one.positions, place)]
     return frozenset(str(one.argval) for one in within if one.opname in ATTRIBUTES | VARIABLES)
-
-
-def _line_of(one: dis.Instruction) -> int | None:
-    return None if one.positions is None else one.positions.lineno
 
 
 def _is_within(inner: Any, outer: Any) -> bool:
@@ -141,7 +137,7 @@ class _Walk:
     """A walk along the instructions of one code object."""
 
     def __init__(self, code: CodeType) -> None:
-        self._all = list(dis.get_instructions(code))
+        self._all = list(instructions(code))
         self._flow = ControlFlow(code, self._all)
 
     def ahead(self, at: int, returns_to: bool, beyond: bool) -> Ahead:
@@ -276,7 +272,7 @@ class _Walk:
                 index += 1
             else:
                 return
-            while not branches(self._all[index]):
+            while not is_jump(self._all[index]):
                 index += 1
             if not _BY_INTERRUPTION.issuperset(name for name in names if name[:1].isupper()):
                 yield index + 1
@@ -320,9 +316,9 @@ class _Walk:
         if chain:
             yield chain
             return
-        line = _line_of(self._all[before])
+        line = line_of(self._all[before])
         if line is None:
             yield ()
         for one in self._all[:before]:
-            if line is not None and _line_of(one) == line and one.opname in VARIABLES:
+            if line is not None and line_of(one) == line and one.opname in VARIABLES:
                 yield (str(one.argval),)

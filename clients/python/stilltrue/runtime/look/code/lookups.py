@@ -19,6 +19,7 @@ from operator import attrgetter, methodcaller
 from types import CodeType
 from typing import Any
 
+from stilltrue.runtime.bytecode.instructions import instructions
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_own_code
 from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES
@@ -42,7 +43,7 @@ def looked_up(code: CodeType) -> frozenset[str]:
     """The names a code object looks up by text, and :data:`COMPUTED` if it computes one (rules 1 and 2)."""
     if LOOKUPS.isdisjoint(code.co_names):
         return frozenset()
-    every = [one for one in dis.get_instructions(code) if one.opname not in ("CACHE", "PRECALL", "PUSH_NULL", "NOP")]
+    every = [one for one in instructions(code) if one.opname not in ("CACHE", "PRECALL", "PUSH_NULL", "NOP")]
     found: set[str] = set()
     for index, one in enumerate(every):
         if one.argval in LOOKUPS and one.opname in ATTRIBUTES | VARIABLES:

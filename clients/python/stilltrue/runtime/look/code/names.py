@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import CodeType
 from typing import Any
 
+from stilltrue.runtime.bytecode.instructions import exception_entries_of, instructions, is_jump
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 
 Receiver = tuple[str, ...]
@@ -72,7 +73,7 @@ def names_stored_by(instructions: Iterable[Any], *, local: bool = True) -> froze
 def names_stored_in(code: CodeType) -> frozenset[str]:
     """The names that a code object, or a function inside it, may set and others may read."""
     within = (names_stored_in(one) for one in code.co_consts if isinstance(one, CodeType))
-    return names_stored_by(dis.get_instructions(code), local=False).union(*within)
+    return names_stored_by(instructions(code), local=False).union(*within)
 
 
 def mentioned_by(instructions: Iterable[Any]) -> frozenset[str]:
@@ -99,7 +100,7 @@ def markers_of(instructions: Iterable[Any]) -> Iterator[str]:
 @cached_by_code
 def markers_in(code: CodeType) -> frozenset[str]:
     """The markers of a whole code object."""
-    return frozenset() if _MARKING.isdisjoint(code.co_code[::2]) else frozenset(markers_of(dis.get_instructions(code)))
+    return frozenset() if _MARKING.isdisjoint(code.co_code[::2]) else frozenset(markers_of(instructions(code)))
 
 
 @cached_by_code
@@ -111,7 +112,7 @@ def words_in(code: CodeType) -> frozenset[str]:
 @cached_by_code
 def mentioned_in(code: CodeType) -> frozenset[str]:
     """As :func:`mentioned_by`, for a whole code object without the functions inside it."""
-    return mentioned_by(dis.get_instructions(code))
+    return mentioned_by(instructions(code))
 
 
 @cached_by_code
@@ -120,7 +121,7 @@ def only_measured_names(code: CodeType) -> frozenset[str]:
     measured = _EXECUTOR_COUNTERS.intersection(code.co_names)
     if not measured:
         return measured
-    every = [one for one in dis.get_instructions(code) if one.opname not in _IGNORED]
+    every = [one for one in instructions(code) if one.opname not in _IGNORED]
     return measured.difference(
         one.argval
         for one, after in itertools.zip_longest(every, every[1:])
@@ -155,7 +156,7 @@ def still_named_outside_call(code: CodeType, at: int) -> tuple[Receiver, frozens
     place = None if last is None or last.opname not in CALLING else last.positions
     if place is None or None in (place.lineno, place.end_lineno, place.col_offset, place.end_col_offset):
         return None
-    if any((one.opcode in dis.hasjrel or one.opcode in dis.hasjabs) and one.argval <= at for one in every):
+    if any(is_jump(one) and one.argval <= at for one in every):
         return None
     of_call = [one for one in every if one.offset <= at and is_part(one.positions, place)]
     callee: list[str] = []
@@ -177,7 +178,7 @@ def _position_start(place: Any) -> tuple[Any, Any]:
 
 def is_part(inner: Any, outer: Any) -> bool:
     """Whether one source position is inside another."""
-    if inner is None or None in (inner.lineno, inner.end_lineno, inner.col_offset, inner.end_col_offset):
+    if inner is None or outer is None or None in (inner.lineno, inner.end_lineno, inner.col_offset, inner.end_col_offset):
         return False
     ends = (inner.end_lineno, inner.end_col_offset) <= (outer.end_lineno, outer.end_col_offset)
     return bool(ends and _position_start(inner) >= _position_start(outer))
@@ -185,8 +186,8 @@ def is_part(inner: Any, outer: Any) -> bool:
 
 def _still_ahead(code: CodeType, at: int) -> Sequence[dis.Instruction] | None:
     """The instructions that :func:`still_named` reads."""
-    every = [one for one in dis.get_instructions(code) if one.opname not in _IGNORED]
-    if any(entry.start <= at < entry.end for entry in getattr(dis.Bytecode(code), "exception_entries", ())):
+    every = [one for one in instructions(code) if one.opname not in _IGNORED]
+    if any(entry.start <= at < entry.end for entry in exception_entries_of(code)):
         return None
     first = next((index for index, one in enumerate(every) if one.offset >= at), len(every))
     begun = begin_of_statement(every, first)
@@ -216,5 +217,5 @@ def begin_of_statement(every: Sequence[dis.Instruction], index: int) -> int:
 
 def _targets(every: Sequence[dis.Instruction], begun: int) -> Iterator[int]:
     """The indices to which the instructions from ``begun`` on may jump. A jump to an ignored one leads to the next."""
-    jumps = (one.argval for one in every[begun:] if one.opcode in dis.hasjrel or one.opcode in dis.hasjabs)
+    jumps = (one.argval for one in every[begun:] if is_jump(one))
     return (bisect_left(every, target, key=lambda one: one.offset) for target in jumps)

@@ -15,6 +15,7 @@ from typing import Any
 
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
+from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.frames import frame_of, variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_application_callback, is_library, is_ours, position_of
 from stilltrue.runtime.introspection.tasks import Task
@@ -90,7 +91,7 @@ def timers(loop: asyncio.AbstractEventLoop, handles: Iterable[asyncio.Handle]) -
 def _is_aiohttps(callback: Any) -> bool:
     """Whether this is the timer of aiohttp's ``ClientTimeout``, which cancels what it covers."""
     code, names, _ = compat.code_behind(callback)
-    return code is not None and code.co_qualname == "TimeoutHandle.__call__" and names.get("__name__") == "aiohttp.helpers"
+    return code is not None and qualname_of(code) == "TimeoutHandle.__call__" and names.get("__name__") == "aiohttp.helpers"
 
 
 def protocols(loop: asyncio.AbstractEventLoop) -> Iterator[Actor]:

@@ -296,6 +296,8 @@ class Reach:
         """The targets among some objects or what these reference, read in bulk (rule 4)."""
         near = [one for one in things if not issubclass(type(one), SKIPPED_CLASSES) or id(one) in self._targets]
         held = gc.get_referents(*near) if near else []
+        frames = [one for one in held if type(one) is FrameType]  # on Python 3.10 a coroutine's frame holds its variables
+        held += gc.get_referents(*frames) if frames else []
         names = gc.get_referents(*(one for one in held if type(one) is dict and not dict.__contains__(one, "__builtins__")))
         return {key for one in (near, held, names) for key in map(id, one) if key in self._targets}
 

@@ -25,6 +25,7 @@ from weakref import WeakKeyDictionary, ref
 
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
+from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
 from stilltrue.runtime.introspection.origins import is_application
@@ -146,7 +147,7 @@ def find_polled_files() -> None:
 @cached_by_code
 def _is_poll(code: CodeType) -> bool:
     file = code.co_filename.replace("\\", "/")
-    return any(file.endswith(end) and code.co_qualname == name for end, name in filelocks.POLLS)
+    return any(file.endswith(end) and qualname_of(code) == name for end, name in filelocks.POLLS)
 
 
 def _file_at_path(path: str) -> File | None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
+from stilltrue.runtime.bytecode.instructions import is_jump
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
@@ -188,6 +189,6 @@ def call_at(every: Sequence[dis.Instruction], at: int) -> Call | None:
 
 def _branches(one: dis.Instruction, before: dis.Instruction | None) -> bool:
     """Whether an instruction jumps, except within an ``await`` or its clean-up."""
-    if one.opcode not in dis.hasjrel and one.opcode not in dis.hasjabs:
+    if not is_jump(one):
         return False
     return one.opname not in _BACK_TO_WAIT and (before is None or before.opname != "CLEANUP_THROW")

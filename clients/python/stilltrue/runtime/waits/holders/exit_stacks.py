@@ -11,11 +11,11 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-import dis
 from collections import deque
 from types import FrameType
 from typing import Any
 
+from stilltrue.runtime.bytecode.instructions import opname_at
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
 
@@ -38,6 +38,6 @@ def exits_in(stack: Any) -> list[Any]:
 
 def entered_through_stack(frame: FrameType) -> Any:
     """The object that a frame is entering through a stack, or None."""
-    if frame.f_code is not _ENTERS or dis.opname[frame.f_code.co_code[frame.f_lasti]] != "CALL":
+    if frame.f_code is not _ENTERS or opname_at(frame.f_code, frame.f_lasti) != "CALL":
         return None
     return variables_of(frame).get("cm")

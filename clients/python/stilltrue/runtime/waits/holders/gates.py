@@ -38,7 +38,7 @@ from stilltrue.runtime.waits.holders.with_blocks import expression_before, instr
 from stilltrue.runtime.waits.orphaned_locks.balance import ACQUIRES, RELEASES, balance_of, leaves_with
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within
 from stilltrue.runtime.waits.resolvers.locks import lock_of
-from stilltrue.runtime.waits.wait import CallStack, Ender, ProcessView, Resolver, SeenWait
+from stilltrue.runtime.waits.wait import CallStack, Ender, ProcessView, Referable, Resolver, SeenWait
 
 _WAITS = frozenset({threading.Condition.wait.__code__, asyncio.Condition.wait.__code__})
 _WAITS_FOR = frozenset({threading.Condition.wait_for.__code__, asyncio.Condition.wait_for.__code__})
@@ -50,8 +50,8 @@ _Effects = dict[int, str]
 _NAMES_MAX = 32
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
-class Gate:
+@dataclass(frozen=True, slots=True, eq=False)
+class Gate(Referable):
     """An attribute of an object. Parties that have raised it keep those waiting that test it."""
 
     owner: OwnRef

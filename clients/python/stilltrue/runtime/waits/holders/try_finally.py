@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
+from stilltrue.runtime.bytecode.instructions import exception_entries_of, is_jump, is_same_place
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN
@@ -24,7 +25,6 @@ from stilltrue.runtime.look.code.names import ATTRIBUTES
 from stilltrue.runtime.waits.holders.with_blocks import (
     SHUFFLES,
     Expression,
-    exception_entries_of,
     expression_before,
     handlers_of,
     instructions_of,
@@ -143,7 +143,7 @@ def _released_by(every: Sequence[dis.Instruction], handler: int) -> Iterator[int
         if (
             one.opname in _LEAVES
             or one.is_jump_target
-            or _branches(one)
+            or is_jump(one)
             or one.opname in ("CHECK_EXC_MATCH", "WITH_EXCEPT_START", "BEFORE_WITH")
         ):
             return
@@ -167,10 +167,10 @@ def _is_entered_elsewhere(
 ) -> bool:
     """Whether control may reach the ``try``, or the code before it, without passing that ``acquire()``."""
     begins, ends = every[dropped].offset, every[first].offset
-    if any(map(_branches, every[dropped:first])) or any(begins <= entry.target <= ends for entry in entries):
+    if any(map(is_jump, every[dropped:first])) or any(begins <= entry.target <= ends for entry in entries):
         return True
     for one in every:
-        if _branches(one) and begins <= one.argval <= ends:
+        if is_jump(one) and begins <= one.argval <= ends:
             awaits = one.opname == "SEND" and one.argval == begins
             if not awaits and (one.argval != ends or handler not in handlers_of(entries, one.offset)):
                 return True
@@ -199,17 +199,10 @@ def dropped_after(every: Sequence[dis.Instruction], call: int) -> tuple[int, boo
     return index, awaited
 
 
-def _branches(one: dis.Instruction) -> bool:
-    return one.opcode in dis.hasjrel or one.opcode in dis.hasjabs
-
-
 def _copies(every: Sequence[dis.Instruction], mention: int, expression: Expression) -> frozenset[int]:
     """All copies of the same statement: the compiler emits a ``finally`` once for each way out."""
-    place = every[mention].positions
-    if place is None or place.lineno is None or place.col_offset is None:
-        return frozenset({mention})
     return frozenset(
         index
         for index, one in enumerate(every)
-        if one.argval == _RELEASE and one.positions == place and expression_before(every, index) == expression
+        if one.argval == _RELEASE and is_same_place(one, every[mention]) and expression_before(every, index) == expression
     )

@@ -18,6 +18,7 @@ from types import BuiltinMethodType, CodeType, FrameType, MethodType
 from typing import Any
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.bytecode.instructions import exception_entries_of, instructions, opname_at, stack_effect
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
@@ -91,19 +92,13 @@ def acquired_at(frame: FrameType) -> Any:
 @cached_by_code
 def instructions_of(code: CodeType) -> tuple[dis.Instruction, ...]:
     """The instructions of a code object."""
-    return tuple(dis.get_instructions(code))
-
-
-def exception_entries_of(code: CodeType) -> Sequence[Any]:
-    """The exception table of a code object."""
-    found: Sequence[Any] = getattr(dis.Bytecode(code), "exception_entries", ())
-    return found
+    return tuple(instructions(code))
 
 
 @cached_by_code
 def _entered_by(code: CodeType, at: int) -> int | None:
     """The stack index of the object that the ``with`` instruction at ``at`` enters; None for another instruction."""
-    if not 0 <= at < len(code.co_code) or dis.opname[code.co_code[at]] != "BEFORE_WITH":
+    if opname_at(code, at) != "BEFORE_WITH":
         return None
     begins = next((one.offset for one in instructions_of(code) if one.offset > at), None)
     return next((one.depth - 1 for one in exception_entries_of(code) if one.start == begins), None)
@@ -111,7 +106,7 @@ def _entered_by(code: CodeType, at: int) -> int | None:
 
 @cached_by_code
 def _acquired_at(code: CodeType, at: int) -> Expression:
-    name = dis.opname[code.co_code[at]] if 0 <= at < len(code.co_code) else ""
+    name = opname_at(code, at)
     if name not in _ACQUIRE or (name in _CALLS and "acquire" not in code.co_names and sys.version_info < (3, 14)):
         return ()
     every = instructions_of(code)
@@ -220,7 +215,7 @@ def _called_before(every: Sequence[dis.Instruction], end: int) -> Expression:
         calls += one.opname in _MAKES
         if one.is_jump_target or calls > 1:
             return ()
-        height -= dis.stack_effect(one.opcode, one.arg, jump=False)
+        height -= stack_effect(one)
         if not height:
             break
         index -= 1

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
 
+from stilltrue.runtime.bytecode.instructions import exception_entries_of, is_jump
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN
@@ -25,7 +26,6 @@ from stilltrue.runtime.look.code.names import ATTRIBUTES
 from stilltrue.runtime.waits.holders.try_finally import called_and_dropped
 from stilltrue.runtime.waits.holders.with_blocks import (
     Expression,
-    exception_entries_of,
     expression_before,
     instructions_of,
     is_changed,
@@ -248,7 +248,7 @@ def _next(every: Sequence[dis.Instruction], index: int, index_of: Mapping[int, i
     one: Any = every[index]
     if one.opname in _LEAVES:
         return
-    if one.opcode in dis.hasjrel or one.opcode in dis.hasjabs:
+    if is_jump(one):
         yield index_of[one.argval]
     if one.opname not in _JUMPS and index + 1 < len(every):
         yield index + 1

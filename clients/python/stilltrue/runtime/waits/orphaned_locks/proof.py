@@ -27,6 +27,7 @@ from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionTy
 from typing import Any
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.frames import no_collection, variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_ours
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_dictionary, attribute_of
@@ -271,7 +272,7 @@ def _makes_another(expression: Expression, frame: FrameType) -> bool:
         kinds = () if owner is UNKNOWN else type(owner).__mro__
         called = next((kind.__dict__[expression[-1][1]] for kind in kinds if expression[-1][1] in kind.__dict__), UNKNOWN)
     if type(called) is FunctionType:
-        return called.__code__.co_qualname in _CONTEXT_MANAGERS or not is_of(called.__code__, frozenset())
+        return qualname_of(called.__code__) in _CONTEXT_MANAGERS or not is_of(called.__code__, frozenset())
     if issubclass(type(called), type):
         return called not in LOCKS and not issubclass(called, (threading.Condition, asyncio.Condition))
     return type(called) is BuiltinFunctionType and called.__name__ != "__enter__"

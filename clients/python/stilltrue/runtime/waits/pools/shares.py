@@ -21,6 +21,7 @@ from types import FrameType
 from typing import Any, cast
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.waits.wait import CallStack, EndedHolder, Ender, ProcessView, SeenWait
@@ -128,7 +129,7 @@ def number(thing: Any) -> int | None:
 
 def frame_named(stack: CallStack, name: str, below: int) -> FrameType | None:
     """The innermost frame of the function with this name, among those inside the frame with index ``below``."""
-    return next((frame for frame in stack.frames[:below] if frame.f_code.co_qualname == name), None)
+    return next((frame for frame in stack.frames[:below] if qualname_of(frame.f_code) == name), None)
 
 
 def deadline_of_queue(stack: CallStack, below: int, now: Callable[[float], float]) -> tuple[bool, float | None]:

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import Any
 from weakref import ref
 
+from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.frames import caller_of, variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN
 from stilltrue.runtime.waits.pools.shares import PoolState, deadline_of_queue, has_type, number, read, wait_for_share
@@ -41,9 +42,9 @@ def _read_of_task(stack: CallStack, at: int, view: ProcessView) -> SeenWait | No
     for _ in range(_GREENLET_FRAMES_MAX):
         if inner is None:
             return None
-        if inner.f_code.co_qualname == "QueuePool._do_get":
+        if qualname_of(inner.f_code) == "QueuePool._do_get":
             break
-        names.append(inner.f_code.co_qualname)
+        names.append(qualname_of(inner.f_code))
         inner = caller_of(inner)
     if inner is None or "AsyncAdaptedQueue.get" not in names:
         return None

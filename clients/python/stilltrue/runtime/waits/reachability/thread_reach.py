@@ -23,7 +23,6 @@ Rules:
 from __future__ import annotations
 
 import asyncio
-import dis
 import gc
 import inspect
 import queue
@@ -40,6 +39,7 @@ from types import AsyncGeneratorType, CoroutineType, FrameType, FunctionType, Me
 from typing import Any
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.bytecode.instructions import opname_at
 from stilltrue.runtime.introspection.frames import no_collection, variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.tasks import Task
@@ -324,7 +324,7 @@ def _held_by(frame: FrameType, called: FrameType | None, found: LeadingObjects) 
 def _keeps_arguments(frame: FrameType, called: FrameType | None) -> bool:
     """Whether a frame is in the call of its thread's or item's function, and keeps that and its arguments on its stack."""
     code = frame.f_code
-    if code not in _CALLS or dis.opname[code.co_code[frame.f_lasti]] != "CALL_FUNCTION_EX":
+    if code not in _CALLS or opname_at(code, frame.f_lasti) != "CALL_FUNCTION_EX":
         return False
     owner = variables_of(frame).get("self")
     function = attribute_of(owner, "_target" if code is _CALLS[0] else "fn")

@@ -21,7 +21,7 @@ _WAKING: dict[CodeType, frozenset[str]] = {
     asyncio.Event.wait.__code__: frozenset({"set"}),
     asyncio.Condition.wait.__code__: frozenset({"notify", "notify_all"}),
 }
-_DEPENDS_ON_OTHERS = frozenset(id(one.__code__) for one in (asyncio.Queue.put, asyncio.Queue.join, asyncio.Barrier.wait))
+_DEPENDS_ON_OTHERS = frozenset(id(one.__code__) for one in (asyncio.Queue.put, asyncio.Queue.join, *compat.BARRIER_WAITS))
 """By identity: to hash a code reads all of it."""
 _COMPLETING = frozenset({"set_result", "set_exception"})
 

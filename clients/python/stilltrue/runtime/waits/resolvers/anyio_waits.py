@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
@@ -42,7 +43,7 @@ def _workers(view: ProcessView) -> dict[int, int]:
     for ident, stack in view.stacks().items():
         for frame in stack.frames[-_OUTERMOST_MAX:]:
             code = frame.f_code
-            if code.co_qualname == "WorkerThread.run" and code.co_filename.replace("\\", "/").endswith(_BACKEND):
+            if qualname_of(code) == "WorkerThread.run" and code.co_filename.replace("\\", "/").endswith(_BACKEND):
                 future = variables_of(frame).get("future")
                 if future is not None:
                     found[id(future)] = ident

@@ -17,6 +17,7 @@ from types import CodeType
 from weakref import ref
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
@@ -57,7 +58,7 @@ def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
 
 def _task_of(stack: CallStack, at: int, view: ProcessView) -> Task | None:
     """The task that runs a thread's coroutine and sets the result; None if it is running, or has yet to begin."""
-    caller = next((frame for frame in stack.frames[at + 1 :] if frame.f_code.co_qualname == _CALLER), None)
+    caller = next((frame for frame in stack.frames[at + 1 :] if qualname_of(frame.f_code) == _CALLER), None)
     result = None if caller is None else variables_of(caller).get("call_result")
     for task, other in view.stacks_of_tasks().items() if result is not None else ():
         for frame in other.frames:
@@ -68,7 +69,7 @@ def _task_of(stack: CallStack, at: int, view: ProcessView) -> Task | None:
 
 @cached_by_code
 def _wraps(code: CodeType) -> bool:
-    return code.co_qualname == _WRAPS[1] and code.co_filename.replace("\\", "/").endswith(_WRAPS[0])
+    return qualname_of(code) == _WRAPS[1] and code.co_filename.replace("\\", "/").endswith(_WRAPS[0])
 
 
 RESOLVERS = (Resolver((("asgiref/current_thread_executor.py", "CurrentThreadExecutor.run_until_future"),), _read),)

@@ -14,7 +14,6 @@ Rules:
 
 from __future__ import annotations
 
-import dis
 import functools
 import os
 import re
@@ -24,6 +23,7 @@ from types import BuiltinFunctionType, CodeType
 from typing import Any
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.bytecode.instructions import instructions
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_own_code
 from stilltrue.runtime.look.code.attributes import attribute_of, named_values
@@ -93,7 +93,7 @@ def _has_command(code: CodeType) -> bool:
 @cached_by_code
 def _signals_its_group(code: CodeType) -> bool:
     """Whether the code signals its own group or all processes: ``os.kill(0, ...)``."""
-    every = [one for one in dis.get_instructions(code) if one.opname not in ("PUSH_NULL", "PRECALL")]
+    every = [one for one in instructions(code) if one.opname not in ("PUSH_NULL", "PRECALL")]
     return any(
         one.opname in ATTRIBUTES and one.argval == "kill" and after.opname.startswith("LOAD_") and after.argval in _OWN_GROUP
         for one, after in pairwise(every)
@@ -141,7 +141,7 @@ def _builtin_in(callback: Any) -> str:
 @cached_by_code
 def _calls_os_abort(code: CodeType) -> bool:
     """Whether application code calls ``os.abort``. gRPC's contexts have a method of the same name."""
-    every = list(dis.get_instructions(code))
+    every = list(instructions(code))
     aborting = (index for index, one in enumerate(every) if one.opname in ATTRIBUTES and one.argval == "abort")
     return is_own_code(code) and any(chain_before(every, index) == ("os",) for index in aborting)
 
@@ -149,5 +149,5 @@ def _calls_os_abort(code: CodeType) -> bool:
 @cached_by_code
 def _raises_exit(code: CodeType) -> bool:
     """Whether the code raises one of these exceptions, as a class or an instance."""
-    named = ((one, after.opname) for one, after in pairwise(dis.get_instructions(code)) if one.opname in VARIABLES)
+    named = ((one, after.opname) for one, after in pairwise(instructions(code)) if one.opname in VARIABLES)
     return any(one.argval in _RAISED and (after == "RAISE_VARARGS" or "NULL" in one.argrepr) for one, after in named)
