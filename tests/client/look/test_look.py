@@ -14,7 +14,7 @@ import grpc.aio
 from stilltrue import Agent
 from stilltrue.model import PartyName, SnapshotId, WaitNumber
 from stilltrue.protocol.requests.look import LookRequest, Suspect
-from tests.client.look.worlds import PATIENCE_SECONDS, Stuck, look_at, of, report_of, serving
+from tests.client.look.worlds import PATIENCE_SECONDS, LoopWorld, Stuck, look_at, of, report_of, serving
 
 
 def test_a_thread_still_in_a_call_is_reported_with_its_own_code(alone: Callable[..., Agent], stuck: Stuck) -> None:
@@ -150,3 +150,26 @@ def test_a_call_that_has_just_arrived_does_not_end_the_look(alone: Callable[...,
         stuck.go.set()
         waiting.result(PATIENCE_SECONDS)
     assert front.live.faults == 0
+
+
+async def test_a_handler_that_gathers_a_blocked_task_waits_under_its_own_name(world: LoopWorld) -> None:
+    lock = asyncio.Lock()
+
+    async def hold() -> None:
+        async with lock:
+            await world.stuck(b"")
+
+    async def take() -> None:
+        async with lock:
+            pass
+
+    async def body(_: LoopWorld) -> None:
+        holder = asyncio.create_task(hold())
+        await asyncio.sleep(0)
+        await asyncio.gather(take())
+        await holder
+
+    await world.look(body)
+    waiters = {wait.waiter for wait in world.cut.waits}
+    assert any(waiter.startswith("front/Do#") for waiter in waiters)
+    assert not any("HandleExceptions" in waiter for waiter in waiters)

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 from tests.field.entry import Entry
+
+_WATCHES = int(sys.version_info < (3, 12))
+"""Threads of asyncio that wait for the child, too."""
 
 ENTRIES = (
     Entry(
@@ -18,6 +23,19 @@ ENTRIES = (
             "signalled": "another thread sends a signal to the child's process id later",
             "stranger": "the child has no agent, and ends later",
         },
+    ),
+    Entry(
+        program="aio_child_calls_back",
+        source="widely known",
+        library="asyncio.subprocess, grpcio (aio)",
+        what="A coroutine runs a child process while it holds a lock; the child calls a method that needs the lock.",
+        near={
+            "patience": "the coroutine waits in `asyncio.wait_for`",
+            "deadline": "the child's call has a deadline",
+            "killed": "another task kills the child later",
+            "free": "the method that the child calls does not need the lock, but is slow",
+        },
+        elsewhere={"site": 1 + _WATCHES},
     ),
     Entry(
         program="shared_lock",

@@ -164,12 +164,12 @@ class Parties:
 
     def tasks(self) -> list[tuple[Task, PartyName]]:
         """Every live task that has a name. Safe while other threads run."""
-        found = [(root.task, root.party) for root in list(self.roots.values()) if not root.task.done()]
+        found = {root.task: root.party for root in list(self.roots.values()) if not root.task.done()}
         for weak, (name, _, _) in items_of(self._names):
             task = weak()
             if task is not None and not task.done():
-                found.append((task, name))
-        return found
+                found.setdefault(task, name)  # one that serves a call may have had a name before
+        return list(found.items())
 
     def knows(self, who: threading.Thread | Task) -> bool:
         """Whether this thread or task has called, waited or served. A name given by a look does not count."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -110,3 +112,44 @@ def test_a_process_reports_its_end_if_its_parent_is_a_member(front: Front, is_me
         child.kill()
     mark.clear()
     front.let_go()
+
+
+@pytest.mark.parametrize("method", ["wait", "communicate"])
+def test_a_task_that_waits_for_a_child_process_waits_for_that_process(front: Front, method: str) -> None:
+    pids: list[int] = []
+
+    async def main() -> None:
+        process = await asyncio.create_subprocess_exec("sleep", "600", stdout=asyncio.subprocess.PIPE)
+        pids.append(process.pid)
+        await getattr(process, method)()
+
+    thread = front.start("waiter", lambda: asyncio.run(main()))
+    report = report_when(front.agent, lambda report: bool(waits_of_tasks(report)))
+    (wait,) = waits_of_tasks(report)
+    assert isinstance(wait.among[0], ResourceTarget)
+    assert wait.among[0].resource.startswith(f"end of process {pids[0]}:")
+    assert of(look_at(front.agent, report), wait.waiter).unchanged
+    os.kill(pids[0], signal.SIGKILL)
+    thread.join()
+    front.let_go()
+
+
+def test_a_task_that_waits_for_a_child_process_in_time_is_not_blocked_for_good(front: Front) -> None:
+    pids: list[int] = []
+
+    async def main() -> None:
+        process = await asyncio.create_subprocess_exec("sleep", "600")
+        pids.append(process.pid)
+        await asyncio.wait_for(process.wait(), 600)
+
+    thread = front.start("waiter", lambda: asyncio.run(main()))
+    end = time.monotonic() + 1.0
+    report = report_when(front.agent, lambda _: bool(pids) and time.monotonic() > end)
+    assert all(one.deadline is not None for one in waits_of_tasks(report))
+    os.kill(pids[0], signal.SIGKILL)
+    thread.join()
+    front.let_go()
+
+
+def waits_of_tasks(report: Report) -> list[LocalWait]:
+    return [one for one in report.waits if "/task:" in one.waiter and isinstance(one.among[0], ResourceTarget)]

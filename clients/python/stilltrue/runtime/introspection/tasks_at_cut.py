@@ -66,6 +66,7 @@ class _Reader:
         """Read all known tasks and, transitively, those they await."""
         seen: dict[Task, TaskAtCut] = {}
         pending = list(known)
+        names = dict(known)  # those that serve calls among them, whichever task is found to lead to one first
         while pending and len(seen) < TASKS_MAX:
             task, party = pending.pop()
             if task in seen:
@@ -77,7 +78,8 @@ class _Reader:
                 one.set_in_doubt(self._now)
                 one.cancellers, one.children, one.others = (), [], []
             root = self._parties.root_of(task, party)
-            pending += [(other, self._parties.of_task(other, root)) for other in one.others if other not in seen]
+            others = [other for other in one.others if other not in seen]
+            pending += [(other, names.get(other) or self._parties.of_task(other, root)) for other in others]
         return seen
 
     def _look_at(self, one: TaskAtCut) -> None:

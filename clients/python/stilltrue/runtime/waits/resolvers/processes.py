@@ -3,7 +3,8 @@
 Rules:
 
 1. A thread waits for a child's end if the system shows that it is in ``wait4()`` for this process id without options, or if it
-   is in ``Popen.communicate()`` without a timeout: that reads until the child has closed its output, and then waits.
+   is in ``Popen.communicate()`` without a timeout: that reads until the child has closed its output, and then waits. So does
+   a task in ``wait()`` or ``communicate()`` of a process of ``asyncio.subprocess``.
 2. Process ids are reused, and differ between namespaces: a process is named by its id, its start time, its namespace and its
    machine. Only its parent can wait for it, so a process reports its name only if its parent is a member, too.
 3. A process ends when its main thread does, or by an exit or a signal. A party of the parent whose code mentions sending
@@ -67,12 +68,21 @@ def _read_communicate(stack: CallStack, at: int, _: ProcessView) -> SeenWait | N
     return _wait_for(pid, process, on=process, same=same)
 
 
-def _wait_for(pid: int, process: Any, **of_wait: Any) -> SeenWait:
+def _read_asyncio(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None:
+    process = variables_of(stack.frames[at]).get("self")
+    transport = attribute_of(process, "_transport")
+    pid = attribute_of(process, "pid")
+    if stack.task is None or stack.future is None or type(pid) is not int:
+        return None
+    return _wait_for(pid, process, transport, on=stack.future, once=True)
+
+
+def _wait_for(pid: int, *ended_through: Any, **of_wait: Any) -> SeenWait:
     child = process_at(pid)
     name = None if child is None else name_of(child)
     enders = None if name is None else (ResourceTarget(resource=name),)
     what = f"the end of process {pid}, its child"
-    through = () if process is None else (process,)
+    through = tuple(one for one in ended_through if one is not None)
     return SeenWait(
         enders=enders, what=what, ended_through=through, ending_names=_ENDING, ending_names_anywhere=_ANYWHERE, **of_wait
     )
@@ -90,5 +100,6 @@ def name_of(process: ChildProcess) -> str | None:
 
 RESOLVERS = (
     Resolver((("subprocess.py", "Popen.communicate"), ("subprocess.py", "Popen._communicate")), _read_communicate),
+    Resolver((("asyncio/subprocess.py", "Process.wait"), ("asyncio/subprocess.py", "Process._read_stream")), _read_asyncio),
     Resolver((), _read_waitpid),
 )
