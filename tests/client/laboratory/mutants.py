@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 from stilltrue.runtime.compat import value_stack
-from stilltrue.runtime.waits.holders import held_locks as held
+from stilltrue.runtime.waits.holders import held_locks
 from stilltrue.runtime.waits.orphaned_locks import balance, proof
 from stilltrue.runtime.waits.orphaned_locks.proof import Proof
 
@@ -36,7 +36,7 @@ class Mutant:
 
 _KEPT = (Proof, "_is_bound", _never)
 _UNREAD = (value_stack, "_can_read", _never)
-_SURE = (held, "surely_held", _nothing)
+_SURE = (held_locks, "surely_held", _nothing)
 MUTANTS = {
     "rule 1: locks that a thread has acquired do not count": Mutant(((Proof, "_may_have_acquired", _never), _SURE), 7),
     "rule 1: a lock is not held after it was acquired": Mutant(((balance, "_held", lambda _: iter(())), _SURE), 7),

@@ -15,12 +15,12 @@ import uvloop
 
 from stilltrue import Agent
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report
-from stilltrue.runtime.introspection import threads_and_tasks as places
+from stilltrue.runtime.introspection import threads_and_tasks
 from tests.client.look.worlds import PATIENCE_SECONDS, Stuck, look_at, of, report_when, serving
 
 
 def test_the_shells_are_in_the_files_by_which_their_frames_are_known() -> None:
-    for file in (*places._SHELLS, *places._BLOCKING):
+    for file in (*threads_and_tasks._SHELLS, *threads_and_tasks._BLOCKING):
         assert Path(file).exists(), file
 
 

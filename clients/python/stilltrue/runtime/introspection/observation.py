@@ -27,7 +27,7 @@ from stilltrue.runtime.introspection.waits_at_cut import Same, SeenAtCut
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.owned_shares import OwnedShares
 from stilltrue.runtime.parties import Parties
-from stilltrue.runtime.waits import stream_feeders as feeders
+from stilltrue.runtime.waits import stream_feeders
 from stilltrue.runtime.waits.call_stack import where_is
 from stilltrue.runtime.waits.databases import redis_holders
 from stilltrue.runtime.waits.databases.sessions import Sessions
@@ -92,7 +92,7 @@ class Observer:
             self.signals.remember(view.unexplained())
             elsewhere = (*self.sessions.holds(view), *redis_holders.holds(view), *self.file_locks.holds(view))
             elsewhere = (*elsewhere, *self._own_end.holds(view), *self.shared_locks.holds(view))
-            elsewhere = (*elsewhere, *feeders.holds(view, self._parties.process))
+            elsewhere = (*elsewhere, *stream_feeders.holds(view, self._parties.process))
             seen = replace(seen, holds=(*self._answers(), *elsewhere))
             seen = self._with_ended_parties(seen, now)
             if self._is_stopping():
