@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from detector.archive.filesystem import open_filesystem
 from detector.archive.row_groups import Span, archive_of, paths_for, spans_of, whole_groups
 from detector.archive.rows.schema import REPLACES_KEY, SCHEMA_VERSION, TABLE_KEY, TABLES, VERSION_KEY, conformed, stamped
 from detector.ops.atomic_file import sync
@@ -107,7 +108,7 @@ class ArchiveFiles:
             raise ArchiveError(f"{location!r}: {NOT_UTF8}")
         try:
             if "://" in location:
-                self.filesystem, self.root = fs.FileSystem.from_uri(location)
+                self.filesystem, self.root = open_filesystem(location)
             else:
                 self.filesystem, self.root = fs.LocalFileSystem(), os.path.abspath(location)  # noqa: PTH100 - a URI's twin
         except (pa.ArrowException, OSError, ImportError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -75,3 +76,16 @@ def test_a_detector_writes_to_an_object_store_and_the_command_reads_it(
     refused = CliRunner().invoke(command, ["s3://stilltrue-tests/none", "--out", f"{OUT}-2"])
     assert (refused.exit_code, refused.stderr.count("\n")) == (2, 1)
     assert "no archive here" in refused.stderr
+
+
+def test_an_archive_that_cannot_be_reached_is_named(
+    storage: fs.FileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It, and not the folder of the results."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.getsockname()[1]}")
+    result = CliRunner().invoke(command, [ARCHIVE, "--out", str(tmp_path / "out")])
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"stilltrue: {ARCHIVE}: ")
+    assert "NETWORK_CONNECTION" in line

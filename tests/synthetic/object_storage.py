@@ -11,6 +11,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
+from detector.archive.filesystem import open_filesystem
 from detector.archive.rows.row_decoder import verdict_of
 from stilltrue.model import Verdict
 from tests.synthetic.hostile_archives import Key
@@ -30,10 +31,12 @@ def object_storage() -> Iterator[fs.FileSystem]:
         for name, value in (("ACCESS_KEY_ID", "tests"), ("SECRET_ACCESS_KEY", "tests"), ("REGION", "us-east-1")):
             environment.setenv(f"AWS_{name}", value)
         environment.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        made, _ = fs.FileSystem.from_uri(f"s3://{BUCKET}?allow_bucket_creation=true")
+        made, _ = open_filesystem(f"s3://{BUCKET}?allow_bucket_creation=true")
         made.create_dir(BUCKET)
-        yield made
-    server.stop()
+        try:
+            yield made
+        finally:
+            server.stop()
 
 
 def verdict_rows(store: fs.FileSystem, folder: str) -> dict[Key, Verdict]:

@@ -86,14 +86,13 @@ def analyze(
         from detector.analysis.engine import WorkerDiedError  # noqa: PLC0415
         from detector.analysis.result_folder import CountsError  # noqa: PLC0415
         from detector.archive.files import ArchiveError  # noqa: PLC0415
-        from detector.archive.units import open_archive  # noqa: PLC0415
         from detector.core.registry import PluginError, UnknownPredicateError, find_predicates  # noqa: PLC0415
     except ImportError as error:
         raise CommandError(f"the pipeline needs pyarrow ({error}): pip install 'stilltrue-detector[archive]'") from None
     steps = _Steps()
     try:
         find_predicates((*predicates, *settings), settings)
-        found = open_archive(archive, since=_day(since), until=_day(until))
+        found = _opened(archive, since, until)
         if not found.rows("snapshots"):
             _name_left_out([(each.path, each.reason) for each in found.left_out])
             raise CommandError(f"{archive}: no snapshots{_between(since, until)}{_left_out(len(found.left_out))}")
@@ -113,6 +112,15 @@ def analyze(
     incidents = f"{len(result.incidents)} incident{'s' * (len(result.incidents) != 1)}"
     found_there = f"{incidents}, {len(result.near_misses)} {result.near_misses_text}{_left_out(len(result.left_out))}"
     click.echo(f"{counts}: {found_there}; report: {out}/report.html")
+
+
+def _opened(archive: str, since: datetime | None, until: datetime | None) -> Any:
+    from detector.archive.units import open_archive  # noqa: PLC0415 - Arrow is an extra
+
+    try:
+        return open_archive(archive, since=_day(since), until=_day(until))
+    except OSError as error:
+        raise CommandError(f"{archive}: {error.strerror or error}") from None
 
 
 def _engine(asked: str, master: str | None, reports: int) -> str:

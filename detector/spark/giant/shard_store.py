@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow import fs
 
+from detector.archive.filesystem import open_filesystem
 from detector.graph.columns import Bools
 from detector.spark.giant.shard import atomic_output
 
@@ -27,7 +28,7 @@ class ShardFolder:
     def open(self) -> tuple[fs.FileSystem, str]:
         """Return the filesystem, and the folder's path in it."""
         if "://" in self.folder:
-            filesystem, root = fs.FileSystem.from_uri(self.folder)
+            filesystem, root = open_filesystem(self.folder)
             return filesystem, root
         return fs.LocalFileSystem(), self.folder
 
