@@ -25,7 +25,7 @@ ROLLING_MINUTES ?= 60
 # Some machines forbid Python to keep compiled modules: each of hundreds of processes that the tests start would compile all of its own.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: pictures help demo test longer longer-ci field check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps apps-ci mutants bench soak rolling prove chaos fuzz release cluster locks vulnerabilities site clean
+.PHONY: pictures help demo test longer longer-ci field check setup lint types floors proto proto-fresh proto-check truth truth-ci matrix apps apps-ci mutants mutants-ci bench soak rolling prove chaos fuzz release cluster locks vulnerabilities site clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 17
@@ -33,8 +33,13 @@ help: ## list the targets
 demo: $(if $(wildcard $(READY)),$(READY),$(LIGHT)) ## real gRPC processes that get into trouble, and the verdict (under a minute, and 350 MB)
 	@$(BIN)/stilltrue demo
 
+QUICK := not soak and not longer and not field and not cluster and not apps and not truth and not mutants
+
+# The agent's tests run first and by themselves: a look takes several times as long in a process that has collected all tests.
 test: setup ## set up and pass the tests, on all cores
-	$(PYTEST) tests -m "not soak and not longer and not field and not cluster and not apps and not truth and not mutants" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
+	@failed=0; for tests in tests/client "tests --ignore tests/client"; do \
+		$(PYTEST) $$tests -m "$(QUICK)" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable || { code=$$?; [ $$code = 1 ] || exit $$code; failed=1; }; \
+	done; exit $$failed
 
 # The files with such tests alone: each worker would spend a minute on collecting all others.
 LONGER = $(shell grep -rlF mark.longer --include='test_*.py' tests)
@@ -49,7 +54,7 @@ field: setup ## published deadlocks, with the real libraries and servers: the ta
 	$(PYTEST) tests/field -m field -n $(WORKERS) --max-worker-restart 2 --benchmark-disable
 
 check: lint types floors ## the inner loop: lint, types, floors, and the tests that start no process
-	$(PYTEST) tests $(SLOW_ROOMS:%=--ignore tests/%) -q -m "not slow and not soak and not longer and not field and not cluster and not apps and not truth and not mutants" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
+	$(PYTEST) tests $(SLOW_ROOMS:%=--ignore tests/%) -q -m "not slow and $(QUICK)" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
 
 setup: $(READY) ## make .venv with both packages and the tools
 
@@ -112,6 +117,9 @@ truth-ci: setup ## the same but the slowest
 
 mutants: setup ## change the shipped code in one place after the other: the named test must notice each (the quick ones are in make test)
 	$(PYTEST) tests/mutants -v -n $(CPUS) --dist load --benchmark-disable
+
+mutants-ci: setup ## the mutants that make test leaves out
+	$(PYTEST) tests/mutants -m mutants -v -n $(CPUS) --dist load --benchmark-disable
 
 MATRICES := build/matrix/oldest build/matrix/newest
 build/matrix/oldest/.ready: OF_MATRIX := grpcio==1.62.3 protobuf==4.21.6
