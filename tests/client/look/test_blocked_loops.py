@@ -164,8 +164,7 @@ def test_a_main_task_on_a_blocked_loop_ends_only_if_what_it_awaits_may_come(
         await server.stop(0)
 
     async def blocks(get: Any, server: grpc.aio.Server) -> None:
-        await asyncio.sleep(0.01)
-        get(b"")
+        get(b"")  # begins once the main task is suspended
         stop.append(asyncio.create_task(server.stop(0)))
 
     stop: list[asyncio.Task[None]] = []
