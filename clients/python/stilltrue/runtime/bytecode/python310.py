@@ -233,17 +233,21 @@ _EXCHANGES = {
 
 def _pops_and_pushes(one: dis.Instruction) -> tuple[int, int] | None:
     arg = one.arg or 0
+    known = _POPS_AND_PUSHES.get(one.opname)
+    if known is not None:
+        return known
     if one.opname in _COUNTED:
         each, besides = _COUNTED[one.opname]
         return each * arg + besides, 1
+    if one.opname.startswith(("LOAD_", "UNARY_")):
+        return int(one.opname[0] == "U"), 1
     counted = {
         "CALL_FUNCTION_EX": (2 + (arg & 1), 1),
         "MAKE_FUNCTION": (2 + arg.bit_count(), 1),
         "FORMAT_VALUE": (1 + (arg & 4 == 4), 1),
         "UNPACK_SEQUENCE": (1, arg),
     }
-    others = {"UNARY": (1, 1), "LOAD": (0, 1)}.get(one.opname.partition("_")[0])
-    return counted.get(one.opname) or _POPS_AND_PUSHES.get(one.opname) or others
+    return counted.get(one.opname)
 
 
 def _follow_stack(every: Sequence[dis.Instruction]) -> tuple[list[int | None], set[int]]:
