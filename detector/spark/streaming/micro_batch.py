@@ -65,7 +65,7 @@ class MicroBatches:
         self._epoch = epoch
         self._folder: Folder = plan.folder
         last = self._folder.resume()
-        self._last = replace(last, buckets=plan.buckets) if last.batch < 0 else last
+        self._last = replace(last, predicates=plan.predicates, buckets=plan.buckets if last.batch < 0 else last.buckets)
 
     def run(self, workers: Workers) -> Progress:
         """Run the next batch and commit it. If it raises :class:`CountsError` or a storage error, nothing is committed."""

@@ -25,9 +25,9 @@ from detector.spark.streaming.published import Published
 from detector.spark.streaming.storage import Storage
 
 KEPT = 2
-VERSION = 4
-"""Version of the state: 2 added archives and late reports, 3 what was read, 4 the newest snapshots and damaged files."""
-READABLE = (3, VERSION)
+VERSION = 5
+"""Version of the state: 2 added archives and late reports, 3 what was read, 4 newest snapshots, torn files, 5 predicates."""
+READABLE = (3, 4, VERSION)
 RESULTS = ("verdicts", "left_out")
 MAKING = "_making-"
 Began = tuple[int, float]
@@ -61,6 +61,7 @@ class Progress:
 
     Attributes
     ----------
+    predicates : those evaluated by the newest batch; empty in a state from before version 5.
     buckets : the number of buckets; a snapshot's bucket is its number modulo this.
     making : the folder with this batch's results before they are published as ``batch=N``.
     newest : the snapshots with the highest numbers in reports and in headers (None if there was none), by archive.
@@ -75,6 +76,7 @@ class Progress:
     """
 
     batch: int = -1
+    predicates: tuple[str, ...] = ()
     buckets: int = 8
     making: str = ""
     newest: Mapping[str, Newest] = field(default_factory=dict)
@@ -139,6 +141,17 @@ class Folder:
         if not found and any(name.startswith("batch-") for name in names):
             raise ProgressError("this state is from an earlier version of stilltrue: use another folder, or remove this one")
         return self._commit(found[-1]) if found else Progress()
+
+    def last_with_results(self) -> Progress:
+        """As :meth:`last`; also raises :class:`ProgressError` if verdicts were published and have been deleted since."""
+        last = self.last()
+        unpublished = any(folder.startswith(MAKING) for folder in self.state.folders())
+        if last.verdicts and not unpublished and not self.results.sizes("verdicts"):
+            raise ProgressError(
+                f"{self.results.location}/verdicts is gone, and a stream does not judge its {last.finished_count()} finished "
+                "snapshots again: use another folder, or 'stilltrue analyze'"
+            )
+        return last
 
     def begin(self) -> Epoch:
         """Begin a new epoch (rule 2). Raises :class:`ProgressError` if another stream begins one at the same time."""
@@ -227,7 +240,7 @@ def _parsed(raw: dict[str, Any]) -> Progress:
     newest = {archive: (_began(reports), _began(headers)) for archive, (reports, headers) in raw["newest"].items()}
     sets = {name: {archive: _intervals(each) for archive, each in raw[name].items()} for name in ("finished", "closed")}
     alone = {"mixed": _intervals(raw.get("mixed", {"intervals": ()})), "began": _by_bucket(raw.get("began", {}))}
-    names = {"logs": tuple(raw["logs"]), "torn": tuple(raw.get("torn", ()))}
+    names = {name: tuple(raw.get(name, ())) for name in ("logs", "torn", "predicates")}
     return Progress(**raw | {"pending": pending, "newest": newest, "version": VERSION} | sets | alone | names)
 
 

@@ -19,10 +19,12 @@ from detector.archive.rows.row_decoder import verdict_of
 from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate, find_predicates
 from detector.spark.session import _retrying
+from detector.spark.streaming import query
 from detector.spark.streaming.micro_batch import check_count
 from detector.spark.streaming.pipeline import archive_stream, start, verdicts
 from detector.spark.streaming.plan import StreamPlan
 from detector.spark.streaming.progress import Folder
+from detector.spark.streaming.query import StreamFailedError, StreamOptions
 from detector.spark.streaming.storage import Storage
 from stilltrue.model import Holds, Verdict
 from tests.synthetic.random_snapshots import Judged, WorldShape, judged, random_snapshots
@@ -47,9 +49,9 @@ def _found(spark: SparkSession, plan: StreamPlan) -> list[Verdict]:
 
 
 def _run(spark: SparkSession, folder: Path, plan: StreamPlan) -> None:
-    query = start(archive_stream(spark, str(folder), plan), plan, location=str(folder), once=True)
-    assert query.awaitTermination(300)
-    assert query.exception() is None
+    running = start(archive_stream(spark, str(folder), plan), plan, location=str(folder), once=True)
+    assert running.awaitTermination(300)
+    assert running.exception() is None
 
 
 def test_every_verdict_is_written_once_despite_a_crash(
@@ -69,6 +71,32 @@ def test_every_verdict_is_written_once_despite_a_crash(
     _archive(short, folder, 20, 40)
     _run(spark, folder, plan)
     assert _found(spark, plan) == list(short.verdicts)
+
+
+def _options(folder: Path, plan: StreamPlan, *predicates: str) -> StreamOptions:
+    return StreamOptions(
+        archive=str(folder), options={}, out=plan.out, state="", master=None, predicates=predicates, settings={},
+        give_up_seconds=plan.give_up_seconds, late_seconds=plan.late_seconds, metrics=None, once=True,
+    )  # fmt: skip
+
+
+def test_a_restart_says_what_it_does_not_judge_again(
+    spark: SparkSession, short: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = StreamPlan(out=str(tmp_path / "out"))
+    folder = tmp_path / "archive"
+    _archive(short, folder, 0, 5)
+    _run(spark, folder, plan)
+    monkeypatch.setattr(query, "_stream", lambda *_: plan.folder.last())
+    said: list[str] = []
+    query.run(_options(folder, plan), said.append)
+    assert said == []
+    query.run(_options(folder, plan, "termination"), said.append)
+    (line,) = said
+    assert line.startswith("termination: evaluated from now on; 5 finished snapshots are not judged again")
+    shutil.rmtree(tmp_path / "out" / "verdicts")
+    with pytest.raises(StreamFailedError, match="verdicts is gone, and a stream does not judge its 5 finished snapshots again"):
+        query.run(_options(folder, plan), said.append)
 
 
 def test_predicate_settings_give_the_services_verdicts(spark: SparkSession, short: Judged, tmp_path: Path) -> None:
