@@ -35,4 +35,4 @@ async def test_the_command_prints_stacks_and_the_unexplained_parties(played: Any
         assert (await here("stacks", "-o", "name", *address)).out == "a/thread:two\na/thread:one\n"
         assert (await here("stacks", "old", *address)).code == 2
         unknown = await here("stacks", "none", *address)
-        assert (unknown.code, "no process 'none'" in unknown.err) == (2, True)
+        assert (unknown.code, "no process or service 'none' is a member" in unknown.err) == (2, True)

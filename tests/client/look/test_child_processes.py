@@ -226,6 +226,30 @@ def test_a_joined_child_process_is_active_until_every_snapshot_includes_it(
         assert children_at_work(called) == []
 
 
+_JOINS_WHEN_FED = f"import sys; print('begun', flush=True); sys.stdin.readline(); {_JOINS}"
+
+
+def test_a_child_process_of_before_that_has_just_joined_is_active(
+    alone: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    front = alone("front")
+    with child(sys.executable, "-c", _JOINS_WHEN_FED) as process, called_once(front):
+        tell(process, "work")
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        is_at_rest_again(process)
+        (text,) = children_at_work(front)
+        assert "which has just joined, since" in text
+        monkeypatch.setattr(pending_callbacks, "MEMBER_SECONDS_MIN", 0.0)
+        assert children_at_work(front) == []
+
+
+def test_a_child_process_that_was_a_member_before_is_covered(alone: Callable[..., Agent]) -> None:
+    front = alone("front")
+    with child(sys.executable, "-c", _JOINS), called_once(front):
+        assert children_at_work(front) == []
+
+
 @pytest.mark.parametrize("kind", ["pool", "executor"])
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 @pytest.mark.slow

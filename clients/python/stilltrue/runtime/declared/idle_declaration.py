@@ -8,7 +8,7 @@ from types import CodeType
 from weakref import ref
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.child_processes import boot_ticks, child_processes
+from stilltrue.runtime.introspection.child_processes import boot_ticks, child_processes, joined_at
 from stilltrue.runtime.introspection.child_threads import ChildThreads, threads_of
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.introspection.tasks import is_timed, woken_by_timers
@@ -25,8 +25,9 @@ class IdleDeclaration:
 
     ``scheduled``: the code of the callbacks that event loops had scheduled, which may schedule themselves again. ``standing``,
     ``standing_tasks``: where the threads (identities) and tasks stood. One that is elsewhere since acts on a message that came.
-    ``standing_children``: likewise for the children's threads. ``untimed``, ``untimed_tasks``: the threads and tasks that
-    waited without a timeout. ``foreign_loops``: by thread (identity), the loops of libraries other than asyncio.
+    ``standing_children``: likewise for the threads of the ``children``. ``members``: the children that had joined a detector.
+    ``untimed``, ``untimed_tasks``: the threads and tasks that waited without a timeout. ``foreign_loops``: by thread
+    (identity), the loops of libraries other than asyncio.
     ``declaring``: the threads (identities) and tasks (``id``) that have called ``active()`` or ``busy()``; ``by``: the one that
     called ``idle()``, if any.
     """
@@ -37,6 +38,7 @@ class IdleDeclaration:
     alarms: frozenset[int] = frozenset()
     since_ticks: int = 0
     children: frozenset[tuple[int, int]] = frozenset()
+    members: frozenset[tuple[int, int]] = frozenset()
     pool_items: frozenset[tuple[int, int]] = frozenset()
     scheduled: frozenset[CodeType] = frozenset()
     standing: dict[int, compat.Where] = field(default_factory=dict)
@@ -63,6 +65,7 @@ def declaration(now: float, declaring: Container[int], by: int = 0) -> IdleDecla
         alarms=frozenset(compat.alarms()),
         since_ticks=boot_ticks(),
         children=frozenset(child.key for child in children),
+        members=frozenset(child.key for child in children if joined_at(child) is not None),
         pool_items=frozenset().union(*(compat.pool_items(frame) for those in frames.values() for frame in those)),
         scheduled=compat.codes_scheduled(),
         standing=compat.standing_threads(),

@@ -9,7 +9,8 @@ Rules:
 4. When a channel's connectivity changes, the callbacks subscribed later run.
 5. When an alarm set later fires, the signal's handler runs, or the event loop's.
 6. A child process started later, or an orphan that began later, may call anybody, and nobody else knows of it. It does not
-   count once it has been a member for :data:`MEMBER_SECONDS_MIN`, nor while it is a worker of a pool that has no items.
+   count once it has been a member for :data:`MEMBER_SECONDS_MIN`, nor while it is a worker of a pool that has no items. A
+   child of before that has joined later counts likewise: it may be about to make its first call.
 7. A child process of before has been given work (through a pipe, a queue) if it neither rests nor is where it stood at the
    declaration (:mod:`~stilltrue.runtime.introspection.child_threads`).
 """
@@ -102,5 +103,7 @@ def child_processes_at_work(places: Places, covered: IdleDeclaration | None) -> 
         name = f"child process {child.pid} ({child.name}), {state}"
         if child.key not in covered.children:
             yield f"{name}, started after the idle declaration or the first call"
+        elif joined is not None and child.key not in covered.members:
+            yield f"{name}, since the idle declaration or the first call"
         elif joined is None and threads_of([child])[child.key].is_at_work(covered.standing_children.get(child.key)):
             yield f"{name}, at work since the idle declaration or the first call"
