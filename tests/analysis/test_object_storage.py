@@ -39,6 +39,7 @@ def _told(results: Results) -> dict[tuple[str | None, int, str], str]:
     return {(row["archive"], row["snapshot"], row["predicate"]): row["holds"] for row in rows}
 
 
+@pytest.mark.longer
 def test_an_archive_is_written_compacted_and_analysed_in_an_object_store(storage: fs.FileSystem, tmp_path: Path) -> None:
     """The same verdicts as from a disk; a second analysis reads no snapshot again, and the bucket holds nothing left over."""
     folder = written(tmp_path / "archive")

@@ -56,6 +56,7 @@ def occupied(name: str) -> played.FakeProcess:
 
 
 @pytest.mark.parametrize("how", ["ask", "wish"])
+@pytest.mark.longer
 async def test_last_event_to_true(tmp_path: Path, how: str) -> None:
     a, b = occupied("a"), occupied("b")
     times, used = [], []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from detector.analysis.analyze import analyze
@@ -25,6 +26,7 @@ def _listed(spark: SparkSession) -> list[Any]:
     return [found.apply(at) for at in range(found.size())]
 
 
+@pytest.mark.longer
 def test_every_job_of_an_analysis_and_of_a_stream_has_a_name_of_ours(
     spark: SparkSession, location: Path, tmp_path: Path
 ) -> None:

@@ -154,6 +154,7 @@ def test_a_removed_torn_file_is_no_longer_listed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("shift_seconds", [10 * 365 * 86_400.0, -3 * 86_400.0])
 @pytest.mark.parametrize("lasts", [1, 30])
+@pytest.mark.longer
 def test_a_clock_step_makes_no_report_late(tmp_path: Path, shift_seconds: float, lasts: int) -> None:
     """It leaps and comes back, or stays there; the header of a snapshot comes a batch before its reports."""
     run = judged(

@@ -125,6 +125,7 @@ def test_removed_rows_are_an_error_or_skipped(
     assert source.read.parquet(str(tmp_path / "out" / "rows")).count() == 40 - gone.rows
 
 
+@pytest.mark.longer
 def test_another_archive_is_not_a_continuation(
     source: SparkSession, short: Judged, serving: Any, archived: Any, tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ def _run(spark: SparkSession, folder: Path, plan: StreamPlan) -> None:
     assert running.exception() is None
 
 
+@pytest.mark.longer
 def test_every_verdict_is_written_once_despite_a_crash(
     spark: SparkSession, short: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +156,7 @@ def test_old_files_in_any_order_with_one_restored_later(spark: SparkSession, sho
     assert (progress.waiting(), progress.given_up(), progress.late) == (0, 0, 0)
 
 
+@pytest.mark.longer
 def test_two_detectors_in_one_folder(spark: SparkSession, short: Judged, tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     for archive, until in (("a", 40), ("b", 25)):
