@@ -28,6 +28,7 @@ class Deferred:
 events: Any = queue.SimpleQueue() if MODE == "simple" else Events()
 reports: Any = queue.Queue() if MODE == "another" else events
 join("api")
+gc.disable()  # a collection of another thread would find it first
 Deferred()
 begin(events.put, "first")
 stay()
