@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -296,12 +298,15 @@ def wait_in_fcntl(path: Path) -> None:
         fcntl.lockf(file, fcntl.LOCK_EX)
 
 
+needs_fasteners = pytest.mark.skipif(find_spec("fasteners") is None, reason="fasteners is not installed")
+
+
 def wait_in_fasteners(path: Path) -> None:
-    with pytest.importorskip("fasteners").InterProcessLock(path):
+    with import_module("fasteners").InterProcessLock(path):
         pass
 
 
-@pytest.mark.parametrize("wait", [wait_in_fcntl, wait_in_fasteners])
+@pytest.mark.parametrize("wait", [wait_in_fcntl, pytest.param(wait_in_fasteners, marks=needs_fasteners)])
 def test_a_waiter_for_another_process_s_lock_waits_for_its_holder(front: Front, tmp_path: Path, wait: Any) -> None:
     with locked_by_another_process(tmp_path / "lock"):
         front.start("waiter", wait, tmp_path / "lock")
@@ -318,9 +323,10 @@ def test_a_waiter_for_another_process_s_lock_waits_for_its_holder(front: Front, 
 
 
 def poll_fasteners(path: Path) -> None:
-    pytest.importorskip("fasteners").InterProcessLock(path).acquire(timeout=PATIENCE_SECONDS)
+    import_module("fasteners").InterProcessLock(path).acquire(timeout=PATIENCE_SECONDS)
 
 
+@needs_fasteners
 def test_a_poll_of_fasteners_with_a_limit_is_not_a_wait(front: Front, tmp_path: Path) -> None:
     with locked_by_another_process(tmp_path / "lock"):
         front.start("waiter", poll_fasteners, tmp_path / "lock")
@@ -335,7 +341,7 @@ def hold_by_lockf(path: Path, call: Callable[[bytes], Any]) -> None:
 
 
 def hold_by_fasteners(path: Path, call: Callable[[bytes], Any]) -> None:
-    with pytest.importorskip("fasteners").InterProcessLock(path):
+    with import_module("fasteners").InterProcessLock(path):
         call(b"")
 
 
@@ -349,7 +355,7 @@ def posix_holds_of(report: Report) -> list[Hold]:
     return [one for one in report.holds if one.resource.startswith("POSIX file lock ")]
 
 
-@pytest.mark.parametrize("hold", [hold_by_lockf, hold_by_fasteners])
+@pytest.mark.parametrize("hold", [hold_by_lockf, pytest.param(hold_by_fasteners, marks=needs_fasteners)])
 def test_the_party_that_has_the_open_file_holds_its_process_s_lock(front: Front, tmp_path: Path, hold: Holder) -> None:
     front.hold(hold, tmp_path / "lock", front.get)
     report = report_that(front, lambda report: bool(posix_holds_of(report)))
