@@ -73,7 +73,7 @@ async def test_a_killed_and_restarted_detector_keeps_its_open_incidents(serve: A
     async with serve(tmp_path, "--period-seconds", "0.05") as detector:
         await asyncio.gather(a.connect(detector.address), b.connect(detector.address))
         incident: list[Any] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not incident:
                 incident = json.loads((await detector.run("incidents", "--json")).out)
         last = json.loads((await detector.run("snapshots", "--json", "--limit", "1")).out)[0]["id"]
@@ -111,7 +111,7 @@ async def test_watch_prints_changes_and_notices_that_the_detector_is_gone(
     async with serve(tmp_path, "--period-seconds", "0.05") as detector:
         await asyncio.gather(a.connect(detector.address), b.connect(detector.address))
         watch = await begin("watch", "deadlock", "--json", STILLTRUE_DETECTOR=detector.address)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert json.loads(await watch.stdout.readline())["holds"] is False
             stuck = played.Deadlock(a, b)
             assert json.loads(await watch.stdout.readline())["core"] == stuck.core
@@ -129,7 +129,7 @@ async def test_watch_notices_a_detector_that_is_stopped(serve: Any, begin: Any, 
     async with serve(tmp_path, "--heartbeat-seconds", "0.2", "--period-seconds", "0.1") as detector:
         await a.connect(detector.address)
         watch = await begin("watch", "deadlock", "--silence-seconds-max", "1", STILLTRUE_DETECTOR=detector.address)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert b"not as of" in await watch.stdout.readline()
             detector.process.send_signal(signal.SIGSTOP)
             _, err = await watch.communicate()
@@ -144,7 +144,7 @@ async def test_ctrl_c_and_a_closed_pipe_are_quiet(serve: Any, begin: Any, played
     async with serve(tmp_path, "--period-seconds", "0.05") as detector:
         await a.connect(detector.address)
         watch = await begin("watch", STILLTRUE_DETECTOR=detector.address)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert await watch.stdout.readline()
             watch.send_signal(signal.SIGINT)
             _, err = await watch.communicate()
@@ -153,7 +153,7 @@ async def test_ctrl_c_and_a_closed_pipe_are_quiet(serve: Any, begin: Any, played
             f"'{sys.executable}' -m detector.cli watch --detector {detector.address} | head -n 1",
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert shell.stdout is not None
             assert await shell.stdout.readline()
             played.Deadlock(a, a)
@@ -168,11 +168,11 @@ async def test_watch_waits_for_a_detector_that_is_not_up_yet(serve: Any, begin: 
         port = first.address.rpartition(":")[2]
         await first.end()
     watch = await begin("watch", "deadlock", STILLTRUE_DETECTOR=first.address)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         assert (await watch.stderr.readline()).decode() == f"waiting for a detector at {first.address} ...\n"
     async with serve(tmp_path / "second", "--port", port, "--period-seconds", "0.1") as detector:
         await a.connect(detector.address)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert b"deadlock" in await watch.stdout.readline()
             watch.send_signal(signal.SIGINT)
             assert await watch.wait() == 130

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from detector.core.document.reader import parse_document
 from detector.predicates.deadlock import Deadlock as DeadlockPredicate
+from detector.service.detection import driver
 from detector.service.detection.incident.incidents import Incidents
 from detector.service.settings import scope_from_text
 from stilltrue.model import CallNumber, Holds, ProcessName, Witness
@@ -193,11 +195,12 @@ async def test_many_watches_on_one_connection_leave_others_their_share(start_det
 
 
 async def test_an_answer_covers_fifty_processes_at_once(
-    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(driver, "PARTIAL_SECONDS", math.inf)  # on a crowded machine some report later than that
     processes = [process(f"p{number:02}") for number in range(50)]
     stuck = [deadlock(processes[2 * pair], processes[2 * pair + 1]) for pair in range(3)]
-    async with start_detector(tmp_path) as detector:
+    async with start_detector(tmp_path, give_up_seconds=30.0) as detector:
         await detector.join(*processes)
         verdicts = await asyncio.gather(*(detector.ask() for _ in range(10)))
         for verdict in verdicts:
