@@ -29,7 +29,7 @@ def offset_of(code: CodeType, name: str) -> int:
     """The offset of the call of this global."""
     every = list(instructions(code))
     loads = next(index for index, one in enumerate(every) if one.argval == name)
-    return next(one.offset for one in every[loads:] if one.opname == "CALL")
+    return next(one.offset for one in every[loads:] if one.opname in ("CALL", "CALL_KW"))
 
 
 def raises_in_a_handler() -> None:
