@@ -104,7 +104,7 @@ _FED = "import socket, sys, threading, time; print('begun', flush=True)\nfor lin
 
 
 @pytest.mark.parametrize("work", _WORKS)
-def test_a_child_process_of_before_that_has_been_given_work_is_active(alone: Callable[..., Agent], work: str) -> None:
+def test_an_earlier_child_process_that_has_been_given_work_is_active(alone: Callable[..., Agent], work: str) -> None:
     front = alone("front")
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
@@ -138,7 +138,7 @@ _LATE = "import sys, time; print('begun', flush=True); time.sleep(0.5); sys.stdi
 _LATE_LOOP = "import sys, time, select; print('begun', flush=True); time.sleep(0.5); select.select([sys.stdin], [], [])"
 
 
-def test_a_child_process_of_before_with_its_own_timer_is_covered(alone: Callable[..., Agent]) -> None:
+def test_an_earlier_child_process_with_its_own_timer_is_covered(alone: Callable[..., Agent]) -> None:
     front = alone("front")
     with child(sys.executable, "-c", _TIMED) as process, called_once(front):
         for _ in range(5):
@@ -147,13 +147,12 @@ def test_a_child_process_of_before_with_its_own_timer_is_covered(alone: Callable
 
 
 @pytest.mark.parametrize("program", [_LATE, _LATE_LOOP])
-def test_a_child_process_of_before_that_was_still_starting_rests_once_it_waits_for_input(
+def test_an_earlier_child_process_that_was_still_starting_rests_once_it_waits_for_input(
     alone: Callable[..., Agent], program: str
 ) -> None:
     front = alone("front")
-    with child(sys.executable, "-c", program), called_once(front):
-        wait_until(lambda: children_at_work(front) == [])
-        time.sleep(1)
+    with child(sys.executable, "-c", program) as process, called_once(front):
+        is_at_rest_again(process)
         assert children_at_work(front) == []
 
 
@@ -229,7 +228,7 @@ def test_a_joined_child_process_is_active_until_every_snapshot_includes_it(
 _JOINS_WHEN_FED = f"import sys; print('begun', flush=True); sys.stdin.readline(); {_JOINS}"
 
 
-def test_a_child_process_of_before_that_has_just_joined_is_active(
+def test_an_earlier_child_process_that_has_just_joined_is_active(
     alone: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     front = alone("front")
@@ -239,7 +238,7 @@ def test_a_child_process_of_before_that_has_just_joined_is_active(
         assert process.stdout.readline() == "begun\n"
         is_at_rest_again(process)
         (text,) = children_at_work(front)
-        assert "which has just joined, since" in text
+        assert "which has just joined, after" in text
         monkeypatch.setattr(pending_callbacks, "MEMBER_SECONDS_MIN", 0.0)
         assert children_at_work(front) == []
 

@@ -319,7 +319,7 @@ def test_a_thread_joining_a_resting_thread_is_not_at_work(alone: Callable[..., A
 
 
 class Dispatcher:
-    """An event loop in a thread, with a task of before the first call that starts a task for each job."""
+    """An event loop in a thread, with a task from before the first call that starts a task for each job."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()

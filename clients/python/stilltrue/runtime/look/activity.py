@@ -7,7 +7,7 @@ Rules:
 2. A gRPC or executor thread inside application code is at work, except one that serves a recorded call and one that feeds a
    request stream (its call is outstanding).
 3. A thread started later, and the item of an executor, is at work unless it rests
-   (:mod:`~stilltrue.runtime.look.idle_positions`). So is a thread or task of before that is elsewhere than at the declaration
+   (:mod:`~stilltrue.runtime.look.idle_positions`). So is an earlier thread or task that is elsewhere than at the declaration
    (on a queue that handlers feed, say), and a thread that now runs a scheduler but did not then.
    An event loop of trio or Twisted is at work if it runs a task, or has more timers or descriptors to wait for than then.
 4. A task or timer whose context comes from a finished handler was left behind by that handler. An application task started
@@ -222,7 +222,7 @@ def _awaits_others(task: Task, timed: frozenset[int]) -> bool:
 
 
 def _has_resumed(task: Task, covered: IdleDeclaration, timed: frozenset[int], *, is_main: bool) -> bool:
-    """Whether a task of before has gone on since (rule 3)."""
+    """Whether an earlier task has gone on since (rule 3)."""
     return has_own_code(task) and is_task_elsewhere(task, covered, timed, is_main=is_main) and not task_rests(task, timed)
 
 

@@ -10,9 +10,9 @@ Rules:
 5. When an alarm set later fires, the signal's handler runs, or the event loop's.
 6. A child process started later, or an orphan that began later, may call anybody, and nobody else knows of it. It does not
    count once it has been a member for :data:`MEMBER_SECONDS_MIN`, nor while it is a worker of a pool that has no items. A
-   child of before that has joined later counts likewise: it may be about to make its first call.
-7. A child process of before has been given work (through a pipe, a queue) if it neither rests nor is where it stood at the
-   declaration (:mod:`~stilltrue.runtime.introspection.child_threads`).
+   child that existed before and has joined since counts likewise: it may be about to make its first call.
+7. A child process that existed before has been given work (through a pipe, a queue) if it neither rests nor is where it stood
+   at the declaration (:mod:`~stilltrue.runtime.introspection.child_threads`).
 """
 
 from __future__ import annotations
@@ -104,6 +104,6 @@ def child_processes_at_work(places: Places, covered: IdleDeclaration | None) -> 
         if child.key not in covered.children:
             yield f"{name}, started after the idle declaration or the first call"
         elif joined is not None and child.key not in covered.members:
-            yield f"{name}, since the idle declaration or the first call"
+            yield f"{name}, after the idle declaration or the first call"
         elif joined is None and threads_of([child])[child.key].is_at_work(covered.standing_children.get(child.key)):
             yield f"{name}, at work since the idle declaration or the first call"
