@@ -86,16 +86,26 @@ class SnapshotStore:
         self._thread.start()
 
     def _start(self) -> None:
-        """Load the state of the last run."""
+        """Load the state of the last run, even if the disk can only be read."""
         with contextlib.suppress(OSError):
             self._lock = lock_directory(self._directory)
-        if self._attempt(self._load, writes=True) is None:
+        if self._attempt(self._load) is None and not self._load_unwritable():
             self._log.warning("store unusable", directory=self._directory, consequence="nothing is kept across a restart")
+        self._wanted_below = self.first_id + _IDS_AT_ONCE
+        self._attempt(self._write_urgent, writes=True)
+
+    def _load_unwritable(self) -> bool:
+        try:
+            database = Database(self._directory, self._bounds, writable=False)
+            try:
+                return self._load(database)
+            finally:
+                database.close()
+        except (sqlite3.Error, OSError, DamagedError):
+            return False
 
     def _load(self, database: Database) -> bool:
         self.first_id = SnapshotId(database.first_id())
-        self._wanted_below = self.first_id + _IDS_AT_ONCE
-        self._write_reserve(database)
         self.members = tuple(database.members())
         self._current[0].update((record.instance, record) for record in self.members)
         everything = database.incidents(_CLOSED_MAX)

@@ -134,22 +134,32 @@ def prune_damaged(directory: Path, bounds: Retention, now: float) -> None:
             path.unlink(missing_ok=True)
 
 
+def _reading_mode(file: Path) -> str:
+    """The parameters with which SQLite can read ``file`` on a full or read-only disk."""
+    log = Path(f"{file}-wal")
+    if os.access(file, os.W_OK):
+        return "?mode=rw"
+    return "?mode=ro" if log.exists() and log.stat().st_size else "?mode=ro&immutable=1"
+
+
 class Database:
     """An open store, for one thread at a time.
 
     Raises :class:`sqlite3.Error` or ``OSError`` if the disk fails, :class:`DamagedError` if the file is corrupt.
     """
 
-    def __init__(self, directory: Path, bounds: Retention) -> None:
-        """Open or create the store in ``directory``."""
-        directory.mkdir(parents=True, exist_ok=True)
+    def __init__(self, directory: Path, bounds: Retention, *, writable: bool = True) -> None:
+        """Open or create the store in ``directory``; unless ``writable``, an existing one on a full or read-only disk."""
         self._file = directory / _FILE
         self._bounds = bounds
         self._writes = 0
+        if writable:
+            directory.mkdir(parents=True, exist_ok=True)
+        uri = self._file.absolute().as_uri() + ("" if writable else _reading_mode(self._file))
         try:
-            self._db = sqlite3.connect(self._file, isolation_level=None, check_same_thread=False, timeout=1.0)
+            self._db = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, timeout=1.0)
             try:
-                self._open()
+                self._open(writable=writable)
             except BaseException:
                 self._db.close()
                 raise
@@ -158,24 +168,31 @@ class Database:
         except sqlite3.DatabaseError as error:
             raise DamagedError(str(error)) from error
 
-    def _open(self) -> None:
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=NORMAL")
+    def _open(self, *, writable: bool) -> None:
+        if writable:
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+        elif os.access(self._file, os.W_OK):
+            # The index of the log is then in memory: a full disk has no space for it.
+            self._db.execute("PRAGMA locking_mode=EXCLUSIVE")
         (health,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
         if health != "ok":
             raise DamagedError(health)
-        self._migrate()
+        missing = self._missing_migrations()
+        if writable:
+            for number, script in missing:
+                self._db.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT")
         self._inode = self._file.stat().st_ino
 
-    def _migrate(self) -> None:
+    def _missing_migrations(self) -> list[tuple[int, str]]:
+        """The migrations that the file lacks, with their numbers."""
         (version,) = self._db.execute("PRAGMA user_version").fetchone()
         if version > len(MIGRATIONS):
             raise NewerStateError(
                 f"{self._file} was written by a later version (schema {version}; this one supports {len(MIGRATIONS)}): "
                 "run that version, or use another --data"
             )
-        for number, script in enumerate(MIGRATIONS[version:], version + 1):
-            self._db.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {number}; COMMIT")
+        return list(enumerate(MIGRATIONS[version:], version + 1))
 
     def is_there(self) -> bool:
         """Whether the file is still in place, neither deleted nor replaced."""
