@@ -29,7 +29,8 @@ def directory_lock(store: ArchiveFiles, name: str, what: str) -> Iterator[None]:
     if not isinstance(store.filesystem, fs.LocalFileSystem) or not os.path.isdir(store.root):  # noqa: PTH112
         yield
         return
-    handle = os.open(f"{store.root}/{name}", os.O_RDWR | os.O_CREAT, 0o644)
+    # Less the umask: users who share the directory must all be able to lock it.
+    handle = os.open(f"{store.root}/{name}", os.O_RDWR | os.O_CREAT, 0o666)
     try:
         _lock(handle, f"{store.location}: {what} is in progress")
         yield
