@@ -166,7 +166,7 @@ class Results:
         present = {entry.path.removeprefix(f"{store.root}/") for table in tables for entry in _entries(store, table)}
         if gone := sorted(named - present):
             raise CountsError(
-                f"another analysis has removed {len(gone)} files from {self.location}; run this one again: {gone[0]}"
+                f"another analysis has removed files of this one from {self.location} ({gone[0]}): run this one again"
             )
 
     def write(self, table: str, rows: Sequence[Row], schema: pa.Schema) -> ResultFile:
