@@ -10,6 +10,8 @@ Rules:
    next revision number. It is finished once all have arrived, or ``late_seconds`` after its beginning.
 3. A snapshot with two start times comes from two detectors without an id, whose reports cannot be told apart: it is finished
    without a verdict.
+4. Waiting rows of a stream that ran with other predicates may lack the columns of processes' states. Such a snapshot gets no
+   verdict of a predicate that needs them.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from detector.analysis.assembly import HEADER, assembled, attendance, split
-from detector.analysis.verdicts import FOUND, verdicts_on
+from detector.analysis.assembly import HEADER, STATE_REPORT_COLUMNS, assembled, attendance, split
+from detector.analysis.verdicts import FOUND, WAIT_COLUMNS, columns_for, verdicts_on
 from detector.archive.deduplicate import ambiguous, by_archive, deduplicated
 from detector.archive.rows.schema import REPORTS
 from detector.core.predicate import Predicate
@@ -46,7 +48,7 @@ class AssembledBucket:
 
     Attributes
     ----------
-    verdicts : the verdicts on the ``judged`` snapshots (rejected ones have none), ``corrected`` of which were judged before.
+    verdicts : the verdicts on the ``judged`` snapshots (rejected ones have none), ``corrected`` of which replace earlier ones.
     finished : the snapshots that will not be judged again; ``closed``: those of them that never got all their reports.
     waiting : the rows of unfinished snapshots: ``waits`` that are not judged yet, and ``given_up`` that are.
     due : the watermark at which the next of them is judged or closed.
@@ -115,8 +117,8 @@ def _assemble(archive: str, every: pa.Table, predicates: Sequence[Predicate], pa
     due = began + np.where(unjudged, patience.give_up_seconds, patience.late_seconds)
     return AssembledBucket(
         verdicts=verdicts,
-        judged=verdicts.num_rows // len(predicates),
-        corrected=int((judged & (before > 0)).sum()),
+        judged=len(verdicts.column("snapshot").unique()),
+        corrected=verdicts.num_rows - verdicts.column("revision").null_count,
         finished=(*snapshots[finished].tolist(), *mixed),
         closed=tuple(snapshots[finished & ~complete].tolist()),
         waiting=waiting.set_column(place, waiting.schema.field(place), times_judged),
@@ -134,10 +136,34 @@ def _verdicts(
 ) -> pa.Table:
     if not rows.num_rows:
         return FOUND.empty_table()
-    found = verdicts_on(assembled(rows), predicates, findings=True)
+    lacking = _without_states(rows)
+    about_waits = [predicate for predicate in predicates if columns_for([predicate]) == WAIT_COLUMNS]
+    found = pa.concat_tables(
+        [_found(rows.filter(pa.array(~lacking)), predicates), _found(_waits_only(rows.filter(pa.array(lacking))), about_waits)]
+    )
     revision = revisions[np.searchsorted(snapshots, found.column("snapshot").to_numpy())]
     place = found.schema.get_field_index("revision")
     return found.set_column(place, found.schema.field(place), pa.array(revision, pa.int32(), mask=revision == 0))
+
+
+def _found(rows: pa.Table, predicates: Sequence[Predicate]) -> pa.Table:
+    if not rows.num_rows or not predicates:
+        return FOUND.empty_table()
+    return verdicts_on(assembled(rows), predicates, findings=True)
+
+
+def _without_states(rows: pa.Table) -> NDArray[np.bool_]:
+    """Which rows belong to a snapshot with a report that lacks its process's state (rule 4)."""
+    if "activity" not in rows.schema.names:
+        return np.zeros(rows.num_rows, np.bool_)
+    lacking = pc.and_(pc.is_valid(rows.column("process")), pc.is_null(rows.column("activity")))
+    snapshots = rows.column("snapshot")
+    found: NDArray[np.bool_] = pc.is_in(snapshots, pc.unique(snapshots.filter(lacking))).to_numpy()
+    return found
+
+
+def _waits_only(rows: pa.Table) -> pa.Table:
+    return rows.select([name for name in rows.schema.names if name not in STATE_REPORT_COLUMNS])
 
 
 def _newest(archive: str, rows: pa.Table) -> Began | None:

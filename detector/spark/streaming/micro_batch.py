@@ -216,7 +216,7 @@ def _bucket(plan: StreamPlan, before: Progress, step: str, bucket: int, contents
         "verdicts": verdicts.num_rows,
         "mixed": both,
         "began": _store_start_times(plan, before, bucket, made),
-        "corrected": sum(each.corrected for each in made.values()) * len(predicates),
+        "corrected": sum(each.corrected for each in made.values()),
     }
 
 

@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from typing import Any
 from uuid import uuid4
+
+import pyarrow.parquet as pq
 
 from detector.spark.streaming.interval_set import EMPTY, IntervalSet
 from detector.spark.streaming.published import Published
@@ -143,15 +145,26 @@ class Folder:
         return self._commit(found[-1]) if found else Progress()
 
     def last_with_results(self) -> Progress:
-        """As :meth:`last`; also raises :class:`ProgressError` if verdicts were published and have been deleted since."""
+        """As :meth:`last`, with the predicates of an older state taken from the newest verdicts.
+
+        Also raises :class:`ProgressError` if verdicts were published and are not there.
+        """
         last = self.last()
-        unpublished = any(folder.startswith(MAKING) for folder in self.state.folders())
-        if last.verdicts and not unpublished and not self.results.sizes("verdicts"):
+        published = [path for path in self.results.sizes("verdicts") if path.endswith(".parquet")]
+        if last.verdicts and not published and last.making not in self.state.folders():
             raise ProgressError(
                 f"{self.results.location}/verdicts is gone, and a stream does not judge its {last.finished_count()} finished "
-                "snapshots again: use another folder, or 'stilltrue analyze'"
+                f"snapshots again: use {self.another}, or 'stilltrue analyze'"
             )
-        return last
+        if last.predicates or not published:
+            return last
+        newest = self.results.read(max(published, key=lambda path: int(path.partition("batch=")[2].partition("/")[0] or 0)))
+        return replace(last, predicates=tuple(pq.read_table(newest, columns=["predicate"])["predicate"].unique().to_pylist()))
+
+    @property
+    def another(self) -> str:
+        """The options to change for a stream that begins anew."""
+        return "another --out" if self.state.location == self.results.location else "another --state and --out"
 
     def begin(self) -> Epoch:
         """Begin a new epoch (rule 2). Raises :class:`ProgressError` if another stream begins one at the same time."""

@@ -88,7 +88,7 @@ def _run(stream: StreamOptions, progress: Callable[[str], None]) -> Progress:
     before = plan.folder.last_with_results()
     if before.predicates and (more := [name for name in asked if name not in before.predicates]):
         finished = f"{before.finished_count()} finished snapshots are not judged again"
-        progress(f"{', '.join(more)}: evaluated from now on; {finished} (use another --out, or 'stilltrue analyze')")
+        progress(f"{', '.join(more)}: evaluated from now on; {finished} (use {plan.folder.another}, or 'stilltrue analyze')")
     with nullcontext() if stream.metrics is None else served(plan.folder, stream.metrics.host, stream.metrics.port) as port:
         if stream.metrics is not None:
             progress(f"metrics: http://{replace(stream.metrics, port=port or 0)}/metrics")
