@@ -42,7 +42,10 @@ def child(*command: str) -> Iterator[subprocess.Popen[str]]:
         finally:
             assert process.stdin is not None
             process.stdin.close()
-            process.wait(PATIENCE_SECONDS)
+            try:
+                process.wait(PATIENCE_SECONDS)
+            finally:
+                process.kill()
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -131,6 +134,75 @@ def is_at_rest_again(process: subprocess.Popen[str]) -> None:
     found = listing.process_at(process.pid)
     assert found is not None
     wait_until(lambda: not threads_of([found])[found.key].is_at_work(None))
+
+
+@pytest.mark.parametrize("name", ["grpcurl", "event_engine"])
+def test_a_child_process_counts_whatever_its_name_is(alone: Callable[..., Agent], name: str) -> None:
+    named = f"import ctypes; ctypes.CDLL(None).prctl(15, {name.encode()!r}); {_FED.format(_WORKS['in another thread'])}"
+    front = alone("front")
+    with child(sys.executable, "-c", named) as process, called_once(front):
+        assert children_at_work(front) == []
+        tell(process, "work")
+        wait_until(lambda: children_at_work(front) != [])
+        assert f"({name})" in children_at_work(front)[0]
+        process.kill()
+
+
+_LOOP = """import selectors, socket, sys
+loop, host, port = selectors.DefaultSelector(), *sys.argv[1].rsplit(":", 1)
+def connects():
+    peer = socket.create_connection((host, int(port)))
+    loop.register(peer, selectors.EVENT_READ, lambda: peer.recv(1))
+    loop.register(sys.stdin, selectors.EVENT_READ, lambda: peer.send(sys.stdin.readline().encode()[:1]))
+def listens():
+    server = socket.create_server((host, int(port)))
+    loop.register(server, selectors.EVENT_READ, lambda: serves(server.accept()[0]))
+def serves(peer):
+    loop.register(peer, selectors.EVENT_READ, lambda: peer.send(peer.recv(1)))
+globals()[sys.argv[2]]()
+print("begun", flush=True)
+while True:
+    for key, _ in loop.select():
+        key.data()
+"""
+
+
+def test_a_child_process_whose_event_loop_awaits_an_answer_over_the_network_is_active(alone: Callable[..., Agent]) -> None:
+    front = alone("front")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with child(sys.executable, "-c", _LOOP, address, "connects") as process, server.accept()[0] as peer, called_once(front):
+            wait_until(lambda: children_at_work(front) == [])
+            tell(process, "work")
+            assert peer.recv(1) == b"w"
+            wait_until(lambda: children_at_work(front) != [])
+            process.kill()
+
+
+def test_a_child_process_rests_while_its_event_loop_waits_for_its_clients(alone: Callable[..., Agent]) -> None:
+    front = alone("front")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = free.getsockname()
+    with child(sys.executable, "-c", _LOOP, "{}:{}".format(*address), "listens") as process, called_once(front):
+        with socket.create_connection(address) as client:
+            client.send(b"?")
+            assert client.recv(1) == b"?"
+            wait_until(lambda: children_at_work(front) == [])
+        process.kill()
+
+
+def test_a_thread_that_reads_a_file_does_not_rest(tmp_path: Path) -> None:
+    def rests(descriptor: int) -> bool:
+        standing = child_threads.Standing(call=0, stack=1, instruction=1, reads=descriptor, endless=True, is_poll=False)
+        return not child_threads.ChildThreads(os.getpid(), {1: standing}, 0).is_at_work(None)
+
+    with (tmp_path / "file").open("w+") as file, Path(os.devnull).open() as device:
+        reading, writing = os.pipe()
+        assert not rests(file.fileno())
+        assert rests(device.fileno())
+        assert rests(reading)
+        os.close(reading)
+        os.close(writing)
 
 
 _TIMED = "import time; print('begun', flush=True)\nwhile True: time.sleep(0.2)"

@@ -3,12 +3,14 @@
 Rules:
 
 1. A thread rests while it is blocked in a system call that only another party can end: without a timeout it reads from a
-   pipe, a local socket, a terminal or the like, or waits for a semaphore, a child process or a signal. A wait for a peer over
-   the network is no rest; nor is a wait for any of several descriptors, if the process has a connection over the network.
+   pipe, a local socket, a terminal or the like, or waits for a semaphore, a child process or a signal. A read of a file is no
+   rest, nor is a wait for a peer over the network, except for a client. A wait for any of several descriptors is no rest if
+   the process has a connection over the network that it has made itself.
 2. It also rests where it stood before: in the same call, for the same descriptor, called from the same place, and still
-   without a timeout if it had none. So do a loop that sleeps between two rounds, and a server that waits for its next
-   connection.
-3. Threads of gRPC's core, which come and go, do not count.
+   without a timeout if it had none. So does a loop that sleeps between two rounds. An event loop that waits without a timeout
+   is always in the same place: with a connection over the network it rests only if it has not run since.
+3. Threads of gRPC's core, which come and go, do not count. The main thread does, whatever its name is, and so do threads that
+   have no name of their own but the process's.
 4. Where the system does not show another process's calls, only its processor time tells whether it has gone on.
 """
 
@@ -24,8 +26,13 @@ from stilltrue.runtime.introspection.child_processes import ChildProcess, proces
 THREADS_MAX = 300
 """Of all children together. Those of further children count as not shown (rule 4)."""
 _PROC = Path("/proc")
-_OF_GRPC = re.compile(r"event_engine|default-executo|resolver-execut|grpc|timer_manager|ares")
+_OF_GRPC = frozenset(
+    {"event_engine", "lifeguard", "timer_manager", "grpc_global_tim", "grpc_shutdown", "default-executo", "resolver-execut"}
+)
+"""The names of threads of gRPC's core, of which the system keeps 15 characters."""
+_DEVICES = "/dev/"
 _SOCKET = re.compile(r"socket:\[(\d+)\]")
+_TURNS = re.compile(r"^(?:non)?voluntary_ctxt_switches:\s*(\d+)$", re.M)
 _LISTENS = "0A"
 _ENDLESS = 0xFFFFFFFF
 """A timeout of -1, as a C int."""
@@ -47,7 +54,7 @@ class Standing:
     """Where a thread is: the system call, its stack pointer and its instruction.
 
     ``reads``: the descriptor that it reads from, if any; ``endless``: whether it has no timeout; ``is_poll``: whether it may
-    wait for any of several descriptors.
+    wait for any of several descriptors; ``turns``: if so, how often it has been on a processor and left it.
     """
 
     call: int
@@ -56,6 +63,7 @@ class Standing:
     reads: int | None
     endless: bool
     is_poll: bool
+    turns: int = 0
 
     @property
     def place(self) -> tuple[int, int, int, int | None]:
@@ -84,10 +92,11 @@ class ChildThreads:
     def _rests(self, now: Standing | None, before: Standing | None) -> bool:
         if now is None:
             return False
+        loops = now.is_poll and now.endless
         if before is not None and now.place == before.place and now.endless >= before.endless:
-            return True
-        if now.is_poll:
-            return now.endless and _is_local(self.pid)
+            return not loops or now.turns == before.turns or _is_local(self.pid)
+        if loops:
+            return _is_local(self.pid)
         return now.endless and (now.reads is None or _is_local(self.pid, now.reads))
 
 
@@ -113,19 +122,25 @@ def _threads(pid: int) -> list[str]:
 def _standings(pid: int, threads: list[str]) -> dict[int, Standing | None] | None:
     """Where these threads are; None if the system does not show it."""
     found: dict[int, Standing | None] = {}
+    left_out = _OF_GRPC - {_name_of(_PROC / str(pid))}
     for thread in threads:
         folder = _PROC / str(pid) / "task" / thread
         try:
-            if not _OF_GRPC.match((folder / "comm").read_text(errors="replace")):
-                found[int(thread)] = _standing((folder / "syscall").read_text().split())
+            if int(thread) == pid or _name_of(folder) not in left_out:
+                found[int(thread)] = _standing(folder)
         except OSError:  # it has ended, or is not shown
             if folder.exists():
                 return None
     return found
 
 
-def _standing(words: list[str]) -> Standing | None:
+def _name_of(folder: Path) -> str:
+    return (folder / "comm").read_text(errors="replace").rstrip("\n")
+
+
+def _standing(folder: Path) -> Standing | None:
     """Read ``syscall``: the number of the call, six arguments, the stack pointer, the instruction; or ``running``."""
+    words = (folder / "syscall").read_text().split()
     if len(words) < 9:
         return None
     machine = os.uname().machine
@@ -137,27 +152,38 @@ def _standing(words: list[str]) -> Standing | None:
         endless = not arguments[in_time]
     elif poll is not None:
         endless = arguments[poll[0]] & _ENDLESS == poll[1]
-    return Standing(call, int(words[7], 16), int(words[8], 16), reads, endless, poll is not None)
+    turns = 0 if poll is None else sum(map(int, _TURNS.findall((folder / "status").read_text(errors="replace"))))
+    return Standing(call, int(words[7], 16), int(words[8], 16), reads, endless, poll is not None, turns)
 
 
 def _is_local(pid: int, descriptor: int | None = None) -> bool:
-    """Whether a descriptor of a process (None: all of them) is no connection over the network."""
+    """Whether a descriptor of a process is no connection over the network that it has made, nor a file (rule 1).
+
+    None: whether none of its descriptors is such a connection.
+    """
     folder = _PROC / str(pid)
     try:
         links = list((folder / "fd").iterdir()) if descriptor is None else [folder / "fd" / str(descriptor)]
-        found = [_SOCKET.match(str(link.readlink())) for link in links]
-        sockets = {one[1] for one in found if one is not None}
+        targets = [str(link.readlink()) for link in links]
+        if descriptor is not None and targets[0].startswith("/") and not targets[0].startswith(_DEVICES):
+            return False
+        sockets = {one[1] for one in map(_SOCKET.match, targets) if one is not None}
         return not sockets or not sockets - _local_sockets(folder / "net")
     except OSError:  # it has ended, or is not shown
         return False
 
 
 def _local_sockets(folder: Path) -> set[str]:
-    """The numbers of the sockets that are local, or on which a server listens."""
-    found = {number for line in _rows(folder / "unix") for number in line[6:7]}
-    for name in ("tcp", "tcp6"):
-        found |= {line[9] for line in _rows(folder / name) if len(line) > 9 and line[3] == _LISTENS}
-    return found
+    """The numbers of the sockets that are local, on which a server listens, or through which its clients have come."""
+    rows = [line for name in ("tcp", "tcp6") for line in _rows(folder / name) if len(line) > 9]
+    ports = {_port_of(line) for line in rows if line[3] == _LISTENS}
+    found = {line[9] for line in rows if _port_of(line) in ports}
+    return found.union(number for line in _rows(folder / "unix") for number in line[6:7])
+
+
+def _port_of(row: list[str]) -> str:
+    """The port at this end of a connection."""
+    return row[1].rpartition(":")[2]
 
 
 def _rows(table: Path) -> list[list[str]]:
