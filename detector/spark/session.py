@@ -28,7 +28,6 @@ LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "16",
-    "spark.python.daemon.module": f"{__package__}.python_daemon",
 }
 JAVA = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m"
@@ -95,9 +94,10 @@ def open_session(master: str | None = None, settings: Mapping[str, str] | None =
     if local:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers use this Python, not that on the PATH
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # otherwise it warns of every other address
-    java = {"spark.driver.memory": f"{_driver_gigabytes()}g", "spark.driver.extraJavaOptions": java_options()} if local else {}
+    java = {"spark.driver.memory": f"{_driver_gigabytes()}g", "spark.driver.extraJavaOptions": java_options()}
+    own = {**LOCAL, **java, **python_options()} if local else {}
     level = os.environ.get(LOG_LEVEL, "FATAL" if local else "ERROR")
-    for name, value in {**ALWAYS, "spark.log.level": level, **(LOCAL if local else {}), **java, **(settings or {})}.items():
+    for name, value in {**ALWAYS, "spark.log.level": level, **own, **(settings or {})}.items():
         builder = builder.config(name, value)
     quiet = local and LOG_LEVEL not in os.environ
     with one_line_errors("Spark did not start"), _silent_java() if quiet else nullcontext():
@@ -141,6 +141,13 @@ def java_options() -> str:
     file = Path(shared).absolute()
     use = "SharedArchiveFile" if file.exists() else "ArchiveClassesAtExit"
     return f"{JAVA} -Xlog:disable {shlex.quote(f'-XX:{use}={file}')}"
+
+
+def python_options() -> dict[str, str]:
+    """Return the settings of a local session's Python workers. Only this Python certainly has our module that starts them."""
+    if os.environ.get("PYSPARK_PYTHON", sys.executable) != sys.executable:
+        return {}
+    return {"spark.python.daemon.module": f"{__package__}.python_daemon"}
 
 
 def _driver_gigabytes() -> int:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from detector.spark.java import JavaError, find_java, java_major
 from detector.spark.python_daemon import installed_first
-from detector.spark.session import SparkFailedError, java_options, one_line_errors, open_session, reason
+from detector.spark.session import SparkFailedError, java_options, one_line_errors, open_session, python_options, reason
 
 
 @pytest.mark.parametrize("master", ["nonsense", "spark://nowhere", "spark://"])
@@ -45,6 +45,16 @@ def test_workers_of_a_local_session_import_the_installed_pyspark(spark: SparkSes
 
     (row,) = spark.range(1).mapInArrow(imported, "file string").collect()
     assert row.file == str(Path(pyspark.__file__).parent / "worker.py")
+
+
+def test_workers_of_another_python_are_started_by_spark_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may lack our packages, which tasks of the session's user may not need; if ours do, Spark's error names the module."""
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    assert python_options() == {"spark.python.daemon.module": "detector.spark.python_daemon"}
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    assert python_options() == {"spark.python.daemon.module": "detector.spark.python_daemon"}
+    monkeypatch.setenv("PYSPARK_PYTHON", "/usr/bin/python3")
+    assert python_options() == {}
 
 
 def test_zip_files_of_another_spark_stay_first() -> None:
