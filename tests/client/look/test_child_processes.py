@@ -20,6 +20,7 @@ import pytest
 from stilltrue import Agent
 from stilltrue.model import SnapshotId
 from stilltrue.protocol.requests.look import LookRequest
+from stilltrue.runtime.declared import idle_declaration
 from stilltrue.runtime.introspection import child_processes as listing
 from stilltrue.runtime.introspection import child_threads
 from stilltrue.runtime.introspection.child_threads import threads_of
@@ -285,6 +286,26 @@ def test_a_process_of_the_group_that_was_there_before_does_not_count(tmp_path: P
     assert listing.orphans(begun, {one.pid for one in listing.orphans(begun, ())}) == []
     assert shell.key not in {one.key for one in listing.orphans(shell.started + 1, ())}
     ends.touch()
+
+
+@pytest.mark.usefixtures("own_group")
+def test_a_process_that_is_left_behind_while_the_declaration_is_made_is_active(
+    called: Agent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = tmp_path / "end"
+
+    def leaves_one_behind() -> list[listing.ChildProcess]:
+        found = listing.child_processes()
+        os.system(f"while ! test -e {ends}; do sleep 0.1; done & true")
+        time.sleep(0.1)  # several clock ticks
+        return found
+
+    monkeypatch.setattr(idle_declaration, "child_processes", leaves_one_behind)
+    called.idle()
+    try:
+        assert any("(sh), which has not joined, started after" in text for text in children_at_work(called))
+    finally:
+        ends.touch()
 
 
 def test_a_joined_child_process_is_active_until_every_snapshot_includes_it(

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
-from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
+from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
 from stilltrue.protocol.stamp import Stamp
 from stilltrue.protocol.step import Step
+from stilltrue.runtime.declared.idle_declaration import declaration
 from stilltrue.runtime.recorder import LockedRecorder
 
 PROCESS = ProcessId(service="a", instance=ProcessName("a"), incarnation=1)
@@ -61,3 +66,29 @@ def test_a_marker_settles_doubts_before_the_cut(live: LockedRecorder) -> None:
     report = live.marked(SnapshotId(1), settled=(made.number,))
     assert report is not None
     assert report.made == ()
+
+
+_DECLARES: dict[str, Callable[[LockedRecorder], object]] = {
+    "a call made": lambda live: live.sent("/s/M", CHANNEL, None, None, waiting=False),
+    "a call served": lambda live: live.arrived(None, "/s/M", interruptible=False),
+    "idle()": lambda live: live.idle(PartyName("a/main")),
+}
+
+
+@pytest.mark.parametrize("first", _DECLARES)
+def test_other_threads_go_on_while_a_declaration_reads_the_process(
+    live: LockedRecorder, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting: list[bool] = []
+
+    def reads(*given: Any) -> Any:
+        other = threading.Thread(target=live.marked, args=(SnapshotId(1),), daemon=True)
+        other.start()
+        other.join(10)
+        waiting.append(other.is_alive())
+        return declaration(*given)
+
+    monkeypatch.setattr("stilltrue.runtime.recorder.declaration", reads)
+    _DECLARES[first](live)
+    assert waiting == [False]
+    assert live.covered is not None

@@ -172,9 +172,10 @@ class LockedRecorder:
             raise ReenteredError
         now = self._clock() if self._offset is None else monotonic() + self._offset
         deadline = None if timeout is None else now + timeout
+        covered = None if self.called else declaration(now, self.declaring)  # without the lock: it reads every child process
         with lock:
-            if not self.called:
-                self.called, self.covered = True, declaration(now, self.declaring)
+            if covered is not None and not self.called:
+                self.called, self.covered = True, covered
             if self.deferred:
                 self._catch_up()
             step = self.steps.get(here()) if self.steps else None
@@ -258,9 +259,10 @@ class LockedRecorder:
         if lock._is_owned():  # noqa: SLF001
             raise ReenteredError
         now = self._clock() if self._offset is None else monotonic() + self._offset
+        covered = None if self.called else declaration(now, self.declaring)  # as in sent
         with lock:
-            if not self.called:
-                self.called, self.covered = True, declaration(now, self.declaring)
+            if covered is not None and not self.called:
+                self.called, self.covered = True, covered
             served, report = self.recorder.arrived(stamp, method, now, interruptible, label=label)
             if report is not None:
                 self._put(report)
@@ -384,9 +386,10 @@ class LockedRecorder:
 
     def idle(self, party: PartyName) -> None:
         """A party no longer acts spontaneously."""
+        covered = declaration(self.clock(), self.declaring, here())  # as in sent
         with self._step():
             self.recorder.idle(party)
-            self.covered = declaration(self.clock(), self.declaring, here())
+            self.covered = covered
 
     def active(self, party: PartyName) -> None:
         """A party may act spontaneously."""

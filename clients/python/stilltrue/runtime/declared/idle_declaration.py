@@ -53,6 +53,7 @@ class IdleDeclaration:
 
 def declaration(now: float, declaring: Container[int], by: int = 0) -> IdleDeclaration:
     """The declaration that ``idle()`` makes, or that a reactive process makes by its first call."""
+    since_ticks = boot_ticks()  # first: a process that begins meanwhile is not covered
     tasks = list(compat.tasks_of_all_loops())
     read = tasks[:TASKS_MAX]
     timed = frozenset().union(*map(woken_by_timers, {task.get_loop() for task in read}))
@@ -63,7 +64,7 @@ def declaration(now: float, declaring: Container[int], by: int = 0) -> IdleDecla
         threads=compat.native_ids(),
         tasks=frozenset(map(ref, tasks)),
         alarms=frozenset(compat.alarms()),
-        since_ticks=boot_ticks(),
+        since_ticks=since_ticks,
         children=frozenset(child.key for child in children),
         members=frozenset(child.key for child in children if joined_at(child) is not None),
         pool_items=frozenset().union(*(compat.pool_items(frame) for those in frames.values() for frame in those)),
