@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import os
 import threading
+import time
 from collections.abc import AsyncIterator, Coroutine
 from http import HTTPStatus
 from typing import Any
@@ -22,6 +23,9 @@ from detector.service.kubernetes.api import ApiServer
 from detector.service.kubernetes.lease import Lease, leasing
 from detector.service.settings import Settings
 from detector.service.storage.sqlite import wait_until_free
+
+RETRY_SECONDS = 1.0
+"""How often a standby tries to lock a directory on a failing disk."""
 
 
 class Leadership:
@@ -55,7 +59,7 @@ class Leadership:
         while True:
             if self._lease is not None:
                 await self._lease.held()
-            await first_of(_directory_is_free(self._settings), self.lost())
+            await first_of(_directory_is_free(self._settings, self._log), self.lost())
             if self._lease is None or self._lease.holds:
                 return
 
@@ -83,11 +87,20 @@ async def first_of(*waits: Coroutine[Any, Any, Any]) -> None:
             task.cancel()
 
 
-async def _directory_is_free(settings: Settings) -> None:
+async def _directory_is_free(settings: Settings, log: Log) -> None:
     loop, free = asyncio.get_running_loop(), asyncio.Event()
 
     def wait() -> None:
-        wait_until_free(settings.data)
+        problem = ""
+        while True:
+            try:
+                wait_until_free(settings.data)
+                break
+            except OSError as error:
+                if str(error) != problem:
+                    problem = str(error)
+                    log.failure("directory cannot be locked", data=settings.data, reason=problem, consequence="tried again")
+                time.sleep(RETRY_SECONDS)
         with contextlib.suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(free.set)
 

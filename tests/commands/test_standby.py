@@ -75,6 +75,20 @@ async def test_a_standby_stops_on_a_signal(serve: Any, begin: Any, tmp_path: Pat
         assert standby.returncode == 0
 
 
+async def test_a_standby_takes_over_once_a_failing_disk_works_again(begin: Any, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.write_text("a file where the disk should be")
+    standby = await begin("serve", "--standby", "--data", str(disk / "data"), "--port", "0", "--http-port", "0")
+    try:
+        async with asyncio.timeout(60):
+            while b"directory cannot be locked" not in (line := await standby.stderr.readline()):
+                assert line, "it ended"
+            disk.unlink()
+            assert b"listening" in await standby.stdout.readline()
+    finally:
+        await _ended(standby)
+
+
 @pytest.fixture
 async def leases(tmp_path: Path) -> AsyncIterator[tuple[Leases, dict[str, str]]]:
     """The API server of a cluster, and the environment of its pods; their account is in ``account``."""

@@ -27,7 +27,15 @@ from detector.service.detection.incident.incidents import Incident
 from detector.service.detection.membership.members import MemberRecord
 from detector.service.metrics import Metrics
 from detector.service.storage.packed_documents import PackedDocuments
-from detector.service.storage.sqlite import DamagedError, Database, DirectoryInUseError, Retention, lock_directory, set_aside
+from detector.service.storage.sqlite import (
+    DamagedError,
+    Database,
+    DirectoryInUseError,
+    Retention,
+    lock_directory,
+    locks,
+    set_aside,
+)
 from detector.service.storage.stored_snapshot import StoredSnapshot
 from stilltrue.model import SnapshotId, Verdict
 from stilltrue.v1 import detector_pb2 as pb
@@ -378,10 +386,14 @@ class SnapshotStore:
         self._metrics.storage_failed()
         self._log.failure("store vanished", directory=self._directory, consequence="a new store begins")
         database.close()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
         self._start_over()
+        before, self._lock = self._lock, None
+        if before is not None and locks(before, self._directory):  # only the file was deleted
+            self._lock = before
+        elif before is not None:
+            with contextlib.suppress(OSError, DirectoryInUseError):  # reported when the directory is used
+                self._lock = lock_directory(self._directory)
+            os.close(before)  # only now: a standby waits for it, and would lock the new directory first
 
     def _damaged(self, error: Exception) -> None:
         kept = set_aside(self._directory, self._clock.now())

@@ -97,17 +97,23 @@ def lock_directory(directory: Path) -> int:
     return lock
 
 
+def locks(lock: int, directory: Path) -> bool:
+    """Whether ``lock`` is the lock of ``directory`` as it is now, and not of one that was deleted."""
+    try:
+        return (directory / "lock").stat().st_ino == os.fstat(lock).st_ino
+    except OSError:
+        return False
+
+
 def wait_until_free(directory: Path) -> None:
     """Block until no detector uses ``directory``."""
     while True:
         directory.mkdir(parents=True, exist_ok=True)
-        path = directory / "lock"
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            with contextlib.suppress(FileNotFoundError):  # else the directory was replaced meanwhile: lock the new one
-                if path.stat().st_ino == os.fstat(lock).st_ino:
-                    return
+            if locks(lock, directory):  # else the directory was replaced meanwhile: lock the new one
+                return
         finally:
             os.close(lock)
 
