@@ -59,6 +59,8 @@ class ArchiveWriter:
         self._journal = journal
         self._day = ""
         self._began = 0.0
+        self.unrecovered = False
+        """Whether rows are left in the journal after a failure, for :meth:`recover`; call it before the next :meth:`add`."""
         self.dropped = 0
         """Number of rows that could not be written because a process reported a number out of range."""
 
@@ -114,7 +116,11 @@ class ArchiveWriter:
         return {table: data for table, data in tables.items() if table != "reports" or assembled.reports}
 
     def recover(self) -> int:
-        """Write the rows that a killed writer left in the journal; return the number of snapshots. Call before :meth:`add`."""
+        """Write the rows that a killed writer or a failed :meth:`flush` left in the journal; return the number of snapshots.
+
+        Call it before :meth:`add`. If it raises OSError, the rows stay in the journal.
+        """
+        self.unrecovered = True
         left: dict[tuple[str, str], list[pa.Table]] = {}
         for table, data in () if self._journal is None else self._journal.read():
             left.setdefault((table, day_of(data.column("begun")[0].as_py())), []).append(data)
@@ -128,6 +134,7 @@ class ArchiveWriter:
                 snapshots += len(lost) if table == "snapshots" else 0
         if self._journal is not None:
             self._journal.clear()
+        self.unrecovered = False
         return snapshots
 
     def _due(self, begun: float) -> bool:
@@ -135,12 +142,15 @@ class ArchiveWriter:
         return full or day_of(begun) != self._day or begun - self._began >= self._seconds_max
 
     def flush(self) -> list[str]:
-        """Write the gathered rows; return the paths. If that raises OSError, the rows are dropped."""
+        """Write the gathered rows; return the paths. If that raises OSError, only the journal still has the rows."""
         tables, self._tables = self._tables, {table: [] for table in ORDER}
         try:
             return [self._write(table, _joined(tables[table])) for table in ORDER if tables[table]]
+        except OSError:
+            self.unrecovered = self._journal is not None
+            raise
         finally:
-            if self._journal is not None:
+            if self._journal is not None and not self.unrecovered:
                 self._journal.clear()
 
     def _write(self, table: str, data: pa.Table) -> str:

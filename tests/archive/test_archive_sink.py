@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from detector.archive.files import ArchiveFiles
+from detector.archive.journal import Journal
 from detector.archive.rows.row_decoder import snapshot_of
+from detector.archive.writer import ArchiveWriter
 from detector.ops.logs import LineFormatter, Log
 from detector.service.detection.incident.incidents import Incident
 from detector.service.metrics import Metrics
+from detector.service.storage import archive_sink as archive_sink_module
 from detector.service.storage.archive_sink import FOLDER, ArchiveSink
 from stilltrue.model import PartyName, SnapshotId
 from tests.synthetic.random_snapshots import Judged
@@ -66,8 +75,54 @@ def test_an_unreadable_disk_at_start_is_logged_in_one_line(tmp_path: Path, caplo
     with caplog.at_level(logging.INFO, "stilltrue"):
         _archive_sink(tmp_path / "data").close(30)
     assert [record.message for record in caplog.records if record.exc_info is None] == [
-        "archive without its id", "journal not recovered", "archive not written",
+        "archive without its id", "journal not recovered",
     ]  # fmt: skip
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.01)
+
+
+def test_rows_that_a_full_disk_refused_are_written_once_it_has_space(
+    tmp_path: Path, run: Judged, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a killed detector, and those that the running one had accepted."""
+    write, full, refused = ArchiveFiles.write, threading.Event(), list[str]()
+
+    def write_if_space(store: ArchiveFiles, table: str, *args: Any, **values: Any) -> str:
+        if full.is_set():
+            refused.append(table)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(store, table, *args, **values)
+
+    def finished(number: int) -> None:  # a day after the one before, which is then due
+        made = run.made[number].assembled
+        ref = replace(made.snapshot.ref, begun=86400.0 * number)
+        archive_sink.finished(replace(made, snapshot=replace(made.snapshot, ref=ref)), (), {})
+
+    store = ArchiveFiles(str(tmp_path / FOLDER))
+    monkeypatch.setattr(ArchiveFiles, "write", write_if_space)
+    monkeypatch.setattr(archive_sink_module, "RECOVERY_SECONDS_MIN", 0.0)
+    ArchiveWriter(store, journal=Journal(tmp_path)).add(run.made[0].assembled)  # and it is killed
+    full.set()
+    archive_sink = _archive_sink(tmp_path)
+    until(lambda: refused)
+    full.clear()
+    finished(1)
+    finished(2)
+    until(lambda: len(store.scan("snapshots").files) == 2)
+    refused.clear()
+    full.set()
+    finished(3)
+    until(lambda: refused)
+    full.clear()
+    finished(4)
+    archive_sink.close(30)
+    rows = [row for file in store.scan("snapshots").files for data in store.read(file) for row in data.to_pylist()]
+    assert sorted(row["snapshot"] for row in rows) == [run.made[number].assembled.snapshot.ref.id for number in (0, 1, 2, 4)]
 
 
 def test_no_archive_writes_nothing(tmp_path: Path, run: Judged) -> None:

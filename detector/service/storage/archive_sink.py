@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 FOLDER = "archive"
 SECONDS_PER_FILE = 60.0
 QUEUE_MAX = 256
+RECOVERY_SECONDS_MIN = 5.0
+"""How often rows in the journal are tried again after the disk has failed; meanwhile no rows are accepted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,7 @@ class ArchiveSink:
         self._metrics = metrics
         self._log = log
         self._failing = False
+        self._recovery_at = 0.0
         self._queue: queue.Queue[_ArchivedSnapshot | Incident | None] = queue.Queue(QUEUE_MAX)
         self._thread = threading.Thread(target=self._write_all, name="stilltrue-archive-sink", daemon=True)
         if bytes_max:
@@ -116,16 +119,27 @@ class ArchiveSink:
         while (work := self._queue.get()) is not None:
             if isinstance(work, Incident):
                 changed.append(work)
-            else:
-                self._add(writer, work, changed)
-                changed = []
-        self._add(writer, None, changed)
+                continue
+            if writer.unrecovered and time.monotonic() >= self._recovery_at:
+                self._recover(writer)
+            if writer.unrecovered:
+                self._metrics.storage_dropped()
+                changed = changed[-QUEUE_MAX:]
+                continue
+            self._add(writer, work, changed)
+            changed = []
+        if not writer.unrecovered:
+            self._add(writer, None, changed)
 
     def _recover(self, writer: ArchiveWriter) -> None:
+        """Write the rows in the journal; if the disk fails, they stay there. Rows that no disk takes are given up."""
+        self._recovery_at = time.monotonic() + RECOVERY_SECONDS_MIN
         try:
             snapshots = writer.recover()
         except Exception as error:  # noqa: BLE001 - as below
-            self._failed("journal not recovered", error)
+            writer.unrecovered = isinstance(error, OSError) and error.errno is not None
+            self._failed("journal not recovered", error, again=self._failing)
+            self._failing = writer.unrecovered
         else:
             if snapshots:
                 self._log.info("journal recovered", snapshots=snapshots, location=self._location)
