@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import faulthandler
 import os
+import signal
 import sys
 import threading
 from concurrent.futures.thread import _threads_queues
@@ -58,6 +59,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_STDERR] = os.dup(2)  # output is not captured yet
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background; children inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> bool:

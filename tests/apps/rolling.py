@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from itertools import cycle
 
 from detector.demo.harness import Harness, ManagedProcess
 from tests.apps.run import BIN, PROGRAMS, room_of
+from tests.free_ports import free_port
 from tests.healthy import HALT_SECONDS, FalseTrueError, Watched, main
 
 PERIOD_SECONDS, RESTART_SECONDS = 0.5, 10.0
@@ -51,7 +51,7 @@ class Rolling:
         self._moved: dict[str, float] = {}
         self._done: dict[str, int] = {}
         self._restarts = 0
-        flower, stock, port = f"127.0.0.1:{_free_port()}", f"127.0.0.1:{_free_port()}", str(_free_port())
+        flower, stock, port = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}", str(free_port())
         self._parts = {
             "aggregator": Part("flower", "flower_fleet", ("server", flower), terminates=False),
             **{f"learner-{own}": Part("flower", "flower_fleet", ("client", flower, own), counts=True) for own in "123"},
@@ -121,13 +121,6 @@ class Rolling:
         for name, part in self._parts.items():
             if part.counts and time.monotonic() - self._moved[name] > HALT_SECONDS:
                 raise FalseTrueError(f"{name} has come to a halt")
-
-
-def _free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-        return port
 
 
 if __name__ == "__main__":

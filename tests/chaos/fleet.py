@@ -8,22 +8,17 @@ import os
 import resource
 import shutil
 import signal
-import socket
 import sys
 import urllib.request
 from pathlib import Path
 
 from tests.chaos.link import Link
+from tests.free_ports import free_port
 
 STAMP_KEY = "the-stamp-key-of-the-chaos-fleet"
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS_MAX = 60.0
 PORTS_TRIED = 3
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 class Running:

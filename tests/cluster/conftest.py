@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import ssl
 import subprocess
 import time
@@ -18,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.free_ports import free_port
 from tests.helm.conftest import module
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -96,17 +96,11 @@ def documents(text: str) -> list[Any]:
     return [each for each in yaml.load_all(text, yaml.CSafeLoader) if each]
 
 
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
-
-
 @pytest.fixture(scope="session")
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
     """The API server, once it is ready, with the custom resources that the chart can make."""
     folder = tmp_path_factory.mktemp("cluster")
-    port, store, peer = (_free_port() for _ in range(3))
+    port, store, peer = (free_port() for _ in range(3))
     subprocess.run(["openssl", "genrsa", "-out", "sa.key", "2048"], cwd=folder, check=True, capture_output=True)
     (folder / "tokens.csv").write_text(f'{_TOKEN},admin,admin,"system:masters"\n')
     (folder / "kubeconfig").write_text(_kubeconfig(port))

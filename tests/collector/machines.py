@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.free_ports import free_port
+
 ROOT = Path(__file__).parents[2]
 JARS = ROOT / "build" / "kafka"
 UP_SECONDS_MAX = 60.0
@@ -42,12 +44,6 @@ def kafka_classes() -> str:
         command = ["mvn", "-q", "-B", "-f", str(Path(__file__).with_name("pom.xml"))]
         subprocess.run([*command, "dependency:copy-dependencies", f"-DoutputDirectory={JARS}"], check=True, timeout=600)
     return ":".join(map(str, sorted(JARS.glob("*.jar"))))
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 class Machines:

@@ -14,7 +14,8 @@ import pytest
 
 from detector.core.registry import predicate_names
 from stilltrue.v1 import detector_pb2, detector_pb2_grpc, snapshot_pb2
-from tests.collector.machines import Machines, free_port
+from tests.collector.machines import Machines
+from tests.free_ports import free_port
 from tests.service.conftest import Deadlock, FakeProcess
 
 pytestmark = [pytest.mark.longer, pytest.mark.not_in_ci, pytest.mark.timeout(1500)]  # minutes, and a broker from Maven

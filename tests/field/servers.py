@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -18,6 +17,8 @@ from typing import Self
 import psycopg
 import pytest
 import redis
+
+from tests.free_ports import free_port
 
 START_SECONDS_MAX = 60.0
 _POSTGRES_OF_DEBIAN = Path("/usr/lib/postgresql")
@@ -69,7 +70,7 @@ class Servers:
         versions = sorted(_POSTGRES_OF_DEBIAN.glob("*/bin/postgres"), key=lambda path: int(path.parents[1].name))
         if not versions:
             _missing("PostgreSQL", "apt-get install postgresql")
-        programs, data, port = versions[-1].parent, self._folder / "postgres", _free_port()
+        programs, data, port = versions[-1].parent, self._folder / "postgres", free_port()
         user = _as_postgres(self._folder)
         data.mkdir()
         if user:
@@ -86,7 +87,7 @@ class Servers:
         program = shutil.which("redis-server")
         if program is None:
             _missing("Redis", "apt-get install redis-server")
-        port = _free_port()
+        port = free_port()
         flags = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", str(self._folder)]
         self._start("redis.log", [str(program), *flags, "--databases", str(_DATABASES_OF_REDIS)])
         _until_it_answers("Redis", lambda: redis.Redis(port=port).ping())
@@ -113,12 +114,6 @@ def _missing(server: str, how: str) -> None:
     if os.environ.get("CI") == "true":
         pytest.fail(text)
     pytest.skip(text)
-
-
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def _until_it_answers(server: str, ask: Callable[[], object]) -> None:

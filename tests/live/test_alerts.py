@@ -7,7 +7,6 @@ import os
 import queue
 import shutil
 import signal
-import socket
 import subprocess
 import threading
 import time
@@ -23,6 +22,7 @@ from urllib.parse import quote
 import pytest
 
 from detector.demo.harness import Harness
+from tests.free_ports import free_port
 
 pytestmark = pytest.mark.live
 
@@ -40,12 +40,6 @@ def program(name: str) -> str:
         reason = f"{name} is not here: run helm/tools/install"
         pytest.fail(reason) if os.environ.get("CI") == "true" else pytest.skip(reason)
     return str(found)
-
-
-def free_port() -> int:
-    with socket.socket() as a_socket:
-        a_socket.bind(("127.0.0.1", 0))
-        return int(a_socket.getsockname()[1])
 
 
 def fetched(url: str) -> str:

@@ -18,8 +18,8 @@ import pytest
 from detector.core.verdict import write_verdict
 from detector.release.publish import ROOT
 from stilltrue import Detector
-from tests.chaos.fleet import free_port
 from tests.commands.conftest import environment
+from tests.free_ports import free_port
 
 EXAMPLES = ROOT / "docs" / "examples"
 SHOP = EXAMPLES / "shop" / "shop.py"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ import pytest
 from detector.archive.files import ArchiveFiles
 from detector.archive.journal import Journal
 from detector.archive.writer import ArchiveWriter
+from tests.free_ports import free_port
 
 pytestmark = [pytest.mark.longer, pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.xdist_group("versions")]
 ROOT = Path(__file__).parents[2]
@@ -65,19 +65,13 @@ def running(
             process.kill()
 
 
-def free_ports(count: int) -> list[str]:
-    with contextlib.ExitStack() as stack:
-        taken = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [str(each.getsockname()[1]) for each in taken]
-
-
 def deadlock(folder: Path, detector: str, agents: tuple[str, str], data: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """The verdict of ``detector`` on a deadlock of two processes with ``agents``, and all incidents, the newest first."""
     with contextlib.ExitStack() as stack:
         served = stack.enter_context(running(folder, detector, *SERVE, str(data)))
         assert served.stdout is not None
         address = served.stdout.readline().split("grpc=")[1].split()[0]
-        ports = free_ports(2)
+        ports = [str(free_port()) for _ in range(2)]
         program = str(Path(__file__).with_name("version_apart.py"))
         started = [
             stack.enter_context(running(folder, path, program, name, own, other, STILLTRUE_DETECTOR=address))

@@ -6,7 +6,6 @@ import json
 import os
 import secrets
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ import grpc
 import pytest
 
 from detector.demo.harness import Harness, ManagedProcess
+from tests.free_ports import free_port
 
 PROGRAMS = Path(__file__).parent / "programs"
 METHOD = "/shop.Shop/Visit"
@@ -58,7 +58,7 @@ class Shops:
 
     def open(self, name: str, language: str, *, workers: int, told: int | None) -> str:
         """A program with so many workers, of which its sidecar is told: where its callers reach it."""
-        outbound = f"127.0.0.1:{_free_port()}"
+        outbound = f"127.0.0.1:{free_port()}"
         if language == "python":
             command = [sys.executable, str(PROGRAMS / "visits.py")]
         else:
@@ -114,11 +114,6 @@ def shops(tmp_path: Path, node_modules: Path) -> Iterator[Shops]:
 @pytest.fixture
 def ask(shops: Shops) -> Callable[[], dict[str, Any]]:
     return lambda: dict(json.loads(shops._stage.run("ask", "deadlock", "--json").stdout))
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 def _until(what: str, holds: Callable[[], bool]) -> None:

@@ -19,7 +19,8 @@ import grpc.aio
 import numpy as np
 
 from stilltrue.v1 import detector_pb2, detector_pb2_grpc, snapshot_pb2
-from tests.collector.machines import Machines, free_port
+from tests.collector.machines import Machines
+from tests.free_ports import free_port
 
 COLLECTORS = 2
 SECONDS_MAX = 600
