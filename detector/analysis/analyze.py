@@ -37,6 +37,7 @@ from detector.archive.units import Archive, open_archive
 from detector.core.counting import counted
 from detector.core.protocol.assembler import Outcome
 from detector.core.registry import NO_SETTINGS, PredicateSettings, find_predicates
+from detector.ops.location import absolute
 
 PREDICATES = ("deadlock", "gridlock")
 SUMMARY, REPORT = "summary.json", "report.html"
@@ -71,6 +72,7 @@ def analyze(
         If ``out`` contains an archive, or the results of a stream, or another analysis is writing to it.
     """
     asked = tuple(dict.fromkeys(("deadlock", *predicates, *settings)))
+    out = absolute(out)
     check_unoccupied(out, own=(MANIFEST,))
     with Results(location=out).sole_writer():
         return _analyzed(engine, archive, out, asked, progress, settings, again=again)

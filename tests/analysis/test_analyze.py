@@ -286,6 +286,26 @@ def test_a_kernel_that_loses_rows_is_an_error_with_their_numbers(location: Path,
         analyze(Forgetful(), open_archive(str(location)), str(tmp_path / "out"), progress=lambda _: None)
 
 
+def test_a_relative_folder_is_that_of_the_command_wherever_workers_run(
+    location: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers of a cluster have working directories of their own."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+
+    class Elsewhere(LocalEngine):
+        def run(self, location: str, units: Sequence[Unit], kernel: Kernel) -> pa.Table:
+            os.chdir(tmp_path / "elsewhere")
+            try:
+                return super().run(location, units, kernel)
+            finally:
+                os.chdir(tmp_path)
+
+    analyze(Elsewhere(), open_archive(str(location)), "out", progress=lambda _: None)
+    assert (tmp_path / "out" / "verdicts").is_dir()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
 def test_snapshots_are_divided_among_processes_by_their_reports(location: Path, tmp_path: Path) -> None:
     """A snapshot of a thousand processes is as much work as a thousand reports, and is one row."""
     archive = open_archive(str(location))

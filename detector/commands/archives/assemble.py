@@ -11,6 +11,7 @@ from detector.commands.shared.finite_range import FiniteRange
 from detector.commands.shared.options import FILE, metrics_option
 from detector.commands.shared.run import CommandError
 from detector.ops.address import Address
+from detector.ops.location import absolute
 
 EPILOG = """\b
 Examples:
@@ -79,7 +80,7 @@ def assemble(
         properties = read_properties(kafka_config)
         plan = AssemblyPlan(
             cluster=Cluster(kafka, topics=kafka_topics, properties=properties, record_bytes_max=report_bytes_max),
-            out=out if "://" in out else str(Path(out).absolute()),
+            out=absolute(out),
             state=(state or Path(out) / "_assembly").absolute(),
             give_up_seconds=give_up_seconds,
             partitions=partitions,

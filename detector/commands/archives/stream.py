@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import click
@@ -12,6 +11,7 @@ from detector.commands.shared.finite_range import FiniteRange
 from detector.commands.shared.options import metrics_option, predicate_settings
 from detector.commands.shared.run import CommandError
 from detector.ops.address import Address
+from detector.ops.location import absolute
 from stilltrue.runtime.membership.credentials import Security
 
 EPILOG = """\b
@@ -99,7 +99,7 @@ def stream(
         text = f"the pipeline needs PySpark 4.2 or newer and pyarrow ({error}): pip install 'stilltrue-detector[spark]'"
         raise CommandError(text) from None
     stream_options = StreamOptions(
-        archive=archive, options=options, out=_location(out), state=_location(state or ""), master=master,
+        archive=archive, options=options, out=absolute(out), state=absolute(state or ""), master=master,
         predicates=predicates, settings=settings, give_up_seconds=give_up_seconds, late_seconds=late_seconds, metrics=metrics,
         once=once,
     )  # fmt: skip
@@ -121,8 +121,3 @@ def stream(
     ]
     finished = progress.finished_count()
     click.echo(f"{', '.join([f'{finished} snapshots finished', *more])}; verdicts: {out}/verdicts")
-
-
-def _location(text: str) -> str:
-    """Return a URI unchanged, and a directory as an absolute path, since workers have other working directories."""
-    return text if "://" in text or not text else str(Path(text).absolute())
