@@ -22,6 +22,7 @@ from detector.core.protocol.assembler import PendingSnapshot
 from detector.core.registry import ask, find_predicate, predicate_names
 from detector.ops.address import AddressError, parse_address
 from detector.ops.logs import Log
+from detector.service.grpc_api.message_weight import weight
 from detector.service.grpc_api.report_reader import ReportReader, check_times, split
 from detector.service.grpc_api.roles import SecurityError, read_grants
 from detector.service.settings import SettingError, expectations_from_texts, predicate_settings_from_texts, scope_from_text
@@ -46,6 +47,8 @@ from stilltrue.v1 import agent_pb2, snapshot_pb2
 Target = Callable[[bytes], object]
 TARGETS: dict[str, Target] = {}
 PREDICATES = [find_predicate(name, None) for name in predicate_names()]
+BYTES_MAX = 2**16
+OWN = snapshot_pb2.ProcessId(service="orders", instance="orders-1", incarnation=7).SerializeToString()
 TAGS = StampTags(["the-key-of-the-fuzzed-fleet"])
 
 
@@ -95,6 +98,32 @@ def agent_messages(data: bytes) -> None:
             ReportReader().decoded(short, found)
     except (DecodeError, MalformedError):
         return
+
+
+@target
+def differences(data: bytes) -> None:
+    """Two reports in a row, each sent as its difference from the one before."""
+    reader, half = ReportReader(OWN), len(data) // 2
+    try:
+        for part in (data[:half], data[half:]):
+            found = reader.restored(agent_pb2.ConnectRequest.FromString(part).difference, BYTES_MAX)
+            assert len(found.rest) <= BYTES_MAX
+            if (message := found.message()) is not None:
+                reader.decoded(message, found)
+    except (DecodeError, MalformedError):
+        return
+
+
+@target
+def weights(data: bytes) -> None:
+    """The estimate of a report before it is decoded: no less than what is in it, up to the bound where it stops."""
+    most = len(data) // 4
+    found = weight(data, snapshot_pb2.Report, most)
+    try:
+        report = snapshot_pb2.Report.FromString(data)
+    except DecodeError:
+        return
+    assert found >= min(most, len(report.waits) + len(report.made) + len(report.served) + len(report.pools))
 
 
 @target
