@@ -7,12 +7,16 @@ import contextlib
 import resource
 import signal
 
+import grpc.aio
+
 from tests.chaos.link import State
 from tests.chaos.oracle import BreachError
 from tests.chaos.rounds import NAMES, Nemesis, act
 
 KILL_UNTIL = 0.5
 """The share of a run after which its detector is not killed any more (rule 1 of ``holdings.py``)."""
+
+LIST_SECONDS_MAX = 10.0
 
 
 @act
@@ -26,6 +30,9 @@ async def detector_is_killed(nemesis: Nemesis) -> None:
     order = nemesis.some()
     for name in order:
         fleet.links[name].set(State.CUT)
+    with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError):
+        async with asyncio.timeout(LIST_SECONDS_MAX):
+            await nemesis.lists()
     await fleet.restart_detector()
     nemesis.forget_channel()
     for name in order:

@@ -7,6 +7,7 @@ Rules:
 3. An incident that was listed as open stays so, under its id, while its deadlock stands.
 4. Ids of snapshots only rise, over every restart.
 5. A snapshot that was listed is listed for good, but where its disk vanished.
+6. Once nobody is stuck and no fault is left, no incident stays open (``Nemesis`` waits for it).
 """
 
 from __future__ import annotations

@@ -126,12 +126,16 @@ class Nemesis:
                     verdict = await self.ask()
                 while self.oracle.stuck and not self.oracle.incident:
                     await self._looks_at_incidents()
-                await self._lists()
+                while not self.oracle.stuck and await self._looks_at_incidents():
+                    await asyncio.sleep(0.1)  # an answer comes before the incidents that it ends are closed
+                await self.lists()
         except TimeoutError:
             if window.starved():
                 self.starved += 1
                 return
             said = "nothing" if verdict is None else verdict.witness.text
+            if not self.oracle.stuck and verdict is not None and verdict.holds == wanted:
+                said += ", and an incident is open, or nothing is listed"
             raise BreachError(
                 f"not said in {CALM_SECONDS_MAX:g} s of calm, of which others took {window.others():.0%} of the processors: "
                 f"{sorted(self.oracle.stuck)} stuck; {said}"
@@ -158,14 +162,18 @@ class Nemesis:
             self._forgotten.append(self._channel)
             self._channel = None
 
-    async def _looks_at_incidents(self) -> None:
+    async def _looks_at_incidents(self) -> bool:
+        """Whether an incident is open, as far as anybody says."""
         epoch = self.oracle.epoch
         request = detector_pb2.ListIncidentsRequest(limit=LISTED_MAX)
-        with contextlib.suppress(grpc.aio.AioRpcError):
+        try:
             found = await self.stub.ListIncidents(request, timeout=ANSWER_SECONDS_MAX)
-            self.oracle.has_incidents(epoch, found.incidents)
+        except grpc.aio.AioRpcError:
+            return True
+        self.oracle.has_incidents(epoch, found.incidents)
+        return any(each.predicate == "deadlock" and not each.HasField("closed") for each in found.incidents)
 
-    async def _lists(self) -> None:
+    async def lists(self) -> None:
         """What is listed while the archive cannot be written is not acknowledged: it says so, and is waited for."""
         while not await asyncio.to_thread(self.fleet.writes):
             await asyncio.sleep(0.2)

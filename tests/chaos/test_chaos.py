@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from stilltrue.v1 import detector_pb2, snapshot_pb2
+from tests.chaos import rounds
 from tests.chaos.holdings import Holdings, Sample
 from tests.chaos.nemesis import play
 from tests.chaos.oracle import BreachError, Oracle
 from tests.chaos.processors import Window, busy_seconds, used_seconds
+from tests.chaos.rounds import Nemesis
 
 TRUE, FALSE = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE
 
@@ -49,7 +53,7 @@ def verdict(holds: snapshot_pb2.Holds, *core: str) -> snapshot_pb2.Verdict:
 
 
 def incident(closed: float | None = None) -> detector_pb2.Incident:
-    return detector_pb2.Incident(id="i", core=["a/x", "b/y"], ending="a went on", closed=closed)
+    return detector_pb2.Incident(id="i", predicate="deadlock", core=["a/x", "b/y"], ending="a went on", closed=closed)
 
 
 @pytest.fixture
@@ -89,6 +93,28 @@ def test_an_incident_that_closes_or_disappears_during_its_deadlock_is_a_breach(o
     for found in ([incident(closed=1.0)], []):
         with pytest.raises(BreachError, match="while its deadlock stands"):
             oracle.has_incidents(oracle.epoch, found)
+
+
+async def test_an_incident_that_stays_open_after_its_deadlock_is_a_breach(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Listing(Nemesis):
+        async def ask(self) -> snapshot_pb2.Verdict:
+            return verdict(FALSE)
+
+        async def ListIncidents(self, _: object, timeout: float) -> object:  # noqa: N802 - gRPC's
+            return detector_pb2.ListIncidentsResponse(incidents=listed)
+
+        async def ListSnapshots(self, _: object, timeout: float) -> object:  # noqa: N802 - gRPC's
+            return detector_pb2.ListSnapshotsResponse()
+
+    monkeypatch.setattr(rounds, "CALM_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(Window, "starved", lambda _: False)
+    monkeypatch.setattr(Listing, "stub", property(lambda self: self))
+    nemesis = Listing(cast("Any", SimpleNamespace(processes=list, writes=lambda: True)), 1, 1.0, 1.0)
+    listed = [incident(closed=1.0)]
+    await nemesis._is_calm()
+    listed = [incident()]
+    with pytest.raises(BreachError, match="an incident is open"):
+        await nemesis._is_calm()
 
 
 def test_a_listed_snapshot_that_disappears_is_a_breach(oracle: Oracle) -> None:
