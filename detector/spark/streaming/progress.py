@@ -147,10 +147,16 @@ class Folder:
     def last_with_results(self) -> Progress:
         """As :meth:`last`, with the predicates of an older state taken from the newest verdicts.
 
-        Also raises :class:`ProgressError` if verdicts were published and are not there.
+        Also raises :class:`ProgressError` if verdicts were published and are not there, or are there and belong to another
+        state, since batches of equal numbers would replace them.
         """
         last = self.last()
         published = [path for path in self.results.sizes("verdicts") if path.endswith(".parquet")]
+        if published and last.batch < 0:
+            raise ProgressError(
+                f"{self.results.location}/verdicts has the results of a stream whose state is not in {self.state.location}: "
+                "name its --state, or use another --out"
+            )
         if last.verdicts and not published and last.making not in self.state.folders():
             raise ProgressError(
                 f"{self.results.location}/verdicts is gone, and a stream does not judge its {last.finished_count()} finished "

@@ -80,6 +80,16 @@ def test_with_a_state_elsewhere_both_have_to_be_new(archive: Path, tmp_path: Pat
     StreamPlan(out=other.out, state=str(tmp_path / "other"), buckets=2).folder.last_with_results()
 
 
+def test_verdicts_of_another_state_are_not_replaced(archive: Path, tmp_path: Path) -> None:
+    plan = StreamPlan(out=str(tmp_path / "out"), state=str(tmp_path / "state"), buckets=2)
+    plan.folder.last_with_results()
+    streamed_here(str(archive), plan, FILES_PER_BATCH)
+    plan.folder.last_with_results()
+    other = replace(plan, state=str(tmp_path / "other"))
+    with pytest.raises(ProgressError, match=r"out/verdicts has the results of a stream whose state is not in .*/other: "):
+        other.folder.last_with_results()
+
+
 def test_the_predicates_of_an_older_state_are_those_of_its_verdicts(archive: Path, tmp_path: Path) -> None:
     plan = StreamPlan(out=str(tmp_path / "out"), buckets=2)
     streamed_here(str(archive), plan, FILES_PER_BATCH)
