@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -386,14 +388,27 @@ def test_another_descriptor_on_the_file_would_release_the_process_s_lock(front: 
     front.let_go()
 
 
-def test_another_party_that_will_open_files_may_release_the_process_s_lock(front: Front, tmp_path: Path) -> None:
+def read_later(go: threading.Event, path: Path) -> None:
+    go.wait(PATIENCE_SECONDS)
+    path.read_text()
+
+
+def copy_later(go: threading.Event, path: Path) -> None:
+    go.wait(PATIENCE_SECONDS)
+    shutil.copy(path, f"{path}.old")
+
+
+def archive_later(go: threading.Event, path: Path) -> None:
+    go.wait(PATIENCE_SECONDS)
+    zipfile.ZipFile(f"{path}.zip", "w").write(path)
+
+
+@pytest.mark.parametrize("work", [read_later, copy_later, archive_later])
+def test_another_party_that_will_open_files_may_release_the_process_s_lock(
+    front: Front, tmp_path: Path, work: Callable[[threading.Event, Path], None]
+) -> None:
     go = threading.Event()
-
-    def read_later() -> None:
-        go.wait(PATIENCE_SECONDS)
-        (tmp_path / "lock").read_text()
-
-    front.start("reader", read_later)
+    front.start("reader", work, go, tmp_path / "lock")
     front.hold(hold_by_lockf, tmp_path / "lock", front.get)
     report = report_that(front, lambda report: bool(posix_holds_of(report)))
     assert holder_in(front, report).ways_out

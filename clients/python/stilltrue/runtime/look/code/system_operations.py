@@ -1,13 +1,15 @@
 """What code may do to files and processes that other parties wait for, whatever objects it reaches.
 
 Application code that names such an operation, or has a text that is such a command, gets one more name. The standard library
-and ``filelock`` do these things for themselves. Which file or process is meant is not analysed.
+and ``filelock`` do these things for themselves, except for functions that are called to open a file (``shutil.copy``). Which
+file or process is meant is not analysed.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from types import CodeType
 from typing import Any
@@ -21,10 +23,19 @@ SIGNALS_PROCESSES = "signals processes"
 """Likewise: it may send a signal to a process by its id."""
 OPENS_FILES = "opens files"
 """Likewise: it may open a file, and close it."""
+OPERATIONS = frozenset({DELETES_FILES, SIGNALS_PROCESSES, OPENS_FILES})
 _FILELOCK = re.compile(r"[/\\](?:site|dist)-packages[/\\]filelock[/\\]")
 _DELETING = frozenset({"unlink", "rmtree", "removedirs"})
 _OPENING = frozenset({"open", "fdopen", "FileIO", "lockf", "flock", "read_text", "read_bytes", "write_text", "write_bytes"})
+_OPENING_BY_LIBRARY = frozenset(
+    {"copyfile", "copy2", "copytree", "make_archive", "unpack_archive", "ZipFile", "TarFile", "FileInput", "getline"}
+    | {"FileHandler", "RotatingFileHandler", "TimedRotatingFileHandler", "WatchedFileHandler", "fileConfig"}
+    | {"ConfigParser", "RawConfigParser", "getlines", "run_path"}
+)
+"""Functions and classes of the standard library that open a file and close it."""
+_OF_SHUTIL = ("copy", "move")
 _OF_OS = ("remove", "rename", "renames", "replace")
+_NOTHING = object()
 _SIGNALLING = frozenset({"kill", "terminate", "send_signal"})
 _SIGNALLERS = frozenset({"os", "psutil", "signal"})
 _ALWAYS_SIGNALS = frozenset({"killpg", "pidfd_send_signal"})
@@ -39,7 +50,11 @@ def system_operations(code: CodeType, words: frozenset[str], names: Mapping[str,
     by_os = any(word in words and ("os" in words or names.get(word) is getattr(os, word)) for word in _OF_OS)
     if by_os or not _DELETING.isdisjoint(words) or _has_text(code, _DELETES):
         yield DELETES_FILES
-    if not _OPENING.isdisjoint(words):
+    shutil = sys.modules.get("shutil")  # the agent does not import it
+    by_shutil = any(
+        word in words and ("shutil" in words or names.get(word) is getattr(shutil, word, _NOTHING)) for word in _OF_SHUTIL
+    )
+    if by_shutil or not (_OPENING.isdisjoint(words) and _OPENING_BY_LIBRARY.isdisjoint(words)):
         yield OPENS_FILES
     of_signaller = not (_SIGNALLING.isdisjoint(words) or _SIGNALLERS.isdisjoint(words))
     if of_signaller or not _ALWAYS_SIGNALS.isdisjoint(words) or _has_text(code, _KILLS):
