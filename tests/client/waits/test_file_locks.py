@@ -403,7 +403,21 @@ def archive_later(go: threading.Event, path: Path) -> None:
     zipfile.ZipFile(f"{path}.zip", "w").write(path)
 
 
-@pytest.mark.parametrize("work", [read_later, copy_later, archive_later])
+def run_later(go: threading.Event, path: Path, function: Callable[[Path], object]) -> None:
+    go.wait(PATIENCE_SECONDS)
+    function(path)
+
+
+def read(path: Path) -> object:
+    with path.open() as file:
+        return file.read()
+
+
+def read_by_a_function_given(go: threading.Event, path: Path) -> None:
+    run_later(go, path, read)
+
+
+@pytest.mark.parametrize("work", [read_later, copy_later, archive_later, read_by_a_function_given])
 def test_another_party_that_will_open_files_may_release_the_process_s_lock(
     front: Front, tmp_path: Path, work: Callable[[threading.Event, Path], None]
 ) -> None:

@@ -13,12 +13,13 @@ from stilltrue.runtime.introspection.origins import is_application, is_http_libr
 from stilltrue.runtime.look.code.attributes import named_values, value_of
 from stilltrue.runtime.look.code.call_graph import makes_functions, names_within
 from stilltrue.runtime.look.code.ending import cancels, globals_ended, is_ending, mentions_ending
-from stilltrue.runtime.look.code.instructions_ahead import ahead_of
+from stilltrue.runtime.look.code.instructions_ahead import Ahead, ahead_of
 from stilltrue.runtime.look.code.jobs import FUNCTIONS
 from stilltrue.runtime.look.code.lookups import LOOKUPS
 from stilltrue.runtime.look.code.methods import class_attributes
 from stilltrue.runtime.look.code.names import names_stored_in, only_measured_names, still_named, still_named_outside_call
 from stilltrue.runtime.look.code.reachable_names import ReachableNames, reachable_names
+from stilltrue.runtime.look.code.system_operations import OPERATIONS
 from stilltrue.runtime.waits.holders.try_finally import has_released_nothing_else
 from stilltrue.runtime.waits.holders.with_blocks import depth_of
 
@@ -51,7 +52,10 @@ def callback_may_end(callback: Any, arguments: Iterable[Any] = ()) -> bool:
 
 
 def names_ahead(frame: FrameType, far: bool) -> ReachableNames:
-    """The names that a frame, and the functions within it, may still use."""
+    """The names that a frame, and the functions within it, may still use.
+
+    A function in one of its variables counts by what it does to files and processes, whichever they are.
+    """
     ahead = ahead_of(frame.f_code, frame.f_lasti)
     within = ahead.known and not depth_of(frame)  # leaving a block may use any name
     named = (ahead.names | ahead.stored) - only_measured_names(frame.f_code)
@@ -59,6 +63,8 @@ def names_ahead(frame: FrameType, far: bool) -> ReachableNames:
     if begin is not None and has_released_nothing_else(frame):
         begin -= {"release"}  # rule 2 of reachable_names
     reachable = reachable_names(frame.f_code, frame.f_globals, variables_of(frame).values(), begin, far=far)
+    operations = (names_by(one, (), far).names & OPERATIONS for one in _functions_ahead(frame, ahead))
+    reachable = replace(reachable, names=reachable.names.union(*operations))
     if is_http_library(frame.f_code):  # it re-raises a signal only after an outsider has ended it
         return replace(reachable, names=reachable.names - {"raise_signal"})
     return reachable
@@ -133,6 +139,12 @@ def _has_ending_function(frame: FrameType) -> bool:
     ahead = ahead_of(code, frame.f_lasti)
     others = [one for name, one in names.items() if name not in functions]
     return any(callback_may_end(one, others) for name, one in functions.items() if name in ahead.variables or not ahead.known)
+
+
+def _functions_ahead(frame: FrameType, ahead: Ahead) -> list[Any]:
+    """The functions among the variables that a frame of the application may still read."""
+    names = variables_of(frame) if frame.f_code.co_name != "<module>" and is_application(frame.f_code) else {}
+    return [one for name, one in names.items() if type(one) in FUNCTIONS and (name in ahead.variables or not ahead.known)]
 
 
 def _names_still_ahead(frame: FrameType) -> frozenset[str] | None:
