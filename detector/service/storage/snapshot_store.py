@@ -15,6 +15,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -117,7 +118,10 @@ class SnapshotStore:
         self.members = tuple(database.members())
         self._current[0].update((record.instance, record) for record in self.members)
         everything = database.incidents(_CLOSED_MAX)
-        self.open_incidents = tuple(database.incidents(_CLOSED_MAX, open_only=True))
+        now = self._clock.now()
+        self.open_incidents = tuple(  # seen before now, even if the wall clock was set back
+            replace(each, seen=min(each.seen, now)) for each in database.incidents(_CLOSED_MAX, open_only=True)
+        )
         self._current[1].update((incident.id, incident) for incident in self.open_incidents)
         self._closed.update((incident.id, incident) for incident in reversed(everything) if not incident.open)
         return True

@@ -151,6 +151,25 @@ async def test_an_incident_with_a_lost_member_stays_open_until_it_is_accounted_f
         assert "went on" in incident.ending
 
 
+async def test_an_incident_ends_although_the_wall_clock_was_set_back_before_a_restart(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a"), process("b")
+    stuck = deadlock(a, b)
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+        assert (await detector.ask()).holds == TRUE
+    with sqlite3.connect(tmp_path / "stilltrue.sqlite3") as database:  # it was seen an hour from now
+        database.execute("UPDATE incidents SET body = json_set(body, '$.seen', json_extract(body, '$.seen') + 3600)")
+    database.close()
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+        stuck.cure()
+        async with asyncio.timeout(20):
+            while not (await detector.incidents())[0].ending:
+                assert (await detector.ask()).holds == FALSE
+
+
 async def test_the_previous_versions_state_is_migrated_with_its_incidents(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
