@@ -13,10 +13,10 @@ import stilltrue.agent
 from detector.ops.address import Address
 from detector.ops.http import HttpServer
 from detector.ops.logs import Log
+from detector.sidecar.call_headers import Inbound
 from detector.sidecar.http2.connection import Connection
 from detector.sidecar.http2.relay import Relay, Route
 from detector.sidecar.http2.routes import Dialler, InboundRoute, OutboundRoute, UpstreamChannels
-from detector.sidecar.interception import Inbound
 from detector.sidecar.settings import SidecarSettings
 from detector.sidecar.status import Status
 from detector.sidecar.tls import Tls, TlsFiles, TlsRefusedError

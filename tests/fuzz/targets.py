@@ -26,11 +26,11 @@ from detector.service.grpc_api.message_weight import weight
 from detector.service.grpc_api.report_reader import ReportReader, check_times, split
 from detector.service.grpc_api.roles import SecurityError, read_grants
 from detector.service.settings import SettingError, expectations_from_texts, predicate_settings_from_texts, scope_from_text
+from detector.sidecar.call_headers import timeout_of
 from detector.sidecar.http2 import frames
-from detector.sidecar.http2.headers import HeaderReader
+from detector.sidecar.http2.hpack import HeaderReader
 from detector.sidecar.http2.messages import MessageCounter
 from detector.sidecar.http2.relay import Relay
-from detector.sidecar.interception import timeout_of
 from detector.simulator.scenario.language import ScenarioError, parse
 from stilltrue.model import ProcessName, SnapshotId
 from stilltrue.protocol.report import Report

@@ -11,7 +11,7 @@ import pytest
 
 from detector.ops.address import Address, AddressError, parse_address
 from detector.sidecar.http2 import connection, frames
-from detector.sidecar.http2.headers import HeaderReader, Headers, write_headers
+from detector.sidecar.http2.hpack import HeaderReader, Headers, write_headers
 from detector.sidecar.http2.messages import MessageCounter
 from detector.sidecar.http2.relay import Relay
 from detector.sidecar.routing import Upstreams, upstream_of

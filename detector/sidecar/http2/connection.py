@@ -21,7 +21,7 @@ from detector.sidecar.http2.frames import (
     BrokenFrameError,
     block_fragment,
 )
-from detector.sidecar.http2.headers import HeaderReader, Headers
+from detector.sidecar.http2.hpack import HeaderReader, Headers
 
 NO_TABLE = b"\x20"
 """Sent once, before the first header block, to set the size of our compression table to 0 (RFC 7541, 4.2)."""

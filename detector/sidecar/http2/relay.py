@@ -31,7 +31,7 @@ from detector.sidecar.http2.frames import (
     settings_of,
     window_update,
 )
-from detector.sidecar.http2.headers import Headers, write_headers
+from detector.sidecar.http2.hpack import Headers, write_headers
 from detector.sidecar.http2.messages import MessageCounter
 from detector.sidecar.tracking.observer import CallObserver, TrackedCall, refusal
 

@@ -8,9 +8,9 @@ import ssl
 from collections.abc import Callable
 
 from detector.ops.address import Address, AddressError
-from detector.sidecar.http2.headers import Headers
+from detector.sidecar.call_headers import Inbound, Outbound
+from detector.sidecar.http2.hpack import Headers
 from detector.sidecar.http2.relay import Relay
-from detector.sidecar.interception import Inbound, Outbound
 from detector.sidecar.routing import Upstreams
 from detector.sidecar.tls import Tls
 from detector.sidecar.tracking.observer import CallObserver

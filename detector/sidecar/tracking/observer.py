@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from detector.sidecar.http2.headers import Headers
+from detector.sidecar.http2.hpack import Headers
 
 
 class TrackedCall(Protocol):

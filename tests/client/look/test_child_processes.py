@@ -24,7 +24,7 @@ from stilltrue.runtime.declared import idle_declaration
 from stilltrue.runtime.introspection import child_processes as listing
 from stilltrue.runtime.introspection import child_threads
 from stilltrue.runtime.introspection.child_threads import threads_of
-from stilltrue.runtime.look import pending_callbacks
+from stilltrue.runtime.look import reactivation
 from stilltrue.runtime.membership.member_mark import MemberMark
 from tests.client.look.worlds import PATIENCE_SECONDS, serving
 
@@ -314,7 +314,7 @@ def test_a_joined_child_process_is_active_until_every_snapshot_includes_it(
     with child(sys.executable, "-c", _JOINS):
         (text,) = children_at_work(called)
         assert "which has just joined" in text
-        monkeypatch.setattr(pending_callbacks, "MEMBER_SECONDS_MIN", 0.0)
+        monkeypatch.setattr(reactivation, "MEMBER_SECONDS_MIN", 0.0)
         assert children_at_work(called) == []
 
 
@@ -332,7 +332,7 @@ def test_an_earlier_child_process_that_has_just_joined_is_active(
         is_at_rest_again(process)
         (text,) = children_at_work(front)
         assert "which has just joined, after" in text
-        monkeypatch.setattr(pending_callbacks, "MEMBER_SECONDS_MIN", 0.0)
+        monkeypatch.setattr(reactivation, "MEMBER_SECONDS_MIN", 0.0)
         assert children_at_work(front) == []
 
 

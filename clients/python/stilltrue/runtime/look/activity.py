@@ -15,7 +15,7 @@ Rules:
    scheduled before may reschedule itself), or if it sets or completes something. HTTP libraries close idle connections by such
    timers, which do not count.
 5. Future callbacks of executors, alarms and channels count too, and child processes started later, or at work since
-   (:mod:`~stilltrue.runtime.look.pending_callbacks`).
+   (:mod:`~stilltrue.runtime.look.reactivation`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from stilltrue.runtime.introspection.frames import frames_of_threads, variables_
 from stilltrue.runtime.introspection.origins import is_application, is_http_library, is_ours, position_of
 from stilltrue.runtime.introspection.tasks import Task, is_timed, woken_by_timers
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
-from stilltrue.runtime.look import pending_callbacks
+from stilltrue.runtime.look import reactivation
 from stilltrue.runtime.look.idle_positions import has_own_code, is_elsewhere, is_task_elsewhere, rests, task_rests
 from stilltrue.runtime.parties import Root
 from stilltrue.runtime.session import LEFT_OUT
@@ -57,8 +57,8 @@ def unaccounted(places: Places, served: Iterable[ServerCall], covered: IdleDecla
     for text in (
         *_acting_threads(places, known, covered),
         *_acting_on_loops(places, known, covered),
-        *pending_callbacks.alarms(places, covered),
-        *pending_callbacks.child_processes_at_work(places, covered),
+        *reactivation.alarms(places, covered),
+        *reactivation.child_processes_at_work(places, covered),
     ):
         found[text] = None
         if len(found) >= UNACCOUNTED_MAX:
@@ -84,11 +84,11 @@ def _acting_threads(places: Places, served: set[int], covered: IdleDeclaration |
         if not own:
             if compat.is_timer_thread(thread, place.frames) and _is_started_since(thread, covered):
                 yield f"thread {name}, a timer started after the idle declaration or the first call"
-            yield from pending_callbacks.executor_items(place)
-            yield from pending_callbacks.process_pools(place, covered)
+            yield from reactivation.executor_items(place)
+            yield from reactivation.process_pools(place, covered)
             if _is_started_since(thread, covered):
-                yield from pending_callbacks.callbacks_of_child_processes(place)
-                yield from pending_callbacks.subscribers(place)
+                yield from reactivation.callbacks_of_child_processes(place)
+                yield from reactivation.subscribers(place)
             continue
         how, since = _role_of(place, served), _change_since(thread, place, covered)
         if how == "" or (how in (None, _IN_EXECUTOR) and rests(place.frames, places.threads)):

@@ -25,7 +25,7 @@ from stilltrue.runtime.look.code.ending import clear_caches, ended_by
 from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
 from stilltrue.runtime.look.progress.progress import NEVER
 from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of
-from stilltrue.runtime.look.ways_out import actors
+from stilltrue.runtime.look.ways_out import actors, timers_and_callbacks
 from stilltrue.runtime.look.ways_out.actors import Actor
 from stilltrue.runtime.look.ways_out.awaiters import all_awaiters
 from stilltrue.runtime.look.ways_out.effects import Effects
@@ -189,12 +189,12 @@ class Search:
         places = self._places
         threads, loops = self._threads(), places.loops(one.place.task for one in found)
         yield from actors.threads(threads)
-        yield from actors.items(threads)
-        yield from actors.contexts(threads)
-        yield from actors.calls(self._open_calls)
-        yield from actors.signals(loops)
-        yield from actors.finalizers(kept.is_share)
-        yield from actors.hooks(loops)
+        yield from timers_and_callbacks.items(threads)
+        yield from timers_and_callbacks.contexts(threads)
+        yield from timers_and_callbacks.calls(self._open_calls)
+        yield from timers_and_callbacks.signals(loops)
+        yield from timers_and_callbacks.finalizers(kept.is_share)
+        yield from timers_and_callbacks.hooks(loops)
         for loop in loops:
             handles, tasks = compat.handles_of(loop), compat.tasks_of(loop)
             holder, _ = places.blocked_loops.get(loop, (None, None))
@@ -202,7 +202,11 @@ class Search:
                 self._cannot_read(found, loop, holder)
                 continue
             watching = [one for one in compat.watched_by(loop) if _reads(*compat.callback_of(one), kept)]
-            here = (*actors.timers(loop, [*handles, *watching]), *actors.protocols(loop), *actors.tasks(places, tasks))
+            here = (
+                *timers_and_callbacks.timers(loop, [*handles, *watching]),
+                *timers_and_callbacks.protocols(loop),
+                *actors.tasks(places, tasks),
+            )
             yield from here if holder is None else (replace(actor, party=holder, fires_at=None) for actor in here)
 
     def _threads(self) -> list[Place]:

@@ -7,10 +7,10 @@ import random
 import hpack
 import pytest
 
-from detector.sidecar.http2 import headers
+from detector.sidecar.http2 import hpack as our_hpack
 from detector.sidecar.http2 import huffman as huffman_strings
 from detector.sidecar.http2.frames import BrokenFrameError
-from detector.sidecar.http2.headers import HeaderReader, Headers, size_of, write_headers
+from detector.sidecar.http2.hpack import HeaderReader, Headers, size_of, write_headers
 
 NAMES = [b":path", b":status", b"te", b"content-type", b"grpc-status", b"x-trace", b"a-bin", b"user-agent"]
 
@@ -89,17 +89,17 @@ def test_long_blocks_are_not_cached() -> None:
             block = encoder.encode([pair], huffman=huffman)
             assert reader.read(block) == [pair]
         assert HeaderReader().read(write_headers([pair])) == [pair]
-    assert max(map(len, headers._WRITTEN.values()), default=0) <= headers.WRITTEN_BYTES_MAX
+    assert max(map(len, our_hpack._WRITTEN.values()), default=0) <= our_hpack.WRITTEN_BYTES_MAX
     assert max(map(len, huffman_strings.CACHE), default=0) <= huffman_strings.CACHED_BYTES_MAX
-    assert max(map(len, reader._known), default=0) <= headers.KNOWN_BYTES_MAX
+    assert max(map(len, reader._known), default=0) <= our_hpack.KNOWN_BYTES_MAX
 
 
 def test_the_cache_of_short_blocks_is_bounded() -> None:
     encoder, reader = hpack.Encoder(), HeaderReader()
-    for at in range(max(headers.WRITTEN_MAX, huffman_strings.CACHE_MAX) + 10):
+    for at in range(max(our_hpack.WRITTEN_MAX, huffman_strings.CACHE_MAX) + 10):
         pair = (b"x-trace", b"short-%d" % at)
         assert reader.read(encoder.encode([pair], huffman=True)) == [pair]
         assert write_headers([pair]) == write_headers([pair])
-        assert headers._WRITTEN[pair] == write_headers([pair])
-    assert len(headers._WRITTEN) <= headers.WRITTEN_MAX
+        assert our_hpack._WRITTEN[pair] == write_headers([pair])
+    assert len(our_hpack._WRITTEN) <= our_hpack.WRITTEN_MAX
     assert len(huffman_strings.CACHE) <= huffman_strings.CACHE_MAX

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from detector.sidecar.attribution import trace_of
-from detector.sidecar.http2.headers import Headers, size_of
+from detector.sidecar.http2.hpack import Headers, size_of
 from detector.sidecar.tracking.calls import InboundCall, OutboundCall
 from detector.sidecar.tracking.observer import TrackedCall
 from detector.sidecar.tracking.program import Program

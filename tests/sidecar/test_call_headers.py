@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from detector.service.grpc_api.report_reader import check_times
-from detector.sidecar.http2.headers import Headers
-from detector.sidecar.interception import Inbound, Outbound
+from detector.sidecar.call_headers import Inbound, Outbound
+from detector.sidecar.http2.hpack import Headers
 from detector.sidecar.tracking.observer import TrackedCall
 from detector.sidecar.tracking.program import Program
 from stilltrue.model import CallNumber, ProcessId, ProcessName, SnapshotId
