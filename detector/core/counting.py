@@ -1,4 +1,4 @@
-"""Formats counts with their noun: ``1 member``, ``2 members``."""
+"""Formats counts with their noun: ``1 member``, ``all 2 processes``."""
 
 from __future__ import annotations
 
@@ -12,3 +12,14 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     ['1 party', '2 members']
     """
     return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
+def all_of(number: int, noun: str, plural: str = "") -> str:
+    """All of the ``number`` things that there are; the verb for one of them is singular.
+
+    Examples
+    --------
+    >>> [all_of(1, "process"), all_of(2, "process", "processes")]
+    ['the only process', 'all 2 processes']
+    """
+    return f"the only {noun}" if number == 1 else f"all {counted(number, noun, plural)}"

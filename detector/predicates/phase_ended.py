@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from detector.core.counting import all_of
 from detector.core.snapshot import Snapshot
 from detector.predicates.evidence.blocked_verdict import as_of
 from detector.predicates.evidence.explanation import counted, joined_by_and
@@ -54,7 +55,7 @@ class PhaseEnded:
             )
             text = f"phase {asked} had not ended {as_of(snapshot.ref)}: {why}"
             return process_verdict(self.name, snapshot, Holds.FALSE, "busy", text, inside)
-        over = f"phase {asked} is over in all {len(processes)} processes"
+        over = f"phase {asked} is over in {all_of(len(processes), 'process', 'processes')}"
         if snapshot.missing:
             return depends_on_missing(self.name, snapshot, f"{over} that reported")
         return process_verdict(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from detector.core.counting import all_of
 from detector.core.snapshot import Snapshot
 from detector.core.undetermined import depends_on_forgotten
 from detector.predicates.evidence.blocked_verdict import as_of
@@ -29,11 +30,11 @@ class Termination:
             moving = counted(routes(snapshot), "in transit", len(snapshot.in_transit))
             text = joined_by_and(counted(busy, "not idle"), moving)
             return process_verdict(self.name, snapshot, Holds.FALSE, "busy", f"{text}, {as_of(snapshot.ref)}", busy)
+        idle = "is idle" if len(processes) == 1 else "are idle"
         if snapshot.forgetful:
             return depends_on_forgotten(self.name, snapshot)
         if snapshot.missing:
-            return depends_on_missing(
-                self.name, snapshot, f"all {len(processes)} reporting processes are idle and nothing is in transit"
-            )
-        text = f"all {len(processes)} processes are idle and no message is in transit"
+            reporting = all_of(len(processes), "reporting process", "reporting processes")
+            return depends_on_missing(self.name, snapshot, f"{reporting} {idle} and nothing is in transit")
+        text = f"{all_of(len(processes), 'process', 'processes')} {idle} and no message is in transit"
         return process_verdict(self.name, snapshot, Holds.TRUE, "idle", text, processes)

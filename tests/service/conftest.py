@@ -151,6 +151,11 @@ class FakeProcess:
             server.recorder.started(served)
         return made, served
 
+    def work_for(self, caller: FakeProcess) -> None:
+        """Serve a call of ``caller`` from its arrival to its reply."""
+        made, served = caller.call(self, "/s/Work")
+        caller.recorder.settled(made, self.recorder.replied(served, stamped=True), time.time())
+
     def gives_up(self, made: ClientCall) -> None:
         """The call fails, and it is unknown whether it was received."""
         self.recorder.settled(made, None, time.time(), in_doubt=True)

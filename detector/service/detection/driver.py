@@ -178,6 +178,7 @@ class Driver:
         self.heard(member)
         member.colour = max(member.colour, report.snapshot)
         member.report = report
+        self._membership.reported(report, self._clock.now())
         self._step(lambda now: self._initiator.reported(report, now))
 
     def refuses(self, member: Member, after: SnapshotId, snapshot: SnapshotId) -> bool:

@@ -145,6 +145,50 @@ async def test_termination_is_undetermined_while_a_member_has_channels_that_are_
         assert (await told(agent_pb2.Sight(channels=1, calls=1))).holds == TRUE
 
 
+async def test_termination_is_undetermined_while_a_process_that_has_not_joined_calls_members(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    """Its agent dials another address, say: it may call again, and nothing else tells of it."""
+    a, b, other = process("a"), process("b"), process("other")
+    a.work_for(other)
+    async with start_detector(tmp_path, **{**BRIEF, "lease_seconds": 0.5}) as detector:
+        await detector.join(a, b)
+        async with asyncio.timeout(10):
+            while (await detector.ask("termination")).holds != UNDETERMINED:
+                a.work_for(other)
+        verdict = await detector.ask("termination")
+        assert "other has called members and has not joined" in verdict.witness.text
+        verdict = await detector.ask()
+        assert (verdict.holds, "covers 2 of 3 members; blind: other" in verdict.witness.text) == (FALSE, True)
+        await detector.join(other)
+        assert (await detector.ask("termination")).holds == TRUE
+
+
+async def test_a_process_that_called_and_ended_before_it_could_join_is_no_doubt(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    a, brief = process("a"), process("brief")
+    async with start_detector(tmp_path, **BRIEF) as detector:
+        await detector.join(a)
+        for _ in range(2):
+            a.work_for(brief)
+            assert (await detector.ask("termination")).holds == TRUE
+        async with asyncio.timeout(10):
+            while "young" in (verdict := await detector.ask("termination")).witness.text:
+                assert verdict.holds == TRUE
+        assert (verdict.holds, list(verdict.coverage.blind)) == (TRUE, [])
+
+
+async def test_stated_members_leave_out_the_processes_that_call_them(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    a, other = process("a"), process("other")
+    async with start_detector(tmp_path, expected={"all": Expectation(count=1)}, **BRIEF) as detector:
+        await detector.join(a)
+        end = asyncio.get_running_loop().time() + 2 * BRIEF["lease_seconds"]
+        while asyncio.get_running_loop().time() < end:
+            a.work_for(other)
+            assert (await detector.ask("termination")).holds == TRUE
+
+
 async def test_an_agent_without_blind_spots_is_covered(start_detector: Any, process: Any, tmp_path: Path) -> None:
     a = process("a")
     async with start_detector(tmp_path) as detector:

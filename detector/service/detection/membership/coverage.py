@@ -12,6 +12,8 @@ Rules:
 6. A TRUE that speaks for all says so if a member joined less than a lease ago; it neither opens an incident nor raises an
    alert. If a member joins after such a TRUE, the next answers say so.
 7. While a member has servers or channels that its agent does not record, answers about all members' states are UNDETERMINED.
+8. So are they while a process that has not joined calls members (:mod:`.unjoined_callers`), unless the scope's members are
+   stated: it may call again. It counts as blind.
 """
 
 from __future__ import annotations
@@ -29,11 +31,13 @@ from detector.predicates.evidence.explanation import listed
 from detector.service.detection.incident.incidents import Incident
 from detector.service.detection.membership.expected import Expected
 from detector.service.detection.membership.members import Member, Roster, unknowns
+from detector.service.detection.membership.unjoined_callers import UnjoinedCallers
 from detector.service.settings import Settings
 from stilltrue.model import BlindSpot, Coverage, Holds, ProcessName, ProcessState, Verdict
 from stilltrue.protocol.report import Report
 
 SPOTS_MAX = 50
+NOT_JOINED = "calls members but has not joined: its agent cannot reach this detector, or reports to another one"
 
 
 class Qualified(NamedTuple):
@@ -56,6 +60,11 @@ class Membership:
         self.expected = Expected(settings.expected)
         self._roster = roster
         self._lease_seconds = settings.lease_seconds
+        self._callers = UnjoinedCallers(
+            lambda name: name in self._joined or roster.get(name) is not None,
+            lease_seconds=settings.lease_seconds,
+            forget_seconds=settings.forget_seconds,
+        )
         self._labels: dict[str, Mapping[str, str]] = {"all": {}} | {scope.name: scope.labels for scope in settings.scopes}
         self._before: frozenset[ProcessName] = frozenset()
         self._joined: dict[ProcessName, ProcessState] = {}
@@ -73,14 +82,19 @@ class Membership:
         """Record a process that joined. It counts as joined after a goodbye, too, until the last member has left."""
         self._joined[member.name] = ProcessState(service=member.process.service, labels=member.labels)
 
+    def reported(self, report: Report, now: float) -> None:
+        """Take a member's report for what it says about processes that are not members."""
+        self._callers.reported(report, now)
+
     def left(self) -> None:
         """Record that a member left."""
         if not len(self._roster):
             self._joined.clear()
 
     def doubts(self, view: Snapshot, incidents: Sequence[Incident]) -> tuple[MembershipDoubt, ...]:
-        """The doubts about answers on ``view`` (rules 3 to 5 and 7); ``incidents``: the open ones."""
-        return (*self._gathering(view), *self._unjoined(view), *self._unrecorded(view), *_unconfirmed(view, incidents))
+        """The doubts about answers on ``view`` (rules 3 to 5, 7 and 8); ``incidents``: the open ones."""
+        about_members = (*self._gathering(view), *self._unjoined(view), *self._unrecorded(view), *self._called_by_others(view))
+        return (*about_members, *_unconfirmed(view, incidents))
 
     def qualified(
         self, verdict: Verdict, view: Snapshot, reports: Mapping[ProcessName, Report], doubts: Sequence[MembershipDoubt]
@@ -118,6 +132,19 @@ class Membership:
             first = next(iter(what))
             text = f"calls of {listed(list(what))} are not recorded ({first}: {'; '.join(what[first])})"
             yield MembershipDoubt(about=About.STATES, text=text, decisive=tuple(what))
+
+    def _called_by_others(self, view: Snapshot) -> Iterator[MembershipDoubt]:
+        """Doubts about processes that call members and have not joined (rule 8)."""
+        others = self._unjoined_callers(view)
+        if others:
+            have = "has" if len(others) == 1 else "have"
+            text = f"{listed(others)} {have} called members and {have} not joined"
+            yield MembershipDoubt(about=About.STATES, text=text, decisive=tuple(others))
+
+    def _unjoined_callers(self, view: Snapshot) -> list[ProcessName]:
+        if view.ref.scope in self.expected:
+            return []
+        return self._callers.found(view.processes, view.ref.ended or 0.0)
 
     def _joined_in(self, scope: str) -> dict[ProcessName, ProcessState]:
         labels = self._labels[scope]
@@ -157,6 +184,8 @@ class Membership:
 
     def _counted(self, view: Snapshot, reports: Mapping[ProcessName, Report]) -> Coverage:
         blind = [BlindSpot(process=name, reasons=(self._absence(name, view),)) for name in view.missing]
+        others = self._unjoined_callers(view)
+        blind += [BlindSpot(process=name, reasons=(NOT_JOINED,)) for name in others]
         partly = []
         for name in view.processes:
             member, report = self._roster.get(name), reports.get(name)
@@ -165,7 +194,7 @@ class Membership:
                 blind.append(BlindSpot(process=name, reasons=unseen))
             elif report is not None and (unknown := tuple(unknowns(report))):
                 partly.append(BlindSpot(process=name, reasons=unknown))
-        there = len(view.processes) + len(view.missing)
+        there = len(view.processes) + len(view.missing) + len(others)
         scope = view.ref.scope
         wanted = there + (self.expected.lacking(scope, self._joined_in(scope)) if scope in self.expected else 0)
         return Coverage(
