@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.bytecode.instructions import instructions
+from stilltrue.runtime.bytecode.instructions import exception_entries_of, instructions
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.look.code.conditions import condition_at
 from stilltrue.runtime.look.code.instructions_ahead import ahead_of, names_at
@@ -224,6 +224,13 @@ class Named:
     @contextmanager
     def wrapped(self) -> Iterator[None]:
         yield
+
+
+def test_compiled_code_which_has_no_instructions_is_read_as_code_without_blocks() -> None:
+    compiled = (lambda: None).__code__.replace(co_code=b"")
+    assert not exception_entries_of(compiled)
+    assert not list(instructions(compiled))
+    assert not blocks_at(compiled, -1)
 
 
 def test_code_has_its_qualified_name() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import grpc
@@ -15,6 +16,11 @@ from tests.client.look.ways_out.closing import (
     FAR_SECONDS,
 )
 from tests.client.look.worlds import LoopWorld, holders, look_at, of, report_when, settle
+
+if sys.version_info >= (3, 11):
+    from asyncio import Runner
+else:
+    from backports.asyncio.runner import Runner  # pytest-asyncio depends on it
 
 
 async def later_closes(world: LoopWorld) -> None:
@@ -101,8 +107,16 @@ async def test_a_timer_may_have_the_channel_closed(world: LoopWorld) -> None:
     assert holders(seen) == ["-"]
 
 
+def in_the_block_of_a_runner(main: Coroutine[Any, Any, None]) -> None:
+    with Runner() as runner:
+        runner.run(main)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, in_the_block_of_a_runner])
 @pytest.mark.parametrize("ends", [True, False])
-def test_the_end_of_asyncio_run_cancels_the_other_tasks(alone: Callable[..., Agent], ends: bool) -> None:
+def test_the_end_of_asyncio_run_cancels_the_other_tasks(
+    alone: Callable[..., Agent], ends: bool, run: Callable[[Any], None]
+) -> None:
     front, back = alone("front"), alone("back")
     seen: list[Any] = []
 
@@ -130,7 +144,7 @@ def test_the_end_of_asyncio_run_cancels_the_other_tasks(alone: Callable[..., Age
         seen.append(of(look_at(front, report), "front/Do#"))
         loop.call_soon_threadsafe(looked.set)
 
-    asyncio.run(main(LoopWorld(front, back)))
+    run(main(LoopWorld(front, back)))
     assert bool(seen[0].ways_out) is ends, seen[0].ways_out
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from stilltrue.protocol.requests.look import Look
 from tests.client.look.worlds import LoopWorld, free_of_ways_out, handler_of, holders, report_of, seconds_to, settle
+from tests.client.since_311 import timeout
 
 FAR_SECONDS = 60.0
 
@@ -79,7 +80,7 @@ async def waits_until(call: Any) -> Any:
 
 
 async def waits_within(call: Any) -> Any:
-    async with asyncio.timeout(FAR_SECONDS):
+    async with timeout(FAR_SECONDS):
         await call
     return call
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
 from typing import Any
@@ -24,6 +25,7 @@ from tests.client.look.worlds import (
 )
 
 FAR_SECONDS = 60.0
+in_task_groups = pytest.mark.skipif(sys.version_info < (3, 11), reason="there are no task groups before Python 3.11")
 
 
 async def test_a_sleeping_task_with_a_reference_to_another_may_cancel_it(world: LoopWorld) -> None:
@@ -53,7 +55,7 @@ async def test_a_watchdog_is_a_way_out_of_the_tasks_it_watches(world: LoopWorld)
 
         async def watch() -> None:
             await world.go.wait()
-            task.cancelling()
+            task.cancelled()
 
         dog = asyncio.create_task(watch())
         await task
@@ -101,7 +103,7 @@ async def test_a_watchdog_of_a_job_is_a_way_out_of_the_jobs_waits(world: LoopWor
 
     async def watch(watched: Any) -> None:
         await world.go.wait()
-        watched.cancelling()
+        watched.cancelled()
 
     async def body(world: LoopWorld) -> None:
         running = asyncio.create_task(job())
@@ -132,6 +134,7 @@ async def test_a_timer_that_cancels_a_job_is_a_deadline_of_the_jobs_waits(world:
             assert 0 < seconds_to(seen) <= FAR_SECONDS
 
 
+@in_task_groups
 async def test_a_sibling_that_joins_the_task_group_after_the_cut_is_a_way_out(world: LoopWorld) -> None:
     groups: list[asyncio.TaskGroup] = []
 
@@ -195,6 +198,7 @@ BESIDE: list[Any] = []
 """The code that runs beside a parked task."""
 
 
+@in_task_groups
 @pytest.mark.parametrize(
     ("beside", "expected"),
     [(is_left_alone, False), (sets_later, True), (is_cancelled_later, True), (has_a_sibling_that_may_fail, True)],

@@ -90,8 +90,10 @@ class Entry(NamedTuple):
 
 
 def exception_entries(code: CodeType) -> list[Entry]:
-    """The exception table of a code object (rule 2)."""
+    """The exception table of a code object (rule 2); empty for compiled code, which has no instructions."""
     every = list(dis.get_instructions(code))
+    if not every:
+        return []
     handlers = {one.offset: handler for one, handler in zip(every, _handlers(every, _blocks(every)), strict=True)}
     begun = {handler: handlers[handler + 1] for handler in handlers.values() if handler is not None and handler % 2}
     places = sorted((handlers | begun).items())

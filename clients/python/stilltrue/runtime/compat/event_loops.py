@@ -26,6 +26,8 @@ from stilltrue.runtime.introspection.frames import frame_of, frames_of_threads, 
 CHAIN_LENGTH_MAX = 200
 _ATTEMPTS = 10
 _ASYNCIO = str(Path(asyncio.__file__).parent)
+_BACKPORTED = str(Path("-packages", "backports", "asyncio", "runner", ""))
+"""``asyncio.Runner`` for Python 3.10, which pytest-asyncio brings along."""
 ASYNCIO_WAITS = frozenset({asyncio.locks.__file__, asyncio.queues.__file__})
 """Files of asyncio's own waits for events, locks and queues."""
 _AWAITING = frozenset({"coroutine", "generator", "async_generator", *WRAPPERS})
@@ -365,5 +367,10 @@ def is_running_loop(code: CodeType) -> bool:
 
 
 def is_loop_code(code: CodeType) -> bool:
-    """Whether this is asyncio's own code."""
-    return code.co_filename.startswith(_ASYNCIO)
+    """Whether this is asyncio's own code, or its backport's."""
+    return is_loop_file(code.co_filename)
+
+
+def is_loop_file(name: str) -> bool:
+    """Whether this is a file of asyncio or of its backport."""
+    return name.startswith(_ASYNCIO) or _BACKPORTED in name

@@ -100,4 +100,6 @@ def _origin_of_file(name: str) -> Origin:
         return Origin.GRPC
     if name.startswith("<frozen") or (name.startswith(_STDLIB) and not any(folder in name for folder in _INSTALLED)):
         return Origin.LIBRARY
+    if compat.is_loop_file(name):  # also asyncio's backport
+        return Origin.LIBRARY
     return Origin.APPLICATION
