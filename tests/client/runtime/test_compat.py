@@ -98,6 +98,38 @@ async def test_the_tasks_and_feeders_of_grpc_on_a_loop_are_known(alone: Callable
     await world.stop()
 
 
+async def test_of_many_tasks_the_first_of_a_loop_are_read() -> None:
+    """Only unfinished tasks of that loop count; with few tasks all are read."""
+    other, begun, end = asyncio.new_event_loop(), threading.Event(), threading.Event()
+
+    async def elsewhere() -> None:
+        tasks = [asyncio.create_task(asyncio.sleep(PATIENCE_SECONDS)) for _ in range(20)]
+        await asyncio.sleep(0)
+        begun.set()
+        await asyncio.to_thread(end.wait)
+        for task in tasks:
+            task.cancel()
+
+    thread = threading.Thread(target=other.run_until_complete, args=(elsewhere(),))
+    thread.start()
+    assert begun.wait(PATIENCE_SECONDS)
+    loop = asyncio.get_running_loop()
+    done = [asyncio.create_task(asyncio.sleep(0)) for _ in range(20)]
+    await asyncio.gather(*done)
+    tasks = [asyncio.create_task(asyncio.sleep(PATIENCE_SECONDS)) for _ in range(20)]
+    await asyncio.sleep(0)
+    some = compat.first_tasks_of(loop, 5)
+    assert len(some) == len(set(some)) == 5
+    assert set(some) <= asyncio.all_tasks(loop)
+    assert set(compat.first_tasks_of(loop, 100)) == asyncio.all_tasks(loop)
+    assert set(compat.first_tasks_of(loop, 30)) == asyncio.all_tasks(loop)
+    end.set()
+    thread.join(PATIENCE_SECONDS)
+    other.close()
+    for task in tasks:
+        task.cancel()
+
+
 async def test_a_loops_scheduled_callbacks_are_read_with_their_context() -> None:
     loop = asyncio.get_running_loop()
     variable: ContextVar[int] = ContextVar("variable")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import textwrap
@@ -110,26 +111,92 @@ def test_frames_that_end_while_they_are_read_do_no_harm() -> None:
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr[-2000:]
 
 
-@needs_reading
-def test_without_access_to_its_memory_a_frame_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stands() -> Any:
-        with left:
-            yield
+class _Block:
+    def __enter__(self) -> None:
+        pass
 
-    class Block:
-        def __enter__(self) -> None:
-            pass
+    def __exit__(self, *_: object) -> None:
+        pass
 
-        def __exit__(self, *_: object) -> None:
-            pass
 
-    left = Block()
-    standing = stands()
-    next(standing)
+def _standing_in(block: _Block) -> Any:
+    """A generator that is suspended in a block."""
+    with block:
+        yield
+
+
+def _exit_of(standing: Any) -> Any:
+    """The exit method on the stack of a suspended generator, as read from its frame."""
     frame = standing.gi_frame
     entries = exception_entries_of(frame.f_code)
     depth = max(entry.depth for entry in entries if entry.start <= frame.f_lasti < entry.end) - 1
-    assert value_stack.stack_value_at(frame, frame.f_lasti, depth).__self__ is left
     assert value_stack.stack_value_at(frame, frame.f_lasti - 2, depth) is None
+    return value_stack.stack_value_at(frame, frame.f_lasti, depth)
+
+
+@needs_reading
+def test_without_access_to_its_memory_a_frame_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    left = _Block()
+    standing, another = _standing_in(left), _standing_in(left)
+    next(standing)
+    next(another)
+    assert _exit_of(standing).__self__ is left
     monkeypatch.setattr(value_stack, "_MEMORY", "/proc/self/none")
-    assert value_stack.stack_value_at(frame, frame.f_lasti, depth) is None
+    assert _exit_of(another) is None
+
+
+@needs_reading
+def test_the_memory_is_opened_once_for_many_reads_and_closed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+    open_file = os.open
+
+    def counted(*arguments: Any) -> int:
+        opened.append(open_file(*arguments))
+        return opened[-1]
+
+    monkeypatch.setattr(os, "open", counted)
+    blocks = [_Block() for _ in range(20)]
+    standing = [_standing_in(block) for block in blocks]
+    for one in standing:
+        next(one)
+    with value_stack.memory_kept_open():
+        assert not opened
+        assert [_exit_of(one).__self__ for one in standing] == blocks
+        assert [_exit_of(one).__self__ for one in standing] == blocks
+    assert len(opened) == 1
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened[0])
+
+
+@needs_reading
+def test_a_forked_child_does_not_read_the_memory_of_its_parent() -> None:
+    """The child replaces what the parent still has on its stack; a descriptor of the parent would show the parent's."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(_FORKING)], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr[-2000:]
+
+
+_FORKING = """
+    import os, sys
+    from stilltrue.runtime.compat import value_stack
+    from tests.client.runtime.test_value_stack import _Block, _exit_of, _standing_in
+
+    first = _standing_in(_Block())
+    next(first)
+    with value_stack.memory_kept_open():
+        assert _exit_of(first) is not None
+        (memory,) = value_stack._opened.values()
+        child = os.fork()
+        if child == 0:
+            try:
+                os.fstat(memory)
+            except OSError:
+                block = _Block()
+                second = _standing_in(block)
+                next(second)
+                os._exit(0 if _exit_of(second).__self__ is block else 2)
+            os._exit(1)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, flush=True)
+    os._exit(0)
+"""

@@ -126,6 +126,33 @@ def called(alone: Callable[..., Agent], stuck: Stuck) -> Iterator[tuple[Agent, A
         yield found
 
 
+def test_a_wait_for_all_of_several_items_is_for_those_that_are_left(alone: Callable[..., Agent]) -> None:
+    """It is one wait all the time. An unchanged wait is reported as at the cut before, a changed one is not."""
+    agent = alone("front")
+    executor, ends = ThreadPoolExecutor(2, "worker"), (threading.Event(), threading.Event())
+    items = [executor.submit(end.wait) for end in ends]
+    thread = threading.Thread(target=wait, args=(items,), name="waiter")
+    thread.start()
+
+    def waits_for(count: int) -> LocalWait:
+        def is_seen(report: Report) -> bool:
+            return any(one.waiter.endswith("waiter") and len(one.among) == count for one in report.waits)
+
+        (found,) = [one for one in report_when(agent, is_seen).waits if one.waiter.endswith("waiter")]
+        return found
+
+    first, again = waits_for(2), waits_for(2)
+    assert again is first
+    ends[0].set()
+    left = waits_for(1)
+    assert (left.number, left.since, left.needs) == (first.number, first.since, 1)
+    assert set(left.among) < set(first.among)
+    assert left.what != first.what
+    ends[1].set()
+    thread.join()
+    executor.shutdown()
+
+
 async def test_a_handler_that_awaits_a_thread_waits_for_it(
     alone: Callable[..., Agent],
     stuck: Stuck,

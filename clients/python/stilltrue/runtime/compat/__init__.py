@@ -16,6 +16,7 @@ from stilltrue.runtime.compat.callables import (
     is_function,
     module_of,
     name_of,
+    referred_to_by_coroutine,
 )
 from stilltrue.runtime.compat.event_loops import (
     ASYNCIO_WAITS,
@@ -31,6 +32,7 @@ from stilltrue.runtime.compat.event_loops import (
     current_task_of,
     descriptors_of,
     exception_handler_of,
+    first_tasks_of,
     handles_of,
     is_asyncio,
     is_asyncio_internal,
@@ -44,6 +46,7 @@ from stilltrue.runtime.compat.event_loops import (
     is_task,
     is_task_registry_ref,
     loop_in,
+    loops_in,
     main_task_in,
     protocols_of,
     signal_handlers_of,
@@ -132,7 +135,7 @@ from stilltrue.runtime.compat.threads import (
 )
 from stilltrue.runtime.compat.uvloop_frames import is_uvloop_main_task
 from stilltrue.runtime.compat.uvloops import time_of
-from stilltrue.runtime.compat.value_stack import frame_references, stack_value_at
+from stilltrue.runtime.compat.value_stack import frame_references, memory_kept_open, stack_value_at
 
 __all__ = [
     "ASYNCIO_WAITS",
@@ -174,6 +177,7 @@ __all__ = [
     "executor_queues",
     "feeder_of",
     "finalizers",
+    "first_tasks_of",
     "foreign_loop",
     "frame_references",
     "future_awaited",
@@ -212,7 +216,9 @@ __all__ = [
     "item_callbacks",
     "joined_at",
     "loop_in",
+    "loops_in",
     "main_task_in",
+    "memory_kept_open",
     "methods_of_server",
     "module_of",
     "modules_of_application",
@@ -224,6 +230,7 @@ __all__ = [
     "options_of",
     "processor_time",
     "protocols_of",
+    "referred_to_by_coroutine",
     "reply_of",
     "result_callbacks",
     "returned_by_interceptors",

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import gc
 import sys
-from types import BuiltinFunctionType, CellType, CodeType, FrameType, FunctionType, MethodType
+from types import BuiltinFunctionType, CellType, CodeType, CoroutineType, FrameType, FunctionType, MethodType
 from typing import Any
 from weakref import ref
 
@@ -99,11 +99,16 @@ def content_of(cell: Any) -> Any:
 def held_by_coroutine(coroutine: Any) -> list[Any]:
     """The objects a suspended coroutine or generator holds: its variables, and the exits of its open ``with`` blocks."""
     code = code_of(coroutine)
+    return [one for one in referred_to_by_coroutine(coroutine) if not _is_own(one, code)]
+
+
+def referred_to_by_coroutine(coroutine: Any) -> list[Any]:
+    """As :func:`held_by_coroutine`, with the coroutine's own code, names and function."""
     held = gc.get_referents(coroutine)
     if _FRAMES_HOLD and (frame := frame_of(coroutine)) is not None:
         own = (frame.f_globals, frame.f_builtins)
         held += [one for one in gc.get_referents(frame) if not any(one is names for names in own)]
-    return [one for one in held if not _is_own(one, code)]
+    return held
 
 
 def _is_own(one: Any, code: CodeType | None) -> bool:
@@ -114,6 +119,8 @@ def _is_own(one: Any, code: CodeType | None) -> bool:
 
 def code_of(coroutine: Any) -> CodeType | None:
     """The code of a coroutine, generator or asynchronous generator; None for compiled ones."""
+    if type(coroutine) is CoroutineType:
+        return coroutine.cr_code
     for name in ("cr_code", "gi_code", "ag_code"):
         code = getattr(coroutine, name, None)
         if isinstance(code, CodeType):

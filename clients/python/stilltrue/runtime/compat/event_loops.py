@@ -8,11 +8,13 @@ import asyncio.subprocess
 import gc
 import selectors
 import sys
-from asyncio import tasks
+from asyncio import futures, tasks
 from collections.abc import Callable, Container, Iterable
+from contextlib import suppress
 from contextvars import Context
+from itertools import islice
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FrameType, FunctionType
+from types import BuiltinFunctionType, CodeType, CoroutineType, FrameType, FunctionType
 from typing import Any
 from weakref import WeakSet, ref
 
@@ -46,6 +48,16 @@ def tasks_of(loop: asyncio.AbstractEventLoop) -> list[Task] | None:
         return list(asyncio.all_tasks(loop))
     except RuntimeError:  # the set kept changing during the read
         return None
+
+
+def first_tasks_of(loop: asyncio.AbstractEventLoop, most: int) -> list[Task]:
+    """As :func:`tasks_of`, but at most so many; it does not read the others, if asyncio keeps its tasks in one plain set."""
+    every = getattr(tasks, "_all_tasks", None) or getattr(tasks, "_scheduled_tasks", None)
+    if type(every) is WeakSet and isinstance(asyncio.all_tasks, FunctionType) and len(every) > most:
+        with suppress(RuntimeError):  # the set changed during the read
+            mine = (one for one in every if futures._get_loop(one) is loop and not one.done())  # type: ignore[attr-defined]  # noqa: SLF001 - as all_tasks does
+            return list(islice(mine, most))
+    return (tasks_of(loop) or [])[:most]
 
 
 def is_task_registry_ref(weak: Any) -> bool:
@@ -260,6 +272,10 @@ def await_chain(coroutine: Any) -> list[Any]:
     """``coroutine`` and the coroutines it awaits, outermost first, as far as Python can look into them."""
     chain: list[Any] = []
     while _is_awaiting(coroutine) and len(chain) < CHAIN_LENGTH_MAX:
+        if type(coroutine) is CoroutineType:
+            chain.append(coroutine)
+            coroutine = coroutine.cr_await
+            continue
         if hasattr(coroutine, "cr_await") or frame_of(coroutine) is not None:
             chain.append(coroutine)
         coroutine = _awaited_by(coroutine)
@@ -269,6 +285,8 @@ def await_chain(coroutine: Any) -> list[Any]:
 def _is_awaiting(thing: Any) -> bool:
     """Whether ``thing`` is a Python or Cython coroutine or generator. Only those are asked what they await."""
     kind = type(thing)
+    if kind is CoroutineType:
+        return True
     if kind.__name__ not in _AWAITING:
         return False
     return kind.__module__ == "builtins" or type.__repr__(kind).startswith("<class '_cython")
@@ -305,6 +323,19 @@ def loop_in(frame: FrameType) -> asyncio.AbstractEventLoop | None:
     else:
         return uvloop_in(frame)
     return loop if isinstance(loop, asyncio.AbstractEventLoop) else None
+
+
+def loops_in(frames: Iterable[FrameType]) -> list[tuple[int, asyncio.AbstractEventLoop]]:
+    """Those of these frames that run an event loop, by index, each with its loop."""
+    found = []
+    may_be_compiled = "uvloop.loop" in sys.modules
+    for at, frame in enumerate(frames):
+        code = frame.f_code
+        if may_be_compiled or code is _RUNNER_RUN or code.co_name == "run_forever":
+            loop = loop_in(frame)
+            if loop is not None:
+                found.append((at, loop))
+    return found
 
 
 def main_task_in(frame: FrameType) -> Any:

@@ -22,15 +22,19 @@ import functools
 import os
 import struct
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import BuiltinMethodType, CodeType, FrameType, MethodType
 from typing import Any
 
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import no_collection
+from stilltrue.runtime.own_ref import OwnRef
 
 _OWNER_BITS = {(3, 11): 40, (3, 12): 48, (3, 13): 48}
 """By version, the position of a frame's owner field in the last header word."""
+_OWNER_BIT = _OWNER_BITS.get(sys.version_info[:2], 0)
 _FUNCTION = {(3, 11): 0, (3, 12): 2, (3, 13): 2}
 """By version, the position of the reference to the function."""
 _HEAD = 9
@@ -40,9 +44,14 @@ _ENDED = 2
 _REFERENCES_MAX = 2**31
 _TYPES = frozenset({id(type), id(abc.ABCMeta)})
 _METHODS = frozenset({id(MethodType), id(BuiltinMethodType)})
+_METHODS_MAX = 10_000
+_methods: dict[int, OwnRef] = {}
+"""By address, the methods found so far: one that still lives need not be read again."""
 _LOCALS_MAX = 10_000
 _WORDS = struct.Struct("=qQ")
 _MEMORY = "/proc/self/mem"
+_opened: dict[int, int | None] = {}
+"""By thread that is in :func:`memory_kept_open`, the descriptor of the memory; None until it is needed."""
 
 
 class _Frame(ctypes.Structure):
@@ -65,6 +74,34 @@ class _Object(ctypes.Structure):
 def stack_value_at(frame: FrameType, at: int, depth: int) -> Any:
     """The value at this depth of the stack of a frame that is at instruction ``at``; None if it cannot be read."""
     return _read(frame, at, depth) if _can_read() else None
+
+
+@contextmanager
+def memory_kept_open() -> Iterator[None]:
+    """Open the memory at most once for all reads of this thread within the block."""
+    own = threading.get_ident()
+    if own in _opened:
+        yield
+        return
+    _opened[own] = None
+    try:
+        yield
+    finally:
+        memory = _opened.pop(own, None)
+        if memory is not None:
+            os.close(memory)
+
+
+def _close_in_child() -> None:
+    """In a forked child the descriptors show the parent's memory."""
+    for memory in _opened.values():
+        if memory is not None:
+            os.close(memory)
+    _opened.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)
 
 
 def frame_references(frame: FrameType, kept: int = 0) -> tuple[int, list[tuple[str, int]]] | None:
@@ -91,37 +128,54 @@ def _name_of(code: CodeType) -> Callable[[int], str]:
 def _read(frame: FrameType, at: int, depth: int) -> Any:
     place = _HEAD + _variables(frame.f_code) + depth
     head, objects = _Frame.from_address(id(frame)), _FrameOfObjects.from_address(id(frame))
-    owner_bits = _OWNER_BITS[sys.version_info[:2]]
+    numbers, values = head.numbers, objects.objects  # each is a view of the frame's own pointer, which is read at each use
     with no_collection:
-        kept = head.numbers[place]
+        kept = numbers[place]
+        known = _methods.get(kept)
+        found = None if known is None else known()
+        if found is not None:  # so this is the object at that address
+            is_there = numbers[place] == kept and (numbers[_HEAD - 1] >> _OWNER_BIT) & 0xFF != _ENDED
+            return found if frame.f_lasti == at and is_there else None
         if not _is_like_an_object(kept):
             return None
         one = _Object.from_address(kept)
         kind = _Object.from_address(one.type)
-        return (
-            objects.objects[place]
+        found = (
+            values[place]
             if frame.f_lasti == at
-            and (head.numbers[_HEAD - 1] >> owner_bits) & 0xFF != _ENDED
-            and head.numbers[place] == kept
+            and (numbers[_HEAD - 1] >> _OWNER_BIT) & 0xFF != _ENDED
+            and numbers[place] == kept
             and 0 < one.references < _REFERENCES_MAX
             and kind.type in _TYPES
             else None
         )
+        if id(type(found)) in _METHODS:
+            if len(_methods) >= _METHODS_MAX:
+                _methods.clear()
+            _methods[kept] = OwnRef(found)
+        return found
 
 
 def _is_like_an_object(address: int) -> bool:
     """Rule 3. The memory is read as a file, since that cannot fault."""
-    try:
-        memory = os.open(_MEMORY, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
+    own = threading.get_ident()
+    memory = _opened.get(own)
+    if memory is None:
+        try:
+            memory = os.open(_MEMORY, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return False
+    is_kept = own in _opened
+    if is_kept:
+        _opened[own] = memory
     try:
         references, kind = _WORDS.unpack(os.pread(memory, _WORDS.size, address))
         is_known = kind in _METHODS or _WORDS.unpack(os.pread(memory, _WORDS.size, kind))[1] in _TYPES
     except (OSError, OverflowError, struct.error):
         return False
     finally:
-        os.close(memory)
+        if not is_kept:
+            os.close(memory)
     return is_known and 0 < references < _REFERENCES_MAX
 
 

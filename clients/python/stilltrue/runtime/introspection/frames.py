@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from inspect import CO_OPTIMIZED
 from itertools import dropwhile
 from pathlib import Path
-from types import FrameType
+from types import CoroutineType, FrameType
 from typing import Any
 
 FRAMES_MAX = 300
@@ -113,6 +113,8 @@ def caller_of(frame: FrameType) -> FrameType | None:
 def frame_of(coroutine: Any) -> FrameType | None:
     """The frame of a coroutine, generator or asynchronous generator; None for compiled ones."""
     with no_collection:
+        if type(coroutine) is CoroutineType:
+            return coroutine.cr_frame
         for name in ("cr_frame", "gi_frame", "ag_frame"):
             frame: FrameType | None = getattr(coroutine, name, None)
             if frame is not None:

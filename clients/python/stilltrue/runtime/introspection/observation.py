@@ -8,6 +8,7 @@ ending by themselves, so doubt never makes a TRUE.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -42,6 +43,7 @@ from stilltrue.runtime.waits.shared_lock_holders import SharedLocks
 from stilltrue.runtime.waits.wait import CallStack, SeenWait
 
 EndingTarget = PartyTarget | ResourceTarget
+_TARGETS_MAX = 2_048
 
 
 class Observer:
@@ -86,7 +88,7 @@ class Observer:
         try:
             reached, signalled = self.reached.at_cut(), self.signals.at_cut()
             view = LiveProcessView(self._parties, now, reached=reached, left=self.left.at_cut(), signalled=signalled)
-            with no_collection:  # with ten thousand tasks one collection takes as long as everything else
+            with compat.memory_kept_open(), no_collection:  # with ten thousand tasks a collection takes as long as all else
                 seen = self._observe(known, now, view)
             self.left.remember(view.needing_proof())
             self.signals.remember(view.unexplained())
@@ -205,17 +207,15 @@ class Observer:
             return still is not None and on is not None and blocking_future(still) is on
 
         number, since = self._number(id(one.task), one.future, now, same)
-        needs = len(among) if one.awaited is not None and one.awaited.needs_all else 1
-        found = LocalWait(waiter=one.party, number=number, among=among, needs=needs, deadline=one.deadline, since=since)
         if one.wait is None:
-            return found
+            needs = len(among) if one.awaited is not None and one.awaited.needs_all else 1
+            return LocalWait(waiter=one.party, number=number, among=among, needs=needs, deadline=one.deadline, since=since)
         if one.wait.reached:
             parties = frozenset(target.party for target in among if isinstance(target, PartyTarget))
             self._cut.reported[one.party] = ReportedTaskWait(task, future, parties)
         self._cut.handles[one.party] = one.wait.handles
         self._cut.share_waits |= {one.party} if one.wait.is_released_by_others else set()
-        needs = len(among) if one.wait.needs is None else one.wait.needs
-        return replace(found, needs=needs, uncoloured=True, what=_wait_text(one.wait, among))
+        return self._seen_wait(one.wait, one.party, number, among, one.deadline, since)
 
     def _wait_of_thread(
         self,
@@ -246,16 +246,42 @@ class Observer:
         number, since = self._number(ident, wait.on, now, same, where)
         self._cut.handles[party] = wait.handles
         self._cut.share_waits |= {party} if wait.is_released_by_others else set()
-        return LocalWait(
-            waiter=party,
-            number=number,
-            among=among,
-            needs=len(among) if wait.needs is None else wait.needs,
-            deadline=wait.until,
-            since=since,
-            uncoloured=True,
-            what=_wait_text(wait, among),
-        )
+        return self._seen_wait(wait, party, number, among, wait.until, since)
+
+    def _seen_wait(
+        self,
+        wait: SeenWait,
+        waiter: PartyName,
+        number: WaitNumber,
+        among: tuple[EndingTarget, ...],
+        deadline: float | None,
+        since: float,
+    ) -> LocalWait:
+        """A wait that a resolver has seen, as reported: the object made at the cut before, if nothing about it has changed."""
+        needs = len(among) if wait.needs is None else wait.needs
+        before = self.newest.local.get(number)
+        if (
+            before is None
+            or before[1] != wait.what
+            or (before[0].waiter, before[0].needs, before[0].deadline) != (waiter, needs, deadline)
+            or before[0].among != among
+        ):
+            what = _wait_text(wait, among)
+            before = (
+                LocalWait(
+                    waiter=waiter,
+                    number=number,
+                    among=among,
+                    needs=needs,
+                    deadline=deadline,
+                    since=since,
+                    uncoloured=True,
+                    what=what,
+                ),
+                wait.what,
+            )
+        self._cut.local[number] = before
+        return before[0]
 
     def _number(self, waiter: int, future: Any, now: float, same: Same, where: object = None) -> tuple[WaitNumber, float]:
         """The number of this wait for ``future`` and when it was first observed; both stay the same while the wait lasts.
@@ -289,6 +315,7 @@ def _ending_targets(wait: SeenWait, workers: LiveProcessView) -> tuple[EndingTar
     return known if None not in found and len(known) >= (wait.needs or 1) else ()
 
 
+@functools.lru_cache(maxsize=_TARGETS_MAX)
 def _party(party: PartyName | None) -> PartyTarget | None:
     return None if party is None else PartyTarget(party=party)
 

@@ -19,7 +19,7 @@ from asyncio import tasks
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import CodeType, FrameType, MemberDescriptorType
+from types import CodeType, CoroutineType, FrameType, MemberDescriptorType
 from typing import Any
 
 import grpc.aio
@@ -153,7 +153,7 @@ def _read_frame(frame: FrameType, future: Any) -> Awaited | None:
 def _innermost_known(coroutine: Any) -> FrameType | None:
     """The innermost frame of the await chain if it is a known form directly above a future, else None."""
     for _ in range(CHAIN_LENGTH_MAX):
-        below = _awaited_by(coroutine)
+        below = coroutine.cr_await if type(coroutine) is CoroutineType else _awaited_by(coroutine)
         if id(compat.code_of(coroutine)) in _KNOWN and (frame := frame_of(coroutine)) is not None:
             return frame
         if below is None:
@@ -191,12 +191,10 @@ def _when(handle: Any) -> float | None:
 
 def group_of(task: Task) -> Any:
     """The ``TaskGroup`` that cancels ``task`` when another of its tasks fails, or None."""
-    if compat.serves_alone(task):
-        return None
     for callback, _ in getattr(task, "_callbacks", None) or ():
         for owner in compat.bound_to(callback):
             if issubclass(type(owner), compat.TASK_GROUP):
-                return owner
+                return None if compat.serves_alone(task) else owner
     return None
 
 
@@ -211,7 +209,6 @@ def siblings_of(task: Task) -> tuple[Task, ...]:
 def awaiters(task: Task, *, through_shields: bool = False) -> list[Task]:
     """The tasks that await ``task`` by a known form. Their timeouts are its own, except through a shield."""
     found: list[Task] = []
-    alone = compat.serves_alone(task)
     for callback, _ in getattr(task, "_callbacks", None) or ():
         if not through_shields and getattr(callback, "__code__", None) in _SHIELDED:
             continue
@@ -221,7 +218,7 @@ def awaiters(task: Task, *, through_shields: bool = False) -> list[Task]:
             elif issubclass(type(thing), asyncio.Future):
                 woken = getattr(thing, "_callbacks", None) or ()
                 found += [owner for wake, _ in woken for owner in compat.bound_to(wake) if compat.is_task(owner)]
-            elif issubclass(type(thing), compat.TASK_GROUP) and not alone:
+            elif issubclass(type(thing), compat.TASK_GROUP) and not compat.serves_alone(task):
                 found.append(thing._parent_task)  # noqa: SLF001
     return [other for other in dict.fromkeys(found) if other is not task and not _is_inside_grpc(other)]
 

@@ -211,10 +211,10 @@ def blocked_loops(
     for ident, frames in threads.items():
         if ident == threading.get_ident():  # this thread takes the cut and waits for no party
             continue
-        at = next((at for at, frame in enumerate(frames) if compat.loop_in(frame) is not None), None)
-        loop = None if at is None else compat.loop_in(frames[at])
-        if loop is None or at is None:
+        running = compat.loops_in(frames)
+        if not running:
             continue
+        at, loop = running[0]
         task = compat.current_task_of(loop)
         within = list(itertools.takewhile(lambda frame: not compat.is_loop_step(frame.f_code), frames[:at]))
         blocks = any(frame.f_code.co_filename.startswith(_BLOCKING) for frame in within) or may_wait(within)
@@ -231,15 +231,15 @@ def _surrounds_tasks(frame: FrameType) -> bool:
 
 def call_served_in(frames: list[FrameType]) -> tuple[ServerCall | None, Parties | None, Any]:
     """The call that a thread serves, the parties it belongs to, and its context; also inside a later interceptor."""
-    call, context = served_by(frames)
+    shells = [frame for frame in frames if frame.f_code.co_filename in _SHELLS]
+    call, context = served_by(shells)
     if call is not None:
         return call.served, call.session.parties, context
-    for frame in frames:
-        if frame.f_code.co_filename in _SHELLS:
-            names = variables_of(frame)
-            served, session = names.get("served"), names.get("session")
-            if type(served) is ServerCall and type(session) is Session:
-                return served, session.parties, None
+    for frame in shells:
+        names = variables_of(frame)
+        served, session = names.get("served"), names.get("session")
+        if type(served) is ServerCall and type(session) is Session:
+            return served, session.parties, None
     return None, None, None
 
 

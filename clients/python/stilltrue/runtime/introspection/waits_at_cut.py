@@ -12,6 +12,7 @@ from typing import Any
 from weakref import ref
 
 from stilltrue.model import PartyName, WaitNumber
+from stilltrue.protocol.report import LocalWait
 from stilltrue.runtime.waits.reachability.task_waits import ReportedTaskWait
 from stilltrue.runtime.waits.reachability.thread_waits import ReportedThreadWait
 
@@ -25,6 +26,8 @@ class SeenAtCut:
 
     numbers: dict[tuple[int, int], tuple[ref[Any], WaitNumber, float, object]] = field(default_factory=dict)
     """By waiter and awaited object: that object, the number, when first seen, and a value that changes as the waiter runs."""
+    local: dict[WaitNumber, tuple[LocalWait, str]] = field(default_factory=dict)
+    """The waits as reported, each with the text that its ``what`` was made from."""
     same: dict[WaitNumber, Same] = field(default_factory=dict)
     handles: dict[PartyName, tuple[Any, ...]] = field(default_factory=dict)
     reported: dict[PartyName, ReportedTaskWait] = field(default_factory=dict)

@@ -113,8 +113,8 @@ class LiveProcessView:
 
     @CachedAttribute
     def _stacks_of_tasks(self) -> dict[Task, CallStack]:
-        loops = (loop for frames in self._frames.values() for one in frames if (loop := compat.loop_in(one)) is not None)
-        tasks = (task for loop in dict.fromkeys(loops) for task in (compat.tasks_of(loop) or ())[:TASKS_MAX])
+        loops = {loop: None for frames in self._frames.values() for _, loop in compat.loops_in(frames)}
+        tasks = (task for loop in loops for task in compat.first_tasks_of(loop, TASKS_MAX))
         return {task: stack_of_task(task) for task in tasks}
 
     def wait_of(self, stack: CallStack) -> SeenWait | None:

@@ -80,8 +80,10 @@ def may_wait(frames: Sequence[FrameType]) -> bool:
 
 def _is_of_shells(frames: Sequence[FrameType]) -> bool:
     """Whether the wait is the agent's own or gRPC's: it is recorded, or soon over."""
-    frame = next((frame for frame in frames if not is_library(frame.f_code)), None)
-    return frame is not None and not is_application(frame.f_code)
+    for frame in frames:
+        if not is_library(frame.f_code):
+            return not is_application(frame.f_code)
+    return False
 
 
 @cached_by_code

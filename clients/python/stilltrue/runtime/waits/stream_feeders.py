@@ -25,7 +25,7 @@ FEEDS = "OutgoingRequests.__next__"
 def holds(view: LiveProcessView, process: ProcessName) -> Iterable[Hold]:
     """The parties that feed requests at a cut; ``process``: this one."""
     for stack in view.stacks().values():
-        if any(compat.is_feeding(frame) for frame in stack.frames):
+        if any(map(compat.is_feeding, stack.frames)):
             number = _number_of(stack)
             party = view.party_of(stack.who) if number is not None and _may_wait(stack, view) else None
             if party is not None and number is not None:

@@ -48,9 +48,10 @@ Enders = tuple[Ender | ResourceTarget, ...]
 """All that can end a wait; the holder of a resource may be a party of another process."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+# This and SeenWait are not frozen: a look makes thousands, and a frozen one takes three times as long to make.
+@dataclass(slots=True, eq=False)
 class CallStack:
-    """The ``frames``, innermost first, of a thread (``ident``) or a suspended ``task``.
+    """The ``frames``, innermost first, of a thread (``ident``) or a suspended ``task``. It is not changed.
 
     ``future``: the future that the task is suspended on; ``coroutines``: the coroutines of its frames.
     """
@@ -67,9 +68,9 @@ class CallStack:
         return self.ident if self.task is None else self.task
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(slots=True, kw_only=True, eq=False)
 class SeenWait:
-    """A wait until ``needs`` (None: all) of ``enders`` have acted; ``enders`` is None if they are unknown.
+    """A wait until ``needs`` (None: all) of ``enders`` have acted; ``enders`` is None if they are unknown. It is not changed.
 
     ``on``: the object waited for (rule 3). ``once``: it is awaited only once (a future), so the same object is the same wait.
     ``same``: whether a thread that runs now and then is still in this wait (None: it must not run at all). ``until``: when the

@@ -52,7 +52,10 @@ def attribute_of(thing: Any, name: str) -> Any:
 
 def inherited(kind: type, name: str, default: Any = None) -> Any:
     """The attribute of a class or of its nearest base that has it, as it is stored there."""
-    return next((base.__dict__[name] for base in kind.__mro__ if name in base.__dict__), default)
+    for base in kind.__mro__:  # a loop: a look asks a hundred thousand times
+        if name in base.__dict__:
+            return base.__dict__[name]
+    return default
 
 
 def named_values(words: Iterable[str], names: Mapping[str, Any], attributes: Iterable[str] | None = None) -> tuple[Any, ...]:

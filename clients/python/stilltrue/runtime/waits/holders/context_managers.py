@@ -32,8 +32,9 @@ def entered_lock(thing: Any) -> tuple[Any, frozenset[str]]:
     """The lock that a party holds in a block of ``thing`` (None: not understood), and the functions that release it."""
     kind = type(thing)
     for enters, leaves in _WAYS:
-        enter, leave = (method_of(kind, name) for name in (enters, leaves))
-        if enter is None or leave is None or not is_application(enter.__code__):
+        enter = method_of(kind, enters)
+        leave = None if enter is None or not is_application(enter.__code__) else method_of(kind, leaves)
+        if enter is None or leave is None:
             continue
         taken = _effect(enter, thing) if enter.__code__.co_argcount == 1 else None
         if taken is None or not taken.takes:

@@ -108,8 +108,11 @@ def _called(
 
 def method_of(kind: type, name: str) -> FunctionType | None:
     """The plain method of a class with this name, or None."""
-    found = next((one.__dict__[name] for one in kind.__mro__ if name in one.__dict__), None)
-    return found if type(found) is FunctionType else None
+    for one in kind.__mro__:  # a loop, since a look asks for thousands
+        if name in one.__dict__:
+            found = one.__dict__[name]
+            return found if type(found) is FunctionType else None
+    return None
 
 
 def _variables(function: FunctionType, given: Sequence[Any]) -> dict[str, Any] | None:

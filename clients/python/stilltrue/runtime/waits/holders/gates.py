@@ -184,6 +184,12 @@ def _effect(every: Any, index: int, owner: str) -> str | None:
 
 
 @cached_by_code
+def may_raise(code: CodeType) -> bool:
+    """Whether a frame of this code may hold a gate that it has raised."""
+    return bool(_all_sure(code))
+
+
+@cached_by_code
 def _all_sure(code: CodeType) -> dict[str, frozenset[int]]:
     """By attribute that a code object both raises and lowers, the offsets at which it has surely raised it."""
     found = {}

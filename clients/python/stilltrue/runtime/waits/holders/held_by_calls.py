@@ -44,7 +44,7 @@ class _Made:
 def held_by_calls_in(frame: FrameType) -> Iterator[Taken]:
     """The locks that a frame holds by calls, at its position."""
     code = frame.f_code
-    if not _has_pairs(code):
+    if not may_hold_by_calls(code):
         return
     names = variables_of(frame)
     made = [(those, _balance(code, those)) for those in _by_lock(_made(_calls(code), names, frame.f_globals))]
@@ -142,8 +142,8 @@ def _calls(code: CodeType) -> tuple[tuple[Call, int | None], ...]:
 
 
 @cached_by_code
-def _has_pairs(code: CodeType) -> bool:
-    """Whether a code object may hold a lock by calls: it calls two methods of one object, or two functions with it."""
+def may_hold_by_calls(code: CodeType) -> bool:
+    """Whether a frame of this code may hold a lock by calls: it calls two methods of one object, or two functions with it."""
     names: dict[Any, set[str]] = {}
     for call, _ in _calls(code) if is_application(code) else ():
         names.setdefault(call.receiver or call.arguments, set()).add(call.name)

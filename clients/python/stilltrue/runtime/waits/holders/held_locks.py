@@ -34,14 +34,14 @@ from stilltrue.runtime.look.code.attributes import attribute_dictionary, attribu
 from stilltrue.runtime.look.code.names import mentioned_in
 from stilltrue.runtime.waits.holders.context_managers import entered_lock
 from stilltrue.runtime.waits.holders.exit_stacks import exits_in, is_stack
-from stilltrue.runtime.waits.holders.gates import Gate, raised_in
-from stilltrue.runtime.waits.holders.held_by_calls import held_by_calls_in, may_release_by_calls
+from stilltrue.runtime.waits.holders.gates import Gate, may_raise, raised_in
+from stilltrue.runtime.waits.holders.held_by_calls import held_by_calls_in, may_hold_by_calls, may_release_by_calls
 from stilltrue.runtime.waits.holders.installed_packages import may_release
 from stilltrue.runtime.waits.holders.try_finally import held_by_try_finally, may_hold_by_try_finally, releases_only_in_finally
 from stilltrue.runtime.waits.holders.with_blocks import EXITS, METHODS, blocks_at, depth_of, exits_of, named_blocks_of
-from stilltrue.runtime.waits.orphaned_locks.balance import releases_only_own, surely_held
+from stilltrue.runtime.waits.orphaned_locks.balance import may_hold, releases_only_own, surely_held
 from stilltrue.runtime.waits.pools.lost_shares import has_no_other_references
-from stilltrue.runtime.waits.resolvers.locks import AWAITED, RELEASES, WAITS, lock_of
+from stilltrue.runtime.waits.resolvers.locks import AWAITED, WAITS, lock_of
 from stilltrue.runtime.waits.wait import CallStack
 
 Held = tuple[Any, Any, frozenset[str]]
@@ -63,13 +63,18 @@ def held_by(stack: CallStack) -> tuple[list[tuple[Any, Any]], list[Any]]:
     waited = [lock_of(variables_of(frame).get("self")) for frame in stack.frames if id(frame.f_code) in WAITS]
     giving: list[FrameType] = []
     for index, frame in enumerate(stack.frames):
+        if _is_free(frame.f_code, frame.f_lasti):
+            continue
         giving += [frame] if _may_have_released_any(frame) else []
         known = list(_held_in(frame, stack.coroutines[index] if stack.coroutines else None))
         entered += known
-        kept = (one for one in known if not any(_may_have_released(giver, one[0], frame.f_code) for giver in giving))
-        inner = stack.frames[: index + 1]
-        kept = (one for one in kept if not (one[2] and any(may_release_by_calls(other, one[2]) for other in inner)))
-        held += [(lock, left) for lock, left, _ in kept if not any(lock is other for other in waited)]
+        for lock, left, givers in known:
+            if giving and any(_may_have_released(giver, lock, frame.f_code) for giver in giving):
+                continue
+            if givers and any(may_release_by_calls(other, givers) for other in stack.frames[: index + 1]):
+                continue
+            if not (waited and any(lock is other for other in waited)):
+                held.append((lock, left))
     return held, [lock for lock in waited if lock is not None and not any(lock is other for other, _, _ in entered)]
 
 
@@ -81,7 +86,7 @@ def blocks_of_suspended(coroutine: Any, frame: FrameType) -> list[Any]:
 def _exits_kept(coroutine: Any, frame: FrameType) -> Sequence[Any]:
     """The exit methods of the blocks that a suspended coroutine or generator is in, which it refers to."""
     depth = depth_of(frame)
-    held = compat.held_by_coroutine(coroutine) if depth else ()
+    held = compat.referred_to_by_coroutine(coroutine) if depth else ()
     ends = [one for one in held if type(one) in METHODS and one.__name__ in EXITS]
     return ends[:depth]  # outermost first; beyond depth is a block that it is entering
 
@@ -94,12 +99,20 @@ def _held_in(frame: FrameType, coroutine: Any, deep: int = 0) -> Iterator[Held]:
     for method in exits:
         if method is not None:
             yield from _behind_exit(method, deep)
-    if coroutine is None:
+    if coroutine is None and None in exits:
         for one in named_blocks_of(frame, exits):
             yield from _in_block(one, deep)
+    if not _may_hold_without_block(frame.f_code):
+        return
     yield from ((lock, None, _NO_FUNCTIONS) for lock in _held_without_block(frame))
     yield from ((lock, None, givers) for lock, givers in held_by_calls_in(frame))
     yield from ((gate, None, givers) for gate, givers in raised_in(frame))
+
+
+@cached_by_code
+def _may_hold_without_block(code: CodeType) -> bool:
+    """Whether a frame of this code may hold anything outside its blocks."""
+    return may_hold_by_try_finally(code) or may_hold(code) or may_hold_by_calls(code) or may_raise(code)
 
 
 @cached_by_code
@@ -144,16 +157,21 @@ def _may_have_released(giver: FrameType, lock: Any, taker: CodeType) -> bool:
 
 def _may_have_released_any(frame: FrameType) -> bool:
     """Whether a function may have released a lock that it or its callers hold, perhaps by calling an exit method itself."""
-    code = frame.f_code
+    may = _may_have_released_in(frame.f_code)
+    return may_release_by_calls(frame, _RELEASE_LOCK) if may is None else may
+
+
+@cached_by_code
+def _may_have_released_in(code: CodeType) -> bool | None:
+    """As :func:`_may_have_released_any`; None if it depends on what ``release_lock`` is called on."""
     if not is_application(code):
         return False
     mentioned = mentioned_in(code)
-    by_hand = not EXITS.isdisjoint(mentioned) and is_own_code(code)  # libraries pass on the exits of their own blocks
-    if by_hand or RELEASES.isdisjoint(mentioned):
-        return by_hand
-    if "release_lock" in mentioned and may_release_by_calls(frame, _RELEASE_LOCK):
+    if not EXITS.isdisjoint(mentioned) and is_own_code(code):  # libraries pass on the exits of their own blocks
         return True
-    return "release" in mentioned and not (releases_only_in_finally(code) or releases_only_own(code))
+    if "release" in mentioned and not (releases_only_in_finally(code) or releases_only_own(code)):
+        return True
+    return None if "release_lock" in mentioned else False
 
 
 def _held_without_block(frame: FrameType) -> Iterable[Any]:

@@ -122,7 +122,7 @@ def leaves_with(code: CodeType, effects: Mapping[int, str]) -> bool:
 
 def surely_held(frame: FrameType) -> Iterator[tuple[Any, bool]]:
     """The objects that a frame acquired on every path to its position and will release, each with whether it awaited that."""
-    sure = uses_of(frame.f_code).sure if _may_take(frame.f_code) else None
+    sure = uses_of(frame.f_code).sure if may_hold(frame.f_code) else None
     here = [one for one, offsets in (sure or {}).items() if frame.f_lasti in offsets]
     names = variables_of(frame) if here else {}
     for expression in here:
@@ -138,7 +138,8 @@ def releases_only_own(code: CodeType) -> bool:
 
 
 @cached_by_code
-def _may_take(code: CodeType) -> bool:
+def may_hold(code: CodeType) -> bool:
+    """Whether a frame of this code may hold what it has acquired without a bracket."""
     return "acquire" in code.co_names and "release" in code.co_names and releases_only_own(code)
 
 
