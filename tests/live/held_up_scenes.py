@@ -12,7 +12,7 @@ import asyncio
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -57,8 +57,13 @@ def dial(agent: Agent, address: str, *options: Any) -> Any:
     return agent.channel(grpc.insecure_channel(address, options=given), address, options=given)
 
 
+def handler_of(behaviour: Any) -> Any:
+    """A behaviour is unary, unless it is a handler already."""
+    return behaviour if isinstance(behaviour, grpc.RpcMethodHandler) else grpc.unary_unary_rpc_method_handler(behaviour)
+
+
 def handlers(methods: dict[str, Any]) -> Any:
-    table: dict[str, Any] = {name: grpc.unary_unary_rpc_method_handler(behaviour) for name, behaviour in methods.items()}
+    table: dict[str, Any] = {name: handler_of(behaviour) for name, behaviour in methods.items()}
     return grpc.method_handlers_generic_handler("s", table)
 
 
@@ -231,6 +236,45 @@ def asking_interceptor(*, first: bool = True) -> None:
     begin(partial(stub(C, a, "Outer"), b"x"))
 
 
+MESSAGE = b"x" * 1_000_000
+WITHOUT_LIMIT = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+
+
+def full_windows() -> None:
+    """Both ends of a stream write and do not read. A call of another thread could still enlarge the stream's windows."""
+    begun = {"client": 0, "server": 0}
+    written = threading.Event()
+
+    def write(end: str) -> Iterator[bytes]:
+        while True:
+            begun[end] += 1
+            yield MESSAGE
+
+    def chat(requests: Iterable[bytes], _: Any) -> Iterator[bytes]:
+        yield from write("server")
+        yield from requests
+
+    def talk() -> None:
+        replies = channel.stream_stream("/s/Chat")(write("client"))
+        written.wait()
+        STUBS["replies"] = list(replies)
+
+    def call_later() -> None:
+        FOR_EVER.wait(FAR_SECONDS)
+        channel.unary_unary("/s/Bulk")(MESSAGE)
+
+    address = serve(A, options=WITHOUT_LIMIT, Chat=grpc.stream_stream_rpc_method_handler(chat), Bulk=echo)
+    channel = dial(C, address, *WITHOUT_LIMIT)
+    begin(talk)
+    begin(call_later)
+    before: dict[str, int] = {}
+    while before != begun or not all(begun.values()):
+        before = dict(begun)
+        FOR_EVER.wait(1.0)
+    ENTERED.set()
+    IN_GO.set()
+
+
 ROUND_ROBIN = ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}')
 SCENES: dict[str, Callable[[], None]] = {
     "blocked_loop": blocked_loop,
@@ -246,6 +290,7 @@ SCENES: dict[str, Callable[[], None]] = {
     "full_until_cancelled": partial(full_connection, call_go, cancelled_by_a_timer),
     "full_until_ended": partial(full_connection, ended_by_its_context),
     "full_until_too_old": partial(full_connection, call_go, None, ("grpc.max_connection_age_ms", 600_000)),
+    "full_windows": full_windows,
     "other_interceptor_first": partial(asking_interceptor, first=False),
 }
 

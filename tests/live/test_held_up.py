@@ -63,6 +63,7 @@ def test_a_task_that_serves_no_call_can_block_its_loop_too(harness: Harness, unt
         "full_until_cancelled",
         "full_until_ended",
         "full_until_too_old",
+        "full_windows",
         "other_interceptor_first",
     ],
 )

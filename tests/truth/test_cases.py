@@ -45,7 +45,10 @@ MODES: dict[str, tuple[str, ...]] = {
 
 
 STILL_MISSED = {"m01_missed bidi_flow"}
-"""True deadlocks that are not called: nothing tells a stream whose window is full from a slow one (docs/proofs.md, limit 6)."""
+"""Deadlocks that are not called: another call on the connection, here by the main thread, could enlarge the stream's window.
+
+docs/proofs.md, limit 6, has the reasons.
+"""
 
 
 NOT_IN_CI = {"c01_churn_leaks", "g05_prefork lock", "g05_prefork lock alone"}
