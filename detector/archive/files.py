@@ -118,8 +118,9 @@ class ArchiveFiles:
         """Raise :class:`ArchiveError` if there is no archive here."""
         if not any(self.filesystem.get_file_info(f"{self.root}/{table}").type == fs.FileType.Directory for table in TABLES):
             folder = self.filesystem.get_file_info(self.root).type == fs.FileType.Directory
-            hint = "; a detector writes its first files within a minute" if folder else ""
-            raise ArchiveError(f"{self.location}: no archive here (none of the folders {', '.join(sorted(TABLES))}){hint}")
+            none = "a detector keeps one if its environment has the extra: pip install 'stilltrue-detector[archive]'"
+            hint = "a detector writes its first files within a minute" if folder else none
+            raise ArchiveError(f"{self.location}: no archive here (none of the folders {', '.join(sorted(TABLES))}); {hint}")
 
     def write(self, table: str, day: str, data: pa.Table, *, positions: Positions | None = None) -> str:
         """Write complete snapshots, sorted by snapshot, as one file; return its path. Raises OSError if the write fails."""

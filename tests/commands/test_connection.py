@@ -116,6 +116,7 @@ Failed.__abstractmethods__ = frozenset()
             "the host name cannot be resolved",
         ),
         ("DNS resolution failed for nosuchhost:7600: C-ares status is not ARES_SUCCESS", "the host name cannot be resolved"),
+        ("Cancelling all calls", "it shut down"),
         ("failed to connect to all addresses; last error: UNKNOWN: something new", "failed to connect to all addresses"),
     ],
 )

@@ -108,3 +108,10 @@ def test_ctrl_c_while_the_command_is_being_imported_prints_nothing(tmp_path: Pat
     path = {**os.environ, "PYTHONPATH": str(tmp_path)}
     ended = subprocess.run([sys.executable, "-m", "detector", "--help"], env=path, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+def test_the_lines_of_a_table_in_a_pipe_have_no_trailing_spaces(capsys: pytest.CaptureFixture[str]) -> None:
+    console().print(table(("id", "ended", "x"), [("i-1", "[red]open[/]", ""), ("i-22", "they went on before snapshot 7", "é")]))
+    assert capsys.readouterr().out == (
+        "id    ended                           x\ni-1   open\ni-22  they went on before snapshot 7  é\n"
+    )

@@ -13,7 +13,7 @@ from detector.predicates.deadlock import Deadlock
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId, Wait
 from stilltrue.protocol.books.ledger import ChannelRecord, ClientCall, ServerCall
 from stilltrue.protocol.recorder import Recorder
-from stilltrue.protocol.report import CallerTarget, CallTarget, Hold, Report, next_request_of
+from stilltrue.protocol.report import CallerTarget, CallTarget, Hold, PartyTarget, Report, Target, next_request_of
 from stilltrue.protocol.step import Step
 
 A, B = ProcessName("a"), ProcessName("b")
@@ -65,6 +65,16 @@ def test_a_deadline_that_only_the_server_knows_ends_the_wait() -> None:
     pair = Pair()
     pair.waits(pair.call(deadline=5.0, known_to_server=7.0), needs=1)
     assert said(pair.resolved()) == [("a/task", 1, ("b/Do#1",), 5.0)]
+
+
+def test_the_text_names_the_call_once_and_then_the_parties_that_may_end_the_wait() -> None:
+    """A sibling's failure cancels the task that awaits the call."""
+    pair = Pair()
+    call = pair.call()
+    targets: list[Target] = [CallTarget(number=call.number), PartyTarget(party=PartyName("a/task:parent"))]
+    pair.a.waits(pair.waiter, targets, 0.0, what="the reply to /b/Do")
+    (wait,) = pair.resolved()
+    assert (wait.what, wait.among) == ("the reply of b to /b/Do or a/task:parent", ("b/Do#1", "a/task:parent"))
 
 
 def test_a_stamp_on_a_call_of_another_method_was_passed_on_and_is_not_the_callers() -> None:

@@ -54,6 +54,7 @@ _REASONS = {
     "no route to host": r"no route to host",
     "connection reset": r"connection reset",
     "socket closed": r"socket closed",
+    "it shut down": r"cancelling all calls",
 }
 """By the reason that a command prints: how gRPC's error message, which differs between its versions, gives it."""
 _HANDSHAKE_FAILED = (

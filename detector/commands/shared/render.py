@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,7 +141,9 @@ class AdaptiveTable:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Columns side by side if they fit, else one cell per line."""
-        if not self.rows or self._width_min() <= options.max_width:
+        if options.max_width >= PIPE_WIDTH:
+            yield from self._lines()
+        elif not self.rows or self._width_min() <= options.max_width:
             yield self._side_by_side()
         else:
             yield Group(*[self._cells(row) for row in self.rows])
@@ -152,6 +154,18 @@ class AdaptiveTable:
         wraps = {*self.flexible, *self.whole}
         needed = (min(width, WORD_WIDTH) if name in wraps else width for name, width in zip(self.columns, widths, strict=True))
         return sum(needed) + GAP * (len(self.columns) - 1)
+
+    def _lines(self) -> Iterator[Text]:
+        """Each row on one line, without trailing spaces: nothing has to fit."""
+        rows = [tuple(Text(name, style="bold") for name in self.columns)]
+        rows += [tuple(map(Text.from_markup, row)) for row in self.rows]
+        widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
+        for row in rows:
+            for cell, width in zip(row, widths, strict=True):
+                cell.pad_right(width - cell.cell_len)
+            line = Text(" " * GAP).join(row)
+            line.rstrip()
+            yield line
 
     def _side_by_side(self) -> Table:
         made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))

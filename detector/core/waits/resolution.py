@@ -102,7 +102,7 @@ class Resolution:
     def _target(self, report: Report, wait: LocalWait, target: Target) -> _ResolvedTarget:
         match target:
             case PartyTarget(party=party):
-                return _ResolvedTarget((party,), wait.what or party)
+                return _ResolvedTarget((party,), party if _is_way_out(wait) else wait.what or party)
             case CallTarget(number=number):
                 call = report.process.instance, number, wait.uncoloured
                 if call not in self._calls:
@@ -248,6 +248,11 @@ class Resolution:
         if served.sent > call.received and not call.doubtful:
             items = served.sent - call.received
             yield Message(source=process_of(served.party), target=source, what=f"{items} items of {call.method}")
+
+
+def _is_way_out(wait: LocalWait) -> bool:
+    """Whether the parties in the wait's targets may end it in another way than the call that its text names."""
+    return wait.needs < len(wait.among) and any(isinstance(one, CallTarget) for one in wait.among)
 
 
 def _lasting(wait: LocalWait, targets: Sequence[_ResolvedTarget]) -> Iterator[Wait]:

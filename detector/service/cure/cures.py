@@ -238,11 +238,15 @@ class Cures:
                     break
                 await asyncio.sleep(SETTLE_SECONDS)
             over = self._is_over(incident)
-            text = (
-                f"{incident.id} is over as of snapshot {snapshot}" if over else f"snapshot {snapshot} still shows {incident.id}"
-            )
+            if over:
+                what, text = "cure over", f"{incident.id} is over as of snapshot {snapshot}"
+            elif current_verdict_of(incident, self._driver.current.all()) is not None:
+                what, text = "cure without effect", f"snapshot {snapshot} still shows {incident.id}"
+            else:
+                what = "cure not confirmed"
+                text = f"snapshot {snapshot} neither shows {incident.id} nor proves that it is over: a later one will"
             self._driver.incidents.note(incident.id, CureNote(self._clock.now(), who, text))
-            await self._record(incident, who, "cure over" if over else "cure without effect", [text])
+            await self._record(incident, who, what, [text])
             return Outcome(plan=done, over=over, snapshot=snapshot, text=text)
         finally:
             self._in_progress.discard(incident.id)

@@ -16,6 +16,7 @@ from detector.service.cure.cures import CureRefusedError, Cures, Refusal
 from detector.service.detection.current_verdicts import Key, TooManyWatchersError
 from detector.service.detection.driver import Driver
 from detector.service.detection.incident.explanation import current_explanation
+from detector.service.detection.membership.members import Member
 from detector.service.detection.stacks import StacksRequests
 from detector.service.grpc_api.archive_service import ArchiveService
 from detector.service.grpc_api.roles import Role, Roles
@@ -196,9 +197,9 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         everyone = self._driver.roster.all()
         if request.process:
             members = [one for one in everyone if one.name == request.process]
-            members = members or [one for one in everyone if one.live and one.process.service == request.process]
+            members = members or _live_first([one for one in everyone if one.process.service == request.process])
         else:
-            members = [one for one in everyone if one.live]
+            members = _live_first(everyone)
         if request.process and not members:
             text = f"no process or service {request.process!r} is a member; 'stilltrue agents' lists them"
             await context.abort(grpc.StatusCode.NOT_FOUND, text)
@@ -225,6 +226,11 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         if scope and scope not in self._scopes:
             text = f"no scope {scope!r}; available: {', '.join(self._scopes)} (define one with serve --scope NAME=LABEL=VALUE)"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
+
+
+def _live_first(members: list[Member]) -> list[Member]:
+    """The live ones; if there are none, all: the answer says that they are not connected."""
+    return [one for one in members if one.live] or members
 
 
 def _limit(asked: int) -> int:

@@ -102,7 +102,7 @@ class ArchiveSink:
             from detector.archive.without_pandas import hide_pandas  # noqa: PLC0415
             from detector.archive.writer import ArchiveWriter, archive_id  # noqa: PLC0415
         except ImportError:
-            self._log.info("archive not kept", reason="pyarrow is not installed")
+            self._log.info("archive not kept", reason="pyarrow is not installed: pip install 'stilltrue-detector[archive]'")
             return
         hide_pandas()
         store = ArchiveFiles(self._location)

@@ -33,7 +33,7 @@ from detector.service.web.proxy_user import ProxyUser
 from stilltrue.v1 import detector_pb2 as pb
 
 _API = "/api/v1/"
-_METHODS = ("GET", "HEAD")
+_METHODS = ("GET", "HEAD", "POST")
 _PROBES = frozenset({"/healthz", "/readyz"})
 _STATIC = "/static/"
 _CURE = re.compile(r"(/api/v1)?/incidents/([A-Za-z0-9-]{1,64})/cure")
@@ -95,10 +95,8 @@ class Web:
         self._access_log = access_log
         self._user_of = users.of
         self._roles = operators
-        posts = self._login is not None or cures.allowed
-        methods = (*_METHODS, "POST") if posts else _METHODS
         note = self._note if access_log is not None else None
-        self._http = HttpServer(self._answer, log=log, hosts=hosts, methods=methods, note=note)
+        self._http = HttpServer(self._answer, log=log, hosts=hosts, methods=_METHODS, note=note)
 
     async def start(self, host: str, port: int) -> int:
         """Start listening; returns the port. Raises ``OSError``."""

@@ -14,6 +14,7 @@ import pytest
 from detector.core.document.reader import read_document
 from detector.predicates.deadlock import Deadlock
 from detector.predicates.evidence.freed_by_abort import freed_by
+from detector.service.cure import cures
 from detector.service.cure.audit import BYTES_MAX, FILES_KEPT, NAME, Audit
 from detector.service.grpc_api.roles import Role, roles_for
 from detector.service.settings import SettingError, Settings
@@ -72,9 +73,14 @@ async def test_a_process_that_does_not_allow_cures_is_left_alone(
 ) -> None:
     a, b = process("a"), process("b")
     deadlock(a, b)
-    async with start_detector(tmp_path / "1") as detector:
-        code, text = await refusal(detector, await stuck_in(detector, a, b))
+    async with start_detector(tmp_path / "1") as detector, aiohttp.ClientSession() as http:
+        name = await stuck_in(detector, a, b)
+        code, text = await refusal(detector, name)
         assert (code, "--allow-cure" in text) == (REFUSED, True)
+        async with http.post(f"{detector.web}/api/v1/incidents/{name}/cure", json={}) as answer:
+            assert (answer.status, "--allow-cure" in (await answer.json())["error"]) == (403, True)
+        async with http.post(f"{detector.web}/api/v1/incidents") as answer:
+            assert answer.status == 405
     c, d = process("a"), process("b")
     deadlock(c, d)
     async with start_detector(tmp_path / "2", allow_cure=True) as detector:
@@ -84,6 +90,26 @@ async def test_a_process_that_does_not_allow_cures_is_left_alone(
         plan = await detector.stub.Cure(pb.CureRequest(incident=name, preview=True), timeout=30)
         assert [one.aborted for one in plan.victims] == [False]
     assert not (tmp_path / "2" / NAME).exists()
+
+
+async def test_an_incident_that_no_snapshot_shows_or_ends_is_not_said_to_be_shown(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cures, "SNAPSHOTS_MAX", 2)
+    a, b = process("a"), process("b")
+    stuck = deadlock(a, b)
+
+    def free_and_fall_silent() -> None:
+        stuck.cure()
+        a.silent = b.silent = True
+
+    a.cures = b.cures = free_and_fall_silent
+    async with start_detector(tmp_path, allow_cure=True) as detector:
+        name = await stuck_in(detector, a, b)
+        done = await detector.stub.Cure(pb.CureRequest(incident=name), timeout=30)
+        told = f"snapshot {done.snapshot} neither shows {name} nor proves that it is over: a later one will"
+        assert (done.over, done.text) == (False, told)
+    assert json.loads((tmp_path / NAME).read_text().splitlines()[-1])["what"] == "cure not confirmed"
 
 
 async def test_without_an_audit_log_no_call_is_aborted(

@@ -55,5 +55,21 @@ async def test_a_service_stands_for_its_processes(start_detector: Any, process: 
         assert [one.process for one in found] == ["orders-1", "orders-2"]
 
 
+async def test_lost_processes_are_named_as_not_connected(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    lost, live = process("orders-1", service="orders"), process("orders-2", service="orders")
+    live.standing = [HELD]
+    async with start_detector(tmp_path, lease_seconds=0.2) as detector:
+        await detector.join(lost)
+        await lost.kill()
+        while (await detector.agents())["orders-1"] != pb.AGENT_STATE_LOST:
+            await detector.ask()
+        for asked in ("", "orders", "orders-1"):
+            (found,) = (await detector.stub.ListStacks(pb.ListStacksRequest(process=asked), timeout=30)).processes
+            assert (found.process, found.silent) == ("orders-1", "it is not connected")
+        await detector.join(live)
+        found = (await detector.stub.ListStacks(pb.ListStacksRequest(process="orders"), timeout=30)).processes
+        assert [one.process for one in found] == ["orders-2"]
+
+
 def test_readers_may_ask() -> None:
     assert roles_for("/stilltrue.v1.DetectorService/ListStacks") == {Role.READER, Role.OPERATOR}

@@ -34,8 +34,9 @@ class Decided:
         """TRUE with those who agree, FALSE or UNDETERMINED with the largest group."""
         said = {name: state.facts[self._fact] for name, state in snapshot.present().items() if self._fact in state.facts}
         votes = Counter(map(repr, said.values()))
-        choice, count = min(votes.items(), key=lambda vote: (-vote[1], vote[0])) if votes else ("nothing", 0)
+        choice, count = min(votes.items(), key=lambda vote: (-vote[1], vote[0])) if votes else ("", 0)
         parties = tuple(PartyName(name) for name in sorted(said) if repr(said[name]) == choice)
+        text = f"{count} of the {self._quorum} needed decided {choice}" if votes else "no process has decided"
         if count >= self._quorum:
             holds = Holds.TRUE
         elif count + len(snapshot.missing) >= self._quorum:
@@ -45,7 +46,7 @@ class Decided:
         return Verdict(
             predicate=self.name,
             holds=holds,
-            witness=Witness(kind="votes", parties=parties, text=f"{count} of the {self._quorum} needed decided {choice}"),
+            witness=Witness(kind="votes", parties=parties, text=text),
             snapshot=snapshot.ref,
             missing=snapshot.missing,
             decisive=snapshot.missing if holds is Holds.UNDETERMINED else (),

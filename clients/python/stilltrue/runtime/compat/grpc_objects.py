@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import time
 from collections.abc import Callable, Iterable
 from math import inf
@@ -29,7 +30,11 @@ _NEVER = 10.0**12
 """A deadline (epoch) beyond this means that the call has none."""
 _EVENT = getattr(cygrpc, "RequestCallEvent", None)
 """The event by which a threaded server receives a call."""
-_GRPC = str(Path(grpc.__file__).parent)
+_GRPC = tuple(
+    str(Path(grpc.__file__).parent.with_name(name)) + os.sep
+    for name in ("grpc", "grpc_admin", "grpc_channelz", "grpc_csds", "grpc_health", "grpc_reflection", "grpc_status")
+)
+"""The folders of gRPC's own packages; others whose names begin so (``grpc_clients``) are the application's."""
 _SERVER_DEPTH_MAX = 6
 _AIO_SERVER = "AioServer"
 _STANDS_BEFORE = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
 import sys
 import weakref
 from collections.abc import Iterator
@@ -15,8 +16,8 @@ from typing import Any
 from stilltrue.runtime.concurrent_reads import items_of
 
 _INSTALLED = ("site-packages", "dist-packages")
-_STDLIB = str(Path(weakref.__file__).parent)
-_OURS = str(Path(__file__).parents[2])
+_STDLIB = str(Path(weakref.__file__).parent) + os.sep
+_OURS = str(Path(__file__).parents[2]) + os.sep
 
 
 def modules_of_application() -> Iterator[tuple[str, dict[str, Any]]]:

@@ -14,8 +14,8 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 
-_OURS = str(Path(__file__).parents[2])
-_STDLIB = str(Path(os.__file__).parent)
+_OURS = str(Path(__file__).parents[2]) + os.sep  # not "stilltrue_detector" beside it
+_STDLIB = str(Path(os.__file__).parent) + os.sep
 _INSTALLED = ("site-packages", "dist-packages")
 _OF_DATACLASSES = "__create_fn__.<locals>."
 _OF_NAMEDTUPLES = ("_tuple_new",)
@@ -65,7 +65,7 @@ def is_of_own_module(kind: type) -> bool:
     name = ModuleType.__getattribute__(module, "__dict__").get("__file__") if type(module) is ModuleType else None
     return (
         isinstance(name, str)
-        and _origin_of_file(name) is Origin.APPLICATION
+        and origin_of_file(name) is Origin.APPLICATION
         and not any(folder in name for folder in _INSTALLED)
     )
 
@@ -90,10 +90,11 @@ def _origin(code: CodeType) -> Origin:
     made = code.co_filename == "<string>" and (
         qualname_of(code).startswith(_OF_DATACLASSES) or code.co_names == _OF_NAMEDTUPLES
     )
-    return Origin.LIBRARY if made else _origin_of_file(code.co_filename)
+    return Origin.LIBRARY if made else origin_of_file(code.co_filename)
 
 
-def _origin_of_file(name: str) -> Origin:
+def origin_of_file(name: str) -> Origin:
+    """The origin of the code in a file, by the file's name."""
     if name.startswith(_OURS):
         return Origin.OURS
     if compat.is_grpc(name):

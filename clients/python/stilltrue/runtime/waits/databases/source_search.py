@@ -19,7 +19,7 @@ BYTES_MAX = 16 * 2**20
 """Bytes to read in one look; the next look continues."""
 FILE_BYTES_MAX = 4 * 2**20
 _LEFT_OUT = ("stilltrue", "grpc", "google", *LIBRARIES)
-_STDLIB = str(Path(os.__file__).parent)
+_STDLIB = str(Path(os.__file__).parent) + os.sep
 _INSTALLED = ("site-packages", "dist-packages")
 
 
