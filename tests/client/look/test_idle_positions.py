@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
+import select
+import selectors
+import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
@@ -211,6 +214,38 @@ def test_a_scheduler_thread_that_begins_to_wait_with_a_timeout_is_at_work(alone:
         assert wait_for(lambda: any("thread scheduler, resumed after" in text for text in acting(front)))
         seconds[0] = 0
         woken.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("how", ["selector", "select"])
+def test_a_reactor_thread_that_begins_to_wait_with_a_timeout_is_at_work(alone: Callable[..., Agent], how: str) -> None:
+    """It has been given a timer; between its timers it waits for its sockets alone."""
+    front, seconds = alone("front"), list[float | None]([None])
+    reading, writing = socket.socketpair()
+    selector = selectors.DefaultSelector()
+    selector.register(reading, selectors.EVENT_READ)
+
+    def reacts() -> None:
+        while seconds[0] != 0:
+            if how == "selector":
+                selector.select(seconds[0])
+            else:
+                select.select([reading], [], [], seconds[0])
+            reading.recv(1)
+
+    thread = threading.Thread(target=reacts, name="reactor", daemon=True)
+    thread.start()
+    time.sleep(0.1)
+    with selector, reading, writing, called_once(front):
+        assert acting(front) == ()
+        seconds[0] = FAR_SECONDS
+        writing.send(b"x")
+        assert wait_for(lambda: any("thread reactor, resumed after" in text for text in acting(front)))
+        seconds[0] = None
+        writing.send(b"x")
+        assert wait_for(lambda: acting(front) == ())
+        seconds[0] = 0
+        writing.send(b"x")
         thread.join()
 
 

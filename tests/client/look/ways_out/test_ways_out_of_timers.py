@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -147,3 +148,34 @@ async def test_a_timer_for_another_object_is_not_a_way_out(world: LoopWorld) -> 
         timer.cancel()
 
     assert free_of_ways_out(await world.look(body))
+
+
+@pytest.mark.parametrize("how", ["future", "gather", "executor"])
+async def test_a_callback_at_the_end_of_a_future_is_a_way_out(world: LoopWorld, how: str) -> None:
+    """Whatever completes the future calls it: a timer, the last of several tasks, a thread."""
+    go = threading.Event()
+
+    async def body(world: LoopWorld) -> None:
+        loop = asyncio.get_running_loop()
+        task = asyncio.ensure_future(world.stuck(b""))
+        if how == "future":
+            over: asyncio.Future[Any] = loop.create_future()
+            timer = loop.call_later(FAR_SECONDS, over.set_result, None)
+        elif how == "gather":
+            naps = [asyncio.ensure_future(asyncio.sleep(FAR_SECONDS)) for _ in range(2)]
+            over = asyncio.gather(*naps, return_exceptions=True)
+        else:
+            over = loop.run_in_executor(None, go.wait, FAR_SECONDS)
+        over.add_done_callback(lambda _: task.cancel())
+        await task
+        if how == "future":
+            timer.cancel()
+        elif how == "gather":
+            over.cancel()
+        go.set()
+
+    (seen,) = [one for one in (await world.look(body)).parties if one.party.startswith("front/Do#1.")]
+    if how == "future":
+        assert 50 < seconds_to(seen) <= FAR_SECONDS
+    else:
+        assert holders(seen)

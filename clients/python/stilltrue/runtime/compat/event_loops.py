@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import asyncio.base_subprocess
 import asyncio.subprocess
+import concurrent.futures
 import gc
 import selectors
 import sys
@@ -71,6 +72,33 @@ def is_task_registry_ref(weak: Any) -> bool:
 def callbacks_of(future: Any) -> list[tuple[Any, Any]]:
     """The done callbacks of a future or task, each with its context."""
     return list(getattr(future, "_callbacks", None) or ())
+
+
+def callbacks_after(future: Any) -> list[tuple[Any, Any]]:
+    """The application's callbacks at the end of a future or task, and of the futures that asyncio completes then.
+
+    Each with its context. Such futures are those of ``gather``, ``shield``, ``wrap_future`` and ``run_in_executor``.
+    """
+    found: list[tuple[Any, Any]] = []
+    seen: dict[int, Any] = {}
+    todo = [future]
+    while todo and len(seen) < CHAIN_LENGTH_MAX:
+        one = todo.pop()
+        if id(one) in seen:
+            continue
+        seen[id(one)] = one
+        callbacks = [(each, None) for each in list(getattr(one, "_done_callbacks", None) or ())]
+        for callback, context in callbacks or callbacks_of(one):
+            if is_asyncio_internal(callback):
+                todo += (each for each in bound_to(callback) if _is_plain_future(each))
+            else:
+                found.append((callback, context))
+    return found
+
+
+def _is_plain_future(thing: Any) -> bool:
+    kind = type(thing)
+    return issubclass(kind, asyncio.Future | concurrent.futures.Future) and not issubclass(kind, asyncio.Task)
 
 
 def handles_of(loop: asyncio.AbstractEventLoop) -> list[asyncio.Handle] | None:

@@ -19,7 +19,7 @@ from typing import Any
 
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.compat.callables import Where, content_of
-from stilltrue.runtime.compat.event_loops import callbacks_of
+from stilltrue.runtime.compat.event_loops import callbacks_after, callbacks_of
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import caller_of, innermost_frames, variables_of
 
@@ -246,9 +246,8 @@ def _is_asgirefs_item(code: CodeType) -> bool:
 
 
 def item_callbacks(future: Any) -> tuple[Any, ...]:
-    """The done callbacks of an executor's item, without asyncio's own."""
-    found = list(getattr(future, "_done_callbacks", None) or ())
-    return tuple(one for one in found if getattr(one, "__qualname__", "") != "_chain_future.<locals>._call_set_state")
+    """The application's done callbacks of an executor's item, and of the futures of a loop that it completes."""
+    return tuple(callback for callback, _ in callbacks_after(future))
 
 
 def scheduler_events(frames: Iterable[FrameType]) -> list[Any]:

@@ -9,7 +9,7 @@ from weakref import ref
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.child_processes import boot_ticks, child_processes, joined_at
-from stilltrue.runtime.introspection.child_threads import ChildThreads, threads_of
+from stilltrue.runtime.introspection.child_threads import THREADS_MAX, ChildThreads, polls_without_end, threads_of
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.introspection.tasks import is_timed, woken_by_timers
 
@@ -26,8 +26,8 @@ class IdleDeclaration:
     ``scheduled``: the code of the callbacks that event loops had scheduled, which may schedule themselves again. ``standing``,
     ``standing_tasks``: where the threads (identities) and tasks stood. One that is elsewhere since acts on a message that came.
     ``standing_children``: likewise for the threads of the ``children``. ``members``: the children that had joined a detector.
-    ``untimed``, ``untimed_tasks``: the threads and tasks that waited without a timeout. ``foreign_loops``: by thread
-    (identity), the loops of libraries other than asyncio.
+    ``untimed``, ``untimed_tasks``: the threads and tasks that waited without a timeout; ``polling``: the threads (native ids)
+    that so waited for descriptors. ``foreign_loops``: by thread (identity), the loops of libraries other than asyncio.
     ``declaring``: the threads (identities) and tasks (``id``) that have called ``active()`` or ``busy()``; ``by``: the one that
     called ``idle()``, if any.
     """
@@ -47,6 +47,7 @@ class IdleDeclaration:
     foreign_loops: dict[int, compat.ForeignLoop] = field(default_factory=dict)
     untimed: frozenset[int] = frozenset()
     untimed_tasks: frozenset[ref[compat.Task]] = frozenset()
+    polling: frozenset[int] = frozenset()
     declaring: Container[int] = frozenset()
     by: int = 0
 
@@ -59,9 +60,10 @@ def declaration(now: float, declaring: Container[int], by: int = 0) -> IdleDecla
     timed = frozenset().union(*map(woken_by_timers, {task.get_loop() for task in read}))
     children = child_processes()
     frames = frames_of_threads()
+    threads = compat.native_ids()
     return IdleDeclaration(
         since=now,
-        threads=compat.native_ids(),
+        threads=threads,
         tasks=frozenset(map(ref, tasks)),
         alarms=frozenset(compat.alarms()),
         since_ticks=since_ticks,
@@ -75,6 +77,7 @@ def declaration(now: float, declaring: Container[int], by: int = 0) -> IdleDecla
         foreign_loops={ident: loop for ident, those in frames.items() if (loop := compat.foreign_loop(those)) is not None},
         untimed=compat.untimed_threads(),
         untimed_tasks=frozenset(ref(task) for task in read if not is_timed(task, timed)),
+        polling=frozenset(thread for thread in sorted(threads)[:THREADS_MAX] if polls_without_end(thread)),
         declaring=declaring,
         by=by,
     )

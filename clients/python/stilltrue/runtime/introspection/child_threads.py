@@ -1,4 +1,4 @@
-"""Where the threads of child processes are, as Linux shows it: whether a child rests or is at work.
+"""Where the threads of child processes, and of this one, are, as Linux shows it: whether a child rests or is at work.
 
 Rules:
 
@@ -110,6 +110,18 @@ def threads_of(children: list[ChildProcess]) -> dict[tuple[int, int], ChildThrea
         shown = _standings(child.pid, names) if left >= 0 else None
         found[child.key] = ChildThreads(child.pid, shown, processor_ticks(child.pid))
     return found
+
+
+def polls_without_end(thread: int) -> bool | None:
+    """Whether a thread of this process (native id) waits for descriptors without a timeout.
+
+    None if it does not wait for any, or the system does not show it.
+    """
+    try:
+        standing = _standing(_PROC / "self" / "task" / str(thread))
+    except OSError:  # it has ended, or is not shown
+        return None
+    return standing.endless if standing is not None and standing.is_poll else None
 
 
 def _threads(pid: int) -> list[str]:

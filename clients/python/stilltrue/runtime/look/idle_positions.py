@@ -4,7 +4,7 @@ Rules:
 
 1. A thread or task is where it stood if its application frames are at the same source positions. (Not at the same instructions:
    the condition of a ``while`` is compiled twice.) If it waited without a timeout, and now waits with one, it has gone on:
-   a scheduler has been given a job.
+   a scheduler has been given a job. Whether a wait for descriptors (a selector) has a timeout, the system shows.
 2. It rests if only another party of the process can wake it: without a timeout it waits for an event, a condition, a lock or a
    queue. A wait for the result of an item is no rest, since whoever works on the item may be unknown.
 3. The main thread, the main task of a loop, and whoever called ``idle()`` may be elsewhere: at the first call they are often
@@ -24,6 +24,7 @@ from weakref import ref
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.instructions import source_position
 from stilltrue.runtime.declared.idle_declaration import IdleDeclaration
+from stilltrue.runtime.introspection.child_threads import polls_without_end
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.introspection.tasks import Task, blocking_future, is_timed, read
@@ -47,6 +48,9 @@ def is_elsewhere(place: Place, covered: IdleDeclaration) -> bool:
             covered.standing[place.ident] = tuple(now)
         return False
     timed = place.ident in covered.untimed and not compat.is_endless_wait(place.frames[0])
+    thread = compat.threads().get(place.ident)
+    if thread is not None and thread.native_id in covered.polling:
+        timed = timed or polls_without_end(thread.native_id) is False
     return timed or (stood is not None and _place(stood) != _place(now))
 
 

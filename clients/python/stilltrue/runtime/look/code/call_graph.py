@@ -30,6 +30,7 @@ from stilltrue.runtime.look.code.indirect_calls import attributes_named, functio
 from stilltrue.runtime.look.code.instructions_ahead import Ahead
 from stilltrue.runtime.look.code.lookups import COMPUTED, LOOKUPS, looked_up
 from stilltrue.runtime.look.code.methods import (
+    class_attributes,
     classes_named_by,
     constructors_of,
     functions_named_by,
@@ -43,6 +44,8 @@ from stilltrue.runtime.look.ways_out.reach import SKIPPED_CLASSES, is_open, name
 
 KINDS_WALK_MAX = 150
 """Maximum number of objects walked from one actor to find the classes nearby, nearest first."""
+_ALIKE_MAX = 5
+"""Maximum number of objects of one class walked per collection: they mostly lead to the same classes."""
 KINDS_WALKS_MAX = 4
 """Maximum number of such walks per look for the same code: a thousand similar tasks have objects of the same classes."""
 NAMED_DEPTH = 2
@@ -184,10 +187,10 @@ def unnamed_on(objects: Iterable[Any], words: frozenset[str]) -> Iterator[Functi
 
 
 def classes_near(near: Iterable[Any]) -> tuple[type, ...]:
-    """The application classes of ``near`` and of the objects inside, nearest first."""
+    """The application classes of ``near`` and of the objects inside, and those among these objects, nearest first."""
     kinds: dict[type, None] = {}
     seen: dict[int, Any] = {}
-    todo = deque(thing for thing in near if not _is_skipped(type(thing)))
+    todo = deque(thing for thing in near if not _is_skipped(thing))
     while todo and len(seen) < KINDS_WALK_MAX:
         thing = todo.popleft()
         if id(thing) in seen:
@@ -203,14 +206,31 @@ def classes_near(near: Iterable[Any]) -> tuple[type, ...]:
 
 
 def _read_inside(thing: Any) -> tuple[Any, type | None, tuple[Any, ...]]:
+    if issubclass(type(thing), type):
+        return thing, thing, tuple(one for one in class_attributes((thing,)) if not _is_skipped(one))
     held = named_by(thing)
     kind = type(thing) if held is None and is_open(thing) else None
-    if kind is not None:
-        held = gc.get_referents(thing)
-    return thing, kind, tuple(one for one in held or () if not _is_skipped(type(one)))
+    held = _first_of_each_class(held or ()) if kind is None else gc.get_referents(thing)
+    return thing, kind, tuple(one for one in held if one is not kind and not _is_skipped(one))
 
 
-def _is_skipped(kind: type) -> bool:
+def _first_of_each_class(things: Iterable[Any]) -> Iterator[Any]:
+    """Some objects without those of application classes that have come often."""
+    counts: dict[type, int] = {}
+    for one in things:
+        kind = type(one)
+        if issubclass(kind, type) or not is_own_class(kind):
+            yield one
+        elif counts.get(kind, 0) < _ALIKE_MAX:
+            counts[kind] = counts.get(kind, 0) + 1
+            yield one
+
+
+def _is_skipped(thing: Any) -> bool:
+    """Whether the walk skips an object. It passes through the application's classes."""
+    kind = type(thing)
+    if issubclass(kind, type):
+        return not is_own_class(thing)
     known = _passed_by_cache.get(id(kind))
     if known is None:
         passed = issubclass(kind, SKIPPED_CLASSES) and not (issubclass(kind, threading.Thread) and is_own_class(kind))
@@ -331,3 +351,8 @@ def names_in(code: CodeType) -> frozenset[str]:
     """The names used by a code object and the functions inside it."""
     within = (names_in(one) for one in code.co_consts if isinstance(one, CodeType))
     return (frozenset(code.co_names) - only_measured_names(code)).union(looked_up(code), markers_in(code), *within)
+
+
+def own_names_of(codes: Iterable[CodeType]) -> frozenset[str]:
+    """The names used by those of some code objects that are the program's own, not an installed package's."""
+    return frozenset().union(*(names_in(one) for one in codes if is_own_code(one)))

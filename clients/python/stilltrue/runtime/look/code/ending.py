@@ -86,6 +86,11 @@ def cancels(name: str) -> bool:
     return _CANCELS.match(name) is not None
 
 
+def ends_far(name: str) -> bool:
+    """Whether a name is that of an operation that cancels, aborts or completes something."""
+    return cancels(name) or _ENDS_FAR.match(name) is not None
+
+
 def mentions_ending(
     code: CodeType,
     names: dict[str, Any],

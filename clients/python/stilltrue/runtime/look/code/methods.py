@@ -39,6 +39,7 @@ _IMPLIED = frozenset(
 )
 _UNNAMED = "unnamed "
 """Among names: the methods that run without being named. No identifier contains a space."""
+FUNCTION_LIKE: tuple[Any, ...] = (FunctionType, staticmethod, classmethod, property)
 _WORDS_MAX = 10_000
 _BEHIND_MAX = 50
 """Maximum number of objects read behind one decorated function."""

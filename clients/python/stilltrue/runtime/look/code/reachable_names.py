@@ -146,6 +146,24 @@ def _code_names(words: frozenset[str], code: CodeType, names: dict[str, Any]) ->
     )
 
 
+def own_names(
+    code: CodeType, names: dict[str, Any], near: Iterable[Any], ahead: frozenset[str] | None = None
+) -> frozenset[str]:
+    """The names in the program's own code that ``code`` reaches, installed packages left out; arguments as above."""
+    near = tuple(near)
+    key = (own_names, code, tuple(dict.fromkeys(map(type, near))), ahead)
+    walks, known = _reached.get(key, (0, ReachableNames()))
+    if walks < KINDS_WALKS_MAX:
+        every = names_in(code) if ahead is None else ahead | (frozenset() if LOOKUPS.isdisjoint(ahead) else looked_up(code))
+        objects = (*near, *named_values(every, names))
+        unnamed, kept = classes_named(objects, every), functions_kept(used_by(code, names, objects, every), every)
+        reached = reachable_code(code, names, classes_near(objects), ahead, unnamed=unnamed, kept=kept)
+        found = (names_in(one) if depth else every for one, _, depth in reached if is_own_code(one))
+        known = ReachableNames(known.names.union(*found))
+        _reached[key] = walks + 1, known
+    return known.names
+
+
 def names_of_application(code: CodeType, names: dict[str, Any], owner: Any) -> frozenset[str]:
     """The names used by a method of ``owner`` and the application code it calls."""
     every = reachable_code(code, names, classes_near((owner,)))

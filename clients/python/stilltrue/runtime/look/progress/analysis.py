@@ -387,9 +387,7 @@ class ProgressAnalysis:
             yield from ((progress, one) for one in socket_callbacks(loop))
             for task in compat.tasks_of(loop) or ():
                 progress = functools.partial(self.of_task, task)
-                yield from (
-                    (progress, (one, ())) for one, _ in compat.callbacks_of(task) if not compat.is_asyncio_internal(one)
-                )
+                yield from ((progress, (one, ())) for one, _ in compat.callbacks_after(task))
         for hook in hooks_of_failure(self._places):
             yield functools.partial(self.of_failure, hook), (hook.callback, ())
         at_once = (*alarm_callbacks(), *call_callbacks(self._open_calls, self._places.threads.values()))

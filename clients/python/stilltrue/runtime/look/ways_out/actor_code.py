@@ -9,7 +9,7 @@ from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
-from stilltrue.runtime.introspection.origins import is_application, is_http_library, is_ours
+from stilltrue.runtime.introspection.origins import is_application, is_http_library, is_ours, is_own_code
 from stilltrue.runtime.look.code.attributes import named_values, value_of
 from stilltrue.runtime.look.code.call_graph import makes_functions, names_within
 from stilltrue.runtime.look.code.ending import cancels, globals_ended, is_ending, mentions_ending
@@ -18,7 +18,7 @@ from stilltrue.runtime.look.code.jobs import FUNCTIONS
 from stilltrue.runtime.look.code.lookups import LOOKUPS
 from stilltrue.runtime.look.code.methods import class_attributes
 from stilltrue.runtime.look.code.names import names_stored_in, only_measured_names, still_named, still_named_outside_call
-from stilltrue.runtime.look.code.reachable_names import ReachableNames, reachable_names
+from stilltrue.runtime.look.code.reachable_names import ReachableNames, own_names, reachable_names
 from stilltrue.runtime.look.code.system_operations import OPERATIONS
 from stilltrue.runtime.waits.holders.try_finally import has_released_nothing_else
 from stilltrue.runtime.waits.holders.with_blocks import depth_of
@@ -68,6 +68,30 @@ def names_ahead(frame: FrameType, far: bool) -> ReachableNames:
     if is_http_library(frame.f_code):  # it re-raises a signal only after an outsider has ended it
         return replace(reachable, names=reachable.names - {"raise_signal"})
     return reachable
+
+
+def leading_names(frame: FrameType) -> frozenset[str]:
+    """The names in the program's own code that a frame of it may still use, or a function that its variables name."""
+    code = frame.f_code
+    if not is_own_code(code):
+        return frozenset()
+    ahead = ahead_of(code, frame.f_lasti)
+    begin = ahead.names | ahead.stored | names_within(code, ahead.functions) if ahead.known else None
+    called = (leading_names_by(one) for one in _functions_ahead(frame, ahead))
+    return own_names(code, frame.f_globals, variables_of(frame).values(), begin).union(*called)
+
+
+def leading_names_by(callback: Any, arguments: Iterable[Any] = ()) -> frozenset[str]:
+    """The names in the program's own code that a callback of it may use."""
+    code, names, owner = compat.code_behind(callback)
+    if code is None or not is_own_code(code):
+        return frozenset()
+    return own_names(code, names, (owner, *compat.bound_to(callback), *arguments))
+
+
+def leading_names_by_all(callbacks: Iterable[Any], arguments: Iterable[Any] = ()) -> frozenset[str]:
+    """The same for some callbacks together."""
+    return frozenset().union(*(leading_names_by(one, arguments) for one in callbacks))
 
 
 def names_by(callback: Any, arguments: Iterable[Any], far: bool) -> ReachableNames:

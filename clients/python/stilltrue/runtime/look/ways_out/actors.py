@@ -24,6 +24,8 @@ from stilltrue.runtime.look.ways_out.actor_code import (
     context_values,
     frame_may_end,
     globals_of,
+    leading_names,
+    leading_names_by_all,
     names_ahead,
     names_by_all,
     no_names,
@@ -38,7 +40,7 @@ class Actor:
     ``fires_at``: the loop time at which a timer that certainly ends its target fires. ``is_context_callback``: a callback that
     the context of a served call runs when the call is over. ``extra_roots``: further roots for :class:`Releasers`.
     ``is_module``: the roots are a module's globals, shared by all code of the module. ``only_calls``: it can only call what it
-    reaches, so only what such a call ends counts.
+    reaches, so only what such a call ends counts. ``led_by``: the names along which its code goes.
     """
 
     text: str
@@ -54,6 +56,7 @@ class Actor:
     is_module: bool = False
     only_calls: bool = False
     names_reached: Callable[[bool], ReachableNames] = no_names
+    led_by: Callable[[], frozenset[str]] = frozenset
 
 
 def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
@@ -76,16 +79,17 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
                 owner=task,
                 ends=ends,
                 names_reached=no_names if is_library(frame.f_code) else partial(names_ahead, frame),
+                led_by=partial(leading_names, frame),
             )
             if ends:
                 speaking = True
-                yield Actor(text=text, roots=globals_of(frame), party=party, owner=task, ends=True, borrowed=True)
+                yield _of_globals(text, frame, party=party, owner=task)
             if is_application(frame.f_code):
                 yield Actor(text=text, roots=names_ahead(frame, False).global_values, party=party, owner=task, only_calls=True)
         if speaking:
             text = f"task {task.get_name()}, which has it in its context: {place.stack()[0]}"
             yield Actor(text=text, roots=context_values(task), party=party, owner=task, ends=True, borrowed=True)
-        called = tuple(callback for callback, _ in compat.callbacks_of(task) if not compat.is_asyncio_internal(callback))
+        called = tuple(callback for callback, _ in compat.callbacks_after(task))
         if called:
             yield of_callbacks(f"a done callback of task {task.get_name()}", called, party=party, owner=task)
 
@@ -120,9 +124,10 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
                 extra_roots=carried,
                 is_module=whole_module,
                 names_reached=partial(names_ahead, frame),
+                led_by=partial(leading_names, frame),
             )
             if ends:
-                yield Actor(text=text, roots=globals_of(frame), party=place.party, owner=place.ident, ends=True, borrowed=True)
+                yield _of_globals(text, frame, party=place.party, owner=place.ident)
             if is_application(code) and not whole_module:
                 yield Actor(
                     text=text,
@@ -144,6 +149,11 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
                 ends=ends,
                 names_reached=names_reached,
             )
+
+
+def _of_globals(text: str, frame: FrameType, **of_actor: Any) -> Actor:
+    """An actor that uses globals in this frame; ``of_actor``: its other fields."""
+    return Actor(text=text, roots=globals_of(frame), ends=True, borrowed=True, led_by=partial(leading_names, frame), **of_actor)
 
 
 def _connectivity_callbacks(frame: FrameType) -> Iterator[Actor]:
@@ -168,4 +178,11 @@ def of_callbacks(text: str, callbacks: Sequence[Any], arguments: tuple[Any, ...]
     """An actor that calls ``callbacks`` with ``arguments``; ``of_actor``: its other fields."""
     roots = callback_roots(*callbacks, *arguments)
     ends = any(callback_may_end(one, arguments) for one in callbacks)
-    return Actor(text=text, roots=roots, ends=ends, names_reached=names_by_all(callbacks, arguments), **of_actor)
+    return Actor(
+        text=text,
+        roots=roots,
+        ends=ends,
+        names_reached=names_by_all(callbacks, arguments),
+        led_by=partial(leading_names_by_all, callbacks, arguments),
+        **of_actor,
+    )

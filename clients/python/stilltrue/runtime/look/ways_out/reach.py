@@ -9,7 +9,7 @@ Rules:
    handler in a registry, a ``with`` block's exit, a finalizer. Otherwise every registry would be a way out.
 3. The walk does not pass through tasks and threads (each acts for itself), event loops, contexts, modules, classes, the agent's
    and gRPC's own objects, or an HTTP server that ends no request. A thread of an application class has attributes like any
-   object; a context held outright counts for its variables.
+   object; a context held outright counts for its variables; a future that is no task, for what its end calls.
 4. In a container with many items, and where the walk stops, the objects directly behind are read in bulk.
 5. A party that can undo what another holds can use anything with attributes: threads, classes, functions. Variables of a
    context or thread cannot be interpreted, so they may be anything.
@@ -165,7 +165,7 @@ class Reach:
             if id(thing) in self._targets:
                 if self._named_targets_count or ends:
                     found.add(id(thing))
-            elif type(thing) is Context or not self._is_skipped(thing):
+            elif type(thing) is Context or not self.is_skipped(thing):
                 near = self._names_of(thing)
                 found |= self._ended_if_called(thing)
                 if near is not None:
@@ -181,7 +181,11 @@ class Reach:
         """As :func:`named_by`; includes a context's variables, unless the search is for undoing (rule 5)."""
         return tuple(thing.values()) if self._named_targets_count and type(thing) is Context else _read_object(thing)[1]
 
-    def _is_skipped(self, thing: Any) -> bool:
+    def is_target(self, thing: Any) -> bool:
+        """Whether ``thing`` is one of the targets."""
+        return id(thing) in self._targets
+
+    def is_skipped(self, thing: Any) -> bool:
         """Whether the walk skips an object (rule 3). A search for undoing opens anything with attributes (rule 5)."""
         kind = type(thing)
         known = self._opaque_cache.get(id(kind))
@@ -192,6 +196,8 @@ class Reach:
     def _is_class_skipped(self, kind: type) -> bool | None:
         """The same for all objects of a class; None if it depends on the object, which is itself a class."""
         if issubclass(kind, threading.Thread) and not _is_standard(kind):
+            return False
+        if issubclass(kind, asyncio.Future) and not issubclass(kind, asyncio.Task):
             return False
         if self._named_targets_count or not issubclass(kind, _HAVING):
             return issubclass(kind, SKIPPED_CLASSES)
@@ -222,7 +228,7 @@ class Reach:
     def objects_behind(self, root: Any) -> Iterator[Any]:
         """Yield the objects found through one object, nearest first (rule 2)."""
         seen: dict[int, Any] = {}
-        todo = deque([root] if not self._is_skipped(root) else [])
+        todo = deque([root] if not self.is_skipped(root) else [])
         while todo:
             thing = todo.popleft()
             if id(thing) in seen:
@@ -233,7 +239,7 @@ class Reach:
             yield thing
             known = self._inside_cache.get(id(thing))
             if known is None:
-                within = tuple(one for one in _read_object(thing)[2] if not self._is_skipped(one))
+                within = tuple(one for one in _read_object(thing)[2] if not self.is_skipped(one))
                 known = self._inside_cache[id(thing)] = (thing, within)
             todo.extend(known[1])
 
@@ -260,7 +266,7 @@ class Reach:
                 found.add(key)
             elif not self._named_targets_count and issubclass(type(thing), _OPAQUE):
                 found |= targets.keys()
-            elif not self._is_skipped(thing):
+            elif not self.is_skipped(thing):
                 todo.extend(_read_object(thing)[2])
                 found |= self._among_many(thing)
         if todo:
@@ -321,11 +327,11 @@ def _read_object(thing: Any) -> tuple[Any, Iterable[Any] | None, tuple[Any, ...]
     if known is None:
         near = named_by(thing)
         named = None if near is None else tuple(near)
-        known = _objects_read[id(thing)] = thing, named, tuple(_referents_of(thing)) if named is None else named
+        known = _objects_read[id(thing)] = thing, named, tuple(referents_of(thing)) if named is None else named
     return known
 
 
-def _referents_of(thing: Any) -> Iterable[Any]:
+def referents_of(thing: Any) -> Iterable[Any]:
     """The objects referenced by ``thing``, if the walk may pass through it."""
     if not is_open(thing):
         return ()
@@ -345,14 +351,21 @@ def named_by(thing: Any) -> Iterable[Any] | None:
         return () if kind is BuiltinFunctionType and carried and issubclass(type(carried[0]), _PLAIN) else carried
     if issubclass(kind, functools.partial):
         return (thing.func, *thing.args, *thing.keywords.values())
-    if issubclass(kind, _SUSPENDED):
-        return compat.held_by_coroutine(thing)
+    if issubclass(kind, (*_SUSPENDED, asyncio.Future)):
+        return _held_by_awaitable(thing)
     if issubclass(kind, dict):
         return () if dict.__contains__(thing, "__builtins__") else _first(dict.values(thing)) + _first(dict.keys(thing))
     for container in _CONTAINERS:
         if issubclass(kind, container):
             return _first(container.__iter__(thing))
     return compat.wrapped_objects(thing)
+
+
+def _held_by_awaitable(thing: Any) -> Iterable[Any]:
+    """The objects that a coroutine or generator holds, or what the end of a future calls; nothing for a task."""
+    if not issubclass(type(thing), asyncio.Future):
+        return compat.held_by_coroutine(thing)
+    return () if issubclass(type(thing), asyncio.Task) else [callback for callback, _ in compat.callbacks_after(thing)]
 
 
 def _first(things: Iterable[Any]) -> list[Any]:

@@ -21,7 +21,7 @@ from stilltrue.runtime.introspection.origins import is_application, position_of
 from stilltrue.runtime.introspection.tasks import blocking_future, siblings_of
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.code.ending import clear_caches, ended_by
+from stilltrue.runtime.look.code.ending import clear_caches, ended_by, ends_far
 from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
 from stilltrue.runtime.look.progress.progress import NEVER
 from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of
@@ -35,6 +35,7 @@ from stilltrue.runtime.look.ways_out.kinds.future_requests import Request, reque
 from stilltrue.runtime.look.ways_out.kinds.pool_growers import Growers
 from stilltrue.runtime.look.ways_out.kinds.releasers import Releasers
 from stilltrue.runtime.look.ways_out.kinds.share_holders import ShareHolders
+from stilltrue.runtime.look.ways_out.named_reach import NamedReach
 from stilltrue.runtime.look.ways_out.reach import Reach, named_by
 from stilltrue.runtime.waits.databases.sessions import Sessions
 from stilltrue.runtime.waits.files.holders import FileLocks
@@ -148,12 +149,13 @@ class Search:
         opening = {party: wait for party in found if (wait := self._file_locks.undone_by_opening(party)) is not None}
         openers = Releasers(opening, {}, self._budget)
         growers = Growers(found, self._budget)
+        along_names = NamedReach(reach, self._budget)
         threads = self._threads()
         for actor in self._actors(found.values(), kept):
             if self._budget.spent:
                 break
             every = {*by_handle, *by_awaiter, *by_context} if _inspects_all_objects(actor) else ()
-            for held in every or _held_by(actor, reach):
+            for held in every or _held_by(actor, reach, along_names):
                 effects.end(actor, by_handle.get(held, []))
                 effects.end_through_awaiters(actor, by_awaiter.get(held, []))
                 effects.end_through_contexts(actor, by_context.get(held, []))
@@ -231,6 +233,7 @@ class Search:
                 owned.setdefault(id(owner), []).append(one)
                 targets.append(owner)
         reach = Reach(targets, self._budget)
+        along_names = NamedReach(reach, self._budget)
         for closer in (
             *closers(self._places, self._analysis, self._budget),
             *closers_after_calls(self._open_calls),
@@ -238,7 +241,9 @@ class Search:
         ):
             if self._budget.spent:
                 break
-            held = reach.held(closer.roots, ends=True) if targets and closer.roots else ()
+            held: set[int] = set()
+            if targets and closer.roots:
+                held = reach.held(closer.roots, ends=True) | along_names.held(closer.roots, closer.names)
             everything = any(root is ANYTHING for root in closer.roots)
             hit = [one for owner in (owned if everything else held) for one in owned[owner]]
             if closer.process:
@@ -343,11 +348,13 @@ def _reads(called: Any, arguments: Iterable[Any], kept: ShareHolders) -> bool:
     return not any(map(kept.is_share, notified))
 
 
-def _held_by(actor: Actor, reach: Reach) -> set[int]:
+def _held_by(actor: Actor, reach: Reach, along_names: NamedReach) -> set[int]:
     """The targets that an actor holds, or that something it may call ends."""
     if actor.only_calls:
         return reach.ended_by_calls(actor.roots)
-    return reach.held(actor.roots, ends=actor.ends, borrowed=actor.borrowed)
+    held = reach.held(actor.roots, ends=actor.ends, borrowed=actor.borrowed)
+    names = actor.led_by() if actor.ends else frozenset()
+    return held | along_names.held(actor.roots, names) if any(map(ends_far, names)) else held
 
 
 def _inspects_all_objects(actor: Actor) -> bool:

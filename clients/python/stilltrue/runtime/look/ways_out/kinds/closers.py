@@ -35,7 +35,7 @@ from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.attributes import UNKNOWN, named_values, value_of
-from stilltrue.runtime.look.code.call_graph import named_ahead, named_by_callback
+from stilltrue.runtime.look.code.call_graph import named_ahead, named_by_callback, own_names_of
 from stilltrue.runtime.look.code.indirect_calls import callables_kept
 from stilltrue.runtime.look.code.instructions_ahead import CLOSING, Ahead
 from stilltrue.runtime.look.code.lookups import COMPUTED, LOOKUPS, looked_up, name_called, texts_near
@@ -79,12 +79,13 @@ ANYTHING = object()
 class Closer:
     """A thread, task or callback that may close, stop or cancel what can be reached from ``roots``; ``text`` is for people.
 
-    ``owner``: its task or thread (identity). ``progress`` returns whether it makes progress. ``tasks``: a loop of which it may
-    cancel all tasks. ``process``: it may end the process.
+    ``names``: those along which its code goes. ``owner``: its task or thread (identity). ``progress`` returns whether it makes
+    progress. ``tasks``: a loop of which it may cancel all tasks. ``process``: it may end the process.
     """
 
     text: str
     roots: tuple[Any, ...] = ()
+    names: frozenset[str] = frozenset()
     owner: Any = None
     progress: Callable[[], Progress] = lambda: BY_ITSELF
     tasks: asyncio.AbstractEventLoop | None = None
@@ -155,10 +156,9 @@ def _done_callback_closers(task: Task, loop: asyncio.AbstractEventLoop, analysis
     """Done callbacks of a task."""
     progress = functools.partial(analysis.of_task, task)
     how = f"called when task {task.get_name()} ends"
-    for callback, _ in compat.callbacks_of(task):
-        if not compat.is_asyncio_internal(callback):
-            for closer in _callback_closers(callback, (), how, loop):
-                yield replace(closer, owner=task, progress=progress)
+    for callback, _ in compat.callbacks_after(task):
+        for closer in _callback_closers(callback, (), how, loop):
+            yield replace(closer, owner=task, progress=progress)
 
 
 def _position_of(task: Task) -> str:
@@ -189,14 +189,15 @@ def _frame_closers(
         roots = _roots(frame, names, ahead, functions, None if blocks is None else blocks.get(frame.f_code, ()))
         progress = functools.partial(_progress_to, stretch, analysis, own_progress)
         closer = functools.partial(Closer, owner=owner, progress=progress)
+        names_ahead = ahead.names if ahead.known else frozenset(frame.f_code.co_names)
         if roots:
-            yield closer(text=f"{who}, which may close or stop it: {position_of(frame)}", roots=roots)
+            words = own_names_of(named) | names_ahead | ahead.stored if is_own_code(frame.f_code) else frozenset()
+            yield closer(text=f"{who}, which may close or stop it: {position_of(frame)}", roots=roots, names=words)
         globals_of_called = (held for code, others in functions for held in named_values(code.co_names, others))
         if behind := jobs.behind((*frame_roots(frame, names), *globals_of_called)):
             yield closer(text=f"{who}, which may run a job that closes it: {position_of(frame)}", roots=behind)
         if loop is not None and cancels_all_tasks(ahead.names, named):
             yield closer(text=f"{who}, which may cancel all tasks: {position_of(frame)}", tasks=loop)
-        names_ahead = ahead.names if ahead.known else frozenset(frame.f_code.co_names)
         if compat.is_task(owner) and ends_loop(frame.f_code, names_ahead, named):
             yield closer(text=f"{who}, which may end its event loop: {position_of(frame)}", tasks=loop)
         if interrupts_any_thread(names_ahead, named):
@@ -293,7 +294,7 @@ def _callback_closers(
     every = (callback, *arguments, *_globals_of_closing([(code, names), *functions]))
     codes = (code, *named)
     if code.co_name in CLOSING or any(map(mentions_closing, codes)) or may_drop(codes, every):
-        yield Closer(text=name, roots=(*every, *named_values(code.co_names, names)))
+        yield Closer(text=name, roots=(*every, *named_values(code.co_names, names)), names=own_names_of(codes))
 
 
 def closers_after_calls(open_calls: Iterable[Any]) -> Iterator[Closer]:
