@@ -492,6 +492,22 @@ def test_a_true_names_each_partys_place_in_the_code() -> None:
     assert "p/task is at p.py:7 in wait, in trace 4bf9" in verdict.explanation
 
 
+DRIVER = "/venv/lib/python3.11/site-packages/psycopg/connection.py:495 in Connection.wait"
+
+
+@pytest.mark.parametrize(
+    ("stack", "place"),
+    [
+        ((DRIVER, "/app/shop.py:16 in charge", "/app/shop.py:3 in main"), f"{DRIVER}, called from /app/shop.py:16 in charge"),
+        ((DRIVER, "/venv/lib/python3.11/site-packages/shop/main.py:7 in serve"), DRIVER),
+        (("/app/shop.py:16 in charge", DRIVER), "/app/shop.py:16 in charge"),
+    ],
+)
+def test_a_place_in_an_installed_package_is_followed_by_the_applications_own_line(stack: tuple[str, ...], place: str) -> None:
+    verdict = ring().deadlock(lambda look: replace(look, parties=tuple(replace(one, stack=stack) for one in look.parties)))
+    assert f"p/task is at {place}" in verdict.explanation
+
+
 def standing(look: PartyLook) -> PartyLook:
     return replace(look, stack=(f"{look.party[0]}.py:7 in wait",), trace="4bf9")
 

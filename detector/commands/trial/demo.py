@@ -21,8 +21,8 @@ from detector.demo.harness import SAFE_PATH, Harness, HarnessError
 
 DEFAULT_DEMOS = ("pools", "job")
 NO_ARCHIVE = (
-    "With pyarrow (pip install pyarrow) the detector also archives every snapshot as Parquet, and 'stilltrue analyze' "
-    "evaluates all of them at once, on this machine or on Spark."
+    "With pyarrow (pip install 'stilltrue-detector[archive]') the detector also archives every snapshot as Parquet, and "
+    "'stilltrue analyze' evaluates all of them at once, on this machine or on Spark."
 )
 _EXAMPLES = """
 \b

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from stilltrue.model import Evidence, Holds, PartyName, Verdict
 from stilltrue.protocol.requests.look import PartyLook
 
 _ABOUT_WAITS = frozenset({"deadlock", "gridlock", "orphaned-resource", "quiescence"})
+_INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
 PARTIES_MAX = 50
 """Maximum number of parties that are listed with their code location."""
 
@@ -35,6 +37,9 @@ def _with_stacks(verdict: Verdict, snapshot: Snapshot) -> Verdict:
 
 def _location(look: PartyLook) -> str:
     line = f"at {look.stack[0]}" if look.stack else ""
+    own = next((frame for frame in look.stack if not _INSTALLED.search(frame)), None)
+    if own is not None and own != look.stack[0]:  # in a driver, say: people look for their own line
+        line += f", called from {own}"
     trace = f"in trace {look.trace}" if look.trace else ""
     return ", ".join(filter(None, (line, trace)))
 

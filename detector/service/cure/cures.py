@@ -180,7 +180,10 @@ class Cures:
         """The suggested victims in the incident's core, and the snapshot that suggests them."""
         verdict = current_verdict_of(incident, self._driver.current.all())
         if verdict is None or verdict.snapshot.id is None:
-            raise CureRefusedError(Refusal.NOT_NOW, f"the newest snapshot does not show {incident.id}: try again")
+            lost = self._driver.lost_of(incident)
+            verb = "is" if len(lost) == 1 else "are"
+            text = f"{', '.join(lost)} {verb} lost: nothing can be aborted there" if lost else "try again"
+            raise CureRefusedError(Refusal.NOT_NOW, f"the newest snapshot does not show {incident.id}: {text}")
         victims = [victim for victim in verdict.victims if victim in incident.core]
         if not victims:
             raise CureRefusedError(Refusal.NOT_NOW, f"no victims are suggested for {incident.id} ({incident.predicate})")

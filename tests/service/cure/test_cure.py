@@ -112,6 +112,21 @@ async def test_an_incident_that_no_snapshot_shows_or_ends_is_not_said_to_be_show
     assert json.loads((tmp_path / NAME).read_text().splitlines()[-1])["what"] == "cure not confirmed"
 
 
+async def test_an_incident_whose_processes_are_lost_is_refused_with_their_names(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a"), process("b")
+    a.cures = b.cures = deadlock(a, b).cure
+    async with start_detector(tmp_path, allow_cure=True, lease_seconds=0.2) as detector:
+        name = await stuck_in(detector, a, b)
+        await a.kill()
+        await b.kill()
+        while set((await detector.agents()).values()) != {pb.AGENT_STATE_LOST}:
+            await detector.ask()
+        told = f"the newest snapshot does not show {name}: a, b are lost: nothing can be aborted there"
+        assert await refusal(detector, name) == (REFUSED, told)
+
+
 async def test_without_an_audit_log_no_call_is_aborted(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:
