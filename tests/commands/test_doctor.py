@@ -28,6 +28,7 @@ def test_a_fully_covered_member_has_no_complaint() -> None:
         ("serves 3 calls from outside", CURES[4][1]),
         ("4 records dropped by the agent's bounds", CURES[6][1]),
         ("the database does not answer: connection refused", CURES[5][1]),
+        ("2 outgoing calls whose caller is unknown", CURES[7][1]),
         ("something new", "see docs/agent.md"),
     ],
 )

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -18,7 +19,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from detector.ops.address import Address
 from detector.sidecar.routing import Upstreams
 from detector.sidecar.settings import SettingError, SidecarSettings
+from detector.sidecar.tracking import program as tracking
 from stilltrue.model import Activity, SnapshotId
+from stilltrue.v1 import detector_pb2 as pb
+from tests.service.conftest import Detector, detecting
 
 FREE = Address(host="127.0.0.1", port=0)
 
@@ -65,6 +69,45 @@ async def test_the_admin_pages_show_health_coverage_and_counts(program: str, sta
         assert samples["stilltrue_sidecar_reports_dropped_total", ()] == 0
         assert samples["stilltrue_sidecar_inbound_calls", ("served",)] == 0
         assert (await page(admin, "/nothing"))[0] == 404
+
+
+async def test_a_detector_is_told_of_calls_whose_caller_is_unknown(
+    start_sidecar: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program without tracing serves a call and makes one, which the sidecar cannot attribute to it."""
+    monkeypatch.setattr(tracking, "UNKNOWN_SECONDS", 0.0)
+    held, go = asyncio.Semaphore(0), asyncio.Event()
+
+    async def hold(request: bytes, context: Any) -> bytes:
+        held.release()
+        await go.wait()
+        return request
+
+    server = grpc.aio.server()
+    methods: dict[str, Any] = {"Unary": grpc.unary_unary_rpc_method_handler(hold)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("mix.Mix", methods),))
+    address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    async with detecting(tmp_path, lease_seconds=0.5) as detector:
+        agent = {"service": "program", "instance": "program-1", "detector": detector.address}
+        async with asyncio.timeout(60), start_sidecar(address, upstream=address, agent=agent) as (_, listening):
+            calls = []
+            for one in (listening.inbound, listening.outbound):
+                calls.append(asyncio.create_task(call(one)))
+                await held.acquire()
+            while "1 outgoing call whose caller is unknown" not in await blind_spots(detector):
+                await asyncio.sleep(0.05)
+            go.set()
+            await asyncio.gather(*calls)
+            while await blind_spots(detector):
+                await asyncio.sleep(0.05)
+    await server.stop(0)
+
+
+async def blind_spots(detector: Detector) -> list[str]:
+    """Those of the one member, if it has joined."""
+    found = (await detector.stub.ListAgents(pb.ListAgentsRequest(), timeout=30)).agents
+    return [text for agent in found for text in agent.blind if "from outside" not in text]
 
 
 async def test_without_its_program_a_sidecar_is_healthy_but_not_ready(start_sidecar: Any) -> None:

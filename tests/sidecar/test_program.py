@@ -8,10 +8,11 @@ import pytest
 
 from detector.sidecar.attribution import TraceFilter, trace_of
 from detector.sidecar.tracking.calls import InboundCall
-from detector.sidecar.tracking.program import SETTLING_SECONDS
+from detector.sidecar.tracking.program import SETTLING_SECONDS, UNKNOWN_SECONDS
 from stilltrue.model import ProcessName, SnapshotId
 from stilltrue.protocol.requests.look import LookRequest, Suspect
 from stilltrue.protocol.stamp import Stamp
+from stilltrue.v1 import agent_pb2
 from tests.sidecar.beside import Beside
 
 
@@ -280,3 +281,19 @@ def test_a_request_of_a_newer_colour_makes_the_process_cut_before_it_is_handled(
 )
 def test_the_trace_id_of_a_traceparent(header: bytes, trace: bytes) -> None:
     assert trace_of(header) == trace
+
+
+def test_a_long_call_of_an_unknown_caller_is_a_blind_spot_while_calls_are_served() -> None:
+    beside = Beside()
+    beside.calls()  # a job of the program's own
+    beside.later(UNKNOWN_SECONDS)
+    assert not beside.program.counts()["blind"]
+    beside.comes("t1")
+    call = beside.calls()
+    beside.calls("t1")
+    assert not beside.program.counts()["blind"], "it may end soon"
+    beside.later(UNKNOWN_SECONDS)
+    sight = agent_pb2.Sight(**beside.program.counts())
+    assert (list(sight.blind), sight.servers, sight.calls) == (["1 outgoing call whose caller is unknown"], 1, 4)
+    beside.program.settles(call, None, in_doubt=False)
+    assert not beside.program.counts()["blind"]

@@ -124,6 +124,7 @@ class Agent:
         self.transport: Transport = _load("stilltrue.runtime.transport.transport").Transport(self._session, self.sight)
         self._pools = 0
         self._look: Callable[[LookRequest], Look] | None = None
+        self._counts: Callable[[], dict[str, Any]] | None = None
         self._for_threads = ThreadLocks(self._session)
         self.aio = TaskLocks(self._session)
         """Makes locks, semaphores and queues for tasks: ``agent.aio.Lock()``."""
@@ -147,7 +148,7 @@ class Agent:
             # again: gevent may have replaced the threads since the agent was made
             self._closed = self._closed or (self.settings.enabled and would_be_held_up())
             if self._connection is None and not self._closed and self.settings.enabled:
-                look, sight = self._look or self.looker().look, None if self._look else self.sight.counts
+                look, sight = self._look or self.looker().look, self._counts if self._look else self.sight.counts
                 cure, live, settings = self._make_cure(), self.live, self.settings
                 stacks = None if self._look else self._find_stacks(settings.block_seconds_max)
                 prove = lambda: self._observer.search(live.clock())  # noqa: E731 - a forked child has another observer
@@ -331,9 +332,14 @@ class Agent:
         if connection is not None:
             connection.request_snapshot(reason)
 
-    def answer_looks_with(self, look: Callable[[LookRequest], Look]) -> None:
-        """Let ``look`` answer verification rounds; call it before :meth:`start`. For an agent of another process's parties."""
-        self._look = look
+    def answer_looks_with(
+        self, look: Callable[[LookRequest], Look], counts: Callable[[], dict[str, Any]] | None = None
+    ) -> None:
+        """Let ``look`` answer verification rounds; call it before :meth:`start`. For an agent of another process's parties.
+
+        ``counts`` returns what the agent covers, as :meth:`.Sight.counts` does; None: unknown.
+        """
+        self._look, self._counts = look, counts
 
     # -- internals -----------------------------------------------------------------------------------------------------
 

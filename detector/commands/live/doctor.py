@@ -31,6 +31,11 @@ CURES = (
     ("from outside", "callers without an agent can free or hold its parties: give them an agent, or a sidecar"),
     ("the database does not answer", "start the server, or correct the probe's DSN: see docs/databases.md"),
     ("dropped by the agent's bounds", "raise the agent's bounds (docs/agent.md), or find out why so many calls are in doubt"),
+    (
+        "whose caller is unknown",
+        "no party is known to wait for them: let the program forward traceparent (or stilltrue-party) from the calls that it "
+        "serves to those that it makes; see docs/sidecar.md, 'Who waits for whom'",
+    ),
 )
 LOST = (
     "ended or cut off without a goodbye (SIGTERM ends a Python program without one, unless it has a handler): restore its "

@@ -15,7 +15,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import replace
+from typing import Any
 
+from detector.core.counting import counted
 from detector.sidecar.attribution import Attribution, CallerAttribution
 from detector.sidecar.tracking.calls import InboundCall, OutboundCall
 from detector.sidecar.tracking.pool import GRACE_SECONDS, Later, ProgramPool
@@ -30,6 +32,8 @@ DISTRUSTED = "distrusted"
 SETTLING_SECONDS = 0.1
 """How long a wait must have lasted at the second look: its caller may be about to make another call, or has made one that has
 not reached the sidecar yet."""
+UNKNOWN_SECONDS = 1.0
+"""How long a call of an unknown caller must have lasted to be reported: a shorter one holds up nobody."""
 METHODS_MAX = 1_000
 
 
@@ -62,11 +66,20 @@ class Program:
         """The number of outbound calls, by how their caller was found."""
         self.inbound = 0
         self.outbound = 0
+        self._of_unknown: set[OutboundCall] = set()
+        """The calls under way whose caller is unknown, made while calls were served: one of these may wait for them."""
 
     @property
     def in_progress(self) -> int:
         """The number of inbound calls in progress."""
         return len(self._attribution)
+
+    def counts(self) -> dict[str, Any]:
+        """What the calls show of the program, by the field names of :class:`stilltrue.v1.agent_pb2.Sight`."""
+        since = self.live.clock() - UNKNOWN_SECONDS
+        unknown = sum(call.made.since <= since for call in self._of_unknown)
+        blind = f"{counted(unknown, 'outgoing call')} whose caller is unknown"
+        return {"servers": 1, "calls": self.inbound + self.outbound, "blind": (blind,) if unknown else ()}
 
     def look(self, request: LookRequest, doubt: str) -> Look:
         """Look again at parties of the program (rule 10), as far as its calls show; ``doubt``: why the pool may not be full.
@@ -150,6 +163,8 @@ class Program:
             self.pool.acted(caller)
         made, pair = self.live.sent(method, channel, caller.party if caller is not None and trusted else None, timeout, False)
         call = OutboundCall(made, method, caller, counted=trusted)
+        if caller is None and self.in_progress:
+            self._of_unknown.add(call)
         if caller is not None:
             caller.made.append(call)
             self._wait_anew(caller)
@@ -187,6 +202,7 @@ class Program:
 
     def _settled(self, call: OutboundCall) -> None:
         call.over = True
+        self._of_unknown.discard(call)
         caller = call.caller
         if caller is None or caller.over:
             return
