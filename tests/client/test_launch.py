@@ -118,6 +118,34 @@ def test_a_hidden_sitecustomize_still_runs_under_its_own_name(tmp_path: Path) ->
     assert attached.stdout.split() == ["the", "other", str(own / "sitecustomize.py")], attached.stderr
 
 
+def test_what_opentelemetry_makes_before_the_program_runs_is_recorded(detector: Any, tmp_path: Path) -> None:
+    """Its launcher puts its ``sitecustomize`` first, which makes the exporters' channels and runs no other one."""
+    own = tmp_path / "own"
+    own.mkdir()
+    first = f"os.environ['PYTHONPATH'] = os.pathsep.join([{str(own)!r}, *os.environ['PYTHONPATH'].split(os.pathsep)])"
+    makes = "import grpc, os\nexports = grpc.insecure_channel('127.0.0.1:1')"
+    (own / "sitecustomize.py").write_text(f"{makes}\n{first}  # again: it is taken out meanwhile")
+    launcher = tmp_path / "opentelemetry-instrument"
+    launcher.write_text(f"import os, sys\n{first}\nos.execl(sys.executable, sys.executable, *sys.argv[1:])")
+    script = tmp_path / "orders.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import os, sitecustomize, subprocess, sys, stilltrue
+            agent = stilltrue.instrument()
+            print(type(sitecustomize.exports).__module__, agent.sight.counts()["channels_unseen"])
+            if not sys.argv[1:]:
+                subprocess.run([sys.executable, __file__, "as a child"], check=True)
+            assert agent.wait_until_joined(10)
+            """
+        )
+    )
+    command = [sys.executable, str(launcher), "-m", "orders"]
+    attached = started(command, detector=detector.address, cwd=tmp_path, more={"PYTHONPATH": str(tmp_path)})
+    assert attached.stdout.splitlines() == ["stilltrue.sync.channel 0"] * 2, attached.stderr
+    assert joined(detector) == ["orders", "orders"]
+
+
 def test_children_inherit_the_agent_and_helpers_do_not_join(detector: Any, tmp_path: Path, program: Path) -> None:
     """A worker spawned by multiprocessing and a program started by ``subprocess`` join; a tool's ``-c`` code does not."""
     program.write_text(stay(PROGRAM))
@@ -223,6 +251,12 @@ def test_a_django_project_is_named_by_its_settings(monkeypatch: pytest.MonkeyPat
         (["/venv/bin/gunicorn", "-b", "127.0.0.1:8000", "shop.wsgi:make_app()"], None, "shop.wsgi"),
         (["/venv/lib/uvicorn/__main__.py", "shop:app"], None, "shop"),
         (["/venv/bin/gunicorn"], None, "gunicorn"),
+        (["/venv/bin/flask", "--app", "shop.web", "run"], None, "shop.web"),
+        (["/venv/lib/flask/__main__.py", "--app=shop.py", "run"], None, "shop"),
+        (["/venv/bin/flask", "--app", "../shop.py", "run"], None, "flask"),
+        (["/venv/bin/celery", "-A", "shop.jobs", "worker", "-c", "2"], None, "shop.jobs"),
+        (["/venv/bin/celery", "-Ashop.jobs", "worker"], None, "shop.jobs"),
+        (["/venv/bin/celery", "-A"], None, "celery"),
         (["-c"], None, "python"),
         (["-c"], "/srv/orders.py", "orders"),
         ([], None, "python"),
@@ -230,6 +264,19 @@ def test_a_django_project_is_named_by_its_settings(monkeypatch: pytest.MonkeyPat
 )
 def test_a_service_is_named_from_its_program(arguments: list[str], main_file: str | None, name: str) -> None:
     assert launch.program_name(arguments, main_file) == name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "original", "name"),
+    [
+        (["-m", "--port", "1"], ["python", "-m", "shop.orders", "--port", "1"], "orders"),
+        (["-m"], ["python", "-X", "dev", "-um", "shop"], "shop"),
+        (["-m"], ["python", "-mshop.orders"], "orders"),
+        (["/srv/orders.py", "-m"], ["python", "/srv/orders.py", "-m"], None),
+    ],
+)
+def test_a_module_is_known_before_it_runs(arguments: list[str], original: list[str], name: str | None) -> None:
+    assert launch.module_to_run(arguments, original) == name
 
 
 @pytest.mark.parametrize(

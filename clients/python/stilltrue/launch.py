@@ -14,6 +14,7 @@ import re
 import shutil
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from stilltrue.http.hooks import join_when_used
@@ -30,6 +31,8 @@ _SERVERS = frozenset(
 )
 """Programs that run an application named among their arguments."""
 _APPLICATION = re.compile(r"(?:--?app=?)?([A-Za-z_][\w.]*)(?::[\w.()]+)")
+_OPTION = re.compile(r"(?:--app|-A)(?:=|(?<=A)|$)(.*)")
+_MODULE = re.compile(r"([A-Za-z_][\w.]*?)(?:\.py)?(?::.*)?")
 _WORKERS = ("from multiprocessing.spawn import", "from multiprocessing.forkserver import")
 GRPCIO_OLDEST = (1, 62, 3)
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
@@ -69,15 +72,32 @@ def copy_package(folder: Path) -> Path:
 
 def prepare() -> None:
     """Make this process join at its first channel, server or HTTP request. Idempotent; called by ``sitecustomize``."""
+    if is_opentelemetry_launcher(sys.orig_argv):
+        sys.addaudithook(_stay_first)
     if not is_helper(sys.orig_argv, os.environ):
         attach_when_used(_attach)
         join_when_used(_attach)
 
 
-def prepare_beside_opentelemetry() -> None:
-    """As :func:`prepare`, for a program started by `stilltrue run` whose ``sitecustomize`` is OpenTelemetry's.
+def is_opentelemetry_launcher(arguments: Sequence[str]) -> bool:
+    """Whether this process is ``opentelemetry-instrument``, which becomes the program that it is given."""
+    script = next((one for one in arguments[1:] if not one.startswith("-")), "")
+    return Path(script).stem == "opentelemetry-instrument"
 
-    OpenTelemetry's does not run the next ``sitecustomize``, but it calls this entry point.
+
+def _stay_first(event: str, _: tuple[object, ...]) -> None:
+    """Stay before OpenTelemetry's ``sitecustomize``, whose directory its launcher has put first.
+
+    It does not run the next one, and it makes the channels of its exporters before anything else of the program runs.
+    """
+    if event == "os.exec":
+        add_site(os.environ)
+
+
+def prepare_beside_opentelemetry() -> None:
+    """As :func:`prepare`, for a program started by `stilltrue run` whose ``sitecustomize`` is OpenTelemetry's all the same.
+
+    OpenTelemetry's calls this entry point, after its exporters have made their channels.
     """
     if os.environ.get(STARTED):
         prepare()
@@ -117,8 +137,31 @@ def program_name(arguments: Sequence[str], main_file: str | None = None) -> str:
         stem = os.environ.get("DJANGO_SETTINGS_MODULE", stem).partition(".")[0]
     if stem in _SERVERS:
         module = next((found[1] for one in arguments[1:] if (found := _APPLICATION.fullmatch(one))), None)
-        return module or stem
+        return module or _module_of_option(arguments[1:]) or stem
     return stem if stem not in {"", "-c", "-m"} else "python"
+
+
+def _module_of_option(arguments: Sequence[str]) -> str | None:
+    """The module that ``--app`` or ``-A`` names, as for ``flask`` and ``celery``."""
+    for one, after in pairwise((*arguments, "")):
+        if option := _OPTION.fullmatch(one):
+            module = _MODULE.fullmatch(option[1] or after)
+            return None if module is None else module[1]
+    return None
+
+
+def module_to_run(arguments: Sequence[str], original: Sequence[str]) -> str | None:
+    """What ``python -m`` is about to run, without the names of its packages; None for anything else, or once it runs.
+
+    ``arguments``: ``sys.argv``, which does not name the module yet while ``sitecustomize`` is imported; ``original``:
+    ``sys.orig_argv``.
+    """
+    if list(arguments[:1]) != ["-m"]:
+        return None
+    for one, after in pairwise((*original[1:], "")):
+        if found := re.fullmatch(r"-[A-Za-z]*?m(.*)", one):
+            return (found[1] or after).rpartition(".")[2]
+    return None
 
 
 def _check_runtime() -> None:
@@ -138,7 +181,7 @@ def _attach() -> None:
         from stilltrue.instrumentation import instrument  # noqa: PLC0415 - loads gRPC and protobuf, which few processes need
 
         service = os.environ.get("STILLTRUE_SERVICE") or os.environ.get("OTEL_SERVICE_NAME")
-        main_file = getattr(sys.modules.get("__main__"), "__file__", None)
+        main_file = getattr(sys.modules.get("__main__"), "__file__", None) or module_to_run(sys.argv, sys.orig_argv)
         instrument(service or program_name(sys.argv, main_file))
     except Exception as error:  # noqa: BLE001 - fail open
         _LOGGER.warning("not joined: %s: %s; this process is not watched", type(error).__name__, error)

@@ -31,9 +31,17 @@ def _hand_over():
         spec.loader.exec_module(module)
 
 
+def _stay_first():
+    """Come before the hidden sitecustomize in children as well: OpenTelemetry's has put its own directory first."""
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if _HERE in paths[1:]:
+        os.environ["PYTHONPATH"] = os.pathsep.join([_HERE, *(path for path in paths if path != _HERE)])
+
+
 if sys.version_info >= (3, 10):
     try:
         _load_agent()
     except Exception:
         sys.modules.pop("stilltrue", None)
 _hand_over()
+_stay_first()
