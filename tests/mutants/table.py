@@ -656,4 +656,19 @@ MUTANTS = (
         "            pass\n",
         "tests/service/detection/test_members.py::test_a_blocked_loop_makes_no_member_silent",
     ),
+    # what only the second look of a process sees
+    Mutant(
+        "a wait at a pipe lasts although another process has got its other end",
+        "stilltrue.runtime.waits.pipes.waits",
+        "return now is not None and enders.issuperset(now)",
+        "return True",
+        "tests/client/waits/test_pipes.py::test_a_process_that_has_got_the_other_end_since_the_cut_ends_the_certainty",
+    ),
+    Mutant(
+        "a thread that begins after the cut does none of its process's work",
+        "stilltrue.runtime.waits.pipes.work",
+        'return "another thread of its process has begun to run" if others else ""',
+        'return ""',
+        "tests/client/waits/test_pipes.py::test_a_thread_that_begins_after_the_cut_is_a_doubt_about_the_work",
+    ),
 )

@@ -50,4 +50,31 @@ ENTRIES = (
             "terminated": "another thread terminates the worker later",
         },
     ),
+    Entry(
+        program="queue_join",
+        source="widely known",
+        library="multiprocessing",
+        what="A process joins its worker before it has read the worker's queue, which has no room for the results.",
+        near={
+            "patience": "`join` has a timeout",
+            "slow": "the worker has yet to write its result, for which there is room",
+            "other_thread": "another thread reads the queue later",
+            "terminated": "another thread terminates the worker later",
+            "third": "a third process has the reading end of the queue's pipe, and reads later",
+        },
+        elsewhere={"worker": 2},
+    ),
+    Entry(
+        program="pipe_asks",
+        source="widely known",
+        library="multiprocessing",
+        what="A process waits for its worker's result, the worker for its next task: each reads a pipe that the other writes.",
+        near={
+            "patience": "the worker waits in `poll`, which has a timeout",
+            "slow": "the worker does not read, but sends its result later",
+            "other_thread": "another thread sends the next task later",
+            "terminated": "another thread terminates the worker later",
+            "third": "a third process has the writing end of the worker's pipe, and writes later",
+        },
+    ),
 )

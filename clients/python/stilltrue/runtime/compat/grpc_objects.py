@@ -11,7 +11,7 @@ from math import inf
 from pathlib import Path
 from types import CoroutineType, FrameType
 from typing import Any
-from weakref import ref
+from weakref import WeakSet, ref
 
 import grpc
 import grpc.aio
@@ -136,6 +136,24 @@ def seconds_left(submitted: Iterable[Any]) -> float | None:
             left = deadline - time.time()
             return left if left < DEADLINE_SECONDS_MAX else inf
     return None
+
+
+_own_channels: WeakSet[Any] = WeakSet()
+"""The agent's own channels."""
+
+
+def mark_own(channel: Any) -> None:
+    """Remember that this is a channel of the agent's own."""
+    _own_channels.add(channel)
+
+
+def serves_own_channel(frame: FrameType) -> bool:
+    """Whether this frame is gRPC's thread that handles the events of one of the agent's own channels."""
+    code = frame.f_code
+    if code.co_name != "channel_spin" or not is_grpc(code.co_filename):
+        return False
+    state = variables_of(frame).get("state")
+    return state is not None and any(getattr(one, "_call_state", None) is state for one in list(_own_channels))
 
 
 def is_feeding(frame: FrameType) -> bool:

@@ -76,7 +76,7 @@ def orphans(since: int, known: Container[int]) -> list[ChildProcess]:
     """The orphans (rule 3) that began at :func:`boot_ticks` ``since`` or later, except the ``known`` process ids."""
     own = _stat_of("self")[1]
     found = []
-    for pid in _all_processes() if len(own) > _STARTED else ():
+    for pid in all_processes() if len(own) > _STARTED else ():
         before, fields = _stat_of(str(pid))
         if len(fields) <= _STARTED or fields[0] in _ENDED or pid in known or pid == os.getpid():
             continue
@@ -159,11 +159,24 @@ def _children_of(pid: int) -> list[int]:
 
 def _children_by_parent(parent: int) -> list[int]:
     """The same on a kernel that does not list children: by the parent of every process."""
-    every = [(pid, _stat_of(str(pid))[1]) for pid in _all_processes()]
+    every = [(pid, _stat_of(str(pid))[1]) for pid in all_processes()]
     return [pid for pid, fields in every if len(fields) > _PARENT and fields[_PARENT] == str(parent)]
 
 
-def _all_processes() -> list[int]:
+def parent_of(pid: int) -> int:
+    """The process id of a process's parent; 0 if unknown."""
+    fields = _stat_of(str(pid))[1]
+    return int(fields[_PARENT]) if len(fields) > _PARENT else 0
+
+
+def session_of(pid: int) -> int:
+    """The session of a process; 0 if unknown."""
+    fields = _stat_of(str(pid))[1]
+    return int(fields[_SESSION]) if len(fields) > _SESSION else 0
+
+
+def all_processes() -> list[int]:
+    """The ids of all processes that are shown."""
     try:
         return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()]
     except OSError:  # this is not Linux

@@ -35,6 +35,8 @@ from stilltrue.runtime.waits.databases.sessions import Sessions
 from stilltrue.runtime.waits.files.holders import FileLocks
 from stilltrue.runtime.waits.files.waits import find_polled_files
 from stilltrue.runtime.waits.orphaned_locks.locks import LocksLeftBehind
+from stilltrue.runtime.waits.pipes.waits import find_processes_at_pipes
+from stilltrue.runtime.waits.pipes.work import OwnWork
 from stilltrue.runtime.waits.process_end import OwnEnd
 from stilltrue.runtime.waits.process_view import LiveProcessView
 from stilltrue.runtime.waits.reachability.task_waits import ReportedTaskWait, TaskWaits
@@ -66,6 +68,8 @@ class Observer:
         self.sessions = Sessions()
         """Database connections and their owners."""
         self._own_end = OwnEnd()
+        self.own_work = OwnWork()
+        """What this process does, for which others may wait at a pipe."""
         self.shared_locks = SharedLocks()
         """Multiprocessing's locks and their holders."""
         self.file_locks = FileLocks()
@@ -94,7 +98,7 @@ class Observer:
             self.signals.remember(view.unexplained())
             elsewhere = (*self.sessions.holds(view), *redis_holders.holds(view), *self.file_locks.holds(view))
             elsewhere = (*elsewhere, *self._own_end.holds(view), *self.shared_locks.holds(view))
-            elsewhere = (*elsewhere, *stream_feeders.holds(view, self._parties.process))
+            elsewhere = (*elsewhere, *stream_feeders.holds(view, self._parties.process), *self.own_work.holds(view))
             seen = replace(seen, holds=(*self._answers(), *elsewhere))
             seen = self._with_ended_parties(seen, now)
             if self._is_stopping():
@@ -116,6 +120,8 @@ class Observer:
             self.sessions.search()
         with suppress(Exception):  # likewise
             self._own_end.search()
+        with suppress(Exception):  # likewise
+            find_processes_at_pipes()
 
     def _deadlines_of_stopping_servers(self, now: float) -> dict[PartyName, float]:
         """Parties that serve a call of a server that is being stopped: the call ends by itself."""
@@ -229,14 +235,14 @@ class Observer:
         weak, ident = OwnRef(wait.on), stack.ident
         where = None if wait.once or wait.same is not None else workers.where_now(ident)
 
-        own = wait.same
+        own, still = wait.same, wait.still
 
         def same(frames: Mapping[int, FrameType]) -> bool:
             if own is not None:
                 return own()
             frame = frames.get(ident)
             if where is not None:
-                return where_is(ident, frame) == where
+                return where_is(ident, frame) == where and (still is None or still())
             awaited = None if frame is None else compat.awaited_at(frame)
             return awaited is not None and awaited[0] is weak()
 

@@ -99,6 +99,7 @@ class Looker:
             self._observer.sessions,
             self._observer.file_locks,
             self._observer.shared_locks,
+            self._observer.own_work,
         )
         return search.find(stack)
 

@@ -21,6 +21,7 @@ from stilltrue.protocol.requests.look import Look, LookRequest
 from stilltrue.protocol.requests.stacks import StacksFound
 from stilltrue.protocol.wire.report import report_to_wire
 from stilltrue.protocol.wire.values import process_to_wire
+from stilltrue.runtime import compat
 from stilltrue.runtime.log_queue import LOG
 from stilltrue.runtime.membership.backoff import Backoff
 from stilltrue.runtime.membership.credentials import Security
@@ -247,6 +248,7 @@ class Connection:
     def _session(self) -> None:
         over = threading.Event()
         channel = self._dial()
+        compat.mark_own(channel)
         stub = AgentServiceStub(channel)  # type: ignore[no-untyped-call]  # generated code
         self._call = call = stub.Connect(self._requests(over))
         if self._forking:  # pause() came before the call could be cancelled

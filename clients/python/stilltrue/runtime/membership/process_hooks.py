@@ -8,8 +8,9 @@ import sys
 from collections.abc import Callable
 from weakref import WeakMethod
 
-LAST = -1
-"""Priority of a finalizer that runs after the application's own, which may still make calls."""
+LAST = -100
+"""Priority of a finalizer that runs after the application's own, which may still make calls, and after that of a queue of
+``multiprocessing`` (-5), which waits until all items are written."""
 
 
 def register(

@@ -14,6 +14,7 @@ from stilltrue.runtime.waits.databases import redis_locks
 from stilltrue.runtime.waits.databases import waits as databases
 from stilltrue.runtime.waits.files import waits as files
 from stilltrue.runtime.waits.holders import gates
+from stilltrue.runtime.waits.pipes import waits as pipes
 from stilltrue.runtime.waits.resolvers import (
     anyio_waits,
     asgiref_waits,
@@ -46,6 +47,7 @@ RESOLVERS: tuple[Resolver, ...] = (
     *files.RESOLVERS,
     *processes.RESOLVERS,
     *shared_locks.RESOLVERS,
+    *pipes.RESOLVERS,
 )
 FRAMES_MAX = 16
 """Number of innermost frames that are searched for a library's wait."""

@@ -79,6 +79,7 @@ class SeenWait:
     then its shares; any holder that releases one ends the wait, whatever its code mentions. ``owners``: closing one of these
     ends the wait. ``helpers``: the library's own threads and tasks, which never do so by themselves. ``reached``: the enders
     are the parties that can reach ``on`` (:mod:`stilltrue.runtime.waits.reachability`), which the second look proves again.
+    ``still``: what the second look asks besides whether the thread has run.
     """
 
     on: Any
@@ -96,6 +97,7 @@ class SeenWait:
     once: bool = False
     reached: bool = False
     same: Callable[[], bool] | None = None
+    still: Callable[[], bool] | None = None
 
     @property
     def is_released_by_others(self) -> bool:

@@ -39,6 +39,7 @@ from stilltrue.runtime.look.ways_out.named_reach import NamedReach
 from stilltrue.runtime.look.ways_out.reach import Reach, named_by
 from stilltrue.runtime.waits.databases.sessions import Sessions
 from stilltrue.runtime.waits.files.holders import FileLocks
+from stilltrue.runtime.waits.pipes.work import OwnWork
 from stilltrue.runtime.waits.shared_lock_holders import SharedLocks
 from stilltrue.runtime.waits.wait import SeenWait
 
@@ -61,17 +62,19 @@ class Search:
         sessions: Sessions | None = None,
         file_locks: FileLocks | None = None,
         shared_locks: SharedLocks | None = None,
+        own_work: OwnWork | None = None,
     ) -> None:
         """``open_calls``: gRPC's own objects of the open calls; ``now`` is epoch time.
 
         ``waiting``: the parties with a recorded wait. ``on_full_connections``: parties whose own calls must last, too; holders
         of their contexts may end those calls. ``handles_seen`` returns the objects that end a wait observed at the cut.
         ``share_waits``: waits for shares, read again (None: could not be read). ``sessions``: the connections to databases.
-        ``file_locks``, ``shared_locks``: the locks on files, and those of multiprocessing.
+        ``file_locks``, ``shared_locks``: the locks on files, and those of multiprocessing. ``own_work``: the process's work.
         """
         self._sessions = sessions or Sessions()
         self._file_locks = file_locks or FileLocks()
         self._shared_locks = shared_locks or SharedLocks()
+        self._own_work = own_work or OwnWork()
         self._handles_seen = handles_seen
         self._share_waits = share_waits
         self._on_full_connections = on_full_connections
@@ -113,6 +116,7 @@ class Search:
             self._check_sessions(one)
             party = one.place.party
             one.doubt = one.doubt or self._file_locks.doubt_of(party) or self._shared_locks.doubt_of(party)
+            one.doubt = one.doubt or self._own_work.doubt_of(party)
             self._check_awaiters(one, found)
             if self._budget.spent:
                 one.doubt = one.doubt or "the look ran out of time"

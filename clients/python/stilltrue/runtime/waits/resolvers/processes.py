@@ -29,8 +29,8 @@ from stilltrue.runtime.waits.files.kernel import machine, system_call_of
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
 _WAIT4 = {"x86_64": 61, "aarch64": 260}
-_ENDING = frozenset({"terminate", "kill", "send_signal", "kill_workers", "terminate_workers"})
-_ANYWHERE = frozenset({SIGNALS_PROCESSES})
+ENDING = frozenset({"terminate", "kill", "send_signal", "kill_workers", "terminate_workers"})
+ENDING_ANYWHERE = frozenset({SIGNALS_PROCESSES})
 
 
 def _read_waitpid(stack: CallStack, _: int, __: ProcessView) -> SeenWait | None:
@@ -84,18 +84,27 @@ def _wait_for(pid: int, *ended_through: Any, **of_wait: Any) -> SeenWait:
     what = f"the end of process {pid}, its child"
     through = tuple(one for one in ended_through if one is not None)
     return SeenWait(
-        enders=enders, what=what, ended_through=through, ending_names=_ENDING, ending_names_anywhere=_ANYWHERE, **of_wait
+        enders=enders, what=what, ended_through=through, ending_names=ENDING, ending_names_anywhere=ENDING_ANYWHERE, **of_wait
     )
 
 
 def name_of(process: ChildProcess) -> str | None:
     """The name of a process's end (rule 2); None if the machine is unknown."""
+    return _named("end", process)
+
+
+def work_of(process: ChildProcess) -> str | None:
+    """The name of what a process does, in the same way."""
+    return _named("work", process)
+
+
+def _named(what: str, process: ChildProcess) -> str | None:
     try:
         namespace = os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 - of the namespace, not of a file
     except OSError:
         return None
     where = machine()
-    return None if where is None else f"end of process {process.pid}:{process.started} in {namespace} of machine {where}"
+    return None if where is None else f"{what} of process {process.pid}:{process.started} in {namespace} of machine {where}"
 
 
 RESOLVERS = (

@@ -9,7 +9,8 @@ Rules:
 4. Only its owner releases an ``RLock``. Any process may release a ``Lock``: within a suspect's process, the second look
    searches for the parties that can reach it and mention releasing it; for the other processes, which mostly run the same
    program, a call of ``release`` in the program's own files is doubt.
-5. Semaphores, conditions, events and queues have no known holders, but for the lock that a queue's reader has.
+5. Semaphores, conditions and events have no known holders. A queue's reader holds its lock, and waits at its pipe
+   (:mod:`~stilltrue.runtime.waits.pipes.waits`).
 """
 
 from __future__ import annotations

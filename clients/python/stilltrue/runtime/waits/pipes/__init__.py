@@ -1,0 +1,1 @@
+"""Waits of threads for the other end of a pipe of ``multiprocessing``."""

@@ -1,0 +1,148 @@
+"""Waits of threads at a pipe of ``multiprocessing``: for a message, or for room. The other end's processes can end them.
+
+Rules:
+
+1. A thread waits in ``recv()`` or ``send()`` of a connection, or of a queue that has one, if the system shows it
+   (:mod:`~stilltrue.runtime.waits.pipes.kernel`). With a timeout, or ``poll()``, it is elsewhere. A connection of both ways is
+   a socket, whose other end is unknown.
+2. Any thread of a process that has the other end open may use it, so this is a wait for the work of all these processes: each
+   reports its own (:mod:`~stilltrue.runtime.waits.pipes.work`). One that is no member, or where a thread goes on, may end it.
+3. The end of such a process closes its end. So the process must be this one, its parent, a worker that ``multiprocessing``
+   has started here, or one that the parent has started; then the wait is for the parent's work, too. A party of this
+   process whose code mentions sending signals, or that can reach the object of a worker and mentions ending it, is a way out.
+4. The processes are found in the agent's own thread, and again at the second look: there may be no other by then. The pipe
+   must then still be as empty, or as full.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from stilltrue.protocol.report import ResourceTarget
+from stilltrue.runtime import compat
+from stilltrue.runtime.bytecode.qualified_names import qualname_of
+from stilltrue.runtime.introspection.child_processes import parent_of, process_at
+from stilltrue.runtime.introspection.frames import innermost_frames, variables_of
+from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.waits.pipes import kernel
+from stilltrue.runtime.waits.resolvers.processes import ENDING, ENDING_ANYWHERE, work_of
+from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
+
+MODULE = "multiprocessing.connection"
+PIPES_MAX = 16
+"""Number of waits whose processes are looked for; others are unknown."""
+AGAIN_SECONDS = 0.5
+_SHARE_OF_TIME = 0.02
+_FILE = "multiprocessing/connection.py"
+_CALLS = {"Connection._recv": "read", "Connection._send": "write"}
+_OTHERS = {"read": "write", "write": "read"}
+_Awaited = tuple[int, str]
+"""A pipe, and the call in which a thread waits at it."""
+
+
+class _Known:
+    """The processes at the other ends of the pipes at which threads wait, as last found."""
+
+    processes: dict[_Awaited, frozenset[int]] = {}  # noqa: RUF012 - replaced as a whole
+    again = float("-inf")
+
+
+def find_processes_at_pipes() -> None:
+    """Rule 4. Reads the descriptors of all processes, which takes some milliseconds."""
+    if MODULE not in sys.modules or time.monotonic() < _Known.again:
+        return
+    begun = time.monotonic()
+    frames = innermost_frames()
+    awaited = dict.fromkeys(one for ident, frame in frames.items() if (one := _awaited_in(ident, frame)) is not None)
+    found = {}
+    for pipe, call in list(awaited)[:PIPES_MAX]:
+        pids = kernel.processes_at(pipe, _OTHERS[call])
+        if pids is not None:
+            found[pipe, call] = pids
+    _Known.processes = found
+    _Known.again = time.monotonic() + (max(AGAIN_SECONDS, (time.monotonic() - begun) / _SHARE_OF_TIME) if awaited else 0.0)
+
+
+def _awaited_in(ident: int, frame: Any) -> _Awaited | None:
+    """The pipe at which a thread with this innermost frame waits."""
+    code = frame.f_code
+    call = _CALLS.get(qualname_of(code)) if code.co_filename.replace("\\", "/").endswith(_FILE) else None
+    connection = None if call is None else variables_of(frame).get("self")
+    descriptor = attribute_of(connection, "_handle")
+    thread = compat.threads().get(ident)
+    if call is None or type(descriptor) is not int or thread is None or thread.native_id is None:
+        return None
+    if not (kernel.is_in_call(thread.native_id, call, descriptor) and kernel.is_blocked(descriptor, call)):
+        return None
+    pipe = kernel.pipe_at(descriptor)
+    return None if pipe is None else (pipe, call)
+
+
+def _read(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None:
+    awaited = None if stack.task is not None or at else _awaited_in(stack.ident, stack.frames[0])
+    if awaited is None:
+        return None
+    connection = variables_of(stack.frames[0]).get("self")
+    enders = _enders(_Known.processes.get(awaited))
+    what = "a message on a pipe" if awaited[1] == "read" else "room in a pipe"
+    pids = frozenset() if enders is None else frozenset(enders.values())
+    return SeenWait(
+        on=connection,
+        enders=None if enders is None else tuple(enders),
+        what=f"{what} whose other end {_named(pids)} may use" if pids else what,
+        ended_through=tuple(one for one in _workers() if attribute_of(one, "_popen") is not None),
+        ending_names=ENDING,
+        ending_names_anywhere=ENDING_ANYWHERE,
+        still=_still(attribute_of(connection, "_handle"), awaited, frozenset(enders or ())),
+    )
+
+
+def _still(descriptor: int, awaited: _Awaited, enders: frozenset[ResourceTarget]) -> Callable[[], bool]:
+    """Rule 4: whether a thread that has not run is still in its wait."""
+    pipe, call = awaited
+
+    def still() -> bool:
+        if kernel.pipe_at(descriptor) != pipe or not kernel.is_blocked(descriptor, call):
+            return False
+        now = _enders(kernel.processes_at(pipe, _OTHERS[call]))
+        return now is not None and enders.issuperset(now)
+
+    return still
+
+
+def _enders(pids: Iterable[int] | None) -> dict[ResourceTarget, int] | None:
+    """Rules 2 and 3: the work of these processes, each with its id; None if unknown."""
+    found: dict[ResourceTarget, int] = {}
+    own, parent = os.getpid(), os.getppid()
+    workers = {attribute_of(attribute_of(one, "_popen"), "pid") for one in _workers()}
+    for pid in pids or ():
+        is_sibling = parent > 1 and parent_of(pid) == parent
+        if pid not in (own, parent) and pid not in workers and not is_sibling:
+            return None
+        for each in (pid, parent) if is_sibling and pid != own else (pid,):
+            process = process_at(each)
+            name = None if process is None else work_of(process)
+            if process is None and each == pid:  # it has ended, and with it its end
+                continue
+            if name is None:
+                return None
+            found[ResourceTarget(resource=name)] = each
+    return found or None
+
+
+def _workers() -> list[Any]:
+    """The processes that multiprocessing has started here and not yet joined."""
+    module = sys.modules.get("multiprocessing.process")
+    started = None if module is None else module.__dict__.get("_children")
+    return list(started.copy()) if type(started) is set else []
+
+
+def _named(pids: Iterable[int]) -> str:
+    return " or ".join(f"process {pid}" for pid in sorted(pids))
+
+
+RESOLVERS = (Resolver(tuple((_FILE, name) for name in _CALLS), _read),)

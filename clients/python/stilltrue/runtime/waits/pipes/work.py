@@ -1,0 +1,109 @@
+"""What this process does, for which others wait at a pipe: rule 2 of :mod:`~stilltrue.runtime.waits.pipes.waits`.
+
+All its threads have a part in that, so it is reported only once none of them is at work; until then, who waits for it counts as
+able to go on. Left out are the agent's own threads, and the thread that sends a queue's items while it has none: only another
+thread gives it one. At the second look there may be no other thread: one that had just been started was not seen at the cut.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections import deque
+from pathlib import Path
+
+from stilltrue.model import PartyName
+from stilltrue.protocol.report import Hold
+from stilltrue.runtime import compat
+from stilltrue.runtime.bytecode.qualified_names import qualname_of
+from stilltrue.runtime.introspection.child_processes import process_at
+from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
+from stilltrue.runtime.introspection.origins import is_application, is_ours
+from stilltrue.runtime.waits.pipes.waits import MODULE
+from stilltrue.runtime.waits.process_view import LiveProcessView
+from stilltrue.runtime.waits.resolvers.locks import WAITS
+from stilltrue.runtime.waits.resolvers.processes import work_of
+from stilltrue.runtime.waits.wait import CallStack
+
+_AGENT = "stilltrue-agent"
+_RUNTIME = Path(__file__).parents[2]
+_AGENTS_FILES = frozenset(str(_RUNTIME / name) for name in ("membership/connection.py", "log_queue.py"))
+_KEPT_SECONDS, _KEPT_MAX = 10.0, 64
+"""How long a cut counts, and how many: a look comes soon after its cut, and a thread that has begun since is doubt."""
+_FEEDS = "multiprocessing/queues.py"
+
+
+class OwnWork:
+    """The work of this process."""
+
+    def __init__(self) -> None:
+        """Nothing is known yet."""
+        self._quiet: tuple[tuple[float, frozenset[PartyName], frozenset[int]], ...] = ()
+        """The newest cuts at which no thread was at work: when, the parties, and their threads."""
+
+    def holds(self, view: LiveProcessView) -> tuple[Hold, ...]:
+        """The parties that do this process's work at a cut, if none of them is at work."""
+        if not _may_be_awaited() or not threading.current_thread().name.startswith(_AGENT):
+            return ()  # a thread of the application that takes the cut is at work
+        stacks = [one for one in view.stacks().values() if not _stands_aside(one)]
+        if not all(_may_wait(one, view) for one in stacks):
+            return ()
+        parties = [view.party_of(one.ident) for one in stacks]
+        process = process_at(os.getpid())
+        name = None if process is None else work_of(process)
+        known = frozenset(one for one in parties if one is not None)
+        if name is None or None in parties:
+            return ()
+        now = time.monotonic()
+        recent = (one for one in self._quiet if now - one[0] < _KEPT_SECONDS)
+        self._quiet = (*recent, (now, known, frozenset(one.ident for one in stacks)))[-_KEPT_MAX:]
+        return tuple(Hold(party=party, resource=name) for party in sorted(known))
+
+    def doubt_of(self, party: PartyName | None) -> str:
+        """Why another thread may do this process's work, as text; empty: none may."""
+        now, own = time.monotonic(), threading.get_ident()
+        quiet = [threads for at, parties, threads in self._quiet if party in parties and now - at < _KEPT_SECONDS]
+        if not quiet:
+            return ""
+        idents = frozenset.intersection(*quiet)
+        stacks = (CallStack(tuple(frames), ident) for ident, frames in frames_of_threads().items() if ident != own)
+        others = [one for one in stacks if one.ident not in idents and not _stands_aside(one)]
+        return "another thread of its process has begun to run" if others else ""
+
+
+def _may_be_awaited() -> bool:
+    """Whether multiprocessing has started this process, or has started others here."""
+    module = sys.modules.get("multiprocessing.process") if MODULE in sys.modules else None
+    return module is not None and bool(module.__dict__.get("_parent_process") or module.__dict__.get("_children"))
+
+
+def _may_wait(stack: CallStack, view: LiveProcessView) -> bool:
+    """Whether a thread is in a known wait, or in one of our shells, which record theirs. Asking for its party names it."""
+    wait = view.wait_of(stack)
+    return (wait is not None and wait.enders is not None) or any(is_ours(frame.f_code) for frame in stack.frames)
+
+
+def _stands_aside(stack: CallStack) -> bool:
+    """Whether a thread does nothing of the process's work by itself."""
+    return _is_the_agents(stack) or _is_idle_feeder(stack)
+
+
+def _is_the_agents(stack: CallStack) -> bool:
+    """Whether a thread is the agent's, or gRPC's for the agent's own channel."""
+    if any(is_application(one.f_code) for one in stack.frames):
+        return False
+    inner = stack.frames[0]
+    return any(one.f_code.co_filename in _AGENTS_FILES for one in stack.frames) or compat.serves_own_channel(inner)
+
+
+def _is_idle_feeder(stack: CallStack) -> bool:
+    """Whether it waits for the first item of a queue of multiprocessing, which another thread gives it."""
+    if len(stack.frames) < 2 or id(stack.frames[0].f_code) not in WAITS:
+        return False
+    feeds = stack.frames[1]
+    if qualname_of(feeds.f_code) != "Queue._feed" or not feeds.f_code.co_filename.replace("\\", "/").endswith(_FEEDS):
+        return False
+    items = variables_of(feeds).get("buffer")
+    return type(items) is deque and not items

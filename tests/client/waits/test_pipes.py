@@ -1,0 +1,223 @@
+"""A thread that waits at a pipe of multiprocessing waits for the work of all processes that have its other end."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from stilltrue import Agent
+from stilltrue.model import PartyName
+from stilltrue.protocol.report import LocalWait, Report, ResourceTarget
+from stilltrue.runtime.introspection.child_processes import process_at
+from stilltrue.runtime.introspection.frames import frames_of_threads
+from stilltrue.runtime.waits.pipes import kernel, waits, work
+from stilltrue.runtime.waits.resolvers.processes import work_of
+from stilltrue.runtime.waits.wait import CallStack
+from tests.client.look.worlds import look_at, of, report_when
+from tests.client.waits.conftest import PATIENCE_SECONDS, Front
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/syscall").exists(), reason="the system does not show system calls")
+SPAWN: Any = multiprocessing.get_context("spawn")
+FULL = 1 << 20
+"""More bytes than there is room for in a pipe."""
+_READS = "import sys; sys.stdin.read()"
+Ends = tuple[Connection, Connection]
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    """The reading and the writing end of a pipe."""
+    reader, writer = SPAWN.Pipe(duplex=False)
+    yield reader, writer
+    reader.close()
+    writer.close()
+
+
+@pytest.fixture
+def child(ends: Ends) -> Iterator[Callable[[int], subprocess.Popen[bytes]]]:
+    """Starts a process that has this end of the pipe open."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(end: int) -> subprocess.Popen[bytes]:
+        started.append(subprocess.Popen([sys.executable, "-ISc", _READS], stdin=subprocess.PIPE, pass_fds=(end,)))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.communicate()
+
+
+def wait_of(report: Report) -> LocalWait | None:
+    """The waiter's wait for resources."""
+    found = [one for one in report.waits if one.waiter == "front/thread:waiter" and isinstance(one.among[0], ResourceTarget)]
+    return found[0] if found else None
+
+
+def report_once_seen(agent: Agent) -> Report:
+    def is_seen(report: Report) -> bool:
+        waits._Known.again = float("-inf")
+        waits.find_processes_at_pipes()
+        return wait_of(report) is not None
+
+    return report_when(agent, is_seen)
+
+
+def own_work() -> ResourceTarget:
+    own = process_at(os.getpid())
+    assert own is not None
+    name = work_of(own)
+    assert name is not None
+    return ResourceTarget(resource=name)
+
+
+def test_who_reads_an_empty_pipe_waits_for_those_who_can_write(front: Front, ends: Ends) -> None:
+    reader, writer = ends
+    front.start("waiter", reader.recv)
+    report = report_once_seen(front.agent)
+    wait = wait_of(report)
+    assert wait is not None
+    assert (wait.among, wait.needs, wait.uncoloured) == ((own_work(),), 1, True)
+    assert of(look_at(front.agent, report), "front/thread:waiter").unchanged
+    writer.send("")
+    front.let_go()
+
+
+def test_who_writes_a_full_pipe_waits_for_those_who_can_read(front: Front, ends: Ends) -> None:
+    reader, writer = ends
+    front.start("waiter", writer.send_bytes, bytes(FULL))
+    report = report_once_seen(front.agent)
+    wait = wait_of(report)
+    assert wait is not None
+    assert wait.among == (own_work(),)
+    assert of(look_at(front.agent, report), "front/thread:waiter").unchanged
+    reader.recv_bytes()
+    front.let_go()
+
+
+def test_a_reader_of_a_queue_waits_for_those_who_can_put(front: Front) -> None:
+    queue = SPAWN.Queue()
+    front.start("waiter", queue.get)
+    wait = wait_of(report_once_seen(front.agent))
+    assert wait is not None
+    assert wait.among == (own_work(),)
+    queue.put("")
+    front.let_go()
+
+
+@pytest.mark.parametrize("wait", [lambda queue: queue.get(timeout=10), lambda queue: queue._reader.poll(10) and queue.get()])
+def test_a_wait_with_a_timeout_is_none(front: Front, wait: Callable[[Any], object]) -> None:
+    queue = SPAWN.Queue()
+    thread = front.start("waiter", wait, queue)
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        assert wait_of(report_when(front.agent, lambda _: True)) is None
+        waits.find_processes_at_pipes()
+    queue.put("")
+    thread.join(PATIENCE_SECONDS)
+    front.let_go()
+
+
+def test_a_connection_of_both_ways_is_not_seen_through(front: Front) -> None:
+    one, other = SPAWN.Pipe()
+    front.start("waiter", one.recv)
+    waits.find_processes_at_pipes()
+    assert wait_of(front.report_when_still("waiter")) is None
+    other.send("")
+    front.let_go()
+
+
+def test_a_process_that_this_one_has_started_otherwise_may_end_at_any_time(
+    front: Front, ends: Ends, child: Callable[[int], subprocess.Popen[bytes]]
+) -> None:
+    """``subprocess`` does not tell which objects end it, so nothing is known about the wait."""
+    reader, writer = ends
+    child(writer.fileno())
+    front.start("waiter", reader.recv)
+    front.report_when_still("waiter")
+    waits._Known.again = float("-inf")
+    waits.find_processes_at_pipes()
+    assert len(waits._Known.processes) == 1
+    assert wait_of(report_when(front.agent, lambda _: True)) is None
+    writer.send("")
+    front.let_go()
+
+
+def test_a_process_that_has_got_the_other_end_since_the_cut_ends_the_certainty(
+    front: Front, ends: Ends, child: Callable[[int], subprocess.Popen[bytes]]
+) -> None:
+    reader, writer = ends
+    front.start("waiter", reader.recv)
+    report = report_once_seen(front.agent)
+    assert of(look_at(front.agent, report), "front/thread:waiter").unchanged
+    child(writer.fileno())
+    assert not of(look_at(front.agent, report), "front/thread:waiter").unchanged
+    writer.send("")
+    front.let_go()
+
+
+def test_the_ends_of_a_pipe_tell_whether_they_are_ready(ends: Ends) -> None:
+    reader, writer = ends[0].fileno(), ends[1].fileno()
+    assert kernel.is_blocked(reader, "read")
+    assert not kernel.is_blocked(writer, "write")
+    os.set_blocking(writer, False)
+    while not kernel.is_blocked(writer, "write"):
+        os.write(writer, bytes(4096))
+    assert not kernel.is_blocked(reader, "read")
+
+
+def test_the_processes_at_a_pipe_are_those_with_the_right_end(
+    ends: Ends, child: Callable[[int], subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader, writer = ends[0].fileno(), ends[1].fileno()
+    pipe = kernel.pipe_at(reader)
+    assert pipe is not None
+    assert pipe == kernel.pipe_at(writer)
+    assert kernel.processes_at(pipe, "write") == frozenset({os.getpid()})
+    other = child(writer)
+    assert kernel.processes_at(pipe, "write") == frozenset({os.getpid(), other.pid})
+    assert kernel.processes_at(pipe, "read") == frozenset({os.getpid()})
+    monkeypatch.setattr(kernel, "DESCRIPTORS_MAX", 3)
+    assert kernel.processes_at(pipe, "write") is None
+
+
+def stack_of_feeder() -> CallStack:
+    (thread,) = [one for one in threading.enumerate() if one.name == "QueueFeederThread"]
+    assert thread.ident is not None
+    return CallStack(tuple(frames_of_threads()[thread.ident]), thread.ident)
+
+
+def test_a_queues_thread_stands_aside_while_it_has_no_item() -> None:
+    queue = SPAWN.Queue()
+    queue.put("")
+    assert queue.get() == ""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not work._stands_aside(stack_of_feeder()):
+        assert time.monotonic() < end
+    queue.put(bytes(FULL))
+    assert not work._stands_aside(stack_of_feeder())
+    assert len(queue.get()) == FULL
+    queue.close()
+    queue.join_thread()
+
+
+def test_a_thread_that_begins_after_the_cut_is_a_doubt_about_the_work() -> None:
+    own, end = work.OwnWork(), threading.Event()
+    party, stranger = PartyName("front/thread:MainThread"), PartyName("front/thread:other")
+    own._quiet = ((time.monotonic(), frozenset({party}), frozenset(frames_of_threads())),)
+    assert not own.doubt_of(party)
+    thread = threading.Thread(target=end.wait)
+    thread.start()
+    assert "another thread" in own.doubt_of(party)
+    assert not own.doubt_of(stranger)
+    end.set()
+    thread.join()
