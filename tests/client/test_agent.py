@@ -227,6 +227,38 @@ def test_a_process_that_multiprocessing_has_started_says_goodbye_too(detector: A
     detector.wait_for(lambda: detector.kinds("spawn")[-1:] == ["goodbye"])
 
 
+WORKERS = """
+import sys
+import billiard.pool
+import stilltrue
+
+def ended(pid, code):
+    print("ended", code, flush=True)
+
+def work(name):
+    return stilltrue.Agent(name, instance=name, detector=sys.argv[1]).wait_until_joined(10)
+
+if __name__ == "__main__":
+    pool = billiard.pool.Pool(1, maxtasksperchild=1, on_process_exit=ended)
+    assert pool.map(work, ["first", "second"], chunksize=1) == [True, True]
+    pool.close()
+    pool.join()
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_of_a_pool_of_celery_says_goodbye_and_calls_what_it_would_call(detector: Any, tmp_path: Path) -> None:
+    pytest.importorskip("billiard")
+    program = tmp_path / "workers.py"
+    program.write_text(WORKERS)
+    ran = subprocess.run(
+        [sys.executable, str(program), detector.address], check=True, timeout=60, capture_output=True, text=True
+    )
+    assert ran.stdout.count("ended ") == 2
+    for name in ("first", "second"):
+        detector.wait_for(lambda name=name: detector.kinds(name)[-1:] == ["goodbye"])
+
+
 @pytest.mark.slow
 def test_a_process_says_goodbye_at_its_exit_and_does_not_hang_without_a_detector(detector: Any) -> None:
     script = textwrap.dedent(

@@ -6,6 +6,7 @@ import atexit
 import os
 import sys
 from collections.abc import Callable
+from typing import Any
 from weakref import WeakMethod
 
 LAST = -100
@@ -28,13 +29,39 @@ def register(
 
 
 def say_goodbye_in_children(close: Callable[[], None]) -> None:
-    """Call ``close`` when this process ends, if ``multiprocessing`` started it: such a process never runs ``atexit``.
+    """Call ``close`` when this process ends, if ``multiprocessing`` or ``billiard`` started it: it never runs ``atexit``.
 
     Otherwise each worker of a pool would stay a missing member until it is forgotten. Imports nothing.
     """
     process, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
     if process is not None and util is not None and process.parent_process() is not None:
         util.Finalize(None, close, exitpriority=LAST)
+    worker = _worker_of_billiard()
+    if worker is not None:
+        worker.on_exit = _after(worker.on_exit, close)
+
+
+def _worker_of_billiard() -> Any:
+    """What this process runs as a worker of a pool of billiard, Celery's fork of multiprocessing; None in any other process.
+
+    Such a worker calls its ``on_exit`` and then ``os._exit()``; finalizers do not run.
+    """
+    process, pool = sys.modules.get("billiard.process"), sys.modules.get("billiard.pool")
+    worker = None if process is None or pool is None else getattr(process.current_process(), "_target", None)
+    return worker if hasattr(worker, "on_exit") and isinstance(worker, pool.Worker) else None  # type: ignore[union-attr]
+
+
+def _after(first: Callable[[int, int], object] | None, close: Callable[[], None]) -> Callable[[int, int], None]:
+    """Calls ``first``, if there is one, and then ``close``."""
+
+    def call(pid: int, exit_code: int) -> None:
+        try:
+            if first is not None:
+                first(pid, exit_code)
+        finally:
+            close()
+
+    return call
 
 
 def _weakly(method: Callable[[], None]) -> Callable[[], None]:
