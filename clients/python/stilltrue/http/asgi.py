@@ -13,6 +13,7 @@ from typing import Any
 
 from stilltrue.http.headers import ADDRESS, OURS_BYTES, PROXIED_BYTES, STAMP, address_text
 from stilltrue.http.incoming_request import HttpContext, begin_reply, receive_request, seconds_max
+from stilltrue.http.middleware import Middleware
 from stilltrue.runtime.calls.incoming_call import IncomingCall
 from stilltrue.runtime.parties import Root
 from stilltrue.runtime.session import Session
@@ -28,31 +29,12 @@ _CANCELLING = ("daphne", "django.core.handlers.asgi")
 """Modules that cancel a handler when its caller disconnects."""
 
 
-class ASGIMiddleware:
+class ASGIMiddleware(Middleware):
     """An ASGI application that records the requests to another one."""
-
-    def __init__(self, app: Callable[..., Any], session: Session) -> None:
-        """``app`` serves the requests."""
-        self._app = app
-        self._session = session
-
-    @classmethod
-    def wrap(cls, app: Any, session: Session) -> Any:
-        """Wrap ``app`` unless this session records it already; the middleware of an earlier session is removed."""
-        while type(app) is cls:
-            if app._session is session:  # noqa: SLF001 - the same class
-                return app
-            app = app._app  # noqa: SLF001
-        return cls(app, session)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> Any:
         """Serve one request."""
         return await serve(self._session, self._app, scope, receive, send)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_app":  # missing while the object is being copied
-            raise AttributeError(name)
-        return getattr(self._app, name)
 
 
 async def serve(session: Session, app: Callable[..., Any], scope: Scope, receive: Receive, send: Send) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 from stilltrue.http.headers import ADDRESS, PROXIED, STAMP, address_text
 from stilltrue.http.incoming_request import HttpContext, begin_reply, receive_request, seconds_max
+from stilltrue.http.middleware import Middleware
 from stilltrue.runtime.calls.incoming_call import IncomingCall
 from stilltrue.runtime.session import Session
 
@@ -27,31 +28,12 @@ _INNER = ("stream", "raw", "_sock", "_read", "__self__")
 STREAMS_MAX = 8
 
 
-class WSGIMiddleware:
+class WSGIMiddleware(Middleware):
     """A WSGI application that records the requests to another one."""
-
-    def __init__(self, app: Callable[..., Any], session: Session) -> None:
-        """``app`` serves the requests."""
-        self._app = app
-        self._session = session
-
-    @classmethod
-    def wrap(cls, app: Any, session: Session) -> Any:
-        """Wrap ``app`` unless this session records it already; the middleware of an earlier session is removed."""
-        while type(app) is cls:
-            if app._session is session:  # noqa: SLF001 - the same class
-                return app
-            app = app._app  # noqa: SLF001
-        return cls(app, session)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         """Serve one request."""
         return serve(self._session, self._app, environ, start_response)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_app":  # missing while the object is being copied
-            raise AttributeError(name)
-        return getattr(self._app, name)
 
 
 def serve(session: Session, app: Callable[..., Any], environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
