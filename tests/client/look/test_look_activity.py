@@ -21,7 +21,7 @@ from stilltrue.model import SnapshotId
 from stilltrue.protocol.requests.look import LookRequest
 from stilltrue.runtime.compat import is_polled_queue, standing_threads
 from tests.client.look.activity import Gate, acting, echo
-from tests.client.look.worlds import PATIENCE_SECONDS, LoopWorld, serving
+from tests.client.look.worlds import PATIENCE_SECONDS, LoopWorld, serving, settle
 
 FAR_SECONDS = 600.0
 
@@ -384,6 +384,7 @@ def test_a_task_started_later_is_active_if_it_ends_its_own_wait(
         stub(b"")
         assert acting(front) == ()
         begun = asyncio.run_coroutine_threadsafe(waits(), loop)
+        asyncio.run_coroutine_threadsafe(settle(), loop).result(PATIENCE_SECONDS)
         until = time.monotonic() + PATIENCE_SECONDS
         while not (told := any("task " in text for text in acting(front))) and acts and time.monotonic() < until:
             time.sleep(0.05)

@@ -6,7 +6,8 @@ import time
 
 SECONDS_MAX = 2.0
 SLICE_SECONDS = 0.004
-_STEPS_UNSEEN = 32
+_STEPS_UNSEEN = 128
+"""Reading the clock takes as long as several steps."""
 
 
 class Budget:
