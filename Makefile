@@ -33,11 +33,13 @@ help: ## list the targets
 demo: $(if $(wildcard $(READY)),$(READY),$(LIGHT)) ## real gRPC processes that get into trouble, and the verdict (under a minute, and 350 MB)
 	@$(BIN)/stilltrue demo
 
+# Files without a quick test, which each worker would collect all the same, with the libraries of a dozen databases.
+NONE_QUICK := tests/apps tests/cluster tests/field/test_field.py tests/field/test_sessions.py
 QUICK := not soak and not longer and not field and not cluster and not apps and not truth and not mutants
 
 # The agent's tests run first and by themselves: a look takes several times as long in a process that has collected all tests.
 test: setup ## set up and pass the tests, on all cores
-	@failed=0; for tests in tests/client "tests --ignore tests/client"; do \
+	@failed=0; for tests in tests/client "tests $(patsubst %,--ignore %,tests/client $(NONE_QUICK))"; do \
 		$(PYTEST) $$tests -m "$(QUICK)" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable || { code=$$?; [ $$code = 1 ] || exit $$code; failed=1; }; \
 	done; exit $$failed
 
