@@ -6,10 +6,11 @@ import asyncio
 import base64
 import contextlib
 import itertools
-import re
 import shutil
+import subprocess
 import tempfile
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ FLAGS = (
 
 
 class Page:
-    """One tab."""
+    """One tab, or the browser itself."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
@@ -97,33 +98,54 @@ class Page:
         path.write_bytes(base64.b64decode(shot["data"]))
 
 
-@contextlib.asynccontextmanager
-async def browsing() -> AsyncIterator[Page]:
-    """A browser with one tab; it is ended by its id."""
+@contextlib.contextmanager
+def running() -> Iterator[int]:
+    """The port of a browser that runs inside the block; it is ended by its id."""
     assert PROGRAM is not None
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        process = await asyncio.create_subprocess_exec(
-            PROGRAM, f"--user-data-dir={folder}", *FLAGS, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
-        )
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, (Path(folder) / "said").open("wb") as said:
+        process = subprocess.Popen([PROGRAM, f"--user-data-dir={folder}", *FLAGS], stdout=subprocess.DEVNULL, stderr=said)
         try:
-            port = await asyncio.wait_for(_port(process), PATIENCE_SECONDS)
-            async with aiohttp.ClientSession() as session:
-                async with session.get(f"http://127.0.0.1:{port}/json/list") as answer:
-                    tab = next(each for each in await answer.json() if each["type"] == "page")
-                async with session.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=2**26) as socket:
+            yield _port(process, Path(folder))
+        finally:
+            process.kill()
+            process.wait()
+
+
+@contextlib.asynccontextmanager
+async def tab(port: int) -> AsyncIterator[Page]:
+    """A tab of the browser, which shares no cookies and no storage with others."""
+    browser = f"http://127.0.0.1:{port}"
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"{browser}/json/version") as answer:
+            address = (await answer.json())["webSocketDebuggerUrl"]
+        async with session.ws_connect(address) as control:
+            whole = Page(control)
+            context = (await whole.command("Target.createBrowserContext"))["browserContextId"]
+            made = await whole.command("Target.createTarget", url="about:blank", browserContextId=context)
+            try:
+                at = f"{browser}/devtools/page/{made['targetId']}"
+                async with session.ws_connect(at, max_msg_size=2**26) as socket:
                     page = Page(socket)
                     await page.begin()
                     yield page
-        finally:
-            process.kill()
-            await process.wait()
+            finally:
+                await whole.command("Target.disposeBrowserContext", browserContextId=context)
 
 
-async def _port(process: asyncio.subprocess.Process) -> int:
-    assert process.stderr is not None
-    said = b""
-    while line := await process.stderr.readline():
-        said += line
-        if found := re.search(rb"DevTools listening on ws://127\.0\.0\.1:(\d+)/", line):
-            return int(found[1])
-    raise AssertionError(f"the browser did not start: {said.decode(errors='replace')[-2000:]}")
+@contextlib.asynccontextmanager
+async def browsing() -> AsyncIterator[Page]:
+    """A browser of its own with one tab."""
+    with running() as port:
+        async with tab(port) as page:
+            yield page
+
+
+def _port(process: subprocess.Popen[bytes], folder: Path) -> int:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while process.poll() is None and time.monotonic() < until:
+        with contextlib.suppress(FileNotFoundError):
+            if len(lines := (folder / "DevToolsActivePort").read_text().split()) > 1:
+                return int(lines[0])
+        time.sleep(0.02)
+    said = (folder / "said").read_text(errors="replace")
+    raise AssertionError(f"the browser did not start: {said[-2000:]}")

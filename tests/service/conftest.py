@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,8 @@ from stilltrue.protocol.wire.values import process_to_wire
 from stilltrue.runtime.membership.differences import Differences
 from stilltrue.v1 import agent_pb2, agent_pb2_grpc, detector_pb2, detector_pb2_grpc, snapshot_pb2
 from tests.service.authority import ROLES, Authority
-from tests.service.browser import PROGRAM, Page, browsing
+from tests.service.browser import PROGRAM, Page, tab
+from tests.service.browser import running as running_browser
 
 
 class FakeProcess:
@@ -302,10 +303,17 @@ def mutual(server_files: dict[str, Any], authority: Authority, roles: Path) -> d
     return server_files | {"tls_client_ca_file": authority.file, "roles_file": roles}
 
 
-@pytest.fixture
-async def page() -> AsyncIterator[Page]:
+@pytest.fixture(scope="session")
+def browser() -> Iterator[int]:
+    """The port of the one browser in which all tests of this worker look at pages."""
     if PROGRAM is None:
         assert os.environ.get("CI") != "true", "chromium is not here"
         pytest.skip("chromium is not here")
-    async with browsing() as page:
+    with running_browser() as port:
+        yield port
+
+
+@pytest.fixture
+async def page(browser: int) -> AsyncIterator[Page]:
+    async with tab(browser) as page:
         yield page
