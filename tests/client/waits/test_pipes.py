@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import logging.handlers
 import multiprocessing
 import os
 import subprocess
@@ -9,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from stilltrue.model import PartyName
 from stilltrue.protocol.report import LocalWait, Report, ResourceTarget
 from stilltrue.runtime.introspection.child_processes import process_at
 from stilltrue.runtime.introspection.frames import frames_of_threads
+from stilltrue.runtime.log_queue import LogQueue
 from stilltrue.runtime.waits.pipes import kernel, waits, work
 from stilltrue.runtime.waits.resolvers.processes import work_of
 from stilltrue.runtime.waits.wait import CallStack
@@ -221,3 +225,32 @@ def test_a_thread_that_begins_after_the_cut_is_a_doubt_about_the_work() -> None:
     assert not own.doubt_of(stranger)
     end.set()
     thread.join()
+
+
+def test_the_agents_log_is_at_work_if_it_may_write_to_a_queue() -> None:
+    log = LogQueue()
+    log.begin()
+    ident = log._writer.ident
+    assert ident is not None
+    stack = CallStack(tuple(frames_of_threads()[ident]), ident)
+    own, queue = logging.getLogger("stilltrue"), SPAWN.Queue()
+    with no_handlers():
+        assert work._stands_aside(stack)
+        own.addHandler(logging.StreamHandler())
+        assert work._stands_aside(stack)
+        own.addHandler(logging.handlers.QueueHandler(queue))
+        assert not work._stands_aside(stack)
+    queue.close()
+    log.end()
+
+
+@contextmanager
+def no_handlers() -> Iterator[None]:
+    """The root logger and the agent's have no handlers; what is added to them is removed at the end."""
+    loggers = [logging.getLogger(), logging.getLogger("stilltrue")]
+    before = [logger.handlers for logger in loggers]
+    for logger in loggers:
+        logger.handlers = []
+    yield
+    for logger, handlers in zip(loggers, before, strict=True):
+        logger.handlers = handlers

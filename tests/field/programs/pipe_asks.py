@@ -39,6 +39,8 @@ def supervise() -> None:
         begin(send_later, sends)
     if MODE == "terminated":
         begin(terminate_later, worker)
+    if MODE == "all_terminated":
+        begin(terminate_all_later)
     if MODE == "third":
         end = sends.fileno()
         subprocess.Popen([sys.executable, "-ISc", _WRITES_LATER.format(FAR_SECONDS, end)], pass_fds=(end,))
@@ -56,6 +58,12 @@ def send_later(sends: Connection) -> None:
 def terminate_later(worker: multiprocessing.Process) -> None:
     threading.Event().wait(FAR_SECONDS)
     worker.terminate()
+
+
+def terminate_all_later() -> None:
+    threading.Event().wait(FAR_SECONDS)
+    for worker in multiprocessing.active_children():
+        worker.terminate()
 
 
 if __name__ == "__main__":

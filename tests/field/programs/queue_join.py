@@ -38,6 +38,8 @@ def supervise() -> None:
         begin(read_later, results)
     if MODE == "terminated":
         begin(terminate_later, worker)
+    if MODE == "all_terminated":
+        begin(terminate_all_later)
     if MODE == "third":
         reader = results._reader.fileno()
         subprocess.Popen([sys.executable, "-ISc", _READS_LATER.format(FAR_SECONDS, reader)], pass_fds=(reader,))
@@ -55,6 +57,12 @@ def read_later(results: "Queue[bytes]") -> None:
 def terminate_later(worker: multiprocessing.Process) -> None:
     threading.Event().wait(FAR_SECONDS)
     worker.terminate()
+
+
+def terminate_all_later() -> None:
+    threading.Event().wait(FAR_SECONDS)
+    for worker in multiprocessing.active_children():
+        worker.terminate()
 
 
 if __name__ == "__main__":

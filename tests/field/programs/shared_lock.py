@@ -30,6 +30,8 @@ def supervise() -> None:
             begin(leave_later, lock)
         if MODE == "terminated":
             begin(terminate_later, worker)
+        if MODE == "all_terminated":
+            begin(terminate_all_later)
         worker.join(FAR_SECONDS if MODE == "patience" else None)  # core: supervisor
 
 
@@ -41,6 +43,12 @@ def leave_later(lock: Lock) -> None:
 def terminate_later(worker: multiprocessing.Process) -> None:
     threading.Event().wait(FAR_SECONDS)
     worker.terminate()
+
+
+def terminate_all_later() -> None:
+    threading.Event().wait(FAR_SECONDS)
+    for worker in multiprocessing.active_children():
+        worker.terminate()
 
 
 if __name__ == "__main__":

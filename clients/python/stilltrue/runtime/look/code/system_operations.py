@@ -38,7 +38,8 @@ _OF_OS = ("remove", "rename", "renames", "replace")
 _NOTHING = object()
 _SIGNALLING = frozenset({"kill", "terminate", "send_signal"})
 _SIGNALLERS = frozenset({"os", "psutil", "signal"})
-_ALWAYS_SIGNALS = frozenset({"killpg", "pidfd_send_signal"})
+_ALWAYS_SIGNALS = frozenset({"killpg", "pidfd_send_signal", "active_children"})
+"""``multiprocessing.active_children()`` returns the workers for whoever calls it to end."""
 _DELETES = re.compile(r"(^|[;&|/]\s*)(rm|unlink)($|\s)")
 _KILLS = re.compile(r"(^|[;&|/]\s*)(p?kill|killall)($|\s)")
 

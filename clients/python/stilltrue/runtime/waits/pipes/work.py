@@ -1,12 +1,14 @@
 """What this process does, for which others wait at a pipe: rule 2 of :mod:`~stilltrue.runtime.waits.pipes.waits`.
 
-All its threads have a part in that, so it is reported only once none of them is at work; until then, who waits for it counts as
-able to go on. Left out are the agent's own threads, and the thread that sends a queue's items while it has none: only another
-thread gives it one. At the second look there may be no other thread: one that had just been started was not seen at the cut.
+All its threads have a part in that, so it is reported only once none of them is at work; until then, who waits for it counts
+as able to go on. Left out are the agent's own threads (that of its log only if no handler may write to a queue), and the thread
+that sends a queue's items while it has none: only another thread gives it one. At the second look there may be no other thread:
+one that had just been started was not seen at the cut.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -29,7 +31,9 @@ from stilltrue.runtime.waits.wait import CallStack
 
 _AGENT = "stilltrue-agent"
 _RUNTIME = Path(__file__).parents[2]
-_AGENTS_FILES = frozenset(str(_RUNTIME / name) for name in ("membership/connection.py", "log_queue.py"))
+_CONNECTS, _LOGS = str(_RUNTIME / "membership" / "connection.py"), str(_RUNTIME / "log_queue.py")
+_WRITES_FILES = frozenset({"logging", "logging.handlers"})
+"""Modules of handlers that write records to files and the like."""
 _KEPT_SECONDS, _KEPT_MAX = 10.0, 64
 """How long a cut counts, and how many: a look comes soon after its cut, and a thread that has begun since is doubt."""
 _FEEDS = "multiprocessing/queues.py"
@@ -94,8 +98,18 @@ def _is_the_agents(stack: CallStack) -> bool:
     """Whether a thread is the agent's, or gRPC's for the agent's own channel."""
     if any(is_application(one.f_code) for one in stack.frames):
         return False
-    inner = stack.frames[0]
-    return any(one.f_code.co_filename in _AGENTS_FILES for one in stack.frames) or compat.serves_own_channel(inner)
+    files = {one.f_code.co_filename for one in stack.frames}
+    if _LOGS in files and _may_log_to_others():
+        return False
+    return not files.isdisjoint((_CONNECTS, _LOGS)) or compat.serves_own_channel(stack.frames[0])
+
+
+def _may_log_to_others() -> bool:
+    """Whether a handler of the agent's log may write it to a queue: one for queues, or one of another library."""
+    own = logging.Logger.manager.loggerDict.get("stilltrue")
+    handlers = [*logging.root.handlers, *(own.handlers if isinstance(own, logging.Logger) else ())]
+    for_queues = getattr(sys.modules.get("logging.handlers"), "QueueHandler", ())
+    return any(type(one).__module__ not in _WRITES_FILES or isinstance(one, for_queues) for one in handlers)
 
 
 def _is_idle_feeder(stack: CallStack) -> bool:
