@@ -450,6 +450,15 @@ def test_instrument_records_servers_and_channels_made_afterwards(instrumented: A
     assert served.caller == ("orders", instrumented.process.incarnation)
 
 
+def test_a_channel_counts_while_the_application_has_a_stub_of_it(instrumented: Agent) -> None:
+    stub: Any = grpc.insecure_channel("127.0.0.1:1").unary_unary("/t.T/Do")  # as ``Stub(grpc.insecure_channel(...))``
+    gc.collect()
+    assert instrumented.sight.counts()["channels"] == 1
+    del stub
+    gc.collect()
+    assert instrumented.sight.counts()["channels"] == 0
+
+
 POLICY = {
     "maxAttempts": 3,
     "initialBackoff": "0.1s",

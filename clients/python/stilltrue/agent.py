@@ -195,9 +195,11 @@ class Agent:
             return channel
         config = service_config_of(options_of(channel) if options is None else options)
         if isinstance(channel, grpc.aio.Channel):
-            return self._register(self.sight.channels, RecordedAioChannel(channel, self._session, target, config))
-        address = target or str(getattr(channel, "_target", ""))
-        return self._register(self.sight.channels, RecordedChannel(channel, self._session, address, config))
+            recorded: Any = RecordedAioChannel(channel, self._session, target, config)
+        else:
+            recorded = RecordedChannel(channel, self._session, target or str(getattr(channel, "_target", "")), config)
+        self._register(self.sight.channels, recorded._methods)  # noqa: SLF001 - public names belong to gRPC's channel
+        return recorded
 
     def server_interceptor(self) -> grpc.ServerInterceptor:
         """Return a new interceptor for one ``grpc.server``; put it first."""

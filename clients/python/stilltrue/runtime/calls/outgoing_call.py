@@ -163,10 +163,13 @@ class OutgoingCall:
 class RecordedMethod:
     """One method of one channel; begins its calls."""
 
-    __slots__ = ("_sent", "channel", "name", "session", "timeout")
+    __slots__ = ("_beside", "_sent", "channel", "name", "session", "timeout")
 
-    def __init__(self, session: Session, name: str, channel: ChannelRecord, timeout: float | None) -> None:
-        """``timeout``: seconds, from the channel's service config."""
+    def __init__(
+        self, session: Session, name: str, channel: ChannelRecord, timeout: float | None, beside: RecordedMethods
+    ) -> None:
+        """``timeout``: seconds, from the channel's service config; ``beside``: all methods of the channel, kept alive."""
+        self._beside = beside
         self.session = session
         self.name = name
         self.channel = channel
@@ -220,9 +223,9 @@ def weakly(thing: object) -> Callable[[], object] | None:
 
 
 class RecordedMethods:
-    """The methods of one channel."""
+    """The methods of one channel. Alive while the channel or one of its stubs is: until then calls can be made."""
 
-    __slots__ = ("_channels", "_config", "_core_target", "_inner", "_session", "_target")
+    __slots__ = ("__weakref__", "_channels", "_config", "_core_target", "_inner", "_session", "_target")
 
     def __init__(self, session: Session, target: str, config: ServiceConfig, inner: object) -> None:
         """``target``: the address as dialled; ``config``: how gRPC treats calls; ``inner``: gRPC's own channel."""
@@ -240,4 +243,9 @@ class RecordedMethods:
         policy = self._config.of(name)
         record = ChannelRecord(self._target, copies_max=policy.copies_max, hedged=policy.hedged, core_target=self._core_target)
         record.dialled = self._inner
-        return kind(inner, RecordedMethod(self._session, name, self._channels.setdefault(policy, record), policy.timeout))
+        kept = self._channels.setdefault(policy, record)
+        return kind(inner, RecordedMethod(self._session, name, kept, policy.timeout, self))
+
+    def inner(self) -> object:
+        """gRPC's own channel; None if it is gone."""
+        return None if self._inner is None else self._inner()

@@ -27,7 +27,7 @@ class Sight:
         self.unexplained: Callable[[], int | None] = lambda: None
         """The number of parties that have not moved for long and are in no known wait."""
         self.channels: WeakSet[Any] = WeakSet()
-        """The recorded channels."""
+        """The methods of each recorded channel, which its stubs keep alive after it."""
         self.servers: WeakSet[Any] = WeakSet()
         """The interceptors of recorded servers."""
         self._channels_unseen: WeakSet[Any] = WeakSet()
@@ -36,7 +36,7 @@ class Sight:
 
     def find_unrecorded(self) -> int:
         """Find the channels and servers that were made before the agent; return their number. Walks the heap once."""
-        recorded = {id(channel._inner) for channel in live_members(self.channels)}  # noqa: SLF001 - the wrapped channel
+        recorded = {id(methods.inner()) for methods in live_members(self.channels)}
         made = [thing for thing in gc.get_referrers(*_CHANNELS, *_SERVERS) if type(thing) in (*_CHANNELS, *_SERVERS)]
         self._channels_unseen.update(one for one in made if type(one) in _CHANNELS and id(one) not in recorded)
         self._servers_unseen.update(one for one in made if type(one) in _SERVERS and not _is_recorded(one, self.servers))
