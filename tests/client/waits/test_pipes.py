@@ -118,6 +118,34 @@ def test_a_reader_of_a_queue_waits_for_those_who_can_put(front: Front) -> None:
     front.let_go()
 
 
+@pytest.mark.parametrize("make", [SPAWN.Queue, SPAWN.JoinableQueue])
+def test_who_puts_into_a_full_queue_waits_for_those_who_can_get(front: Front, make: Callable[[int], Any]) -> None:
+    queue = make(1)
+    queue.put("")
+    front.start("waiter", queue.put, "")
+    report = report_once_seen(front.agent)
+    wait = wait_of(report)
+    assert wait is not None
+    assert wait.among == (own_work(),)
+    assert of(look_at(front.agent, report), "front/thread:waiter").unchanged
+    queue.get()
+    front.let_go()
+    queue.get()
+
+
+def test_putting_into_a_full_queue_with_a_timeout_is_no_wait(front: Front) -> None:
+    queue = SPAWN.Queue(1)
+    queue.put("")
+    front.start("waiter", queue.put, "", True, 10)
+    front.report_when_still("waiter")
+    waits._Known.again = float("-inf")
+    waits.find_processes_at_pipes()
+    assert not waits._Known.processes
+    queue.get()
+    front.let_go()
+    queue.get()
+
+
 @pytest.mark.parametrize("wait", [lambda queue: queue.get(timeout=10), lambda queue: queue._reader.poll(10) and queue.get()])
 def test_a_wait_with_a_timeout_is_none(front: Front, wait: Callable[[Any], object]) -> None:
     queue = SPAWN.Queue()

@@ -97,4 +97,17 @@ ENTRIES = (
             "stranger": "the worker has no agent, and ends later",
         },
     ),
+    Entry(
+        program="tasks_and_results",
+        source="widely known",
+        library="multiprocessing",
+        what="A process puts all tasks into a queue before it reads a result; the queues of tasks and of results are full.",
+        near={
+            "patience": "`put` has a timeout",
+            "large": "the queue of results has room for all, and the worker is slow",
+            "other_thread": "another thread reads the results later",
+            "terminated": "another thread terminates the worker later",
+            "third": "a third process has the reading end of the queue of tasks, and reads later",
+        },
+    ),
 )

@@ -23,6 +23,7 @@ DESCRIPTORS_MAX = 50_000
 """Number of descriptors of all processes that are read."""
 _PROC = Path("/proc")
 _CALLS = {("x86_64", "read"): 0, ("x86_64", "write"): 1, ("aarch64", "read"): 63, ("aarch64", "write"): 64}
+_FUTEX = {"x86_64": 202, "aarch64": 98}
 _READY_FOR = {"read": select.POLLIN, "write": select.POLLOUT} if sys.platform == "linux" else {}
 _PIPE = re.compile(r"pipe:\[(\d+)\]")
 _FLAGS = re.compile(r"^flags:\s*([0-7]+)$", re.M)
@@ -41,6 +42,12 @@ def is_in_call(thread: int, call: str, descriptor: int) -> bool:
     """Whether a thread (native id) is in this system call, ``read`` or ``write``, on a descriptor."""
     found = system_call_of(thread)
     return found is not None and found[:2] == (_CALLS.get((os.uname().machine, call)), descriptor)
+
+
+def waits_for_lock(thread: int) -> bool:
+    """Whether a thread (native id) is in the system call by which semaphores wait."""
+    found = system_call_of(thread)
+    return found is not None and found[0] == _FUTEX.get(os.uname().machine)
 
 
 def is_blocked(descriptor: int, call: str) -> bool:

@@ -1,10 +1,11 @@
-"""Waits of threads at a pipe of ``multiprocessing``: for a message, or for room. The other end's processes can end them.
+"""Waits of threads at a pipe or queue of ``multiprocessing``, for a message or for room: processes at its other end end them.
 
 Rules:
 
 1. A thread waits in ``recv()`` or ``send()`` of a connection, or of a queue that has one, if the system shows it
    (:mod:`~stilltrue.runtime.waits.pipes.kernel`). With a timeout, or ``poll()``, it is elsewhere. A connection of both ways is
-   a socket, whose other end is unknown.
+   a socket, whose other end is unknown. In ``put()`` into a queue that has reached its size it waits for a process that can
+   read the queue's pipe: only ``get()`` makes room.
 2. Any thread of a process that has the other end open may use it, so this is a wait for the work of all these processes: each
    reports its own (:mod:`~stilltrue.runtime.waits.pipes.work`). One that is no member, or where a thread goes on, may end it.
 3. The end of such a process closes its end. So the process must be this one, its parent, a worker that ``multiprocessing``
@@ -19,13 +20,16 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import CodeType, FrameType
 from typing import Any
 
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.child_processes import parent_of, process_at
+from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import innermost_frames, variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.pipes import kernel
@@ -33,21 +37,40 @@ from stilltrue.runtime.waits.resolvers.processes import ENDING, ENDING_ANYWHERE,
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
 MODULE = "multiprocessing.connection"
-PIPES_MAX = 16
-"""Number of waits whose processes are looked for; others are unknown."""
+WAITS_MAX = 16
+"""With more such waits in this process none is known: the second look reads all descriptors for each."""
 AGAIN_SECONDS = 0.5
 _SHARE_OF_TIME = 0.02
 _FILE = "multiprocessing/connection.py"
 _CALLS = {"Connection._recv": "read", "Connection._send": "write"}
 _OTHERS = {"read": "write", "write": "read"}
-_Awaited = tuple[int, str]
-"""A pipe, and the call in which a thread waits at it."""
+_QUEUES = "multiprocessing/queues.py"
+_PUTS = frozenset({"Queue.put", "JoinableQueue.put"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Awaited:
+    """A ``pipe`` at which a thread waits to ``call``, by ``thing``, a connection or queue; ``is_blocked``: whether still.
+
+    ``what`` it waits for, as text.
+    """
+
+    pipe: int
+    call: str
+    thing: Any
+    is_blocked: Callable[[], bool]
+    what: str
+
+    @property
+    def key(self) -> tuple[int, str]:
+        """The pipe, and the call."""
+        return self.pipe, self.call
 
 
 class _Known:
     """The processes at the other ends of the pipes at which threads wait, as last found."""
 
-    processes: dict[_Awaited, frozenset[int]] = {}  # noqa: RUF012 - replaced as a whole
+    processes: dict[tuple[int, str], frozenset[int]] = {}  # noqa: RUF012 - replaced as a whole
     again = float("-inf")
 
 
@@ -57,9 +80,9 @@ def find_processes_at_pipes() -> None:
         return
     begun = time.monotonic()
     frames = innermost_frames()
-    awaited = dict.fromkeys(one for ident, frame in frames.items() if (one := _awaited_in(ident, frame)) is not None)
+    awaited = [one.key for ident, frame in frames.items() if (one := _awaited_in(ident, frame)) is not None]
     found = {}
-    for pipe, call in list(awaited)[:PIPES_MAX]:
+    for pipe, call in dict.fromkeys(awaited) if len(awaited) <= WAITS_MAX else ():
         pids = kernel.processes_at(pipe, _OTHERS[call])
         if pids is not None:
             found[pipe, call] = pids
@@ -67,48 +90,75 @@ def find_processes_at_pipes() -> None:
     _Known.again = time.monotonic() + (max(AGAIN_SECONDS, (time.monotonic() - begun) / _SHARE_OF_TIME) if awaited else 0.0)
 
 
-def _awaited_in(ident: int, frame: Any) -> _Awaited | None:
+def _awaited_in(ident: int, frame: FrameType) -> _Awaited | None:
     """The pipe at which a thread with this innermost frame waits."""
     code = frame.f_code
-    call = _CALLS.get(qualname_of(code)) if code.co_filename.replace("\\", "/").endswith(_FILE) else None
-    connection = None if call is None else variables_of(frame).get("self")
-    descriptor = attribute_of(connection, "_handle")
-    thread = compat.threads().get(ident)
-    if call is None or type(descriptor) is not int or thread is None or thread.native_id is None:
+    if not _may_wait_at_pipe(code):
         return None
-    if not (kernel.is_in_call(thread.native_id, call, descriptor) and kernel.is_blocked(descriptor, call)):
+    thread, names = compat.threads().get(ident), variables_of(frame)
+    if thread is None or thread.native_id is None:
+        return None
+    if code.co_name == "put":
+        return _full_queue(thread.native_id, names)
+    call, connection = _CALLS[qualname_of(code)], names.get("self")
+    descriptor = attribute_of(connection, "_handle")
+    if type(descriptor) is not int or not kernel.is_in_call(thread.native_id, call, descriptor):
         return None
     pipe = kernel.pipe_at(descriptor)
-    return None if pipe is None else (pipe, call)
+
+    def is_blocked() -> bool:
+        return kernel.pipe_at(descriptor) == pipe and kernel.is_blocked(descriptor, call)
+
+    what = "a message on a pipe" if call == "read" else "room in a pipe"
+    return _Awaited(pipe, call, connection, is_blocked, what) if pipe is not None and is_blocked() else None
+
+
+@cached_by_code
+def _may_wait_at_pipe(code: CodeType) -> bool:
+    file, name = code.co_filename.replace("\\", "/"), qualname_of(code)
+    return (file.endswith(_FILE) and name in _CALLS) or (file.endswith(_QUEUES) and name in _PUTS)
+
+
+def _full_queue(thread: int, names: Mapping[str, Any]) -> _Awaited | None:
+    """The queue into which a thread (native id) puts an item without a timeout, and that has no room."""
+    queue = names.get("self")
+    room = attribute_of(attribute_of(queue, "_sem"), "_semlock")
+    descriptor = attribute_of(attribute_of(queue, "_reader"), "_handle")
+    if names.get("timeout", 0) is not None or type(descriptor) is not int or not kernel.waits_for_lock(thread):
+        return None
+    pipe = kernel.pipe_at(descriptor)
+
+    def is_blocked() -> bool:
+        return kernel.pipe_at(descriptor) == pipe and bool(room._is_zero())  # noqa: SLF001 - as multiprocessing does
+
+    if pipe is None or compat.module_of(type(room)) != "_multiprocessing" or not is_blocked():
+        return None
+    return _Awaited(pipe, "write", queue, is_blocked, "room in a queue")
 
 
 def _read(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None:
     awaited = None if stack.task is not None or at else _awaited_in(stack.ident, stack.frames[0])
     if awaited is None:
         return None
-    connection = variables_of(stack.frames[0]).get("self")
-    enders = _enders(_Known.processes.get(awaited))
-    what = "a message on a pipe" if awaited[1] == "read" else "room in a pipe"
+    enders = _enders(_Known.processes.get(awaited.key))
     pids = frozenset() if enders is None else frozenset(enders.values())
     return SeenWait(
-        on=connection,
+        on=awaited.thing,
         enders=None if enders is None else tuple(enders),
-        what=f"{what} whose other end {_named(pids)} may use" if pids else what,
+        what=f"{awaited.what} whose other end {_named(pids)} may use" if pids else awaited.what,
         ended_through=tuple(one for one in _workers() if attribute_of(one, "_popen") is not None),
         ending_names=ENDING,
         ending_names_anywhere=ENDING_ANYWHERE,
-        still=_still(attribute_of(connection, "_handle"), awaited, frozenset(enders or ())),
+        still=_still(awaited.key, awaited.is_blocked, frozenset(enders or ())),
     )
 
 
-def _still(descriptor: int, awaited: _Awaited, enders: frozenset[ResourceTarget]) -> Callable[[], bool]:
+def _still(key: tuple[int, str], is_blocked: Callable[[], bool], enders: frozenset[ResourceTarget]) -> Callable[[], bool]:
     """Rule 4: whether a thread that has not run is still in its wait."""
-    pipe, call = awaited
+    pipe, call = key
 
     def still() -> bool:
-        if kernel.pipe_at(descriptor) != pipe or not kernel.is_blocked(descriptor, call):
-            return False
-        now = _enders(kernel.processes_at(pipe, _OTHERS[call]))
+        now = _enders(kernel.processes_at(pipe, _OTHERS[call])) if is_blocked() else None
         return now is not None and enders.issuperset(now)
 
     return still
@@ -145,4 +195,5 @@ def _named(pids: Iterable[int]) -> str:
     return " or ".join(f"process {pid}" for pid in sorted(pids))
 
 
-RESOLVERS = (Resolver(tuple((_FILE, name) for name in _CALLS), _read),)
+_PLACES = (*((_FILE, name) for name in _CALLS), *((_QUEUES, name) for name in sorted(_PUTS)))
+RESOLVERS = (Resolver(_PLACES, _read),)
