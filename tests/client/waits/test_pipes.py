@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -67,10 +68,15 @@ def wait_of(report: Report) -> LocalWait | None:
     return found[0] if found else None
 
 
+def find_now() -> None:
+    """Find the processes at the pipes at which threads wait now."""
+    waits._Known.awaited, waits._Known.processes, waits._Known.not_before = frozenset(), {}, float("-inf")
+    waits.find_processes_at_pipes()
+
+
 def report_once_seen(agent: Agent) -> Report:
     def is_seen(report: Report) -> bool:
-        waits._Known.again = float("-inf")
-        waits.find_processes_at_pipes()
+        find_now()
         return wait_of(report) is not None
 
     return report_when(agent, is_seen)
@@ -138,8 +144,7 @@ def test_putting_into_a_full_queue_with_a_timeout_is_no_wait(front: Front) -> No
     queue.put("")
     front.start("waiter", queue.put, "", True, 10)
     front.report_when_still("waiter")
-    waits._Known.again = float("-inf")
-    waits.find_processes_at_pipes()
+    find_now()
     assert not waits._Known.processes
     queue.get()
     front.let_go()
@@ -153,7 +158,7 @@ def test_a_wait_with_a_timeout_is_none(front: Front, wait: Callable[[Any], objec
     end = time.monotonic() + 0.5
     while time.monotonic() < end:
         assert wait_of(report_when(front.agent, lambda _: True)) is None
-        waits.find_processes_at_pipes()
+        find_now()
     queue.put("")
     thread.join(PATIENCE_SECONDS)
     front.let_go()
@@ -162,7 +167,7 @@ def test_a_wait_with_a_timeout_is_none(front: Front, wait: Callable[[Any], objec
 def test_a_connection_of_both_ways_is_not_seen_through(front: Front) -> None:
     one, other = SPAWN.Pipe()
     front.start("waiter", one.recv)
-    waits.find_processes_at_pipes()
+    find_now()
     assert wait_of(front.report_when_still("waiter")) is None
     other.send("")
     front.let_go()
@@ -176,8 +181,7 @@ def test_a_process_that_this_one_has_started_otherwise_may_end_at_any_time(
     child(writer.fileno())
     front.start("waiter", reader.recv)
     front.report_when_still("waiter")
-    waits._Known.again = float("-inf")
-    waits.find_processes_at_pipes()
+    find_now()
     assert len(waits._Known.processes) == 1
     assert wait_of(report_when(front.agent, lambda _: True)) is None
     writer.send("")
@@ -194,6 +198,39 @@ def test_a_process_that_has_got_the_other_end_since_the_cut_ends_the_certainty(
     child(writer.fileno())
     assert not of(look_at(front.agent, report), "front/thread:waiter").unchanged
     writer.send("")
+    front.let_go()
+
+
+def test_the_same_waits_are_looked_for_ever_more_rarely(front: Front, ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another wait is looked for soon."""
+    reader, writer = ends
+    now, read = [0.0], list[int]()
+    front.start("waiter", reader.recv)
+    front.report_when_still("waiter")
+    find_now()
+    assert len(waits._Known.processes) == 1
+    processes_at = kernel.processes_at
+
+    def counted(pipe: int, call: str) -> frozenset[int] | None:
+        read.append(pipe)
+        return processes_at(pipe, call)
+
+    monkeypatch.setattr(kernel, "processes_at", counted)
+    monkeypatch.setattr(waits, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    waits._Known.awaited, waits._Known.not_before = frozenset(), float("-inf")
+    for second in range(600):
+        now[0] = second
+        waits.find_processes_at_pipes()
+    assert 5 < len(read) < 30
+    queue = SPAWN.Queue()
+    front.start("another", queue.get)
+    front.report_when_still("another")
+    now[0] += 1.0
+    waits.find_processes_at_pipes()
+    assert len(waits._Known.processes) == 2
+    monkeypatch.undo()
+    writer.send("")
+    queue.put("")
     front.let_go()
 
 
@@ -222,10 +259,9 @@ def test_the_processes_at_a_pipe_are_those_with_the_right_end(
     assert kernel.processes_at(pipe, "write") is None
 
 
-def stack_of_feeder() -> CallStack:
-    (thread,) = [one for one in threading.enumerate() if one.name == "QueueFeederThread"]
-    assert thread.ident is not None
-    return CallStack(tuple(frames_of_threads()[thread.ident]), thread.ident)
+def stack_of_feeder(queue: Any) -> CallStack:
+    ident = queue._thread.ident
+    return CallStack(tuple(frames_of_threads()[ident]), ident)
 
 
 def test_a_queues_thread_stands_aside_while_it_has_no_item() -> None:
@@ -233,10 +269,10 @@ def test_a_queues_thread_stands_aside_while_it_has_no_item() -> None:
     queue.put("")
     assert queue.get() == ""
     end = time.monotonic() + PATIENCE_SECONDS
-    while not work._stands_aside(stack_of_feeder()):
+    while not work._stands_aside(stack_of_feeder(queue)):
         assert time.monotonic() < end
     queue.put(bytes(FULL))
-    assert not work._stands_aside(stack_of_feeder())
+    assert not work._stands_aside(stack_of_feeder(queue))
     assert len(queue.get()) == FULL
     queue.close()
     queue.join_thread()

@@ -39,8 +39,9 @@ from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenW
 MODULE = "multiprocessing.connection"
 WAITS_MAX = 16
 """With more such waits in this process none is known: the second look reads all descriptors for each."""
-AGAIN_SECONDS = 0.5
-_SHARE_OF_TIME = 0.02
+AGAIN_SECONDS_MIN, AGAIN_SECONDS_MAX = 0.5, 60.0
+"""An idle worker of a pool waits at a pipe all day."""
+_SHARE_OF_TIME = 0.01
 _FILE = "multiprocessing/connection.py"
 _CALLS = {"Connection._recv": "read", "Connection._send": "write"}
 _OTHERS = {"read": "write", "write": "read"}
@@ -68,26 +69,35 @@ class _Awaited:
 
 
 class _Known:
-    """The processes at the other ends of the pipes at which threads wait, as last found."""
+    """The processes at the other ends of the pipes at which threads wait, as last found, and when to look again."""
 
+    awaited: frozenset[tuple[int, str]] = frozenset()
     processes: dict[tuple[int, str], frozenset[int]] = {}  # noqa: RUF012 - replaced as a whole
-    again = float("-inf")
+    interval = AGAIN_SECONDS_MIN
+    not_before = again = float("-inf")
+    """Not even for other waits before the one, for the same waits at the other."""
 
 
 def find_processes_at_pipes() -> None:
-    """Rule 4. Reads the descriptors of all processes, which takes some milliseconds."""
-    if MODULE not in sys.modules or time.monotonic() < _Known.again:
+    """Rule 4. Reads the descriptors of all processes, which takes some milliseconds: ever more rarely for the same waits."""
+    if MODULE not in sys.modules:
         return
-    begun = time.monotonic()
-    frames = innermost_frames()
-    awaited = [one.key for ident, frame in frames.items() if (one := _awaited_in(ident, frame)) is not None]
-    found = {}
-    for pipe, call in dict.fromkeys(awaited) if len(awaited) <= WAITS_MAX else ():
-        pids = kernel.processes_at(pipe, _OTHERS[call])
-        if pids is not None:
-            found[pipe, call] = pids
-    _Known.processes = found
-    _Known.again = time.monotonic() + (max(AGAIN_SECONDS, (time.monotonic() - begun) / _SHARE_OF_TIME) if awaited else 0.0)
+    frames, begun = innermost_frames(), time.monotonic()
+    every = [one.key for ident, frame in frames.items() if (one := _awaited_in(ident, frame)) is not None]
+    if len(every) > WAITS_MAX:
+        _Known.awaited, _Known.processes = frozenset(), {}
+        return
+    awaited = frozenset(every)
+    same = awaited <= _Known.awaited
+    if not awaited or begun < _Known.not_before or (same and begun < _Known.again):
+        return
+    found = {(pipe, call): kernel.processes_at(pipe, _OTHERS[call]) for pipe, call in awaited}
+    _Known.awaited = awaited
+    _Known.processes = {key: pids for key, pids in found.items() if pids is not None}
+    end = time.monotonic()
+    _Known.interval = min(2 * _Known.interval, AGAIN_SECONDS_MAX) if same else AGAIN_SECONDS_MIN
+    _Known.not_before = end + max(AGAIN_SECONDS_MIN, (end - begun) / _SHARE_OF_TIME)
+    _Known.again = end + _Known.interval
 
 
 def _awaited_in(ident: int, frame: FrameType) -> _Awaited | None:
