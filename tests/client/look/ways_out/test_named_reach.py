@@ -358,3 +358,62 @@ def test_a_channel_far_away_or_in_a_class_is_closed_by_code_that_goes_there(
     alone: Callable[..., Agent], holder: Holder, closes: bool
 ) -> None:
     assert may_close_the_channel(alone, Stuck(), holder) == closes
+
+
+class App:
+    """An application whose events are attributes of the class."""
+
+    ended = threading.Event()
+    warmed = threading.Event()
+    hooks: ClassVar[list[Callable[[], None]]] = []
+
+    @classmethod
+    def end(cls) -> None:
+        """Set one event."""
+        cls.ended.set()
+
+    @classmethod
+    def warm_up(cls) -> None:
+        """Set the other."""
+        cls.warmed.set()
+
+    @classmethod
+    def call_hooks(cls) -> None:
+        """Call what was registered."""
+        for hook in cls.hooks:
+            hook()
+
+
+@pytest.mark.parametrize(
+    ("called", "hook", "closes"),
+    [
+        (App.end, None, True),
+        (lambda: App.end(), None, True),  # noqa: PLW0108 - its code is what names the class
+        (App.call_hooks, App.ended.set, True),
+        (App.warm_up, None, False),
+        (App.call_hooks, App.warmed.set, False),
+    ],
+    ids=["class method", "function", "hook", "other event", "other hook"],
+)
+def test_a_callback_that_sets_an_event_of_a_class_wakes_who_closes_afterwards(
+    alone: Callable[..., Agent], called: Callable[[], None], hook: Callable[[], None] | None, closes: bool
+) -> None:
+    App.ended.clear()
+    App.hooks[:] = [] if hook is None else [hook]
+    timer = threading.Timer(FAR_SECONDS, called)
+
+    def holder(owned: Any, go: threading.Event) -> None:
+        App.ended.wait()
+        owned.close()
+
+    def frees(_: Any, go: threading.Event) -> None:
+        go.wait()
+        App.ended.set()
+
+    stuck = Stuck()
+    timer.start()
+    threading.Thread(target=frees, args=(None, stuck.go), daemon=True).start()
+    try:
+        assert may_close_the_channel(alone, stuck, holder) == closes
+    finally:
+        timer.cancel()

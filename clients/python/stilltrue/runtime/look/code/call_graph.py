@@ -36,6 +36,7 @@ from stilltrue.runtime.look.code.methods import (
     functions_named_by,
     functions_of_modules,
     implicit_methods,
+    is_program_class,
     merge_methods,
     methods_of,
 )
@@ -227,10 +228,10 @@ def _first_of_each_class(things: Iterable[Any]) -> Iterator[Any]:
 
 
 def _is_skipped(thing: Any) -> bool:
-    """Whether the walk skips an object. It passes through the application's classes."""
+    """Whether the walk skips an object. It passes through the program's own classes."""
     kind = type(thing)
     if issubclass(kind, type):
-        return not is_own_class(thing)
+        return not is_program_class(thing)
     known = _passed_by_cache.get(id(kind))
     if known is None:
         passed = issubclass(kind, SKIPPED_CLASSES) and not (issubclass(kind, threading.Thread) and is_own_class(kind))

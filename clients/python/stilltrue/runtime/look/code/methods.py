@@ -130,7 +130,7 @@ def _unnamed_in(kind: type, table: Mapping[str, Any]) -> Iterator[FunctionType]:
 
     Those of an installed package count in a class of the application's own: they may call what that class overrides.
     """
-    is_ours_too = _is_own(kind)
+    is_ours_too = is_program_class(kind)
     for name in table.keys() & _IMPLIED:
         for one in (each for method in _functions_in(table[name]) for each in functions_of(method)):
             if is_own_code(one.__code__) or (is_ours_too and is_application(one.__code__)):
@@ -200,7 +200,7 @@ def classes_named_by(words: frozenset[str], names: Mapping[str, Any]) -> tuple[t
     """The application classes that some words name among ``names``, or in the modules they name."""
     spaces = (names, *_module_namespaces(words, names))
     found = {id(thing): thing for space in spaces for name in words if (thing := space.get(name)) is not None}
-    return tuple(kind for kind in found.values() if _is_class(kind) and _is_own(kind))
+    return tuple(kind for kind in found.values() if _is_class(kind) and is_program_class(kind))
 
 
 def constructors_of(kinds: tuple[type, ...]) -> Iterator[FunctionType]:
@@ -216,7 +216,8 @@ def _is_class(thing: Any) -> bool:
     return issubclass(type(thing), type)
 
 
-def _is_own(kind: type) -> bool:
+def is_program_class(kind: type) -> bool:
+    """Whether a class is the program's own, not an installed package's."""
     known = _own_cache.get(id(kind))
     if known is None:
         functions = (function for one in kind.__dict__.values() for function in _functions_in(one))
@@ -257,7 +258,7 @@ def _functions_behind(thing: FunctionType) -> Iterator[FunctionType]:
 def class_attributes(things: Iterable[Any]) -> Iterator[Any]:
     """The attributes of the application classes among ``things``, without functions and texts."""
     for kind in things:
-        if _is_class(kind) and _is_own(kind):
+        if _is_class(kind) and is_program_class(kind):
             yield from (one for one in kind.__dict__.values() if not next(_functions_in(one), None) and type(one) is not str)
 
 

@@ -146,22 +146,27 @@ def _code_names(words: frozenset[str], code: CodeType, names: dict[str, Any]) ->
     )
 
 
-def own_names(
+def own_reachable_names(
     code: CodeType, names: dict[str, Any], near: Iterable[Any], ahead: frozenset[str] | None = None
-) -> frozenset[str]:
-    """The names in the program's own code that ``code`` reaches, installed packages left out; arguments as above."""
+) -> ReachableNames:
+    """The same for the program's own code that ``code`` reaches, installed packages left out."""
     near = tuple(near)
-    key = (own_names, code, tuple(dict.fromkeys(map(type, near))), ahead)
+    key = (own_reachable_names, code, tuple(dict.fromkeys(map(type, near))), ahead)
     walks, known = _reached.get(key, (0, ReachableNames()))
-    if walks < KINDS_WALKS_MAX:
-        every = names_in(code) if ahead is None else ahead | (frozenset() if LOOKUPS.isdisjoint(ahead) else looked_up(code))
-        objects = (*near, *named_values(every, names))
-        unnamed, kept = classes_named(objects, every), functions_kept(used_by(code, names, objects, every), every)
-        reached = reachable_code(code, names, classes_near(objects), ahead, unnamed=unnamed, kept=kept)
-        found = (names_in(one) if depth else every for one, _, depth in reached if is_own_code(one))
-        known = ReachableNames(known.names.union(*found))
-        _reached[key] = walks + 1, known
-    return known.names
+    if walks >= KINDS_WALKS_MAX:
+        return known
+    every = names_in(code) if ahead is None else ahead | (frozenset() if LOOKUPS.isdisjoint(ahead) else looked_up(code))
+    words, named = set(known.names), {id(one): one for one in known.global_values}
+    objects = (*near, *named_values(every, names))
+    unnamed, kept = classes_named(objects, every), functions_kept(used_by(code, names, objects, every), every)
+    for one, others, depth in reachable_code(code, names, classes_near(objects), ahead, unnamed=unnamed, kept=kept):
+        if is_own_code(one):
+            own = names_in(one) if depth else every
+            words |= own
+            named.update((id(thing), thing) for thing in _globals_named(own, others))
+    known = ReachableNames(frozenset(words), tuple(named.values()))
+    _reached[key] = walks + 1, known
+    return known
 
 
 def names_of_application(code: CodeType, names: dict[str, Any], owner: Any) -> frozenset[str]:

@@ -39,6 +39,7 @@ from stilltrue.runtime.look.code.instructions_ahead import names_at
 from stilltrue.runtime.look.progress.flags import Flag, Kind, flags_of
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, NEVER, Progress, any_of
 from stilltrue.runtime.look.progress.stack_ahead import Stretch, frames_of_task, returns, stretches
+from stilltrue.runtime.look.progress.wakers_reach import WakersReach
 from stilltrue.runtime.look.ways_out.kinds.failure_hooks import Hook, hooks_of_failure
 from stilltrue.runtime.look.ways_out.kinds.loop_stoppers import callback_may_stop, may_stop
 from stilltrue.runtime.look.ways_out.kinds.wakers import (
@@ -47,7 +48,6 @@ from stilltrue.runtime.look.ways_out.kinds.wakers import (
     call_callbacks,
     callback_may_set,
     callbacks_of_starting_thread,
-    frame_roots,
     may_set,
     may_wake,
     socket_callbacks,
@@ -317,41 +317,40 @@ class ProgressAnalysis:
 
     def _woken(self, *what: Any, waking: frozenset[str] | None = None) -> Progress:
         """Progress by actors that can reach one of ``what`` and mention ``waking`` it (set, feed, release)."""
-        reach = Reach(what, self._budget)
+        reach = WakersReach(what, self._budget)
         far = waking_names_far_away(what) if waking is None else frozenset[str]()
         waking = waking_names(what) if waking is None else waking
         found = NEVER
         for progress, stretch in self._all_stretches():
             if self._budget.spent or found.by_itself:
                 break
-            held = frame_roots(stretch.frame, variables_of(stretch.frame))
-            if may_wake(stretch, waking, far) and reach.held(held, ends=True):
+            if may_wake(stretch, waking, far) and reach.found_from(stretch.frame):
                 found |= self.beyond(stretch, progress())
         for progress, (callback, rest) in self._all_callbacks():
             if self._budget.spent or found.by_itself:
                 break
-            if reach.held((callback, *rest), ends=True):
+            if reach.found_by(callback, rest):
                 found |= progress()
         for known, (callback, rest) in self._wakers if not found.by_itself else ():
-            if reach.held((callback, *rest), ends=True):
+            if reach.found_by(callback, rest):
                 found |= known
         return BY_ITSELF if self._budget.spent else found
 
     def _flag_set(self, flag: Flag) -> Progress:
         """Progress by actors that may set one of a flag's names and, for an attribute or item, can reach its object."""
-        reach = None if flag.thing is None else Reach((flag.thing,), self._budget)
+        reach = None if flag.thing is None else WakersReach((flag.thing,), self._budget)
         found = NEVER
         for progress, stretch in self._all_stretches():
             if found.by_itself or not self._budget.step():
                 break
-            held = frame_roots(stretch.frame, variables_of(stretch.frame))
-            if may_set(stretch, flag) and (reach is None or reach.held(held, ends=True)):
+            if may_set(stretch, flag) and (reach is None or reach.found_from(stretch.frame)):
                 found |= self.beyond(stretch, progress())
         for progress, callback in self._all_callbacks():
             if found.by_itself or not self._budget.step():
                 break
+            called, rest = callback
             if callback_may_set(callback, flag) and (
-                reach is None or reach.held((callback[0], *compat.bound_to(callback[0]), *callback[1]), ends=True)
+                reach is None or reach.found_by(called, (*compat.bound_to(called), *rest))
             ):
                 found |= progress()
         return BY_ITSELF if self._budget.spent else found

@@ -18,7 +18,7 @@ from stilltrue.runtime.look.code.jobs import FUNCTIONS
 from stilltrue.runtime.look.code.lookups import LOOKUPS
 from stilltrue.runtime.look.code.methods import class_attributes
 from stilltrue.runtime.look.code.names import names_stored_in, only_measured_names, still_named, still_named_outside_call
-from stilltrue.runtime.look.code.reachable_names import ReachableNames, own_names, reachable_names
+from stilltrue.runtime.look.code.reachable_names import ReachableNames, own_reachable_names, reachable_names
 from stilltrue.runtime.look.code.system_operations import OPERATIONS
 from stilltrue.runtime.waits.holders.try_finally import has_released_nothing_else
 from stilltrue.runtime.waits.holders.with_blocks import depth_of
@@ -70,28 +70,40 @@ def names_ahead(frame: FrameType, far: bool) -> ReachableNames:
     return reachable
 
 
-def leading_names(frame: FrameType) -> frozenset[str]:
-    """The names in the program's own code that a frame of it may still use, or a function that its variables name."""
+def own_reached(frame: FrameType) -> ReachableNames:
+    """The names and globals in the program's own code that a frame of it may still use, or a function its variables name."""
     code = frame.f_code
     if not is_own_code(code):
-        return frozenset()
+        return ReachableNames()
     ahead = ahead_of(code, frame.f_lasti)
     begin = ahead.names | ahead.stored | names_within(code, ahead.functions) if ahead.known else None
-    called = (leading_names_by(one) for one in _functions_ahead(frame, ahead))
-    return own_names(code, frame.f_globals, variables_of(frame).values(), begin).union(*called)
+    called = [own_reached_by(one) for one in _functions_ahead(frame, ahead)]
+    return _together([own_reachable_names(code, frame.f_globals, variables_of(frame).values(), begin), *called])
 
 
-def leading_names_by(callback: Any, arguments: Iterable[Any] = ()) -> frozenset[str]:
-    """The names in the program's own code that a callback of it may use."""
+def own_reached_by(callback: Any, arguments: Iterable[Any] = ()) -> ReachableNames:
+    """The names and globals in the program's own code that a callback of it may use."""
     code, names, owner = compat.code_behind(callback)
     if code is None or not is_own_code(code):
-        return frozenset()
-    return own_names(code, names, (owner, *compat.bound_to(callback), *arguments))
+        return ReachableNames()
+    return own_reachable_names(code, names, (owner, *compat.bound_to(callback), *arguments))
 
 
-def leading_names_by_all(callbacks: Iterable[Any], arguments: Iterable[Any] = ()) -> frozenset[str]:
-    """The same for some callbacks together."""
-    return frozenset().union(*(leading_names_by(one, arguments) for one in callbacks))
+def _together(every: list[ReachableNames]) -> ReachableNames:
+    return ReachableNames(
+        frozenset().union(*(one.names for one in every)), tuple(held for one in every for held in one.global_values)
+    )
+
+
+def leading_names(frame: FrameType) -> frozenset[str]:
+    """The names along which a frame of the program's own code goes."""
+    return own_reached(frame).names
+
+
+def leading_names_by(callbacks: Iterable[Any], arguments: Iterable[Any] = ()) -> frozenset[str]:
+    """The names along which some callbacks of the program's own code go, together."""
+    arguments = tuple(arguments)
+    return frozenset().union(*(own_reached_by(one, arguments).names for one in callbacks))
 
 
 def names_by(callback: Any, arguments: Iterable[Any], far: bool) -> ReachableNames:

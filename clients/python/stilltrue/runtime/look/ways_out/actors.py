@@ -25,7 +25,7 @@ from stilltrue.runtime.look.ways_out.actor_code import (
     frame_may_end,
     globals_of,
     leading_names,
-    leading_names_by_all,
+    leading_names_by,
     names_ahead,
     names_by_all,
     no_names,
@@ -183,6 +183,6 @@ def of_callbacks(text: str, callbacks: Sequence[Any], arguments: tuple[Any, ...]
         roots=roots,
         ends=ends,
         names_reached=names_by_all(callbacks, arguments),
-        led_by=partial(leading_names_by_all, callbacks, arguments),
+        led_by=partial(leading_names_by, callbacks, arguments),
         **of_actor,
     )

@@ -50,7 +50,7 @@ def timers(loop: asyncio.AbstractEventLoop, handles: Iterable[asyncio.Handle]) -
             fires_at=when if name.rsplit(".", 1)[-1] in _CERTAIN or _is_aiohttps(callback) else None,
             loop=loop,
             names_reached=partial(names_by, callback, arguments),
-            led_by=partial(leading_names_by, callback, arguments),
+            led_by=partial(leading_names_by, (callback,), arguments),
         )
 
 
