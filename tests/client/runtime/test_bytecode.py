@@ -170,7 +170,7 @@ def passes_on() -> None:
 
 
 def test_only_globals_that_are_called_are_mentioned() -> None:
-    assert mentioned_by(instructions(passes_on.__code__)) == {"inside", "len"}
+    assert mentioned_by(list(instructions(passes_on.__code__))) == {"inside", "len"}
 
 
 def polls(stop: Any) -> None:

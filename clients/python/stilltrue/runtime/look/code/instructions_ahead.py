@@ -31,6 +31,7 @@ from stilltrue.runtime.look.code.names import (
     VARIABLES,
     Receiver,
     chain_before,
+    is_tested,
     markers_of,
     mentioned_by,
     names_stored_by,
@@ -153,7 +154,7 @@ class _Walk:
             exited=frozenset(self._exited(at, reached)),
             entered=frozenset(one for index in reached if self._all[index].opname in _ENTERS for one in self._manager(index)),
             stored=names_stored_by((self._all[index] for index in reached), local=False),
-            mentioned=mentioned_by(self._all[index] for index in reached),
+            mentioned=mentioned_by(self._all, reached),
             functions=frozenset(one.argval for one in map(self._all.__getitem__, reached) if type(one.argval) is CodeType),
             markers=frozenset(markers_of(self._all[index] for index in sorted(reached))),
             conditions=tuple(dict.fromkeys(ends.values())),
@@ -283,7 +284,7 @@ class _Walk:
     def _closed(self, reached: Iterable[int]) -> Iterator[Receiver]:
         for index in reached:
             one = self._all[index]
-            if one.opname in ATTRIBUTES and one.argval in CLOSING:
+            if one.opname in ATTRIBUTES and one.argval in CLOSING and not is_tested(self._all, index):
                 yield chain_before(self._all, index)
             elif (
                 one.opname == "LOAD_CONST" and isinstance(one.argval, str) and one.argval in CLOSING and not self._is_key(index)

@@ -28,6 +28,7 @@ _STORED = STORES | {"STORE_ATTR", "DELETE_ATTR", "DELETE_GLOBAL", "DELETE_NAME",
 _STORED_ITEMS = frozenset({"STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE"})
 _MUTATORS = frozenset({"update", "clear", "pop", "popitem", "setdefault", "append", "extend", "insert", "remove"})
 _ANY_NAME = frozenset({"setattr", "delattr", "__setattr__", "__dict__", "vars", "globals"})
+_TESTS = frozenset({"wait", "is_set"})
 _IGNORED = frozenset({"CACHE", "NOP", "PRECALL"})
 _EXECUTOR_COUNTERS = frozenset({"_max_workers", "_work_queue"})
 """Attributes of an executor that metrics read."""
@@ -76,13 +77,23 @@ def names_stored_in(code: CodeType) -> frozenset[str]:
     return names_stored_by(instructions(code), local=False).union(*within)
 
 
-def mentioned_by(instructions: Iterable[Any]) -> frozenset[str]:
-    """The attributes that instructions name and the globals they call, without plain variables."""
+def mentioned_by(every: Sequence[Any], among: Iterable[int] | None = None) -> frozenset[str]:
+    """The attributes that instructions name and the globals they call, without plain variables and tested events.
+
+    ``among``: the indices of those that count; all if not given.
+    """
     return frozenset(
-        str(one.argval)
-        for one in instructions
-        if one.opname in ATTRIBUTES or (one.opname in ("LOAD_GLOBAL", "LOAD_NAME") and "NULL" in one.argrepr)
+        str(every[index].argval)
+        for index in (range(len(every)) if among is None else among)
+        if (every[index].opname in ATTRIBUTES and not is_tested(every, index))
+        or (every[index].opname in ("LOAD_GLOBAL", "LOAD_NAME") and "NULL" in every[index].argrepr)
     )
+
+
+def is_tested(every: Sequence[Any], index: int) -> bool:
+    """Whether the attribute loaded at ``index`` is only an event to be tested: the ``stop`` of ``self.stop.is_set()``."""
+    after = every[index + 1] if index + 1 < len(every) else None
+    return after is not None and after.opname in ATTRIBUTES and after.argval in _TESTS
 
 
 def markers_of(instructions: Iterable[Any]) -> Iterator[str]:
@@ -112,7 +123,7 @@ def words_in(code: CodeType) -> frozenset[str]:
 @cached_by_code
 def mentioned_in(code: CodeType) -> frozenset[str]:
     """As :func:`mentioned_by`, for a whole code object without the functions inside it."""
-    return mentioned_by(instructions(code))
+    return mentioned_by(list(instructions(code)))
 
 
 @cached_by_code

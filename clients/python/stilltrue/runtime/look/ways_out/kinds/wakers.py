@@ -6,7 +6,7 @@ import asyncio
 import queue
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -24,6 +24,7 @@ _WAKING = frozenset(
     {"set", "notify", "notify_all", "put", "put_nowait", "release", "set_result", "set_exception", "cancel", "close"}
     | {"aclose", "stop", "shutdown", "abort", "call_soon_threadsafe", "get", "get_nowait", "task_done"}
 )
+_OF_QUEUES = frozenset({"put", "put_nowait", "get", "get_nowait", "task_done"})
 _WAKING_OF: dict[type, frozenset[str]] = {
     threading.Event: frozenset({"set"}),
     asyncio.Event: frozenset({"set"}),
@@ -43,8 +44,10 @@ Callback = tuple[Any, tuple[Any, ...]]
 """A callable and its arguments."""
 
 
-def waking_names(what: Iterable[Any]) -> frozenset[str]:
+def waking_names(what: Collection[Any]) -> frozenset[str]:
     """The names of operations that wake a waiter for one of ``what``."""
+    if all(issubclass(type(one), threading.Event | asyncio.Event) for one in what):
+        return _WAKING - _OF_QUEUES
     return _WAKING | _AT_BARRIERS if any(issubclass(type(one), threading.Barrier) for one in what) else _WAKING
 
 
