@@ -6,8 +6,11 @@ import asyncio
 import threading
 from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 
+from stilltrue import Agent
 from stilltrue.protocol.requests.stacks import StandingParty
 from stilltrue.runtime.look import stacks
 from stilltrue.runtime.look.stacks import Stacks
@@ -121,6 +124,39 @@ def test_a_task_names_those_that_it_awaits(front: Front) -> None:
     assert (seen["in_time"].held_by, seen["in_time"].unexplained) == ((), True)
     never.set()
     front.let_go()
+
+
+async def test_the_calls_that_an_asyncio_server_serves_are_among_them() -> None:
+    agent = Agent(service="served", instance="served")
+    lock, never, inside = asyncio.Lock(), asyncio.Event(), asyncio.Queue[None]()
+
+    async def serve(request: bytes, context: Any) -> bytes:
+        inside.put_nowait(None)
+        async with lock:
+            await never.wait()
+        return request
+
+    server = grpc.aio.server(interceptors=[agent.aio_server_interceptor()])
+    methods: dict[str, Any] = {"Get": grpc.unary_unary_rpc_method_handler(serve)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", methods),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}")
+    get: Any = channel.unary_unary("/s/Get")
+    calls = []
+    for _ in range(2):  # one after the other: the first has the lock
+        calls.append(asyncio.ensure_future(get(b"")))
+        await inside.get()
+    found = await asyncio.to_thread(Stacks(agent.live, agent.parties, 0.05).find, 7)
+    never.set()
+    await asyncio.gather(*calls)
+    await channel.close()
+    await server.stop(0)
+    agent.close()
+    assert [(one.party, one.blocked_in, one.held_by, one.unexplained) for one in found.parties] == [
+        ("served/Get#1", "Event.wait", (), True),
+        ("served/Get#2", "a lock that served/Get#1 holds", ("served/Get#1",), False),
+    ]
 
 
 def test_libraries_between_the_application_and_http_are_left_out(front: Front) -> None:

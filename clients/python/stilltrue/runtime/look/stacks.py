@@ -6,7 +6,8 @@ Rules:
    not run (unless its wait is recorded), or a task blocked by the same future.
 2. The reason comes from the record, else from a resolver or the awaited tasks. A party with none of these, or in a wait that no
    known party can end, is unexplained. An owner is never guessed.
-3. The agent's own threads, those of gRPC, idle executor threads and running event loops are left out.
+3. The agent's own threads, those of gRPC, idle executor threads and running event loops are left out, as are gRPC's tasks,
+   except those that serve recorded calls.
 """
 
 from __future__ import annotations
@@ -85,7 +86,12 @@ class Stacks:
             if was[:2] == _position(stack)[:2] and _is_shown(stack, view):
                 one = self._standing_thread(stack, view, recorded, moved=was != _position(stack))
                 found += [] if one is None else [one]
-        hung = [stack for stack in view.stacks_of_tasks().values() if before.has(stack)]
+        serving = {id(root.task) for root in list(self._parties.roots.values())}
+        hung = [
+            stack
+            for task, stack in view.stacks_of_tasks().items()
+            if before.has(stack) and (id(task) in serving or not compat.is_grpc_task(task))
+        ]
         return found + [one for stack in hung if (one := self._standing_task(stack, view, recorded)) is not None]
 
     def _scene(self) -> LiveProcessView:
@@ -115,7 +121,7 @@ class Stacks:
         self, stack: CallStack, view: LiveProcessView, recorded: Mapping[PartyName, str]
     ) -> StandingParty | None:
         task = stack.task
-        if task is None or compat.is_grpc_task(task) or not any(is_application(frame.f_code) for frame in stack.frames):
+        if task is None or not any(is_application(frame.f_code) for frame in stack.frames):
             return None
         party = view.party_of(task)
         wait = view.wait_of_task(task) or _wait_for_tasks(task, stack, view)
