@@ -417,3 +417,23 @@ def test_a_callback_that_sets_an_event_of_a_class_wakes_who_closes_afterwards(
         assert may_close_the_channel(alone, stuck, holder) == closes
     finally:
         timer.cancel()
+
+
+def test_a_watchdog_over_an_array_of_objects_is_a_way_out_of_the_calls_in_it(alone: Callable[..., Agent]) -> None:
+    numpy = pytest.importorskip("numpy")
+    stuck, go, table = Stuck(), threading.Event(), numpy.empty(4, dtype=object)
+
+    def watches() -> None:
+        go.wait(FAR_SECONDS)
+        for call in table:
+            call.cancel()
+
+    def caller(method: Any) -> None:
+        table[:] = method.future(b"1")
+        watch = threading.Thread(target=watches, daemon=True, name="watchdog")
+        watch.start()
+        table[0].result()
+        go.set()
+        watch.join()
+
+    assert "-" in holders(look_at_caller(alone, stuck, caller))

@@ -6,6 +6,7 @@ import asyncio
 import functools
 import gc
 import sys
+from collections.abc import Iterable
 from types import BuiltinFunctionType, CellType, CodeType, CoroutineType, FrameType, FunctionType, MethodType
 from typing import Any
 from weakref import ref
@@ -86,6 +87,14 @@ def module_of(kind: type) -> str:
 def is_of_asyncio(kind: type) -> bool:
     """Whether a class belongs to asyncio's compiled module."""
     return module_of(kind) == "_asyncio"
+
+
+def items_of_array(thing: Any) -> Iterable[Any] | None:
+    """The items of a NumPy array of objects, which the garbage collector cannot read; None for anything else."""
+    kind = type(thing)
+    if kind.__name__ != "ndarray" or module_of(kind) != "numpy":
+        return None
+    return thing.flat if thing.dtype.hasobject else None
 
 
 def content_of(cell: Any) -> Any:

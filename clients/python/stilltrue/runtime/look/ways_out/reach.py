@@ -358,7 +358,8 @@ def named_by(thing: Any) -> Iterable[Any] | None:
     for container in _CONTAINERS:
         if issubclass(kind, container):
             return _first(container.__iter__(thing))
-    return compat.wrapped_objects(thing)
+    items = compat.items_of_array(thing)
+    return compat.wrapped_objects(thing) if items is None else _first(items)
 
 
 def _held_by_awaitable(thing: Any) -> Iterable[Any]:
