@@ -21,6 +21,8 @@ from detector.service.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[1]
 REPOSITORY = "https://github.com/stilltrue/stilltrue/blob/main/"
+COLUMNS = 78
+"""Width of the commands' help: at 1280 pixels the page's code blocks show no more without scrolling."""
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -48,11 +50,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 def commands() -> Iterator[str]:
     """Every command with its flags, as its help says."""
     yield "# Commands\n\nWhat `stilltrue COMMAND --help` prints.\n"
-    root = click.Context(cli, info_name="stilltrue", auto_envvar_prefix="STILLTRUE", max_content_width=100)
+    root = click.Context(cli, info_name="stilltrue", **{**cli.context_settings, "max_content_width": COLUMNS})
     for name in COMMANDS:
         command = cli.get_command(root, name)
         if command is not None:
-            context = click.Context(command, info_name=name, parent=root, terminal_width=100)
+            context = click.Context(command, info_name=name, parent=root, terminal_width=COLUMNS)
             yield f"## stilltrue {name}\n\n```text\n{command.get_help(context)}\n```\n"
 
 
