@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from detector.commands.live.doctor import CURES, LOST, MISSING, complaints_of
+from detector.commands.live.doctor import CURES, LOST, MISSING, complaints_of, print_complaints
 from stilltrue.v1 import agent_pb2, detector_pb2, snapshot_pb2
 
 PROCESS = snapshot_pb2.ProcessId(service="shop", instance="shop-0", incarnation=1)
@@ -39,3 +39,10 @@ def test_each_blind_spot_has_its_remedy(reason: str, cure: str) -> None:
 def test_silent_and_lost_members_are_complaints() -> None:
     assert [cure for _, cure in complaints_of(agent(detector_pb2.AGENT_STATE_LOST))] == [LOST]
     assert [cure for _, cure in complaints_of(agent(detector_pb2.AGENT_STATE_MISSING))] == [MISSING]
+
+
+def test_what_several_members_lack_is_explained_once(capsys: pytest.CaptureFixture[str]) -> None:
+    lost = agent(detector_pb2.AGENT_STATE_LOST)
+    print_complaints([(lost, complaints_of(lost))] * 2, 2)
+    said = " ".join(capsys.readouterr().out.split())
+    assert (said.count("STILLTRUE_INSTANCE"), said.count("as above")) == (1, 1)

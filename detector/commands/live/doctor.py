@@ -39,7 +39,8 @@ CURES = (
 )
 LOST = (
     "ended or cut off without a goodbye (SIGTERM ends a Python program without one, unless it has a handler): restore its "
-    "connection, restart it under the same instance name, or wait for --forget-seconds (600 unless set); see docs/agent.md, "
+    "connection, restart it under the same instance name (STILLTRUE_INSTANCE), or wait for --forget-seconds of stilltrue serve "
+    "(600 unless set); see docs/agent.md, "
     "'When a process ends'"
 )
 MISSING = (
@@ -65,7 +66,7 @@ def doctor(endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
     if output is Output.NAME:
         print_names(agent.process.instance for agent, _ in ill)
     elif not print_data([_written(agent, complaints) for agent, complaints in ill], output):
-        _print(ill, len(found))
+        print_complaints(ill, len(found))
     sys.exit(bool(ill) or not found)
 
 
@@ -74,14 +75,17 @@ def _written(agent: pb.Agent, complaints: list[tuple[str, str]]) -> dict[str, ob
     return {"process": agent.process.instance, "service": agent.process.service, "complaints": listed}
 
 
-def _print(ill: list[tuple[pb.Agent, list[tuple[str, str]]]], members: int) -> None:
+def print_complaints(ill: list[tuple[pb.Agent, list[tuple[str, str]]]], members: int) -> None:
+    """Print the gaps of ``ill``, some of the ``members``. How to fix one is explained where it first occurs."""
     out = console()
     if not members:
         out.print(NOBODY)
+    explained: set[str] = set()
     for agent, complaints in ill:
         out.print(f"[yellow]{escape(agent.process.instance)}[/] ({escape(agent.process.service)})")
         for what, cure in complaints:
-            out.print(f"  - {escape(what)}\n    {escape(cure)}")
+            out.print(f"  - {escape(what)}\n    {'as above' if cure in explained else escape(cure)}")
+            explained.add(cure)
     if members and not ill:
         out.print(f"[green]answers speak for {'the only member' if members == 1 else f'all {members} members'}[/]")
 
