@@ -66,16 +66,16 @@ INTERRUPTIBLE = stop() { trap '' INT TERM; kill -- -$${!:-} 2>/dev/null || true;
 	trap stop INT TERM; run() { set -m; "$$@" & set +m; wait $$!; }
 
 VENV = if [ -z "$(PYTHON)" ]; then echo "Python 3.11 or newer with venv is needed and was not found: install it (Debian: apt-get install python3 python3-venv), or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3" >&2; exit 1; fi; \
-	version=$$($(PYTHON) --version); echo "Setting up .venv with $$version ..."; $(INTERRUPTIBLE); \
-	run $(PYTHON) -m venv --clear .venv
+	version=$$($(PYTHON) --version); echo "Setting up $(1) with $$version ..."; $(INTERRUPTIBLE); \
+	run $(PYTHON) -m venv --clear $(1)
 
 $(LIGHT): pyproject.toml clients/python/pyproject.toml constraints.txt detector/release/build_backend.py
-	@$(VENV); \
+	@$(call VENV,.venv); \
 	run $(BIN)/python -m pip install -q --disable-pip-version-check --no-compile -c constraints.txt -e clients/python -e .
 	@touch $@
 
 $(READY): pyproject.toml clients/python/pyproject.toml constraints.txt detector/release/build_backend.py
-	@$(VENV); \
+	@$(call VENV,.venv); \
 	run $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt uv; \
 	run $(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e clients/python -e '.[test]'
 	@touch $(LIGHT) $@
@@ -161,9 +161,13 @@ fuzz: setup ## everything read from outside, guided by coverage (FUZZ_SECONDS=60
 prove: setup ## seeded worlds against the oracle (PROVE_SEEDS=0..100000)
 	$(BIN)/stilltrue simulate --seeds $(PROVE_SEEDS)
 
-release: setup ## everything to be published, reproducibly: wheels, source archives, image context, chart, checksums, into dist/
+build/release-tools/.ready:
+	@$(call VENV,$(@D)); run $(@D)/bin/python -m pip install -q --disable-pip-version-check uv
+	@touch $@
+
+release: build/release-tools/.ready ## everything to be published, reproducibly: wheels, source archives, image context, chart, checksums, into dist/
 	@rm -rf dist
-	@$(BIN)/python -m detector.release.publish dist
+	@$(<D)/bin/python -m detector.release.publish dist
 
 cluster: setup ## the chart in a real API server: installed, upgraded, injecting (builds Kubernetes the first time, ten minutes; as root)
 	helm/tools/install

@@ -134,7 +134,9 @@ def main() -> None:
     """Build the release in the folder that the command line names."""
     parser = argparse.ArgumentParser(description="Build the release, reproducibly.")
     parser.add_argument("out", type=Path, help="an empty folder, or a new one")
-    for path in publish(parser.parse_args().out):
+    out = parser.parse_args().out
+    sys.stderr.write(f"Building {out} from the commit (about a minute: both wheels are installed to list what they need) ...\n")
+    for path in publish(out):
         sys.stdout.write(f"{path}\n")
 
 

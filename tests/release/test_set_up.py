@@ -1,4 +1,4 @@
-"""Ctrl-C while `make` sets up .venv: one line, no process left behind, and another try begins from the start."""
+"""Ctrl-C while `make` sets up an environment: one line, no process left behind, and another try begins from the start."""
 
 from __future__ import annotations
 
@@ -40,8 +40,10 @@ def content(file: Path) -> str:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("target", ["demo", "setup"])
-def test_an_interrupted_set_up_says_so_and_leaves_no_process(tmp_path: Path, target: str, number: signal.Signals) -> None:
+@pytest.mark.parametrize(("target", "folder"), [("demo", ".venv"), ("setup", ".venv"), ("release", "build/release-tools")])
+def test_an_interrupted_set_up_says_so_and_leaves_no_process(
+    tmp_path: Path, target: str, folder: str, number: signal.Signals
+) -> None:
     for file in ("Makefile", "pyproject.toml", "constraints.txt", "clients/python/pyproject.toml"):
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / file, tmp_path / file)
@@ -67,9 +69,9 @@ def test_an_interrupted_set_up_says_so_and_leaves_no_process(tmp_path: Path, tar
         out, err = make.communicate(timeout=PATIENCE_SECONDS)
     finally:
         make.kill()
-    assert out == "Setting up .venv with Python 3.11.0 ...\n"
+    assert out == f"Setting up {folder} with Python 3.11.0 ...\n"
     lines = [line for line in err.splitlines() if not line.startswith("make: ")]
     assert lines == [f"the set-up was interrupted: run 'make {target}' again"]
     assert make.returncode not in (0, None)
     assert not any(map(is_running, pids))
-    assert not list(tmp_path.glob(".venv/.*"))
+    assert not list(tmp_path.glob(f"{folder}/.*"))
