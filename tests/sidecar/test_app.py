@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -171,6 +172,27 @@ def test_invalid_options_are_reported_in_one_line(flags: tuple[str, ...], says: 
     assert done.returncode == 2
     assert says in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("flags", "outbound", "warned"),
+    [((), r"off", True), (("--upstream", "stock=127.0.0.1:2"), r"127\.0\.0\.1:\d+", False)],
+    ids=["no upstream", "an upstream"],
+)
+def test_a_sidecar_says_where_it_listens_and_what_it_does_not_see(flags: tuple[str, ...], outbound: str, warned: bool) -> None:
+    free = ("--inbound", "127.0.0.1:0", "--outbound", "127.0.0.1:0", "--admin-port", "0")
+    command = [sys.executable, "-m", "detector", "sidecar", "--app", "127.0.0.1:1", *free, *flags]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+        finally:
+            process.terminate()
+        _, errors = process.communicate(timeout=60)
+    address = r"127\.0\.0\.1:\d+"
+    wanted = rf"listening inbound={address} app=127\.0\.0\.1:1 outbound={outbound} admin=http://{address}/\n"
+    assert re.fullmatch(wanted, line), line
+    assert ("no --upstream is given" in errors) is warned
 
 
 def test_the_check_of_an_absent_sidecar_fails() -> None:

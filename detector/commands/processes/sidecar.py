@@ -15,7 +15,7 @@ from detector.commands.shared.options import FILE, agent_options, log_format_opt
 from detector.commands.shared.own_process import mark_as_detectors
 from detector.commands.shared.run import CommandError
 from detector.ops.address import Address, AddressError, parse_address
-from detector.ops.logs import configure
+from detector.ops.logs import Log, configure
 from detector.ops.printable_text import printable
 from detector.sidecar.app import CannotListenError, Listening, serve
 from detector.sidecar.routing import Upstreams, upstream_of
@@ -102,7 +102,7 @@ def sidecar(**given: Any) -> None:
             return _check(settings)
         configure(given["log_format"])
         mark_as_detectors()
-        asyncio.run(serve(settings, _started))
+        asyncio.run(serve(settings, lambda listening: _started(settings, listening)))
     except (SettingError, SettingRefusedError, TlsRefusedError, CannotListenError) as error:
         raise CommandError(str(error)) from None
     return None
@@ -183,6 +183,13 @@ def _check(settings: SidecarSettings) -> None:
     raise click.exceptions.Exit(1)
 
 
-def _started(listening: Listening) -> None:
-    outbound = "" if listening.outbound is None else f" outbound={listening.outbound}"
-    click.echo(f"listening inbound={listening.inbound}{outbound} admin=http://{listening.admin}/")
+def _started(settings: SidecarSettings, listening: Listening) -> None:
+    outbound = listening.outbound or "off"
+    click.echo(
+        f"listening inbound={listening.inbound} app={settings.program} outbound={outbound} admin=http://{listening.admin}/"
+    )
+    if listening.outbound is None:
+        Log("stilltrue").warning(
+            "calls from the program are not seen",
+            text="no --upstream is given, so nothing listens on --outbound; right only for a program that calls no other",
+        )
