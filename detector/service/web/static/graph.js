@@ -22,6 +22,8 @@
   let later = 0;
   let rested = 0; // when the next snapshot may be loaded: large graphs, which cost the detector more, are loaded less often
 
+  const clock = (time) => new Date(time).toLocaleTimeString([], { hourCycle: "h23" }); // as the commands print times
+
   const make = (tag, text, attributes = {}) => {
     const element = document.createElement(tag);
     element.textContent = text;
@@ -97,7 +99,7 @@
       section.querySelector(".picture")?.remove();
       section.append(bar, time, canvas, panel);
     }
-    const at = graph.ended ? `, at ${new Date(graph.ended).toLocaleTimeString()}` : "";
+    const at = graph.ended ? `, at ${clock(graph.ended)}` : "";
     moment.textContent = ` ${graph.snapshot}${at}`;
     status.textContent = graph.left_out;
     if (!begun && graph.nodes.length <= OPENED_AT_ONCE_MAX / 2 && canvas.clientWidth >= LEGIBLE_WIDTH_MIN) for (const name of services().keys()) opened.add(name);
@@ -336,7 +338,7 @@
     panel.replaceChildren(make("h3", node.id), make("p", `${DESCRIPTION[node.role]}${node.victim ? "; aborting it would free the others" : ""}`));
     if (node.since) {
       const since = make("p", "has waited for ");
-      since.append(make("span", "", { "data-since": String(Date.parse(node.since) / 1000) }), ` (since ${new Date(node.since).toLocaleTimeString()})`);
+      since.append(make("span", "", { "data-since": String(Date.parse(node.since) / 1000) }), ` (since ${clock(node.since)})`);
       panel.append(since);
     }
     lines("waits", node.waits);

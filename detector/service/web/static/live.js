@@ -1,6 +1,7 @@
 // Keeps a page current without reloading it: listens for changes, replaces the content, and counts ages up.
 "use strict";
 
+const HOURS = { hourCycle: "h23" }; // as the commands print times, in every language
 const main = document.querySelector("main");
 let offset = Number(document.body.dataset.now) - Date.now() / 1000; // the detector's clock minus ours
 let filter = "";
@@ -23,7 +24,7 @@ function localTimes() {
   for (const each of document.querySelectorAll("time[datetime]")) {
     const at = new Date(each.dateTime);
     if (Number.isNaN(at.valueOf())) continue;
-    each.textContent = at.toDateString() === today ? at.toLocaleTimeString() : at.toLocaleString();
+    each.textContent = at.toDateString() === today ? at.toLocaleTimeString([], HOURS) : at.toLocaleString([], HOURS);
     each.title = each.dateTime;
   }
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
