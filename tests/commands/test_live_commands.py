@@ -48,6 +48,9 @@ async def test_the_exit_code_of_ask_is_the_answer(played: Any, here: Any, tmp_pa
             assert (told.code, told.err) == (0, "")
             assert "\x1b" not in told.out
             assert "a" in told.out
+        processes = (await run("show", "latest")).out.partition("needs")[0]
+        assert processes.count("1 deadlocked, 1 behind a deadlock") == 2, "each process: its worker, and its caller"
+        assert "active" not in processes
         told = await run("show", incident["id"])
         assert f"{incident['id']}: deadlock, open" in told.out
         assert (await run("incidents", incident["id"])).out.splitlines()[:-1] == told.out.splitlines()[:-1]
@@ -78,6 +81,9 @@ async def test_the_exit_code_of_ask_is_the_answer(played: Any, here: Any, tmp_pa
         (("watch", "--wait-seconds-max", "0", "--detector", "127.0.0.1:1"), "no detector at 127.0.0.1:1"),
         (("watch", "--wait-seconds-max", "0.5", "--detector", "127.0.0.1:1"), "no detector at 127.0.0.1:1 after 0.5 s"),
         (("ask", "deadlock", "--detector", "http://127.0.0.1:7600/"), "is a URL, not HOST:PORT: write 127.0.0.1:7600"),
+        (("ask", "deadlock", "--detector", "http://127.0.0.1:7600/"), "write 127.0.0.1:7600 (see"),
+        (("ask", "deadlock", "--detector", "127.0.0.1"), "is not a valid HOST:PORT; for example 127.0.0.1:7600 (see"),
+        (("serve", "--bogus"), "No such option '--bogus'. (see"),
         (("ask", "deadlock", "--detector", "127.0.0.1:70000"), "the port must be between 1 and 65535"),
         (("incident",), "did you mean incidents?"),
         (("run", "--serivce", "shop", "--", "true"), "No such option '--serivce'. Did you mean '--service'?"),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -21,7 +23,7 @@ from detector.core.times import duration, local_time
 from detector.drawing.draw import Format
 from detector.predicates.evidence.explanation import sentence
 from detector.service.web.api.picture import picture_of
-from stilltrue.model import Verdict
+from stilltrue.model import Holds, ProcessName, Verdict, process_of
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
 
@@ -88,8 +90,10 @@ def _print_snapshot(answer: pb.GetSnapshotResponse, snapshot: Snapshot) -> None:
     )
     if summary.missing:
         out.print(f"  [yellow]missing: {escape(listed(summary.missing))}[/]")
+    verdicts = [verdict_from_wire(verdict) for verdict in answer.verdicts]
+    stuck = _stuck(verdicts)  # "active" only means that a process has not said it is idle
     rows = [
-        (escape(name), escape(state.service) or "-", state.activity.value, escape(_facts(state.facts)))
+        (escape(name), escape(state.service) or "-", stuck.get(name, state.activity.value), escape(_facts(state.facts)))
         for name, state in sorted(snapshot.processes.items())
     ]
     out.print(table(("process", "service", "activity", "facts"), rows, flexible={"facts"}))
@@ -102,13 +106,24 @@ def _print_snapshot(answer: pb.GetSnapshotResponse, snapshot: Snapshot) -> None:
         out.print(
             f"  in transit from {escape(message.source)} to {escape(message.target or 'unknown')}: {escape(message.what)}"
         )
-    verdicts = [verdict_from_wire(verdict) for verdict in answer.verdicts]
     out.print()
     out.print(table(("predicate", "scope", "answer", "evidence"), map(_verdict_row, verdicts), flexible={"evidence"}))
     for verdict in verdicts:
         if verdict.core and verdict.snapshot.scope == "all":
             out.print()
             print_verdict(verdict)
+
+
+def _stuck(verdicts: Iterable[Verdict]) -> dict[ProcessName, str]:
+    """The processes with deadlocked parties, or parties that wait behind a deadlock: how many, in words."""
+    held = [verdict for verdict in verdicts if verdict.predicate == "deadlock" and verdict.holds is Holds.TRUE]
+    core = {party for verdict in held for party in verdict.core}
+    behind = {party for verdict in held for party in verdict.behind} - core
+    words: defaultdict[ProcessName, list[str]] = defaultdict(list)
+    for parties, word in ((core, "deadlocked"), (behind, "behind a deadlock")):
+        for process, count in Counter(map(process_of, parties)).items():
+            words[process].append(f"{count} {word}")
+    return {process: ", ".join(each) for process, each in words.items()}
 
 
 def _verdict_row(verdict: Verdict) -> tuple[str, ...]:

@@ -187,5 +187,6 @@ def _checked(ctx: click.Context, param: click.Parameter, value: str) -> str:  # 
         for address in value.split(","):
             parse_address(address, port_min=1)
     except AddressError as error:
-        raise click.BadParameter(f"{error}; for example {DEFAULT_ADDRESS}") from None
+        hint = "" if ": write " in str(error) else f"; for example {DEFAULT_ADDRESS}"
+        raise click.BadParameter(f"{error}{hint}") from None
     return value

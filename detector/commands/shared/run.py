@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 import click
 
@@ -79,7 +80,7 @@ def _report(end: BaseException) -> int:
         case click.exceptions.Exit():
             return end.exit_code
         case click.UsageError():
-            _show_usage(end)
+            _show_usage(_with_near_names(end) if isinstance(end, click.NoSuchOption) else end)
             return EXIT_WRONG
         case click.ClickException():
             end.show()
@@ -97,6 +98,13 @@ def _discard_output() -> None:
     """Send what is still buffered nowhere: otherwise the interpreter reports an error at exit."""
     with contextlib.suppress(io.UnsupportedOperation):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _with_near_names(error: click.NoSuchOption) -> click.NoSuchOption:
+    """The error without the suggestions that are only near because both names begin with two dashes."""
+    bare = {name.lstrip("-"): name for name in error.possibilities or ()}
+    near = [bare[name] for name in get_close_matches(error.option_name.lstrip("-"), bare)]
+    return click.NoSuchOption(error.option_name, error.message, possibilities=near, ctx=error.ctx)
 
 
 def _show_usage(error: click.UsageError) -> None:
