@@ -105,7 +105,10 @@ def _stream(stream: StreamOptions, plan: StreamPlan, progress: Callable[[str], N
                 pieces = detector_stream(spark, stream.options, plan)
             else:
                 pieces = archive_stream(spark, stream.archive, plan)
-            follow(start(pieces, plan, location=stream.archive or "", once=stream.once), progress)
+            query = start(pieces, plan, location=stream.archive or "", once=stream.once)
+            source = stream.archive or stream.options["address"]
+            progress(f"reading {source} (the first batch takes longest: it starts Spark's workers) ...")
+            follow(query, progress)
     finally:
         spark.stop()
     return plan.folder.last()
