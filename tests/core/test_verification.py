@@ -415,6 +415,120 @@ def test_rule_7_a_silent_process_is_waited_for_briefly_until_it_answers() -> Non
     assert ask(Deadlock(), assembled.snapshot).holds is Holds.TRUE
 
 
+@pytest.mark.parametrize("late", ["p", "pq"])
+def test_rule_9_looks_that_are_always_late_verify_a_deadlock_in_the_end(late: str) -> None:
+    fleet = ring()
+    asked = fleet.begin(fleet.taken())
+    in_time, slow = ([one for one in asked if (one.process.instance in late) is is_late] for is_late in (False, True))
+    assert fleet.answer(in_time) == []
+    (done,) = fleet.verifier.ticked(fleet.now + 1.0)
+    assert isinstance(done, Verified)
+    verdict = ask(Deadlock(), done.assembled.snapshot)
+    assert (verdict.holds, "--look-give-up-seconds" in verdict.witness.text) == (Holds.UNDETERMINED, True)
+    fleet.now += 8.0
+    fleet.answer(slow)
+    assert fleet.verifier.due() <= fleet.now + 0.2
+    assert fleet.verifier.ticked(fleet.now + 0.2) == [], "its round is over"
+    assert fleet.verifier.due() == float("inf")
+    fleet.now += 1.0
+    assert fleet.deadlock(lambda _: None).remainder == (P, Q)
+
+
+def test_rule_9_a_late_look_counts_though_its_process_missed_snapshots_meanwhile() -> None:
+    fleet = ring()
+    asked = fleet.begin(fleet.taken())
+    fleet.answer(asked[1:])
+    fleet.verifier.ticked(fleet.now + 1.0)
+    busy = fleet.recorders.pop("p")
+    for late in (False, True):
+        members = {ProcessName(name): one.process for name, one in (fleet.recorders | {"p": busy}).items()}
+        fleet.now += 1.0
+        pending = PendingSnapshot(snapshot=SnapshotId(int(fleet.now)), members=members, begun=fleet.now, begun_by="test")
+        report = fleet.recorders["q"].marked(SnapshotId(int(fleet.now)), fleet.now)
+        assert report is not None
+        assert pending.offer(report) is None
+        verdict = ask(Deadlock(), fleet.verified(pending.assembled(fleet.now + 0.1)).snapshot)
+        assert verdict.holds is Holds.UNDETERMINED
+        if not late:
+            fleet.verifier.looked(busy.process, busy.look(asked[0].request, fleet.now), fleet.now + 0.6)
+            fleet.verifier.ticked(fleet.now + 0.7)
+    fleet.recorders = {"p": busy, **fleet.recorders}
+    assert fleet.deadlock(lambda _: None).remainder == (P, Q)
+
+
+def test_rule_9_a_call_that_may_be_retried_takes_a_second_round_of_late_looks_too() -> None:
+    fleet = repeated()
+    for _ in range(2):
+        asked = fleet.begin(fleet.taken())
+        assert [one.process.instance for one in asked] == ["p", "q"]
+        fleet.verifier.ticked(fleet.now + 1.0)
+        fleet.now += 10.0
+        fleet.answer(asked)
+        fleet.verifier.ticked(fleet.now + 0.2)
+    assert fleet.deadlock(lambda _: None).core == ("p/task", "q/Do#1")
+
+
+def test_rule_9_a_late_way_out_is_no_deadlock() -> None:
+    fleet = ring()
+    asked = fleet.begin(fleet.taken())
+    fleet.answer(asked[1:])
+    fleet.verifier.ticked(fleet.now + 1.0)
+    fleet.answer(asked[:1], seeing(P, ways_out=(WayOut(text="a timer"),)))
+    fleet.verifier.ticked(fleet.now + 1.0)
+    assert fleet.deadlock(lambda _: None).holds is Holds.FALSE
+
+
+def test_rule_9_a_late_look_of_a_party_that_has_moved_on_accuses_nobody() -> None:
+    fleet = ring()
+    asked = fleet.begin(fleet.taken())
+    fleet.answer(asked[1:])
+    fleet.verifier.ticked(fleet.now + 1.0)
+    fleet.recorders["p"].resumes(WaitNumber(1))
+    fleet.recorders["p"].waits(P, [PartyTarget(party=Q)], fleet.now)
+    fleet.answer(asked[:1])
+    fleet.verifier.ticked(fleet.now + 1.0)
+    assert fleet.deadlock(lambda _: None).holds is not Holds.TRUE
+
+
+def test_rule_9_a_newer_look_stands() -> None:
+    """The earlier request is answered last."""
+    fleet = ring()
+    fleet.verifier = Verifier(give_up_seconds=0.5, again_seconds_min=0.0)
+    first = fleet.begin(fleet.taken())
+    fleet.answer(first[1:])
+    fleet.verifier.ticked(fleet.now + 1.0)
+    assert fleet.deadlock(seeing(P, ways_out=(WayOut(text="a timer"),))).holds is Holds.FALSE
+    fleet.answer(first[:1])
+    fleet.verifier.ticked(fleet.now + 1.0)
+    assert fleet.deadlock(lambda _: None).holds is not Holds.TRUE
+
+
+def test_rule_9_looks_of_many_late_processes_are_taken_together() -> None:
+    fleet = two_rings()
+    fleet.verifier = Verifier(give_up_seconds=0.5)
+    asked = fleet.begin(fleet.taken())
+    fleet.verifier.ticked(fleet.now + 1.0)
+    fleet.answer(asked[:2])
+    assert fleet.verifier.due() == pytest.approx(fleet.now + 0.2 + INTERIM_SECONDS)
+    fleet.verifier.ticked(fleet.verifier.due())
+    fleet.now += 5.0
+    assert fleet.deadlock(lambda _: None).remainder == (P, Q), "others need not answer for it"
+
+
+def test_rule_9_a_process_that_never_answers_keeps_no_further_round() -> None:
+    fleet = ring()
+    fleet.verifier = Verifier(give_up_seconds=0.5, again_seconds_min=0.0)
+    kept = []
+    for _ in range(3):
+        asked = fleet.begin(fleet.taken())
+        fleet.answer(asked[1:])
+        fleet.verifier.ticked(fleet.now + 0.9)
+        kept.append(asked[0])
+    fleet.verifier.unable(ProcessName("p"), "p has left", fleet.now)
+    fleet.answer(kept)
+    assert fleet.verifier.due() == float("inf")
+
+
 def two_rings() -> Fleet:
     """The tasks of p and q wait for each other, and those of r and s."""
     fleet = Fleet("p", "q", "r", "s")

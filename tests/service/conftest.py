@@ -42,6 +42,7 @@ class FakeProcess:
         self.silent = False
         self.looks = True
         self.blind = False
+        self.look_seconds = 0.0
         self.differences: Differences | None = None
         self.cures: Callable[[], None] | None = None
         self.standing: list[agent_pb2.StandingParty] | None = None
@@ -97,6 +98,7 @@ class FakeProcess:
                     self.welcomed.set()
                 elif response.WhichOneof("message") == "look":
                     if not self.blind:
+                        await asyncio.sleep(self.look_seconds)
                         look = self.recorder.look(request_from_wire(response.look), time.time())
                         await self.say(looked=look_to_wire(self.see(look)))
                 elif response.WhichOneof("message") in ("cure", "stacks"):

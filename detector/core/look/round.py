@@ -64,6 +64,10 @@ class Round:
             self.awaited.discard(process)
             self.reasons[process] = reason
 
+    def silence(self) -> str:
+        """Why there is no look of a process that was waited for."""
+        return f"did not answer within {self.patience:g} s (serve --look-give-up-seconds)"
+
     def answer(self, party: PartyName) -> PartyLook:
         """The answer of a suspect's process, or a doubt that says why there is none (rules 2, 3)."""
         name = self.keys[party].process
@@ -73,9 +77,8 @@ class Round:
             return replace(found, unchanged=True, doubt="one of its several waits has ended")
         if found is not None:
             return found
-        reason = self.reasons.get(name) or (
-            f"{name} did not answer within {self.patience:g} s" if look is None else f"{name} did not report on it"
-        )
+        silent = f"{name} {self.silence()}" if look is None else f"{name} did not report on it"
+        reason = self.reasons.get(name) or silent
         return PartyLook(party=party, unchanged=True, doubt=reason)
 
     def deadline_passed(self, now: float) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from detector.core.look.past_rounds import Key
+from detector.core.protocol.assembler import Assembled
 from detector.core.snapshot import Snapshot
 from detector.graph.reduction_bounds import left_over
 from stilltrue.model import Activity, PartyName, ProcessName, WaitNumber, process_of
@@ -46,3 +47,20 @@ def keys_of(reports: Mapping[ProcessName, Report], parties: Mapping[PartyName, t
         if name in reports and all((name, party, number) in waits for number in numbers):
             found[party] = Key(name, reports[name].process.incarnation, party, numbers)
     return found
+
+
+def possibly_unchanged(keys: Collection[Key], assembled: Assembled) -> set[Key]:
+    """The keys of parties that may still be in the very same waits: their process reports these, or has not reported."""
+    absent = {(process.instance, process.incarnation) for process in assembled.absent}
+    reports = {(report.process.instance, report.process.incarnation): report for report in assembled.reports.values()}
+    waits = {
+        (*process, wait.waiter, wait.number)
+        for process in {(key.process, key.incarnation) for key in keys} & reports.keys()
+        for wait in reports[process].waits
+    }
+    return {
+        key
+        for key in keys
+        if (process := (key.process, key.incarnation)) in absent
+        or (process in reports and all((*process, key.party, number) in waits for number in key.waits))
+    }

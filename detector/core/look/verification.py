@@ -19,6 +19,8 @@ Rules:
    once.
 8. Parties that are stuck for certain while all unanswered suspects are in doubt are stuck whatever the answers will be. A round
    that takes long reports them once, after ``INTERIM_SECONDS``, and continues.
+9. A look that arrives after its round has ended completes the round: a set that it verifies is verified for later snapshots. So
+   a slow process is verified in the end and delays no round, and one that never answers gains nothing.
 
 The time is an argument, never read: the service and the simulator run the same rounds.
 """
@@ -26,14 +28,15 @@ The time is an argument, never read: the service and the simulator run the same 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from detector.core.look.amendment import amended
+from detector.core.look.late_looks import LateLooks
 from detector.core.look.past_rounds import Idle, Key, Known, Memory, copied
 from detector.core.look.reassembly import Reassembly
 from detector.core.look.round import INTERIM_SECONDS, Round
-from detector.core.look.suspicion import Suspicion, keys_of
+from detector.core.look.suspicion import Suspicion, keys_of, possibly_unchanged
 from detector.core.protocol.assembler import Assembled
 from detector.graph.reduction_bounds import left_over
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
@@ -96,6 +99,9 @@ class Verifier:
         """By snapshot, the processes that did not answer in time: a later answer must not count for a further request."""
         self._unresponsive: set[ProcessId] = set()
         """Rule 7: processes that were late and have not answered since."""
+        self._late_looks = LateLooks()
+        self._unanswered: set[Key] = set()
+        """Parties whose latest look was not answered: a late look replaces its result (rule 9)."""
 
     @property
     def memory(self) -> Memory:
@@ -133,22 +139,29 @@ class Verifier:
         """A process has answered with its look."""
         self._unresponsive.discard(process)
         one = self._rounds.get(look.snapshot)
-        return self._settle(now) if one is not None and one.accept(process, look) else []
+        if one is not None and one.accept(process, look):
+            return self._settle(now)
+        self._late_looks.offer(process, look, now)
+        return []
 
     def unable(self, process: ProcessName, reason: str, now: float, snapshot: SnapshotId | None = None) -> list[RoundEffect]:
         """A process cannot look, or has left: stop waiting for it in ``snapshot``'s round (None: in all rounds)."""
         for number, one in self._rounds.items():
             if snapshot in {None, number}:
                 one.leave_out(process, reason)
+        if snapshot is None:
+            self._late_looks.leave_out(process, reason, now)
         return self._settle(now)
 
     def ticked(self, now: float) -> list[RoundEffect]:
         """Time has passed."""
+        for one in self._late_looks.take(now):
+            self._complete(one, now)
         return self._settle(now, late=True)
 
     def due(self) -> float:
         """The next time at which :meth:`ticked` has something to do; infinity if there is none."""
-        return min(map(self._until, self._rounds.values()), default=math.inf)
+        return min(self._late_looks.due(), *map(self._until, self._rounds.values()), math.inf)
 
     def interim(self, now: float) -> list[RoundEffect]:
         """The interim results of rounds that take long (rule 8)."""
@@ -163,6 +176,10 @@ class Verifier:
     def in_progress(self) -> int:
         """Number of rounds in progress."""
         return len(self._rounds)
+
+    def to_complete(self) -> Iterator[Assembled]:
+        """The snapshots whose rounds the next :meth:`ticked` may complete (rule 9)."""
+        return self._late_looks.to_complete()
 
     # -- what to look at (rule 4) --------------------------------------------------------------------------------------
 
@@ -199,10 +216,16 @@ class Verifier:
         return known is None or known.happenings != report.happenings or now >= known.looked_at + known.again_seconds
 
     def _forget(self, assembled: Assembled, keys: Mapping[PartyName, Key], suspicion: Suspicion) -> None:
-        """Forget parties that are no longer suspected, and processes that are no longer members."""
+        """Forget parties that are no longer suspected, and processes that are no longer members.
+
+        If reports are missing, parties that may be in the same waits are kept: a process busy with a look reports late.
+        """
         if keys or not suspicion.processes:
             present = set(keys.values())
+            if assembled.absent:
+                present |= possibly_unchanged(self._known.keys() - present, assembled)
             self._known = {key: known for key, known in self._known.items() if key in present}
+            self._unanswered &= self._known.keys()
         members = {report.process for report in assembled.reports.values()}
         self._idle = {process: idle for process, idle in self._idle.items() if process in members}
         self._unresponsive &= members
@@ -244,7 +267,10 @@ class Verifier:
         one.patience = self._patience(one)
         if one.awaited and ref.id is not None:
             self._late[ref.id] = frozenset(one.awaited)
-            self._unresponsive.update(one.assembled.reports[name].process for name in one.awaited)
+            late = {one.assembled.reports[name].process for name in one.awaited}
+            if one.keys and not late <= self._unresponsive:
+                self._late_looks.expect(one, now)
+            self._unresponsive |= late
         since = self._since(one)
         looks = {party: self._remember(one, party, key, now) for party, key in one.keys.items()}
         doubts = {name: self._idleness(one, name, now) for name in one.suspicion.processes}
@@ -254,6 +280,20 @@ class Verifier:
             if key in self._known:
                 self._known[key].verified = party in stuck and not self._known[key].rules_out
         return found
+
+    def _complete(self, one: Round, now: float) -> None:
+        """Store the results of late looks, and mark the sets that they verify (rule 9). Results of newer rounds stand."""
+        looks = {party: self._result(one, party, key) for party, key in one.keys.items()}
+        found = self._with_looks(one, looks, {}, self._since(one), now)
+        stuck = set(left_over(found.snapshot.waits, found.snapshot.missing, certain=True))
+        for party, key in one.keys.items():
+            known = self._known.get(key)
+            if known is None:
+                continue
+            if key in self._unanswered and key.process in one.looks:
+                known.look, known.until, known.looked_at = looks[party], one.until(looks[party], key.process), now
+                self._unanswered.discard(key)
+            known.verified = known.verified or (party in stuck and not known.rules_out)
 
     def _since(self, one: Round) -> dict[PartyName, float]:
         """For each suspect seen before: when the first round that saw it in these waits ended."""
@@ -294,6 +334,7 @@ class Verifier:
             if look is known.look:
                 return look
         known.look, known.until = look, one.until(look, key.process)
+        (self._unanswered.add if key.process in one.awaited else self._unanswered.discard)(key)
         return look
 
     def _result(self, one: Round, party: PartyName, key: Key) -> PartyLook:
@@ -314,7 +355,7 @@ class Verifier:
             return one.doubts.get(name, "it was not looked at")
         look = one.looks.get(name)
         if look is None:
-            return one.reasons.get(name) or f"it did not answer within {one.patience:g} s"
+            return one.reasons.get(name) or f"it {one.silence()}"
         doubt = ""
         if look.unaccounted:
             doubt = f"it has work that belongs to no known party: {'; '.join(look.unaccounted)}"

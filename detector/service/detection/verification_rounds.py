@@ -71,8 +71,7 @@ class Rounds:
 
     def unable(self, process: ProcessName, reason: str) -> None:
         """Stop waiting for a process that is gone."""
-        if self._waiting:
-            self._step(lambda now: self._verifier.unable(process, reason, now))
+        self._step(lambda now: self._verifier.unable(process, reason, now))
 
     def close(self) -> None:
         """End all rounds with the looks received so far."""
@@ -108,7 +107,7 @@ class Rounds:
         self._pending_steps.append(step)
         if self._running is not None:
             return
-        if self._large:
+        if self._large or any(_weight(late.snapshot) >= THREAD_WEIGHT_MIN for late in self._verifier.to_complete()):
             self._running = asyncio.get_running_loop().create_task(self._run_on_thread())
             return
         now = self._clock.now()

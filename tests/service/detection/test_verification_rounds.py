@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -56,3 +57,17 @@ async def test_a_cycle_that_a_silent_party_may_free_waits_for_its_answer(
         verdict = await detector.ask()
         assert verdict.holds == UNDETERMINED
         assert "did not answer within 1.5 s" in verdict.witness.text
+
+
+async def test_processes_whose_looks_always_take_too_long_are_verified_in_the_end(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b = process("a"), process("b")
+    stuck = deadlock(a, b)
+    a.look_seconds = b.look_seconds = 1.0
+    async with start_detector(tmp_path, look_give_up_seconds=0.3) as detector, asyncio.timeout(60):
+        await detector.join(a, b)
+        while (verdict := await detector.ask()).holds != TRUE:
+            assert verdict.holds == UNDETERMINED
+            await asyncio.sleep(0.5)
+        assert list(verdict.core) == stuck.core
