@@ -96,8 +96,12 @@ def _free(verdict: Verdict) -> Headline:
     begun, coverage = verdict.snapshot.begun, verdict.coverage
     match verdict.holds:
         case Holds.FALSE:
-            detail = "" if coverage is None else _covers(coverage)
-            return Headline(level=Level.FINE, text="Nothing is stuck", detail=detail, at=begun)
+            if coverage is None:
+                return Headline(level=Level.FINE, text="Nothing is stuck", at=begun)
+            if coverage.members < coverage.expected:  # a member that is not seen may be stuck
+                text = "Nothing is stuck as far as is seen"
+                return Headline(level=Level.DOUBT, text=text, detail=_covers(coverage), at=begun)
+            return Headline(level=Level.FINE, text="Nothing is stuck", detail=_covers(coverage), at=begun)
         case Holds.TRUE:  # the membership is too young to open an incident
             return Headline(level=Level.TROUBLE, text="Deadlocked", detail=verdict.witness.text, since=begun)
         case _:
