@@ -6,10 +6,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+
+from stilltrue.runtime.membership import process_hooks
 
 FORKS = """
 import os, signal, sys, time
@@ -81,3 +84,56 @@ def test_forked_children_can_call_while_the_agent_joins(echo: str, detector: Any
 
 def test_the_child_of_a_fork_right_after_the_start_can_call(echo: str) -> None:
     assert _ends("127.0.0.1:1", echo, 30, 0.004) == str({"worked": 30, "failed": 0, "hang": 0})
+
+
+class Tasks:
+    """Stands for ``/proc/self/task``, with other threads at each look."""
+
+    def __init__(self, room: Path, looks: list[dict[int, str]]) -> None:
+        self.room, self.looks, self.seen = room, looks, 0
+
+    def iterdir(self) -> list[Path]:
+        now = self.looks[min(self.seen, len(self.looks) - 1)]
+        self.seen += 1
+        for task, stat in now.items():
+            (self.room / str(task)).mkdir(exist_ok=True)
+            (self.room / str(task) / "stat").write_text(f"{task} {stat} 1 1", "ascii")
+        return [self.room / str(task) for task in (*now, 99)]  # 99 has just ended
+
+
+MAIN = {1: "(py (S) x) R"}
+ENDING = {**MAIN, 2: "(event_engine) R", 3: "(lifeguard) S"}
+ASLEEP = {**MAIN, 2: "(event_engine) S", 3: "(lifeguard) S"}
+OTHER = {**MAIN, 4: "(event_engine) S"}
+
+
+@pytest.mark.parametrize(
+    ("version", "looks", "seen"),
+    [
+        ("1.62.3", [ENDING, ENDING, ENDING, MAIN], 5),
+        ("1.62.3", [MAIN], 2),
+        ("1.65.5", [ENDING, ASLEEP], 3),
+        ("1.62.3", [ASLEEP, OTHER], 3),
+        ("1.66.0", [ENDING], 0),
+        ("1.100.0", [ENDING], 0),
+        ("unknown", [ENDING], 0),
+    ],
+)
+def test_a_fork_waits_for_the_end_of_an_old_event_engine(
+    version: str, looks: list[dict[int, str]], seen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = Tasks(tmp_path, looks)
+    monkeypatch.setattr(grpc, "__version__", version)
+    monkeypatch.setattr(process_hooks, "_TASKS", tasks)
+    monkeypatch.setattr(process_hooks, "ENGINE_SECONDS_MAX", 60.0)
+    process_hooks.await_engine()
+    assert tasks.seen == seen
+
+
+@pytest.mark.parametrize("tasks", ["busy", "none"])
+def test_a_fork_does_not_wait_long_for_an_engine_that_stays_busy(
+    tasks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc, "__version__", "1.62.3")
+    monkeypatch.setattr(process_hooks, "_TASKS", Tasks(tmp_path, [ENDING]) if tasks == "busy" else tmp_path / "none")
+    process_hooks.await_engine()

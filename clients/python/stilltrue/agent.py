@@ -413,6 +413,7 @@ class Agent:
         connection = self._connection
         if connection is not None:
             self._paused[threading.get_ident()] = connection, connection.pause(FORK_SECONDS_MAX)
+            process_hooks.await_engine()
 
     def _after_fork_in_parent(self) -> None:
         """Begin a new session in the parent."""
