@@ -15,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from detector.core.times import duration
+from detector.core.times import duration, read_time
 from detector.ops.http import Answer, policy
 from detector.service.web.api.api import NO_QUERY, Api, Query
 from detector.service.web.formatting import between, counting, moment, printable_value, since, timed
@@ -29,6 +29,8 @@ _MEMBERS_SHOWN_MAX = 20
 _LISTED_MAX = 1000
 _SNAPSHOTS_SHOWN_MAX = 100
 _SHARED_SECONDS = 1.0
+_SETTLING_SECONDS = 60.0
+"""How long after an incident's end a page that is opened still follows it: the outcome of a cure is noted after the end."""
 _BETWEEN_MAX = 12
 _PROCESSES_MAX = 10
 _ICONS = {"trouble": "%23b00020", "doubt": "%23c98a00", "fine": "%231b6e3c"}
@@ -191,7 +193,7 @@ class Pages:
         return self.html(
             "incident",
             f"{incident['predicate']} {name}, {'open' if open_still else 'ended'} - Stilltrue",
-            live=open_still,
+            live=open_still or time.time() - read_time(incident["closed"]) < _SETTLING_SECONDS,
             icon=_ICONS["trouble" if open_still else "fine"],
             incident=incident,
             pictured=await self._pictured(incident, kept),

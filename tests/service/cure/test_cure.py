@@ -163,6 +163,22 @@ async def test_the_pages_ask_for_confirmation_and_refuse_cross_site_forms(
         assert len(a.asked_to_cure + b.asked_to_cure) == 1
 
 
+async def test_a_page_that_is_opened_right_after_the_end_follows_the_incident(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outcome of a cure is noted after the incident has ended: the page would never have shown it."""
+    a, b = process("a"), process("b")
+    stuck = deadlock(a, b)
+    async with start_detector(tmp_path) as detector:
+        path = f"/incidents/{await stuck_in(detector, a, b)}"
+        stuck.cure()
+        while "ended after" not in (page := (await detector.fetch(path))[2]):
+            await detector.ask()
+        assert 'data-live="yes"' in page
+        monkeypatch.setattr("detector.service.web.pages._SETTLING_SECONDS", 0.0)
+        assert 'data-live="no"' in (await detector.fetch(path))[2]
+
+
 async def test_an_operator_ends_an_incident_in_the_browser(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page
 ) -> None:
