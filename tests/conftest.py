@@ -6,7 +6,6 @@ A worker thread of gRPC's own can be stuck for ever (a cancelled stream, a sync 
 from __future__ import annotations
 
 import faulthandler
-import gc
 import os
 import signal
 import sys
@@ -18,8 +17,6 @@ from typing import Any
 import pytest
 
 STUCK_SECONDS_MAX = 5.0
-COLLECT_AFTER = (50_000, 20, 20)
-"""The thresholds of garbage collection: with all tests in memory, the usual ones would take a sixth of the processor time."""
 HERE = Path(__file__).parent
 SLOW = (
     "archive",
@@ -62,7 +59,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_STDERR] = os.dup(2)  # output is not captured yet
-    gc.set_threshold(*COLLECT_AFTER)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background; children inherit it
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
