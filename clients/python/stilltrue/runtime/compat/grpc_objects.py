@@ -21,7 +21,7 @@ from grpc.aio import _channel as _aio_channel
 from grpc.aio import _interceptor
 
 from stilltrue.runtime.compat.callables import Task, module_of
-from stilltrue.runtime.compat.event_loops import is_task
+from stilltrue.runtime.compat.tasks import is_task
 from stilltrue.runtime.introspection.frames import variables_of
 
 DEADLINE_SECONDS_MAX = 10.0**8

@@ -19,7 +19,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from stilltrue.runtime.compat.callables import code_of, module_of
-from stilltrue.runtime.compat.event_loops import await_chain, tasks_of
+from stilltrue.runtime.compat.tasks import await_chain, tasks_of
 from stilltrue.runtime.introspection.frames import frame_of, variables_of
 
 _SERVES = "hypercorn/asyncio/task_group.py", "_handle"
