@@ -8,6 +8,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from field_program import FAR_SECONDS, MODE, begin, end_with_parent, join, publish, published, ready
+from terminating import terminate_all_later, terminate_later
 
 _WRITES_LATER = """
 import ctypes, os, time
@@ -53,17 +54,6 @@ def supervise() -> None:
 def send_later(sends: Connection) -> None:
     threading.Event().wait(FAR_SECONDS)
     sends.send("")
-
-
-def terminate_later(worker: multiprocessing.Process) -> None:
-    threading.Event().wait(FAR_SECONDS)
-    worker.terminate()
-
-
-def terminate_all_later() -> None:
-    threading.Event().wait(FAR_SECONDS)
-    for worker in multiprocessing.active_children():
-        worker.terminate()
 
 
 if __name__ == "__main__":

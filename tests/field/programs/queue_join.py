@@ -8,6 +8,7 @@ from multiprocessing.queues import Queue
 from typing import Any
 
 from field_program import FAR_SECONDS, MODE, begin, end_with_parent, join, publish, published, ready
+from terminating import terminate_all_later, terminate_later
 
 SIZE = 1 << 20
 """More bytes than there is room for in a pipe."""
@@ -52,17 +53,6 @@ def supervise() -> None:
 def read_later(results: "Queue[bytes]") -> None:
     threading.Event().wait(FAR_SECONDS)
     results.get()
-
-
-def terminate_later(worker: multiprocessing.Process) -> None:
-    threading.Event().wait(FAR_SECONDS)
-    worker.terminate()
-
-
-def terminate_all_later() -> None:
-    threading.Event().wait(FAR_SECONDS)
-    for worker in multiprocessing.active_children():
-        worker.terminate()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import threading
 from multiprocessing.synchronize import Lock
 
 from field_program import FAR_SECONDS, MODE, begin, end_with_parent, join, publish, published, stay
+from terminating import terminate_all_later, terminate_later
 
 
 def work(lock: Lock) -> None:
@@ -38,17 +39,6 @@ def supervise() -> None:
 def leave_later(lock: Lock) -> None:
     threading.Event().wait(FAR_SECONDS)
     lock.__exit__(None, None, None)
-
-
-def terminate_later(worker: multiprocessing.Process) -> None:
-    threading.Event().wait(FAR_SECONDS)
-    worker.terminate()
-
-
-def terminate_all_later() -> None:
-    threading.Event().wait(FAR_SECONDS)
-    for worker in multiprocessing.active_children():
-        worker.terminate()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from multiprocessing.queues import Queue
 from typing import Any
 
 from field_program import FAR_SECONDS, MODE, begin, end_with_parent, join, publish, published, ready
+from terminating import terminate_later
 
 TASKS, SIZE = 10, 2
 _READS_LATER = """
@@ -53,11 +54,6 @@ def supervise() -> None:
 def read_later(results: "Queue[int]") -> None:
     threading.Event().wait(FAR_SECONDS)
     results.get()
-
-
-def terminate_later(worker: multiprocessing.Process) -> None:
-    threading.Event().wait(FAR_SECONDS)
-    worker.terminate()
 
 
 if __name__ == "__main__":
