@@ -157,7 +157,7 @@ async def test_termination_is_undetermined_while_a_process_that_has_not_joined_c
             while (await detector.ask("termination")).holds != UNDETERMINED:
                 a.work_for(other)
         verdict = await detector.ask("termination")
-        assert "other has called members and has not joined" in verdict.witness.text
+        assert "other calls members without being one" in verdict.witness.text
         verdict = await detector.ask()
         assert (verdict.holds, "covers 2 of 3 members; blind: other" in verdict.witness.text) == (FALSE, True)
         await detector.join(other)

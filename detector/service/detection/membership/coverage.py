@@ -12,7 +12,7 @@ Rules:
 6. A TRUE that speaks for all says so if a member joined less than a lease ago; it neither opens an incident nor raises an
    alert. If a member joins after such a TRUE, the next answers say so.
 7. While a member has servers or channels that its agent does not record, answers about all members' states are UNDETERMINED.
-8. So are they while a process that has not joined calls members (:mod:`.unjoined_callers`), unless the scope's members are
+8. So are they while a process that is not a member calls members (:mod:`.unjoined_callers`), unless the scope's members are
    stated: it may call again. It counts as blind.
 """
 
@@ -37,7 +37,7 @@ from stilltrue.model import BlindSpot, Coverage, Holds, ProcessName, ProcessStat
 from stilltrue.protocol.report import Report
 
 SPOTS_MAX = 50
-NOT_JOINED = "calls members but has not joined: its agent cannot reach this detector, or reports to another one"
+NO_MEMBER = "calls members but is not a member: its agent cannot reach this detector, or reports to another one"
 
 
 class Qualified(NamedTuple):
@@ -61,7 +61,7 @@ class Membership:
         self._roster = roster
         self._lease_seconds = settings.lease_seconds
         self._callers = UnjoinedCallers(
-            lambda name: name in self._joined or roster.get(name) is not None,
+            lambda name: roster.get(name) is not None,
             lease_seconds=settings.lease_seconds,
             forget_seconds=settings.forget_seconds,
         )
@@ -134,11 +134,10 @@ class Membership:
             yield MembershipDoubt(about=About.STATES, text=text, decisive=tuple(what))
 
     def _called_by_others(self, view: Snapshot) -> Iterator[MembershipDoubt]:
-        """Doubts about processes that call members and have not joined (rule 8)."""
+        """Doubts about processes that call members and are not members (rule 8)."""
         others = self._unjoined_callers(view)
         if others:
-            have = "has" if len(others) == 1 else "have"
-            text = f"{listed(others)} {have} called members and {have} not joined"
+            text = f"{listed(others)} {'calls' if len(others) == 1 else 'call'} members without being one"
             yield MembershipDoubt(about=About.STATES, text=text, decisive=tuple(others))
 
     def _unjoined_callers(self, view: Snapshot) -> list[ProcessName]:
@@ -185,7 +184,7 @@ class Membership:
     def _counted(self, view: Snapshot, reports: Mapping[ProcessName, Report]) -> Coverage:
         blind = [BlindSpot(process=name, reasons=(self._absence(name, view),)) for name in view.missing]
         others = self._unjoined_callers(view)
-        blind += [BlindSpot(process=name, reasons=(NOT_JOINED,)) for name in others]
+        blind += [BlindSpot(process=name, reasons=(NO_MEMBER,)) for name in others]
         partly = []
         for name in view.processes:
             member, report = self._roster.get(name), reports.get(name)
