@@ -148,6 +148,48 @@ def test_the_end_of_asyncio_run_cancels_the_other_tasks(
     assert bool(seen[0].ways_out) is ends, seen[0].ways_out
 
 
+@pytest.mark.parametrize("closes", [True, False])
+def test_closing_a_runner_cancels_tasks_that_nothing_refers_to(alone: Callable[..., Agent], closes: bool) -> None:
+    world, looked = LoopWorld(alone("front"), alone("back")), asyncio.Event()
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def body(world: LoopWorld) -> None:
+        await world.stuck(b"")
+
+    async def serve() -> None:
+        world.body = body
+        await world.start()
+        call: Any = world.outside.unary_unary("/t.T/Do")(b"")
+        await call
+
+    async def main() -> None:
+        serving = asyncio.ensure_future(serve())
+        serving.add_done_callback(lambda _: None)
+        del serving
+        loops.append(asyncio.get_running_loop())
+        await asyncio.wait_for(looked.wait(), FAR_SECONDS)
+        world.go.set()
+        await settle()
+        await world.stop()
+
+    def run() -> None:
+        if closes:
+            with runner:
+                runner.run(main())
+        else:
+            runner.run(main())
+
+    runner = Runner()
+    thread = threading.Thread(target=run)
+    thread.start()
+    report = report_when(world.front, lambda report: bool(report.waits))
+    seen = [one.text for one in of(look_at(world.front, report), "front/Do#").ways_out]
+    loops[0].call_soon_threadsafe(looked.set)
+    thread.join()
+    runner.close()
+    assert any("may cancel all tasks" in one for one in seen) is closes, seen
+
+
 @pytest.mark.parametrize("stops", [True, False])
 def test_stopping_a_loop_lets_its_runner_cancel_all_tasks(alone: Callable[..., Agent], stops: bool) -> None:
     front, back = alone("front"), alone("back")

@@ -157,6 +157,29 @@ async def test_a_sibling_that_joins_the_task_group_after_the_cut_is_a_way_out(wo
     assert all("-" in holders(seen) for seen in late.parties if seen is not handler_of(late))
 
 
+@in_task_groups
+async def test_a_task_of_the_group_in_whose_block_a_handler_waits_is_a_way_out(world: LoopWorld) -> None:
+    async def guards() -> None:
+        await asyncio.sleep(FAR_SECONDS)
+        raise TimeoutError
+
+    async def after(world: LoopWorld) -> None:
+        async with asyncio.TaskGroup() as group:
+            guard = group.create_task(guards())
+            await settle()
+            guard.cancel()
+        await world.stuck(b"")
+
+    async def within(world: LoopWorld) -> None:
+        async with asyncio.TaskGroup() as group:
+            guard = group.create_task(guards())
+            await world.stuck(b"")
+            guard.cancel()
+
+    assert free_of_ways_out(await world.look(after))
+    assert any("in the same task group" in one.text for one in handler_of(await world.look(within)).ways_out)
+
+
 async def test_a_task_that_has_begun_to_await_since_the_cut_is_doubt(world: LoopWorld) -> None:
     now_await = asyncio.Event()
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.compat import uvloops
-from stilltrue.runtime.compat.callables import Task, bound_to, code_behind, is_function, is_of_asyncio
+from stilltrue.runtime.compat.callables import Task, bound_to, code_behind, is_function, is_of_asyncio, module_of
 from stilltrue.runtime.compat.http_servers import closes_idle_connection
 from stilltrue.runtime.compat.tasks import CHAIN_LENGTH_MAX, is_task, tasks_of
 from stilltrue.runtime.compat.uvloop_frames import is_uvloop_main_task, uvloop_in
@@ -217,6 +217,15 @@ def asyncio_run_task(frames: Iterable[FrameType]) -> Task | None:
         if is_loop_code(frame.f_code) and qualname_of(frame.f_code) == "run":
             return task if is_task(task) else None
     return None
+
+
+def loop_of_runner(thing: Any) -> asyncio.AbstractEventLoop | None:
+    """The loop of an ``asyncio.Runner``, all of whose tasks are cancelled when the runner is closed; None for anything else."""
+    kind = type(thing)
+    if kind.__name__ != "Runner" or not is_loop_file(getattr(sys.modules.get(module_of(kind)), "__file__", "")):
+        return None
+    loop = getattr(thing, "_loop", None)
+    return loop if isinstance(loop, asyncio.AbstractEventLoop) else None
 
 
 def is_asyncio(callback: Any) -> bool:

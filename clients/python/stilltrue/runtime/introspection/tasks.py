@@ -7,7 +7,8 @@ Only fully understood waits are reported; anything else counts as work. Known fo
   the others are done without failing, only the stuck ones are left. With ``return_exceptions=True`` all must end.
 - ``asyncio.wait``: one of them (FIRST_COMPLETED, FIRST_EXCEPTION) or all (ALL_COMPLETED); its timeout ends the wait.
 - ``asyncio.wait_for``: the one task; its timeout ends both the wait and the task.
-- leaving a ``TaskGroup``: one of its tasks must end, because it may fail, and then the group cancels the others.
+- leaving a ``TaskGroup``: one of its tasks must end, because it may fail, and then the group cancels the others. Before that,
+  in the group's block, such a failure cancels the task, too.
 - ``asyncio.shield``: as the shielded awaitable, which a cancellation does not reach.
 """
 
@@ -15,11 +16,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 from asyncio import tasks
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import CodeType, CoroutineType, FrameType, MemberDescriptorType
+from types import CodeType, CoroutineType, FrameType, MemberDescriptorType, MethodType
 from typing import Any
 
 import grpc.aio
@@ -198,12 +200,27 @@ def group_of(task: Task) -> Any:
     return None
 
 
-def siblings_of(task: Task) -> tuple[Task, ...]:
-    """The tasks whose failure cancels ``task``: the others of its ``TaskGroup``, and the task that leaves the group."""
+def siblings_of(task: Task, coroutine: Any = None) -> tuple[Task, ...]:
+    """The tasks whose failure cancels ``task``; ``coroutine`` as for :func:`read`.
+
+    They are the others of its ``TaskGroup`` and the task that leaves the group, and the tasks of the groups in whose ``async
+    with`` block it is.
+    """
     group = group_of(task)
-    if group is None:
-        return ()
-    return tuple(other for other in (*list(group._tasks), group._parent_task) if other is not task)  # noqa: SLF001
+    among = [] if group is None else [*list(group._tasks), group._parent_task]  # noqa: SLF001
+    led = [child for inner in _groups_around(task, coroutine) for child in list(inner._tasks) if not compat.serves_alone(child)]  # noqa: SLF001
+    return tuple(other for other in dict.fromkeys((*among, *led)) if other is not task)
+
+
+def _groups_around(task: Task, coroutine: Any) -> list[Any]:
+    """The task groups in whose ``async with`` blocks a suspended task is: its coroutines hold the exits of their blocks."""
+    found: list[Any] = []
+    for one in compat.await_chain(task.get_coro() if coroutine is None else coroutine):
+        for held in gc.get_referents(one):
+            group: Any = held.__self__ if type(held) is MethodType else held
+            if issubclass(type(group), compat.TASK_GROUP) and group._parent_task is task:  # noqa: SLF001
+                found.append(group)
+    return found
 
 
 def awaiters(task: Task, *, through_shields: bool = False) -> list[Task]:

@@ -101,7 +101,8 @@ class _Reader:
             ends += [timed[id(root.task)] + offset] if id(root.task) in timed else []
             ends += [root.deadline] if root.deadline is not None else []
         ends += [self._now if end is None else end + offset for end in interceptor_deadlines(future, timed)]
-        one.awaited = read(task, future, root.coroutine if root is not None and root.task is task else None)
+        coroutine = root.coroutine if root is not None and root.task is task else None
+        one.awaited = read(task, future, coroutine)
         if one.awaited is not None:
             tasks = [child for child in one.awaited.futures if isinstance(child, asyncio.Task)]
             one.children = [child for child in tasks if child not in one.awaited.shielded]
@@ -115,7 +116,7 @@ class _Reader:
             one.worker = None if ident is None else self._scene.party_of(ident)
             one.wait = self._scene.wait_of_task(task) if one.worker is None else None
             ends += [one.wait.until] if one.wait is not None and one.wait.until is not None else []
-        one.cancellers = siblings_of(task)
+        one.cancellers = siblings_of(task, coroutine)
         one.deadline = min(ends, default=None)
         one.others += [*one.cancellers, *awaiters(task)]
 

@@ -220,7 +220,8 @@ class ProgressAnalysis:
         above = awaiters(task)
         if self._places.of_task(task, self._places.party_of(task)).serves is not None or any(map(self._is_timed, above)):
             return BY_ITSELF
-        found = any_of(map(self.of_task, siblings_of(task))) | any_of(map(self._cancelled_from_above, above))
+        siblings = siblings_of(task, self._places.coroutine_of(task))
+        found = any_of(map(self.of_task, siblings)) | any_of(map(self._cancelled_from_above, above))
         return found if found.by_itself else found | self._woken(task, waking=_CANCELLING)
 
     def _cancelled_from_above(self, task: Task) -> Progress:

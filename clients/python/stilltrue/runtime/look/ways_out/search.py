@@ -320,7 +320,7 @@ class Search:
                     one.add_way_out(f"task {task.get_name()}, which awaits it", party, task)
                 elif not known and party not in one.ways_out:
                     one.doubt = one.doubt or f"task {task.get_name()} has begun to await it since the cut"
-            for other in siblings_of(task):
+            for other in siblings_of(task, self._places.coroutine_of(task)):
                 holder = self._places.party_of(other)
                 if other is one.place.task or other in one.awaiters or other.done() or (known and holder in suspected):
                     continue

@@ -11,6 +11,7 @@ Rules:
    code in the current loop counts. :mod:`~stilltrue.runtime.look.ways_out.kinds.exits` says what such code is, and what ends a
    loop or all of its tasks.
 4. A thread that runs a loop for one task (``asyncio.run``) holds all its tasks: when that task ends, the others are cancelled.
+   So they are when an ``asyncio.Runner`` is closed.
 5. A failure hook (:mod:`~stilltrue.runtime.look.ways_out.kinds.failure_hooks`) counts if a thread or task that makes progress
    may fail.
 """
@@ -196,7 +197,7 @@ def _frame_closers(
         globals_of_called = (held for code, others in functions for held in named_values(code.co_names, others))
         if behind := jobs.behind((*frame_roots(frame, names), *globals_of_called)):
             yield closer(text=f"{who}, which may run a job that closes it: {position_of(frame)}", roots=behind)
-        if loop is not None and cancels_all_tasks(ahead.names, named):
+        if loop is not None and (cancels_all_tasks(ahead.names, named) or _closes_runner(frame, names, ahead, loop)):
             yield closer(text=f"{who}, which may cancel all tasks: {position_of(frame)}", tasks=loop)
         if compat.is_task(owner) and ends_loop(frame.f_code, names_ahead, named):
             yield closer(text=f"{who}, which may end its event loop: {position_of(frame)}", tasks=loop)
@@ -246,6 +247,12 @@ def _roots(
     for generator in blocks or () if ahead.exited else ():
         found += compat.held_by_coroutine(generator)
     return tuple(found)
+
+
+def _closes_runner(frame: FrameType, names: dict[str, Any], ahead: Ahead, loop: asyncio.AbstractEventLoop) -> bool:
+    """Whether the code ahead closes the ``asyncio.Runner`` of ``loop``, or leaves its block: its other tasks are cancelled."""
+    values = (value_of(receiver, names, frame.f_globals) for receiver in (*ahead.exited, *ahead.closed))
+    return any(compat.loop_of_runner(one) is loop for one in values)
 
 
 def _closes_by_computed_name(frame: FrameType, names: dict[str, Any], ahead: Ahead, functions: _Functions) -> bool:
