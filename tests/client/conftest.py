@@ -9,13 +9,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import _pytest
 import execnet
 import grpc
 import grpc.aio
+import pluggy
 import pytest
 
 from stilltrue import Agent
@@ -24,6 +27,7 @@ from stilltrue.protocol.report import Report
 from stilltrue.protocol.requests.look import Look, LookRequest
 from stilltrue.protocol.wire.look import look_from_wire, request_to_wire
 from stilltrue.protocol.wire.report import report_from_wire
+from stilltrue.runtime.introspection import frames
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.v1 import agent_pb2 as pb
@@ -32,6 +36,7 @@ from stilltrue.v1 import agent_pb2_grpc
 PATIENCE_SECONDS = 10.0
 LOOK_SECONDS_MAX = 5.0
 _OF_TESTS = tuple(str(Path(module.__file__).parent) + os.sep for module in (execnet, sys.modules[__name__]) if module.__file__)
+_OF_PYTEST = tuple(str(Path(module.__file__).parent) + os.sep for module in (_pytest, pluggy) if module.__file__)
 
 grpc.aio.init_grpc_aio()  # kept for the whole run: a shutdown by a garbage collection can hang joining a thread
 
@@ -178,6 +183,17 @@ def without_others_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         return {ident: frame for ident, frame in frames_now().items() if ident not in idents}
 
     monkeypatch.setattr(sys, "_current_frames", others_left_out)
+
+
+@pytest.fixture(autouse=True)
+def without_pytests_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """End each stack at the test function. A look at pytest's own frames, of which there are forty, takes most of its time."""
+    every = frames._outward_frames
+
+    def up_to_the_test(frame: FrameType | None) -> Iterator[FrameType]:
+        return takewhile(lambda one: not one.f_code.co_filename.startswith(_OF_PYTEST), every(frame))
+
+    monkeypatch.setattr(frames, "_outward_frames", up_to_the_test)
 
 
 def _is_of_tests(frame: FrameType) -> bool:
