@@ -6,11 +6,11 @@ While the server does not answer, the probe is a missing member: it stays connec
 from __future__ import annotations
 
 import secrets
-import threading
 from collections.abc import Iterable
 from typing import Any
 
 from detector.ops.logs import Log
+from detector.ops.stop_signal import StopSignal
 from detector.probe.reading import Reading, ServerDownError, Source
 from stilltrue.model import CallNumber, PartyName, ProcessId, ProcessName, SnapshotId
 from stilltrue.protocol.observation import Observation
@@ -48,7 +48,7 @@ class Probe(LockedRecorder):
         self.fact({})  # one event, so that an idle probe is the same idle process at each look
         self._connection = Connection(self, settings, self.look_at, sight=self._sight)
 
-    def run(self, stop: threading.Event) -> None:
+    def run(self, stop: StopSignal) -> None:
         """Run until ``stop`` is set."""
         self._read()
         self._connection.start()

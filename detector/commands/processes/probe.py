@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
@@ -14,6 +12,7 @@ from detector.commands.shared.options import agent_options, log_format_option
 from detector.commands.shared.own_process import mark_as_detectors
 from detector.commands.shared.run import CommandError
 from detector.ops.logs import Log, configure
+from detector.ops.stop_signal import stopped_by_signals
 from detector.probe.reading import Source, UnusableServerError
 from stilltrue.settings import SettingRefusedError, read_settings
 
@@ -97,11 +96,9 @@ def _run(source: Callable[[str], Source], log_format: str, given: dict[str, Any]
         given[name] = None if given[name] is None else str(given[name])
     configure(log_format)
     mark_as_detectors()
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
     try:
         settings = read_settings(given)
-        Probe(settings, source(settings.instance), Log("stilltrue")).run(stop)
+        with stopped_by_signals() as stop:
+            Probe(settings, source(settings.instance), Log("stilltrue")).run(stop)
     except (SettingRefusedError, UnusableServerError) as error:
         raise CommandError(str(error)) from None

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from pyspark.sql.streaming.query import StreamingQuery
@@ -14,6 +12,7 @@ from detector.analysis.result_folder import CountsError, check_unoccupied
 from detector.archive.files import ArchiveError, ArchiveFiles
 from detector.core.registry import PluginError, PredicateSettings, UnknownPredicateError, find_predicates
 from detector.ops.address import Address
+from detector.ops.stop_signal import stopped_by_signals
 from detector.spark.java import JavaError
 from detector.spark.session import SparkFailedError, interruptible, one_line_errors, open_session, reason
 from detector.spark.source.data_source import SourceOptionError, source_options
@@ -123,7 +122,7 @@ def follow(query: StreamingQuery, progress: Callable[[str], None]) -> None:
         If the query fails.
     """
     shown = -1
-    with _stop_event() as stop:
+    with stopped_by_signals() as stop:  # an exception during a call to Java would print a traceback
         while query.isActive and not stop.wait(POLL_SECONDS):
             shown = _show(query, shown, progress)
         _show(query, shown, progress)
@@ -133,19 +132,6 @@ def follow(query: StreamingQuery, progress: Callable[[str], None]) -> None:
     failed = query.exception()
     if failed is not None:
         raise StreamFailedError(reason(str(failed)))
-
-
-@contextmanager
-def _stop_event() -> Iterator[threading.Event]:
-    """Yield an event that SIGINT and SIGTERM set: an exception during a call to Java would print a traceback."""
-    stop = threading.Event()
-    signals = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.signal(number, lambda *_: stop.set()) for number in signals}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _show(query: StreamingQuery, shown: int, progress: Callable[[str], None]) -> int:
