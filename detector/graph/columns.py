@@ -100,6 +100,9 @@ class WaitColumns:
     def __len__(self) -> int:
         return len(self.waiter)
 
+    def __iter__(self) -> Iterator[Wait]:
+        return self.waits()
+
     def waits(self) -> Iterator[Wait]:
         """The waits as values, in canonical order."""
         return (self.wait(index) for index in range(len(self)))

@@ -52,14 +52,17 @@ def test_a_plug_ins_fault_leaves_the_other_lines_answered_with_exit_code_2() -> 
         (3, False, "free"),
     ]
     assert result.stderr.splitlines() == [
-        "stilltrue: -: 2: predicate 'moody' failed: ValueError: not this one",
+        "stilltrue: -: 2: predicate 'moody' failed: ValueError: not this one (test_plugin_faults.py:28 in evaluate)",
         "stilltrue: -: 3: moody took longer than 0.05 s",
     ]
 
 
 def test_a_document_that_was_not_evaluated_is_one_line_with_exit_code_2() -> None:
     result = CliRunner().invoke(evaluate, ["moody", "-", "--json"], input='{"id": 1}')
-    assert (result.exit_code, result.stderr) == (2, "stilltrue: -: predicate 'moody' failed: ValueError: not this one\n")
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "stilltrue: -: predicate 'moody' failed: ValueError: not this one (test_plugin_faults.py:28 in evaluate)\n",
+    )
 
 
 def forever() -> None:

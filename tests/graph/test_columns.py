@@ -48,7 +48,7 @@ def test_any_order_gives_the_same_bytes(rows: list[Wait], rng: random.Random) ->
 @settings(deadline=None)
 @given(st.lists(waits(), max_size=12))
 def test_every_wait_survives_with_sorted_distinct_targets(rows: list[Wait]) -> None:
-    back = list(WaitColumns.of(rows).waits())
+    back = list(WaitColumns.of(rows))
     assert sorted(map(repr, back)) == sorted(repr(replace(row, among=tuple(sorted(set(row.among))))) for row in rows)
 
 

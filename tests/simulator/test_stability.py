@@ -52,6 +52,17 @@ def test_the_command_prints_the_run_and_draws_it(tmp_path: Path, monkeypatch: py
     assert (tmp_path / "why.svg").read_text(encoding="utf-8").startswith("<svg")
 
 
+def test_a_predicate_that_raises_is_one_line_that_names_the_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = "class Fails:\n    name = 'fails'\n\n    def evaluate(self, snapshot):\n        return snapshot.wates\n"
+    (tmp_path / "failing_predicate.py").write_text(source, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    result = CliRunner().invoke(check_predicate, ["failing_predicate:Fails"])
+    assert result.exit_code == 2
+    assert result.stderr.startswith("stilltrue: failing_predicate:Fails: predicate 'fails' failed: AttributeError: ")
+    assert result.stderr.endswith(" (failing_predicate.py:5 in evaluate)\n")
+
+
 def test_an_invalid_entry_point_is_refused_in_one_line() -> None:
     for place, said in (
         ("nothing", "is not a valid MODULE:CLASS"),

@@ -11,7 +11,9 @@ import click
 from rich.console import Console
 from rich.progress import Progress
 
+from detector.commands.shared.run import CommandError
 from detector.core.predicate import Predicate
+from detector.core.registry import PluginError
 from detector.simulator.checks.stability import Counterexample, check
 from detector.simulator.diagram import diagram
 
@@ -35,12 +37,15 @@ Examples:
 def check_predicate(*, place: str, worlds: int, picture: Path | None) -> None:
     """Search for a run in which a predicate holds and later does not, shrink it, and print it step by step.
 
-    Exit code: 0 none found; 1 the predicate is not stable; 2 it cannot be loaded.
+    Exit code: 0 none found; 1 the predicate is not stable; 2 it cannot be loaded, or fails.
     """
     make = _class(place)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
+    with Progress(console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as progress:
         task = progress.add_task("worlds", total=worlds)
-        found = check(make, worlds=worlds, progress=partial(_advance, progress, task))
+        try:
+            found = check(make, worlds=worlds, progress=partial(_advance, progress, task))
+        except PluginError as error:
+            raise CommandError(f"{place}: {error}") from None
     if found is None:
         click.echo(f"{place}: no counterexample in {worlds:,} worlds (this is not a proof).")
         return

@@ -94,6 +94,7 @@ class Evaluator:
         self._seconds_max = seconds_max
         self._metrics = metrics
         self._log = log
+        self._logged: dict[str, str] = {}
         self._workers = {name: WorkerThread(f"stilltrue-{name}") for name in self._predicates}
 
     @property
@@ -107,6 +108,7 @@ class Evaluator:
         try:
             answer = self._workers[name].submit(lambda: ask(predicate, snapshot))
             verdict = await asyncio.wait_for(answer, self._seconds_max)
+            self._logged.pop(name, None)
             return replace(verdict, predicate=name, snapshot=snapshot.ref)
         except TimeoutError:
             text = f"the predicate {name} took longer than {self._seconds_max:g} s on snapshot {snapshot.ref.id}"
@@ -114,7 +116,9 @@ class Evaluator:
             reason = "overrun"
         except PluginError as error:
             text = str(error)
-            self._log.failure("predicate failed", error, predicate=name, snapshot=snapshot.ref.id)
+            if self._logged.get(name) != text:  # each snapshot may fail alike; the metric counts them all
+                self._logged[name] = text
+                self._log.failure("predicate failed", error, predicate=name, snapshot=snapshot.ref.id)
             reason = "failed"
         self._metrics.predicate_failed(name, reason)
         return undetermined(name, snapshot.ref, reason, text)

@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from detector.core.registry import predicate_names
 from detector.service.cure.cures import CureRefusedError, Cures, Refusal
 from detector.service.detection.current_verdicts import Key, TooManyWatchersError
 from detector.service.detection.driver import Driver
@@ -222,6 +223,8 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         if predicate not in self._predicates:
             near = "".join(f" (did you mean {one}?)" for one in get_close_matches(predicate, self._predicates, n=1))
             text = f"no predicate {predicate!r}{near}; available: {', '.join(self._predicates)}"
+            if predicate in predicate_names():
+                text = f"the predicate {predicate!r} was installed after the detector had started: restart the detector"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         if scope and scope not in self._scopes:
             text = f"no scope {scope!r}; available: {', '.join(self._scopes)} (define one with serve --scope NAME=LABEL=VALUE)"

@@ -41,7 +41,7 @@ class Never:
 
 
 async def test_a_predicate_that_raises_or_never_ends_affects_only_its_own_answer(
-    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     a, b = process("a"), process("b")
     deadlock(a, b)
@@ -53,7 +53,10 @@ async def test_a_predicate_that_raises_or_never_ends_affects_only_its_own_answer
             assert (await detector.ask()).holds == TRUE
         raised = await detector.ask("raises")
         assert raised.holds == UNDETERMINED
-        assert "'raises' failed: ValueError: my own fault" in raised.witness.text
+        assert "'raises' failed: ValueError: my own fault (test_evaluator.py:" in raised.witness.text
+        await detector.ask("raises")
+        failures = [record for record in caplog.records if record.getMessage() == "predicate failed"]
+        assert len(failures) == 1  # every snapshot fails alike
         overran = await detector.ask("never")
         assert overran.holds == UNDETERMINED
         assert "longer than 0.3 s" in overran.witness.text

@@ -58,6 +58,14 @@ async def test_an_unknown_predicate_or_scope_is_refused_by_name(start_detector: 
             assert words in (error.value.details() or "")
 
 
+async def test_a_predicate_that_was_installed_since_needs_a_restart(start_detector: Any, tmp_path: Path) -> None:
+    async with start_detector(tmp_path, [DeadlockPredicate()]) as detector:
+        with pytest.raises(grpc.RpcError) as error:
+            await detector.ask("gridlock")  # installed, but not when this detector started
+        text = "the predicate 'gridlock' was installed after the detector had started: restart the detector"
+        assert error.value.details() == text
+
+
 async def test_scopes_answer_for_their_own(start_detector: Any, process: Any, deadlock: Any, tmp_path: Path) -> None:
     a, b = process("a", labels={"team": "shop"}), process("b", labels={"team": "shop"})
     c = process("c", labels={"team": "bank"})
