@@ -181,15 +181,15 @@ vulnerabilities: setup ## what the package index knows of the packages in the im
 	@$(BIN)/python -m detector.release.vulnerabilities
 
 build/site-tools/.ready: setup clients/python/pyproject.toml pyproject.toml
-	@[ -e $@ ] || { $(BIN)/uv venv -q --clear --python $(BIN)/python build/site-tools && $(BIN)/uv pip install -q \
+	@[ -e $@ ] || { echo "Setting up build/site-tools ..."; $(BIN)/uv venv -q --clear --python $(BIN)/python build/site-tools && $(BIN)/uv pip install -q \
 		--python build/site-tools/bin/python -c constraints.txt -e clients/python -e . mkdocs-material==9.8.1; }
 	@touch $@
 
 pictures: setup ## the screenshots of the docs, from a played shop in a real browser: writes docs/images
 	$(BIN)/python -m tests.service.pictures docs/images
 
-site: build/site-tools/.ready ## the documentation as a site, into build/site; every warning is an error
-	NO_MKDOCS_2_WARNING=1 build/site-tools/bin/mkdocs build --strict --quiet
+site: build/site-tools/.ready ## the documentation as a site, into build/site (three minutes the first time); every warning is an error
+	@NO_MKDOCS_2_WARNING=1 build/site-tools/bin/mkdocs build --strict --quiet && echo build/site/index.html
 
 clean: ## remove what was made here
 	rm -rf .venv .proto-venv build dist stilltrue-data stilltrue-demo

@@ -41,7 +41,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         if "://" in target or not target or target.startswith("mailto:"):
             return link[0]
         path = posixpath.normpath(posixpath.join("docs", folder, target))
-        inside = path.startswith("docs/") and (ROOT / path).is_file() and path.endswith((".md", ".svg"))
+        inside = path.startswith("docs/") and (ROOT / path).is_file() and path.endswith((".md", ".svg", ".png"))
         return link[0] if inside else f"{link[1]}{REPOSITORY}{path}{'#' + anchor if anchor else ''})"
 
     return re.sub(r"(\]\()([^)\s]+)\)", outside, markdown)
@@ -60,13 +60,20 @@ def commands() -> Iterator[str]:
 
 def settings() -> Iterator[str]:
     """Every setting with its default and bounds."""
-    yield "# Settings of the detector\n\nFlags of `stilltrue serve`, and their environment variables.\n"
-    yield "| flag | default | from | to | what |\n|---|---|---|---|---|"
+    yield "# Settings of the detector\n\nFlags of `stilltrue serve`. Each is also an environment variable: "
+    yield "`STILLTRUE_SERVE_PERIOD_SECONDS` for `--period-seconds`.\n"
+    yield "| flag | what |\n|---|---|"  # a third column would not fit on a telephone
     for field in fields(Settings):
         if "help" in field.metadata:
-            low, high = (f"{field.metadata[name]:g}" if name in field.metadata else "" for name in ("low", "high"))
-            flag = f"`--{field.name.replace('_', '-')}`"
-            yield f"| {flag} | `{field.default}` | {low} | {high} | {_cell(field.metadata['help'])} |"
+            default = [] if field.default in ("", None, False) else [f"default `{_plain(field.default)}`"]
+            bounds = [
+                f"{word} {_plain(field.metadata[name])}"
+                for name, word in (("low", "from"), ("high", "to"))
+                if name in field.metadata
+            ]
+            further = ", ".join([*default, *([" ".join(bounds)] if bounds else [])])
+            text = _cell(field.metadata["help"]) + (f" ({further})" if further else "")
+            yield f"| `--{field.name.replace('_', '-')}` | {text} |"
 
 
 def metrics() -> Iterator[str]:
@@ -85,12 +92,40 @@ def python() -> Iterator[str]:
         thing = getattr(stilltrue, name)
         if callable(thing):
             error = inspect.isclass(thing) and issubclass(thing, Exception)
-            signature = "" if error else str(inspect.signature(thing))
-            yield f"## {name}\n\n```python\n{name}{signature}\n```\n\n```text\n{inspect.getdoc(thing)}\n```\n"
+            yield f"## {name}\n"
+            yield from [] if error else [_code(name, inspect.signature(thing))]
+            yield _prose(thing)
             for method, function in vars(thing).items() if inspect.isclass(thing) else ():
                 if not method.startswith("_") and inspect.isfunction(function) and function.__doc__:
-                    yield f"### {name}.{method}\n\n```python\n{method}{inspect.signature(function)}\n```\n"
-                    yield f"```text\n{inspect.getdoc(function)}\n```\n"
+                    yield f"### {name}.{method}\n\n{_code(method, inspect.signature(function))}\n{_prose(function)}"
+
+
+def _code(name: str, signature: inspect.Signature) -> str:
+    """A call, without ``self`` and without the quotes of annotations; a long one has a line for each parameter."""
+    shown = [one for one in signature.parameters.values() if one.name != "self"]
+    text = _unquoted(name + str(signature.replace(parameters=shown)))
+    if len(text) > COLUMNS:
+        keywords = [at for at, one in enumerate(shown) if one.kind is inspect.Parameter.KEYWORD_ONLY]
+        lines = [_unquoted(str(one)) for one in shown]
+        if keywords and all(one.kind is not inspect.Parameter.VAR_POSITIONAL for one in shown):
+            lines.insert(keywords[0], "*")
+        end = _unquoted(str(signature.replace(parameters=[])).removeprefix("()"))
+        text = "\n".join([f"{name}(", *(f"    {line}," for line in lines), f"){end}"])
+    return f"```python\n{text}\n```\n"
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)
+
+
+def _prose(thing: Any) -> str:
+    """A docstring as Markdown: roles and literals as code, titles of sections in bold, parameters as a list."""
+    text = re.sub(r":[a-z]+:`~?([^`]*)`|``([^`]*)``", lambda found: f"`{found[1] or found[2]}`", inspect.getdoc(thing) or "")
+    text = re.sub(r"^(\w+)\n-{3,}\n", r"\n**\1**\n\n", text, flags=re.MULTILINE)
+    text = re.sub(
+        r"^(\w[\w, ]*) : (.*(?:\n {4}.*)*)", lambda one: f"- `{one[1]}`: {' '.join(one[2].split())}", text, flags=re.MULTILINE
+    )
+    return text + "\n"
 
 
 def protocol() -> Iterator[str]:
@@ -98,6 +133,11 @@ def protocol() -> Iterator[str]:
     yield "# Protocol\n\nThe one source of the wire format. Changes are additive only.\n"
     for path in sorted((ROOT / "protos" / "stilltrue" / "v1").glob("*.proto")):
         yield f"## {path.name}\n\n```protobuf\n{path.read_text().strip()}\n```\n"
+
+
+def _plain(value: Any) -> str:
+    """A number without an exponent, or without a fraction of zero."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
 
 def _cell(text: str) -> str:

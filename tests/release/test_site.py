@@ -1,0 +1,68 @@
+"""The site's own parts: pictures and pages stay within the site, and the reference reads as text."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The hook of mkdocs, without mkdocs, which is not installed here."""
+    for name in ("mkdocs", "mkdocs.structure", "mkdocs.structure.files"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setattr(sys.modules["mkdocs.structure.files"], "File", object, raising=False)
+    spec = importlib.util.spec_from_file_location("reference_pages", ROOT / "docs" / "reference_pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    made = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(made)
+    return made
+
+
+def test_pictures_and_pages_stay_in_the_site_and_other_files_lead_to_the_repository(hook: Any) -> None:
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="detector.md"))
+    inside = (
+        "![the overview](images/overview.png) ![a graph](deadlock.svg) [agents](agent.md#joining) [one](https://example.org/x)"
+    )
+    assert hook.on_page_markdown(inside, page) == inside
+    assert (
+        hook.on_page_markdown("[shop](examples/shop/shop.py)", page) == f"[shop]({hook.REPOSITORY}docs/examples/shop/shop.py)"
+    )
+
+
+def test_every_picture_of_the_docs_is_in_the_site(hook: Any) -> None:
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        page = SimpleNamespace(file=SimpleNamespace(src_uri=path.relative_to(ROOT / "docs").as_posix()))
+        shown = re.findall(r"!\[[^\]]*\]\(([^)]+)\)", hook.on_page_markdown(path.read_text(), page))
+        assert not [target for target in shown if target.startswith(hook.REPOSITORY)]
+
+
+def test_the_python_reference_is_prose_that_wraps(hook: Any) -> None:
+    text = "\n".join(hook.python())
+    assert (
+        "\nWrap `channel` (of grpc or grpc.aio) so that its calls are recorded; `target` is its address in reports.\n" in text
+    )
+    assert "\n    labels: Mapping[str, str] | None = None,\n" in text
+    assert "``" not in text.replace("```", "")
+    assert ":class:" not in text
+    code = re.findall(r"^```python\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    assert max(len(line) for block in code for line in block.splitlines()) <= hook.COLUMNS
+
+
+def test_the_settings_reference_shows_defaults_and_bounds(hook: Any) -> None:
+    rows = [line for line in "\n".join(hook.settings()).splitlines() if line.startswith("| `--")]
+    assert (
+        "| `--lease-seconds` | how long a member may be silent before it counts as lost (default `5`, from 0.1 to 3600) |"
+        in rows
+    )
+    assert any(row.startswith("| `--base-path` | path under which ") and row.endswith("of every link |") for row in rows)
+    assert not [row for row in rows if "``" in row or "e+" in row or "None" in row]
