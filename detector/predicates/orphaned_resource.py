@@ -21,7 +21,7 @@ class OrphanedResource:
 
     An ended holder is a party that waits for itself and whose name, after that of its process, begins with ``ended:``. Only its
     own process reports it, on positive evidence. Deadlocked parties and those behind them count as free, since ``deadlock``
-    reports them.
+    reports them, unless they also wait for ended holders alone.
     """
 
     name = "orphaned-resource"
@@ -49,6 +49,9 @@ def orphaned_bounds(snapshot: Snapshot) -> ReductionBounds:
     surely, perhaps = ~forever.certain.free & ~missing, ~forever.pessimistic.free & ~missing
     holders = np.zeros(len(waits.names), np.bool_)
     holders[waits.waiter[ended_holders(waits)]] = True
+    for_ended = _only_for(waits, holders)
+    surely[waits.waiter[for_ended]] = False
+    perhaps[waits.waiter[for_ended & ~waits.uncoloured]] = False
 
     def without(reduction: Reduction, deadlocked: Bools) -> Reduction:
         """Leave out the deadlocked parties, and the holders if no party waits for them."""
@@ -63,12 +66,22 @@ def orphaned_bounds(snapshot: Snapshot) -> ReductionBounds:
     )
 
 
+def _only_for(waits: WaitColumns, parties: Bools) -> Bools:
+    """(W,) mask of the waits without a deadline all of whose targets are among ``parties``, (P,)."""
+    sizes = np.diff(waits.indptr)
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    others = np.bincount(owners, weights=~parties[waits.targets], minlength=len(sizes))
+    only: Bools = (others == 0) & (sizes > 0) & np.isnan(waits.deadline)
+    return only
+
+
 def _about_waiters(verdict: Verdict, snapshot: Snapshot) -> Verdict:
     """Restate the verdict in terms of the waiting parties; its text names the ended holders."""
     left = tuple(party for party in verdict.remainder if not has_ended(party))
     direct = _waiting_for(snapshot.waits, frozenset(party for party in verdict.remainder if has_ended(party)))
     core = tuple(party for party in left if party in direct)
-    holders = tuple(party for party in verdict.remainder if has_ended(party))
+    awaited = (party for wait in map(snapshot.waits.wait, direct.values()) for party in wait.among if wait.waiter in core)
+    holders = tuple(sorted({party for party in awaited if has_ended(party)}))
     text = f"{listed(holders)} will never release what {listed(core)} wait for"
     return replace(
         verdict,

@@ -26,6 +26,21 @@ class Mutant:
 MUTANTS = (
     # what the detector makes of reports and looks
     Mutant(
+        "a party that waits for ended holders is left out if it may be deadlocked besides",
+        "detector.predicates.orphaned_resource",
+        "perhaps[waits.waiter[for_ended & ~waits.uncoloured]] = False",
+        "pass",
+        "tests/predicates/test_orphaned_resource.py::test_a_waiter_for_an_ended_holder_may_be_deadlocked_besides",
+        quick=True,
+    ),
+    Mutant(
+        "a semaphore of multiprocessing is left although a thread that waits for it has been woken",
+        "stilltrue.runtime.waits.semaphores.left",
+        "self.is_taken and all(one.sleeps() for one in self.sleepers)",
+        "self.is_taken",
+        "tests/client/waits/test_left_semaphores.py::test_a_semaphore_that_is_passed_on_is_not_left",
+    ),
+    Mutant(
         "a round that was under way when the snapshot began confirms it",
         "detector.core.look.verification",
         "if at < begun}",

@@ -71,6 +71,19 @@ def test_a_deadlock_beside_it_is_not_counted_twice() -> None:
     assert Deadlock().evaluate(read_document({"waits": waits})).core == ("x/1", "x/2")
 
 
+def test_a_waiter_for_an_ended_holder_may_be_deadlocked_besides() -> None:
+    """Another wait of its own may be part of a deadlock, or depend on a missing member; it stays stuck anyway."""
+    orphan = [LEFT, wait("shop/a", GONE)]
+    assert ask(*orphan, wait("shop/a", "x/1"), wait("x/1", "shop/a")).core == ("shop/a",)
+    assert ask(*orphan, wait("shop/a", "gone/1"), missing=("gone",)).core == ("shop/a",)
+
+
+def test_only_the_holders_that_are_waited_for_are_named() -> None:
+    other = "other/ended:thread worker-2"
+    verdict = ask(LEFT, wait("shop/a", GONE), wait(other, other))
+    assert verdict.witness.text == f"{GONE} will never release what shop/a wait for"
+
+
 def test_a_party_that_merely_waits_for_itself_has_not_ended() -> None:
     own = [wait("shop/thread:ended", "shop/thread:ended"), wait("shop/a", "shop/thread:ended")]
     assert ask(*own).holds is Holds.FALSE

@@ -39,4 +39,29 @@ ENTRIES = (
         },
         predicate="orphaned-resource",
     ),
+    Entry(
+        program="birdnet_73",
+        source="birdnet-team/birdnet 73",
+        library="multiprocessing",
+        what="A worker is killed while it holds a lock of multiprocessing; the lock is never released.",
+        near={
+            "slow": "the worker that holds the lock is only slow",
+            "limit": "the wait for the lock has a timeout",
+            "unlocked": "the program has a function that releases any lock passed to it",
+            "stranger": "a process without an agent has the lock, too, and might hold it",
+        },
+        predicate="orphaned-resource",
+    ),
+    Entry(
+        program="cpython_96062",
+        source="python/cpython 96062",
+        library="multiprocessing.pool",
+        what="A pool's worker is killed while it waits for a task with the queue's lock; its successor waits for the lock.",
+        near={
+            "idle": "the worker is not killed: a second one waits for the lock until there is a task",
+            "unlocked": "the program has a function that releases any lock passed to it",
+        },
+        predicate="orphaned-resource",
+        elsewhere={"worker": 1},
+    ),
 )

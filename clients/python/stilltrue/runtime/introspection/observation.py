@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from types import FrameType
@@ -41,6 +41,7 @@ from stilltrue.runtime.waits.process_end import OwnEnd
 from stilltrue.runtime.waits.process_view import LiveProcessView
 from stilltrue.runtime.waits.reachability.task_waits import ReportedTaskWait, TaskWaits
 from stilltrue.runtime.waits.reachability.thread_waits import ReportedThreadWait, ThreadWaits
+from stilltrue.runtime.waits.semaphores.left import LeftSemaphore, find_left_semaphores, left_semaphores
 from stilltrue.runtime.waits.shared_lock_holders import SharedLocks
 from stilltrue.runtime.waits.wait import CallStack, SeenWait
 
@@ -99,7 +100,9 @@ class Observer:
             elsewhere = (*self.sessions.holds(view), *redis_holders.holds(view), *self.file_locks.holds(view))
             elsewhere = (*elsewhere, *self._own_end.holds(view), *self.shared_locks.holds(view))
             elsewhere = (*elsewhere, *stream_feeders.holds(view, self._parties.process), *self.own_work.holds(view))
-            seen = replace(seen, holds=(*self._answers(), *elsewhere))
+            left = left_semaphores(self._parties.process)
+            seen = replace(seen, holds=(*self._answers(), *elsewhere, *left))
+            self._cut.left = {hold.party: one for hold, one in left.items()}
             seen = self._with_ended_parties(seen, now)
             if self._is_stopping():
                 seen = replace(seen, deadlines={**seen.deadlines, **self._deadlines_of_stopping_servers(now)})
@@ -122,6 +125,8 @@ class Observer:
             self._own_end.search()
         with suppress(Exception):  # likewise
             find_processes_at_pipes()
+        with suppress(Exception):  # likewise
+            find_left_semaphores()
 
     def _deadlines_of_stopping_servers(self, now: float) -> dict[PartyName, float]:
         """Parties that serve a call of a server that is being stopped: the call ends by itself."""
@@ -168,7 +173,7 @@ class Observer:
         read_waits = [(one, among) for one in seen.values() if (among := _wait_targets(one, seen, workers)) is not None]
         waits = [self._wait_of_task(one, among, now) for one, among in read_waits]
         waits += [self._wait_for_loop(one, *one.holder, now) for one in seen.values() if one.holder is not None]
-        for party, stack, wait in blocked:
+        for party, stack, wait in _with_others(blocked):
             known = () if not (wait.once or wait.same) and workers.has_run(stack.ident) else _ending_targets(wait, workers)
             others = known != (PartyTarget(party=party),)
             if known and (others or stack.ident in workers.loops or stack.ident in (wait.enders or ())):
@@ -180,7 +185,7 @@ class Observer:
         """Add the waits of ended parties: each waits for itself, for ever."""
         left = {share: (count, self._owned.name_of(share)) for share, count in self._owned.left().items()}
         found = {target.party for wait in seen.waits for target in wait.among if isinstance(target, PartyTarget)}
-        found |= {holder for _, holder in left.values()}
+        found |= {holder for _, holder in left.values()} | self._cut.left.keys()
         before = dict(self.newest.ended)
         waits = []
         for one in sorted(filter(has_ended, found)):
@@ -190,6 +195,8 @@ class Observer:
             self._cut.ended[one] = number, since = before[one]
             among, what = (PartyTarget(party=one),), "nothing: it has ended"
             waits.append(LocalWait(waiter=one, number=number, among=among, since=since, uncoloured=True, what=what))
+            if one in self._cut.left:
+                self._cut.same[number] = _same_left(self._cut.left[one])
         self._cut.waiting |= self._cut.ended.keys()
         return replace(seen, waits=(*seen.waits, *waits), left=left)
 
@@ -302,6 +309,17 @@ class Observer:
         self._cut.numbers[key] = before
         self._cut.same[before[1]] = same
         return before[1], before[2]
+
+
+def _with_others(blocked: Iterable[tuple[PartyName, CallStack, SeenWait]]) -> Iterator[tuple[PartyName, CallStack, SeenWait]]:
+    for party, stack, wait in blocked:
+        yield party, stack, wait
+        if wait.also is not None:
+            yield party, stack, wait.also
+
+
+def _same_left(one: LeftSemaphore) -> Same:
+    return lambda _: one.is_left()
 
 
 def _deadlines_of_killed_workers(workers: LiveProcessView, now: float) -> dict[PartyName, float]:

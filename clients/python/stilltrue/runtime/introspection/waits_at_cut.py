@@ -15,6 +15,7 @@ from stilltrue.model import PartyName, WaitNumber
 from stilltrue.protocol.report import LocalWait
 from stilltrue.runtime.waits.reachability.task_waits import ReportedTaskWait
 from stilltrue.runtime.waits.reachability.thread_waits import ReportedThreadWait
+from stilltrue.runtime.waits.semaphores.left import LeftSemaphore
 
 Same = Callable[[Mapping[int, FrameType]], bool]
 """Whether a wait still lasts, given the innermost frame of each thread."""
@@ -36,6 +37,8 @@ class SeenAtCut:
     """The same for threads."""
     ended: dict[PartyName, tuple[WaitNumber, float]] = field(default_factory=dict)
     """The waits of ended parties, and when they were first seen."""
+    left: dict[PartyName, LeftSemaphore] = field(default_factory=dict)
+    """The ended parties that stand for the holders of semaphores of multiprocessing."""
     share_waits: frozenset[PartyName] = frozenset()
     """Parties that wait for shares which others may release. The second look reads them again."""
     waiting: frozenset[PartyName] = frozenset()

@@ -7,13 +7,13 @@ from typing import Any
 
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import Hold
-from stilltrue.runtime.concurrent_reads import items_of
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.databases.source_search import Mentions
 from stilltrue.runtime.waits.process_view import LiveProcessView
 from stilltrue.runtime.waits.resolvers.locks import RELEASING, is_shared_lock
 from stilltrue.runtime.waits.resolvers.shared_locks import is_owned, name_of
+from stilltrue.runtime.waits.semaphores.own import registered_semaphores
 from stilltrue.runtime.waits.wait import SeenWait
 
 
@@ -64,9 +64,7 @@ def _may_hold() -> bool:
     module = sys.modules.get("multiprocessing.synchronize")
     if module is None:
         return False
-    process, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
+    process = sys.modules.get("multiprocessing.process")
     if process is not None and process.__dict__.get("_parent_process") is not None:
         return True
-    registered = attribute_of(util.__dict__.get("_afterfork_registry"), "data") if util is not None else None
-    known = [weak() for _, weak in items_of(registered)] if type(registered) is dict else []
-    return any(is_shared_lock(one) and _count(one) > 0 for one in known)
+    return any(is_shared_lock(one) and _count(one) > 0 for one in registered_semaphores())

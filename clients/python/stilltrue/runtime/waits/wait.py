@@ -79,7 +79,8 @@ class SeenWait:
     then its shares; any holder that releases one ends the wait, whatever its code mentions. ``owners``: closing one of these
     ends the wait. ``helpers``: the library's own threads and tasks, which never do so by themselves. ``reached``: the enders
     are the parties that can reach ``on`` (:mod:`stilltrue.runtime.waits.reachability`), which the second look proves again.
-    ``still``: what the second look asks besides whether the thread has run.
+    ``still``: what the second look asks besides whether the thread has run. ``also``: another wait of the same party,
+    which must end, too.
     """
 
     on: Any
@@ -98,6 +99,7 @@ class SeenWait:
     reached: bool = False
     same: Callable[[], bool] | None = None
     still: Callable[[], bool] | None = None
+    also: SeenWait | None = None
 
     @property
     def is_released_by_others(self) -> bool:

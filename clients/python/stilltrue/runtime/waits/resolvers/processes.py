@@ -90,15 +90,16 @@ def _wait_for(pid: int, *ended_through: Any, **of_wait: Any) -> SeenWait:
 
 def name_of(process: ChildProcess) -> str | None:
     """The name of a process's end (rule 2); None if the machine is unknown."""
-    return _named("end", process)
+    return named("end", process)
 
 
 def work_of(process: ChildProcess) -> str | None:
     """The name of what a process does, in the same way."""
-    return _named("work", process)
+    return named("work", process)
 
 
-def _named(what: str, process: ChildProcess) -> str | None:
+def named(what: str, process: ChildProcess) -> str | None:
+    """A name for something of a process (rule 2); None if the machine is unknown."""
     try:
         namespace = os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 - of the namespace, not of a file
     except OSError:

@@ -9,15 +9,14 @@ Rules:
 4. Only its owner releases an ``RLock``. Any process may release a ``Lock``: within a suspect's process, the second look
    searches for the parties that can reach it and mention releasing it; for the other processes, which mostly run the same
    program, a call of ``release`` in the program's own files is doubt.
-5. Semaphores, conditions and events have no known holders. A queue's reader holds its lock, and waits at its pipe
-   (:mod:`~stilltrue.runtime.waits.pipes.waits`).
+5. A lock, or a semaphore in its block's entry, may have no holder at all: its process has ended
+   (:mod:`~stilltrue.runtime.waits.semaphores.left`). Others who hold semaphores are unknown, as for conditions.
+   A queue's reader holds its lock, and waits at its pipe (:mod:`~stilltrue.runtime.waits.pipes.waits`).
 """
 
 from __future__ import annotations
 
-import re
 import sys
-from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -27,34 +26,35 @@ from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.files.kernel import machine
 from stilltrue.runtime.waits.holders.with_blocks import acquired_at
 from stilltrue.runtime.waits.resolvers.locks import RELEASING, is_shared_lock
+from stilltrue.runtime.waits.semaphores.kernel import Semaphore, mapped_in
+from stilltrue.runtime.waits.semaphores.left import wait_for_ended_holder
+from stilltrue.runtime.waits.semaphores.own import MODULE, is_semaphore
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
-_MODULE = "multiprocessing.synchronize"
-_MAPS = Path("/proc/self/maps")
-_MAPPED = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw-s \S+ ([0-9a-f]+):([0-9a-f]+) (\d+)", re.M)
-_names: WeakKeyDictionary[Any, str | None] = WeakKeyDictionary()
+_semaphores: WeakKeyDictionary[Any, Semaphore | None] = WeakKeyDictionary()
 """Rule 1, by lock: a lock's semaphore stays where it is."""
 
 
 def name_of(lock: Any) -> str | None:
     """The name of a lock's resource (rule 1); None if it has none."""
-    if lock not in _names:
-        _names[lock] = _find_name(lock)
-    return _names[lock]
+    key, where = semaphore_of(lock), machine()
+    return None if key is None or where is None else f"semaphore {':'.join(map(str, key))} of machine {where}"
 
 
-def _find_name(lock: Any) -> str | None:
-    address, where = getattr(attribute_of(lock, "_semlock"), "handle", None), machine()
-    if type(address) is not int or where is None:
-        return None
+def semaphore_of(lock: Any) -> Semaphore | None:
+    """The semaphore of a lock; None if it has none."""
+    if lock not in _semaphores:
+        _semaphores[lock] = _find_semaphore(lock)
+    return _semaphores[lock]
+
+
+def _find_semaphore(lock: Any) -> Semaphore | None:
+    address: Any = getattr(attribute_of(lock, "_semlock"), "handle", None)
     try:
-        text = _MAPS.read_text(errors="replace")
+        mapped = mapped_in("self") if type(address) is int else {}
     except OSError:
         return None
-    for start, end, major, minor, inode in _MAPPED.findall(text):
-        if int(start, 16) <= address < int(end, 16):
-            return f"semaphore {int(major, 16)}:{int(minor, 16)}:{inode} of machine {where}"
-    return None
+    return next((key for key, (start, end) in mapped.items() if start <= address < end), None)
 
 
 def is_owned(lock: Any) -> bool:
@@ -68,18 +68,21 @@ def _read_entry(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None:
 
 def _read_acquire(stack: CallStack, _: int, __: ProcessView) -> SeenWait | None:
     code = stack.frames[0].f_code
-    if stack.task is not None or _MODULE not in sys.modules or "acquire" not in code.co_names:
+    if stack.task is not None or MODULE not in sys.modules or "acquire" not in code.co_names:
         return None
-    return _of(acquired_at(stack.frames[0]))
+    lock = acquired_at(stack.frames[0])
+    return _of(lock) if is_shared_lock(lock) else None
 
 
 def _of(lock: Any) -> SeenWait | None:
+    left = wait_for_ended_holder(semaphore_of(lock)) if is_semaphore(lock) else None
     if not is_shared_lock(lock):
-        return None
+        return left
     name = name_of(lock)
     enders = None if name is None else (ResourceTarget(resource=name),)
     through = () if is_owned(lock) else (lock,)
-    return SeenWait(on=lock, enders=enders, what="a lock of multiprocessing", ended_through=through, ending_names=RELEASING)
+    what = "a lock of multiprocessing"
+    return SeenWait(on=lock, enders=enders, what=what, ended_through=through, ending_names=RELEASING, also=left)
 
 
 RESOLVERS = (

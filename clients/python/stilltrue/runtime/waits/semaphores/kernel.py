@@ -1,0 +1,141 @@
+"""Reads from Linux which processes have a semaphore of ``multiprocessing``, and which threads are blocked at it.
+
+Rules:
+
+1. A semaphore is a file in memory, which each process that has it maps. All of these are found under ``/proc``. Nothing is
+   known if a process of the same session cannot be read.
+2. A thread is blocked at it if the system shows it in the system call by which semaphores wait, at an address of that mapping.
+   It has been blocked ever since if it has not been switched out again.
+3. A release wakes the thread that has been blocked for longest. So as long as all threads that were blocked at some time are
+   blocked still, and there is one, nobody has released the semaphore, and nobody has got it. This is not so for threads with
+   real-time priority, which are woken first: with one of these nothing is known.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from stilltrue.runtime.introspection.child_processes import all_processes, process_at, session_of
+
+Semaphore = tuple[int, int, int]
+"""The numbers of its file: those of the device, and the inode."""
+SLEEPERS_MAX = 64
+"""Number of blocked threads beyond which nothing is known."""
+_PROC = Path("/proc")
+_FUTEX = {"x86_64": 202, "aarch64": 98}
+_MAPPED = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) rw-s \S+ ([0-9a-f]+):([0-9a-f]+) (\d+) +\S*/sem\.", re.M)
+_SWITCHES = re.compile(r"^(?:non)?voluntary_ctxt_switches:\s*(\d+)$", re.M)
+_POLICY = 38
+"""Position of the scheduling policy in ``/proc/PID/stat`` after the name, which ends with the last parenthesis."""
+_ORDINARY = frozenset({"0", "3", "5"})
+"""The policies other, batch and idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sleeper:
+    """A ``thread`` blocked at the semaphore at this ``address``; ``switches``: how often it has been switched out so far."""
+
+    process: int
+    thread: int
+    address: int
+    switches: tuple[str, ...]
+
+    def sleeps(self) -> bool:
+        """Whether it has been blocked ever since (rule 2)."""
+        return _sleeper(self.process, self.thread) == self
+
+
+Users = Mapping[tuple[int, int], tuple[int, int]]
+"""The processes that have a semaphore, by id and start time, each with the first and the last address of where it has it."""
+
+
+def mapped_in(process: str) -> dict[Semaphore, tuple[int, int]]:
+    """The semaphores that a process (id or ``self``) has, each with the first and the last address; may raise ``OSError``."""
+    text = (_PROC / process / "maps").read_text(errors="replace")
+    found = (one.groups() for one in _MAPPED.finditer(text))
+    return {
+        (int(major, 16), int(minor, 16), int(inode)): (int(start, 16), int(end, 16))
+        for start, end, major, minor, inode in found
+    }
+
+
+def users_of(wanted: Container[Semaphore]) -> dict[Semaphore, Users]:
+    """Who has these semaphores; one about which nothing is known (rules 1 and 3) is left out."""
+    own = session_of(os.getpid())
+    found: dict[Semaphore, dict[tuple[int, int], tuple[int, int]]] = {}
+    unknown: set[Semaphore] = set()
+    for pid in all_processes():
+        try:
+            mapped = mapped_in(str(pid))
+        except PermissionError:
+            if session_of(pid) == own:
+                return {}
+            continue
+        except OSError:  # it has ended
+            continue
+        mapped = {key: where for key, where in mapped.items() if key in wanted}
+        process = process_at(pid) if mapped else None
+        if process is None:
+            continue
+        for key, where in mapped.items():
+            found.setdefault(key, {})[process.key] = where
+        if not all(_is_ordinary(pid, thread) for thread in _threads_of(pid)):
+            unknown |= mapped.keys()
+    return {key: users for key, users in found.items() if key not in unknown}
+
+
+def sleepers_at(users: Mapping[Semaphore, Users]) -> dict[Semaphore, frozenset[Sleeper]]:
+    """The threads blocked at each semaphore; one about which nothing is known (rule 4) is left out."""
+    first, second = _read_sleepers(users), _read_sleepers(users)
+    return {key: found for key, found in first.items() if found == second[key] and len(found) <= SLEEPERS_MAX}
+
+
+def _read_sleepers(users: Mapping[Semaphore, Users]) -> dict[Semaphore, frozenset[Sleeper]]:
+    of = {process: list(_sleepers(process[0])) for process in {one for processes in users.values() for one in processes}}
+    found: dict[Semaphore, frozenset[Sleeper]] = {}
+    for key, processes in users.items():
+        every = ((one, where) for process, where in processes.items() for one in of[process])
+        found[key] = frozenset(one for one, (start, end) in every if start <= one.address < end)
+    return found
+
+
+def _sleepers(process: int) -> Iterator[Sleeper]:
+    """The threads of a process that wait in this system call."""
+    return (one for thread in _threads_of(process) if (one := _sleeper(process, thread)) is not None)
+
+
+def _threads_of(process: int) -> list[int]:
+    try:
+        return [int(one) for one in os.listdir(_PROC / str(process) / "task")]  # noqa: PTH208 - names are enough
+    except OSError:  # it has ended
+        return []
+
+
+def _sleeper(process: int, thread: int) -> Sleeper | None:
+    folder = f"{_PROC}/{process}/task/{thread}/"
+    try:
+        number, *arguments = _text_of(f"{folder}syscall").split()
+        if int(number) != _FUTEX.get(os.uname().machine):
+            return None
+        switches = tuple(_SWITCHES.findall(_text_of(f"{folder}status")))
+    except (OSError, ValueError):  # it has ended, it runs, or the system does not show it
+        return None
+    return Sleeper(process, thread, int(arguments[0], 16), switches) if len(switches) == 2 else None
+
+
+def _is_ordinary(process: int, thread: int) -> bool:
+    """Whether a thread has no real-time priority, or has ended."""
+    try:
+        fields = _text_of(f"{_PROC}/{process}/task/{thread}/stat").rpartition(")")[2].split()
+    except OSError:
+        return True
+    return len(fields) > _POLICY and fields[_POLICY] in _ORDINARY
+
+
+def _text_of(path: str) -> str:
+    with open(path, errors="replace") as file:  # noqa: PTH123 - thousands of these are read
+        return file.read()
