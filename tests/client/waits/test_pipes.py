@@ -6,6 +6,7 @@ import logging
 import logging.handlers
 import multiprocessing
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -164,13 +165,48 @@ def test_a_wait_with_a_timeout_is_none(front: Front, wait: Callable[[Any], objec
     front.let_go()
 
 
-def test_a_connection_of_both_ways_is_not_seen_through(front: Front) -> None:
+def test_who_reads_from_a_connection_of_both_ways_waits_for_those_who_have_its_other_end(front: Front) -> None:
     one, other = SPAWN.Pipe()
     front.start("waiter", one.recv)
-    find_now()
-    assert wait_of(front.report_when_still("waiter")) is None
+    report = report_once_seen(front.agent)
+    wait = wait_of(report)
+    assert wait is not None
+    assert wait.among == (own_work(),)
+    assert of(look_at(front.agent, report), "front/thread:waiter").unchanged
     other.send("")
     front.let_go()
+
+
+def test_who_writes_into_a_full_connection_of_both_ways_waits_likewise(front: Front) -> None:
+    one, other = SPAWN.Pipe()
+    front.start("waiter", one.send_bytes, bytes(FULL))
+    report = report_once_seen(front.agent)
+    assert wait_of(report) is not None
+    assert of(look_at(front.agent, report), "front/thread:waiter").unchanged
+    other.recv_bytes()
+    front.let_go()
+
+
+def test_the_processes_at_a_connection_of_both_ways_are_those_with_its_other_end(
+    child: Callable[[int], subprocess.Popen[bytes]],
+) -> None:
+    one, other = SPAWN.Pipe()
+    end = kernel.other_end_at(one.fileno())
+    assert end is not None
+    here, there = child(one.fileno()), child(other.fileno())
+    assert kernel.processes_at(end, "write") == frozenset({os.getpid(), there.pid})
+    other.close()
+    assert kernel.processes_at(end, "write") == frozenset({there.pid})
+    there.communicate()
+    assert kernel.other_end_at(one.fileno()) is None, "a read would end at once"
+    assert not kernel.is_blocked(one.fileno(), "read")
+    here.communicate()
+
+
+def test_a_socket_of_the_network_has_no_known_other_end() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
+        assert kernel.other_end_at(client.fileno()) is None
+    assert kernel.other_end_at(client.fileno()) is None
 
 
 def test_a_process_that_this_one_has_started_otherwise_may_end_at_any_time(
@@ -204,14 +240,14 @@ def test_a_process_that_has_got_the_other_end_since_the_cut_ends_the_certainty(
 def test_the_same_waits_are_looked_for_ever_more_rarely(front: Front, ends: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another wait is looked for soon."""
     reader, writer = ends
-    now, read = [0.0], list[int]()
+    now, read = [0.0], list[str]()
     front.start("waiter", reader.recv)
     front.report_when_still("waiter")
     find_now()
     assert len(waits._Known.processes) == 1
     processes_at = kernel.processes_at
 
-    def counted(pipe: int, call: str) -> frozenset[int] | None:
+    def counted(pipe: str, call: str) -> frozenset[int] | None:
         read.append(pipe)
         return processes_at(pipe, call)
 
@@ -248,9 +284,9 @@ def test_the_processes_at_a_pipe_are_those_with_the_right_end(
     ends: Ends, child: Callable[[int], subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, writer = ends[0].fileno(), ends[1].fileno()
-    pipe = kernel.pipe_at(reader)
+    pipe = kernel.other_end_at(reader)
     assert pipe is not None
-    assert pipe == kernel.pipe_at(writer)
+    assert pipe == kernel.other_end_at(writer)
     assert kernel.processes_at(pipe, "write") == frozenset({os.getpid()})
     other = child(writer)
     assert kernel.processes_at(pipe, "write") == frozenset({os.getpid(), other.pid})

@@ -81,6 +81,19 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="lambda_multiprocessing_17",
+        source="mdavis-xyz/lambda_multiprocessing 17",
+        library="multiprocessing",
+        what="A process and its worker send each other more than the pipe has room for, and would read only afterwards.",
+        near={
+            "small": "the message is small, and the worker sends its own later",
+            "other_thread": "another thread reads from the pipe later",
+            "terminated": "another thread terminates the worker later",
+            "all_terminated": "another thread terminates all active workers later",
+            "third": "a third process has the worker's end of the pipe, and might read",
+        },
+    ),
+    Entry(
         program="pipe_calls_back",
         source="widely known",
         library="multiprocessing, gRPC",

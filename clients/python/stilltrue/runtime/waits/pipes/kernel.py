@@ -1,9 +1,10 @@
-"""Reads from Linux at which pipe a thread waits, and which processes have the other end of it open.
+"""Reads from Linux at which pipe or local socket a thread waits, and which processes have the other end of it open.
 
 Rules:
 
 1. A pipe is the same for all processes of a machine if its inode is. A thread waits at it if the system shows the thread in
-   ``read()`` or ``write()`` of its descriptor while ``poll()`` says that there is nothing to read, or no room.
+   ``read()`` or ``write()`` of its descriptor while ``poll()`` says that there is nothing to read, or no room. A connection of
+   both ways is a socket; the system tells the inode of its other end (``man 7 sock_diag``).
 2. Only a process that has the other end open can end that, by reading, by writing, or by closing it as the last one. They are
    all found under ``/proc``. Nothing is known if a process of the same session cannot be read, or there is too much to read.
 """
@@ -13,8 +14,10 @@ from __future__ import annotations
 import os
 import re
 import select
+import socket
 import sys
 from pathlib import Path
+from struct import Struct
 
 from stilltrue.runtime.introspection.child_processes import all_processes, session_of
 from stilltrue.runtime.waits.files.kernel import system_call_of
@@ -25,17 +28,47 @@ _PROC = Path("/proc")
 _CALLS = {("x86_64", "read"): 0, ("x86_64", "write"): 1, ("aarch64", "read"): 63, ("aarch64", "write"): 64}
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _READY_FOR = {"read": select.POLLIN, "write": select.POLLOUT} if sys.platform == "linux" else {}
-_PIPE = re.compile(r"pipe:\[(\d+)\]")
+_PIPE, _SOCKET = re.compile(r"pipe:\[\d+\]"), re.compile(r"socket:\[(\d+)\]")
+_SOCK_DIAG, _BY_FAMILY, _REQUEST, _SHOW_PEER, _PEER, _ANY = 4, 20, 1, 4, 2, 0xFFFFFFFF
+"""Numbers of ``linux/netlink.h``, ``linux/sock_diag.h`` and ``linux/unix_diag.h``."""
+_HEADER, _QUERY, _ABOUT, _ATTRIBUTE = Struct("=IHHII"), Struct("=BBHIIIII"), Struct("=BBBBIII"), Struct("=HH")
+_ANSWER_BYTES_MAX = 4096
 _FLAGS = re.compile(r"^flags:\s*([0-7]+)$", re.M)
 
 
-def pipe_at(descriptor: int) -> int | None:
-    """The inode of the pipe that a descriptor of this process is an end of; None if it is anything else."""
+def other_end_at(descriptor: int) -> str | None:
+    """The other end of a pipe or local socket that a descriptor of this process is an end of; None if it is anything else.
+
+    It is written as the system writes it: a pipe has the same name at both ends.
+    """
     try:
-        found = _PIPE.fullmatch(str((_PROC / "self/fd" / str(descriptor)).readlink()))
+        own = str((_PROC / "self/fd" / str(descriptor)).readlink())
     except OSError:
         return None
-    return None if found is None else int(found[1])
+    if _PIPE.fullmatch(own):
+        return own
+    both_ways = _SOCKET.fullmatch(own)
+    peer = None if both_ways is None else peer_of(int(both_ways[1]))
+    return f"socket:[{peer}]" if peer else None
+
+
+def peer_of(inode: int) -> int | None:
+    """The inode of the other end of a local socket; None if it is closed, or unknown."""
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
+            query = _QUERY.pack(socket.AF_UNIX, 0, 0, _ANY, inode, _SHOW_PEER, _ANY, _ANY)
+            kernel.send(_HEADER.pack(_HEADER.size + len(query), _BY_FAMILY, _REQUEST, 0, 0) + query)
+            answer = kernel.recv(_ANSWER_BYTES_MAX, socket.MSG_DONTWAIT)
+    except (OSError, AttributeError):  # this is not Linux, or it does not tell
+        return None
+    size, kind = _HEADER.unpack_from(answer)[:2]
+    at = _HEADER.size + _ABOUT.size
+    while kind == _BY_FAMILY and at + _ATTRIBUTE.size <= size:
+        length, name = _ATTRIBUTE.unpack_from(answer, at)
+        if name == _PEER:
+            return int.from_bytes(answer[at + _ATTRIBUTE.size : at + length], sys.byteorder) or None
+        at += max(_ATTRIBUTE.size, -(-length // 4) * 4)
+    return None
 
 
 def is_in_call(thread: int, call: str, descriptor: int) -> bool:
@@ -57,9 +90,9 @@ def is_blocked(descriptor: int, call: str) -> bool:
     return not poll.poll(0)
 
 
-def processes_at(pipe: int, call: str) -> frozenset[int] | None:
-    """The processes (ids) that have an end of a pipe open on which ``call`` is possible (rule 2); None if unknown."""
-    name, own, left = f"pipe:[{pipe}]", session_of(os.getpid()), DESCRIPTORS_MAX
+def processes_at(end: str, call: str) -> frozenset[int] | None:
+    """The processes (ids) that have this end open, if ``call`` is possible there (rule 2); None if unknown."""
+    own, left = session_of(os.getpid()), DESCRIPTORS_MAX
     found = set()
     for pid in all_processes():
         try:
@@ -73,7 +106,7 @@ def processes_at(pipe: int, call: str) -> frozenset[int] | None:
         left -= len(descriptors)
         if left < 0:
             return None
-        if any(_is_end(_PROC / str(pid), one, name, call) for one in descriptors):
+        if any(_is_end(_PROC / str(pid), one, end, call) for one in descriptors):
             found.add(pid)
     return frozenset(found)
 

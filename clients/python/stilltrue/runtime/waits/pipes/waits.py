@@ -3,9 +3,8 @@
 Rules:
 
 1. A thread waits in ``recv()`` or ``send()`` of a connection, or of a queue that has one, if the system shows it
-   (:mod:`~stilltrue.runtime.waits.pipes.kernel`). With a timeout, or ``poll()``, it is elsewhere. A connection of both ways is
-   a socket, whose other end is unknown. In ``put()`` into a queue that has reached its size it waits for a process that can
-   read the queue's pipe: only ``get()`` makes room.
+   (:mod:`~stilltrue.runtime.waits.pipes.kernel`). With a timeout, or ``poll()``, it is elsewhere. In ``put()`` into a queue
+   that has reached its size it waits for a process that can read the queue's pipe: only ``get()`` makes room.
 2. Any thread of a process that has the other end open may use it, so this is a wait for the work of all these processes: each
    reports its own (:mod:`~stilltrue.runtime.waits.pipes.work`). One that is no member, or where a thread goes on, may end it.
 3. The end of such a process closes its end. So the process must be this one, its parent, a worker that ``multiprocessing``
@@ -51,28 +50,28 @@ _PUTS = frozenset({"Queue.put", "JoinableQueue.put"})
 
 @dataclass(frozen=True, slots=True)
 class _Awaited:
-    """A ``pipe`` at which a thread waits to ``call``, by ``thing``, a connection or queue; ``is_blocked``: whether still.
+    """A pipe at which a thread waits to ``call``, by ``thing``, a connection or queue; ``is_blocked``: whether still.
 
-    ``what`` it waits for, as text.
+    ``end``: the pipe's other end. ``what`` it waits for, as text.
     """
 
-    pipe: int
+    end: str
     call: str
     thing: Any
     is_blocked: Callable[[], bool]
     what: str
 
     @property
-    def key(self) -> tuple[int, str]:
-        """The pipe, and the call."""
-        return self.pipe, self.call
+    def key(self) -> tuple[str, str]:
+        """The other end, and the call."""
+        return self.end, self.call
 
 
 class _Known:
     """The processes at the other ends of the pipes at which threads wait, as last found, and when to look again."""
 
-    awaited: frozenset[tuple[int, str]] = frozenset()
-    processes: dict[tuple[int, str], frozenset[int]] = {}  # noqa: RUF012 - replaced as a whole
+    awaited: frozenset[tuple[str, str]] = frozenset()
+    processes: dict[tuple[str, str], frozenset[int]] = {}  # noqa: RUF012 - replaced as a whole
     interval = AGAIN_SECONDS_MIN
     not_before = again = float("-inf")
     """Not even for other waits before the one, for the same waits at the other."""
@@ -91,7 +90,7 @@ def find_processes_at_pipes() -> None:
     same = awaited <= _Known.awaited
     if not awaited or begun < _Known.not_before or (same and begun < _Known.again):
         return
-    found = {(pipe, call): kernel.processes_at(pipe, _OTHERS[call]) for pipe, call in awaited}
+    found = {(end, call): kernel.processes_at(end, _OTHERS[call]) for end, call in awaited}
     _Known.awaited = awaited
     _Known.processes = {key: pids for key, pids in found.items() if pids is not None}
     end = time.monotonic()
@@ -114,13 +113,13 @@ def _awaited_in(ident: int, frame: FrameType) -> _Awaited | None:
     descriptor = attribute_of(connection, "_handle")
     if type(descriptor) is not int or not kernel.is_in_call(thread.native_id, call, descriptor):
         return None
-    pipe = kernel.pipe_at(descriptor)
+    end = kernel.other_end_at(descriptor)
 
     def is_blocked() -> bool:
-        return kernel.pipe_at(descriptor) == pipe and kernel.is_blocked(descriptor, call)
+        return kernel.other_end_at(descriptor) == end and kernel.is_blocked(descriptor, call)
 
     what = "a message on a pipe" if call == "read" else "room in a pipe"
-    return _Awaited(pipe, call, connection, is_blocked, what) if pipe is not None and is_blocked() else None
+    return _Awaited(end, call, connection, is_blocked, what) if end is not None and is_blocked() else None
 
 
 @cached_by_code
@@ -136,14 +135,14 @@ def _full_queue(thread: int, names: Mapping[str, Any]) -> _Awaited | None:
     descriptor = attribute_of(attribute_of(queue, "_reader"), "_handle")
     if names.get("timeout", 0) is not None or type(descriptor) is not int or not kernel.waits_for_lock(thread):
         return None
-    pipe = kernel.pipe_at(descriptor)
+    end = kernel.other_end_at(descriptor)
 
     def is_blocked() -> bool:
-        return kernel.pipe_at(descriptor) == pipe and bool(room._is_zero())  # noqa: SLF001 - as multiprocessing does
+        return kernel.other_end_at(descriptor) == end and bool(room._is_zero())  # noqa: SLF001 - as multiprocessing does
 
-    if pipe is None or compat.module_of(type(room)) != "_multiprocessing" or not is_blocked():
+    if end is None or compat.module_of(type(room)) != "_multiprocessing" or not is_blocked():
         return None
-    return _Awaited(pipe, "write", queue, is_blocked, "room in a queue")
+    return _Awaited(end, "write", queue, is_blocked, "room in a queue")
 
 
 def _read(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None:
@@ -163,12 +162,12 @@ def _read(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None:
     )
 
 
-def _still(key: tuple[int, str], is_blocked: Callable[[], bool], enders: frozenset[ResourceTarget]) -> Callable[[], bool]:
+def _still(key: tuple[str, str], is_blocked: Callable[[], bool], enders: frozenset[ResourceTarget]) -> Callable[[], bool]:
     """Rule 4: whether a thread that has not run is still in its wait."""
-    pipe, call = key
+    end, call = key
 
     def still() -> bool:
-        now = _enders(kernel.processes_at(pipe, _OTHERS[call])) if is_blocked() else None
+        now = _enders(kernel.processes_at(end, _OTHERS[call])) if is_blocked() else None
         return now is not None and enders.issuperset(now)
 
     return still
