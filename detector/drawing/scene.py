@@ -237,7 +237,10 @@ def _left_out(verdict: Verdict, shown: Mapping[PartyName, Box], total: int) -> s
     """The number of parties that the picture omits, in words; empty if it shows all."""
     core = sum(party not in shown for party in verdict.core)
     behind = sum(party not in shown for party in verdict.behind)
-    rest = total - len(shown) - core - behind
+    own = frozenset((*verdict.core, *verdict.behind))
+    elsewhere = sum(party not in shown and party not in own for party in verdict.remainder)
+    rest = total - len(shown) - core - behind - elsewhere
     parts = [f"{core} more in the core"] * bool(core) + [f"{behind} more behind it"] * bool(behind)
+    parts += [f"{elsewhere} in other deadlocks"] * bool(elsewhere)
     parts += [f"{rest} more not deadlocked"] * (rest > 0)
     return f"not shown: {', '.join(parts)}" if parts else ""

@@ -18,6 +18,7 @@ from detector.drawing.layout import BOX_HEIGHT, BOX_WIDTH, laid_out
 from detector.drawing.scene import BOXES_MAX, scene_of
 from detector.drawing.svg import NAME_MAX
 from detector.predicates.deadlock import Deadlock
+from detector.predicates.evidence.core_components import narrowed
 from stilltrue.model import PartyName
 
 ODD = 'we"ird/<&>\\party\x01'
@@ -162,3 +163,19 @@ def test_without_stuck_parties_the_picture_shows_movable_ones_and_their_waiters(
 @pytest.mark.parametrize("form", list(Format))
 def test_an_empty_snapshot_can_be_drawn(form: Format) -> None:
     assert drawn(read_document({}), form)
+
+
+def test_a_picture_of_one_of_two_deadlocks_shows_only_that_one() -> None:
+    waits = [("a/1", "b/1"), ("b/1", "a/1"), ("c/1", "d/1"), ("d/1", "c/1"), ("e/1", "d/1")]
+    snapshot = read_document({"waits": [{"waiter": waiter, "among": [target]} for waiter, target in waits]})
+    whole = Deadlock().evaluate(snapshot)
+    own = narrowed(whole, snapshot, (PartyName("c/1"), PartyName("d/1")))
+    assert (own.core, own.behind, own.victims) == (("c/1", "d/1"), ("e/1",), ("c/1",))
+    scene = scene_of(snapshot, own)
+    assert scene.subtitle == "2 parties wait for each other: c/1, d/1"
+    assert sorted(box.name for box in scene.boxes) == ["c/1", "d/1", "e/1"]
+    assert scene.left_out == "not shown: 2 in other deadlocks"
+    first = scene_of(snapshot, narrowed(whole, snapshot, (PartyName("a/1"), PartyName("b/1"))))
+    assert (first.subtitle, len(first.boxes)) == ("cycle: a/1 -> b/1 -> a/1", 2)
+    assert narrowed(whole, snapshot, whole.core) is whole
+    assert narrowed(whole, snapshot, ()) is whole

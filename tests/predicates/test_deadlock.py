@@ -83,6 +83,45 @@ def test_explanations_state_what_for_and_for_how_long() -> None:
     )
 
 
+def test_each_separate_deadlock_is_described() -> None:
+    verdict = asked([*RING, wait("c/1", "d/1"), wait("d/1", "c/1"), wait("e/1", "d/1")])
+    assert verdict.witness.parties == ("a/1", "b/1")
+    assert verdict.explanation == (
+        "a/1 waits for b/1",
+        "b/1 waits for a/1",
+        "besides, 2 parties wait for each other: c/1, d/1",
+        "c/1 waits for d/1",
+        "d/1 waits for c/1",
+        "aborting 2 parties would free all 5 (the fewest possible): a/1, c/1",
+    )
+
+
+def test_of_many_separate_deadlocks_the_first_are_described_and_the_others_counted() -> None:
+    big = [wait(f"g{at:02}", f"g{(at + 1) % 20:02}") for at in range(20)]
+    pairs = [wait(f"p{at}/{one}", f"p{at}/{1 - one}") for at in range(5) for one in (0, 1)]
+    told = asked([*RING, *big, *pairs]).explanation
+    assert told[2].startswith("besides, 20 parties wait for each other: g00, ")
+    assert told[3:10:3] == (
+        "besides, 2 parties wait for each other: p0/0, p0/1",
+        "besides, 2 parties wait for each other: p1/0, p1/1",
+        "and 3 more such groups",
+    )
+
+
+def test_a_holder_that_the_purpose_names_is_named_once() -> None:
+    waits = [wait("a/1", "b/1", what="a lock that b/1 holds"), wait("b/1", "a/1", what="the reply of a to /x.Y/Z")]
+    assert asked(waits).explanation[:2] == (
+        "a/1 waits for a lock that b/1 holds",
+        "b/1 waits for the reply of a to /x.Y/Z: a/1",
+    )
+
+
+def test_a_connection_is_named_without_its_network() -> None:
+    what = "postgres process 133 (127.0.0.1:368 in 9befc808-2ebb-41e7-ad88-352b0a8d0e9d:4026531833)"
+    told = asked([wait("a/1", "b/1", what=what), wait("b/1", "a/1")]).explanation
+    assert told[0] == "a/1 waits for postgres process 133 (127.0.0.1:368): b/1"
+
+
 def test_a_long_witness_is_cut_and_the_rest_counted() -> None:
     ring = [wait(f"p{at:02}", f"p{(at + 1) % 60:02}") for at in range(60)]
     told = asked(ring).explanation

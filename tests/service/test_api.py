@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -83,6 +84,29 @@ async def test_every_path_answers_as_described(start_detector: Any, process: Any
         assert {(edge["source"], edge["target"]) for edge in graph["edges"] if edge["core"]} == {
             (stuck.core[0], stuck.core[1]), (stuck.core[1], stuck.core[0]),
         }  # fmt: skip
+
+
+async def test_the_graph_of_an_incident_shows_no_other(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
+) -> None:
+    a, b, c, d = (process(name) for name in "abcd")
+    deadlock(a, b)
+    deadlock(c, d)
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b, c, d)
+        await detector.ask()
+        assert len((await get(detector, "snapshots/latest/graph"))["nodes"]) == 8
+        found = (await get(detector, "incidents"))["incidents"]
+        assert len(found) == 2
+        for one in found:
+            graph = await get(detector, f"snapshots/latest/graph?incident={one['id']}")
+            assert sorted(party for node in graph["nodes"] for party in node["parties"]) == sorted(
+                [*one["core"], *one["behind"]]
+            )
+            picture = (await detector.fetch(f"/api/v1/snapshots/latest/picture?incident={one['id']}"))[2]
+            assert all((f"{party}<" in picture) == (party in one["core"]) for each in found for party in each["core"])
+        refused = await get(detector, "snapshots/latest/graph?incident=i-none", 400)
+        assert refused == {"error": "there is no incident 'i-none'"}
 
 
 def test_every_endpoint_and_parameter_is_described() -> None:
@@ -192,6 +216,17 @@ def incident(id: str, *core: str, opened: float, predicate: str = "deadlock") ->
         id=id, predicate=predicate, scope="all", core=tuple(map(PartyName, core)), behind=(), opened=opened, seen=opened,
         first_snapshot=SnapshotId(1), last_snapshot=SnapshotId(1),
     )  # fmt: skip
+
+
+def test_equal_names_of_methods_of_other_services_are_another_kind_of_incident() -> None:
+    def of(id: str, service: str, opened: float) -> Any:
+        waits = (
+            f"{service}-1/A#1 has waited 2 s for the reply of {service}-2 to /bank.{service.title()}/Credit: {service}-2/A#2",
+        )
+        return replace(incident(id, f"{service}-1/A#1", f"{service}-2/A#2", opened=opened), waits=waits)
+
+    known = [of("a", "east", DAY), of("b", "west", 2 * DAY), incident("old", "x-1/A#1", "x-2/A#2", opened=1.5 * DAY)]
+    assert [each.id for each in seen_before(of("now", "east", 3 * DAY), known)] == ["old", "a"]
 
 
 def test_the_same_methods_of_other_pods_are_the_same_kind_of_incident() -> None:

@@ -18,7 +18,8 @@ from detector.archive.units import Archive
 from detector.core.predicate import Predicate
 from detector.core.registry import PluginError, ask
 from detector.drawing.draw import Format, draw
-from detector.predicates.evidence.core_components import CoreComponents
+from detector.predicates.evidence.core_components import CoreComponents, narrowed
+from stilltrue.model import PartyName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,11 +61,11 @@ def _draw(row: dict[str, Any], incident: PastIncident, deadlock: Predicate) -> d
         verdict = ask(deadlock, snapshot)
     except PluginError:
         return {}
-    own = frozenset(incident.parties)
+    own = frozenset(map(PartyName, incident.parties))
     core = tuple(party for party in verdict.core if party in own)
     if not core:
         return {}
     waits = CoreComponents(verdict, snapshot).of(core).waits
     if len(core) < len(verdict.core) and (victims := [party for party in verdict.victims if party in own]):
         waits = (*waits, f"suggested victims: {', '.join(victims)}")
-    return {incident.id: IncidentDrawing(svg=draw(snapshot, verdict, Format.SVG), waits=waits)}
+    return {incident.id: IncidentDrawing(svg=draw(snapshot, narrowed(verdict, snapshot, own), Format.SVG), waits=waits)}

@@ -23,7 +23,7 @@ from detector.core.times import duration, local_time
 from detector.drawing.draw import Format
 from detector.predicates.evidence.explanation import sentence
 from detector.service.web.api.picture import picture_of
-from stilltrue.model import Holds, ProcessName, Verdict, process_of
+from stilltrue.model import Holds, PartyName, ProcessName, Verdict, process_of
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
 
@@ -69,7 +69,8 @@ def show(id: str, form: str, endpoint: Endpoint, timeout_seconds: float) -> None
         _, snapshot = parse_document(answer.document_json, file=f"snapshot {answer.summary.ref.id}")
         _print_snapshot(answer, snapshot)
     else:
-        sys.stdout.write(picture_of(answer, Format(form), incident.predicate if incident is not None else ""))
+        predicate, core = ("", ()) if incident is None else (incident.predicate, tuple(map(PartyName, incident.core)))
+        sys.stdout.write(picture_of(answer, Format(form), predicate, core))
 
 
 def _number(text: str) -> int:

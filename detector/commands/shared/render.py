@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ _STYLES = {Holds.TRUE: "bold red", Holds.FALSE: "green", Holds.UNDETERMINED: "ye
 _GOOD_NEWS = {"termination", "quiescence", "phase-ended"}
 NOBODY = "no process is connected: start one with 'stilltrue run -- python app.py'"
 _NAMES_MAX = 20
+_WAITS = re.compile(" has waited | waits for ")
 PIPE_WIDTH = 1_000_000
 WORD_WIDTH = 12
 """Narrower columns of words are unreadable."""
@@ -95,8 +97,9 @@ def _print(verdict: Verdict, head: str, out: Console) -> None:
 def _remaining_parts(verdict: Verdict) -> list[tuple[str, Sequence[str]]]:
     """The parts of a verdict that its evidence does not name."""
     suggested = " ".join(sentence for sentence in verdict.explanation if sentence.startswith("aborting "))
+    explained = {*verdict.witness.parties, *(_WAITS.split(sentence, maxsplit=1)[0] for sentence in verdict.explanation)}
     parts: list[tuple[str, Sequence[str], bool]] = [
-        ("core", verdict.core, set(verdict.core) != set(verdict.witness.parties)),
+        ("core", verdict.core, not explained.issuperset(verdict.core)),
         ("behind it", verdict.behind, True),
         ("missing", verdict.missing, True),
         ("depends on", verdict.decisive, verdict.decisive != verdict.missing),

@@ -12,6 +12,7 @@ from stilltrue.model import Evidence, Holds, PartyName, Verdict
 from stilltrue.protocol.requests.look import PartyLook
 
 _ABOUT_WAITS = frozenset({"deadlock", "gridlock", "orphaned-resource", "quiescence"})
+_WAITING = re.compile(" has waited | waits for ")
 _INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
 PARTIES_MAX = 50
 """Maximum number of parties that are listed with their code location."""
@@ -31,8 +32,14 @@ def _with_stacks(verdict: Verdict, snapshot: Snapshot) -> Verdict:
     seen = [snapshot.looks[party] for party in named if party in snapshot.looks][:PARTIES_MAX]
     found = tuple(Evidence(party=look.party, stack=look.stack, trace=look.trace) for look in seen if look.stack or look.trace)
     locations = {look.party: location for look in seen if (location := _location(look))}
-    sentences = tuple(f"{party} is {locations[party]}" for party in verdict.witness.parties if party in locations)
+    told = dict.fromkeys((*verdict.witness.parties, *map(_waiter_in, verdict.explanation)))
+    sentences = tuple(f"{party} is {locations[party]}" for party in told if party in locations)
     return replace(verdict, evidence=found, explanation=(*verdict.explanation, *sentences))
+
+
+def _waiter_in(sentence: str) -> PartyName:
+    """The party whose wait a sentence explains; the whole sentence if it is about something else."""
+    return PartyName(_WAITING.split(sentence, maxsplit=1)[0])
 
 
 def _location(look: PartyLook) -> str:

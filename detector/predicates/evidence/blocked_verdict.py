@@ -19,6 +19,8 @@ from stilltrue.model import Holds, PartyName, ProcessName, SnapshotRef, Verdict,
 
 NAMED_MAX = 12
 """Maximum number of parties that a FALSE or UNDETERMINED verdict names; often every party could still move."""
+OTHER_CORES_MAX, OTHER_WAITS_MAX = 3, 8
+"""Maximum number of separate deadlocks that a TRUE describes besides its witness, and of the waits that it lists of each."""
 
 
 def blocked_verdict(name: str, snapshot: Snapshot, found: ReductionBounds, graph: RemainderGraph | None) -> Verdict:
@@ -88,8 +90,29 @@ def _true(name: str, snapshot: Snapshot, graph: RemainderGraph) -> Verdict:
         core=_without_auxiliaries(waits.named(proof.core), known),
         behind=_without_auxiliaries(waits.named(proof.behind), known),
         missing=snapshot.missing,
-        explanation=sentences(snapshot, proof.waits.tolist(), len(parties)),
+        explanation=(*sentences(snapshot, proof.waits.tolist(), len(parties)), *_other_cores(snapshot, graph, proof)),
     )
+
+
+def _other_cores(snapshot: Snapshot, graph: RemainderGraph, proof: Evidence) -> tuple[str, ...]:
+    """The strong components of the core without the witness: the parties of the first few, and their waits if few."""
+    told = graph.labels[np.isin(graph.parties, proof.witness)]
+    others = graph.labels[graph.cyclic & ~np.isin(graph.labels, told)]
+    if not len(others):
+        return ()
+    labels, first = np.unique(others, return_index=True)
+    labels = labels[np.argsort(first)]
+    texts: list[str] = []
+    for label in labels[:OTHER_CORES_MAX].tolist():
+        inside = graph.labels == label
+        names = [name for name in snapshot.waits.named(graph.parties[inside]) if "~" not in name]
+        waiters = snapshot.waits.named(graph.parties[graph.waiter[inside[graph.waiter]]])
+        open_waits = graph.waits[inside[graph.waiter]].tolist()
+        own = [wait for wait, waiter in zip(open_waits, waiters, strict=True) if "~" not in waiter]
+        texts.append(f"besides, {len(names)} parties wait for each other: {listed(names)}")
+        texts += sentences(snapshot, own, len(own)) if len(own) <= OTHER_WAITS_MAX else ()
+    left = len(labels) - OTHER_CORES_MAX
+    return (*texts, f"and {left} more such {'group' if left == 1 else 'groups'}") if left > 0 else tuple(texts)
 
 
 def _without_auxiliaries(names: tuple[PartyName, ...], known: frozenset[PartyName]) -> tuple[PartyName, ...]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from detector.core.snapshot import Snapshot
 from detector.predicates.evidence.explanation import listed, sentences
-from stilltrue.model import PartyName, Verdict
+from stilltrue.model import PartyName, Verdict, Witness
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,21 @@ class CoreComponent:
     text: str
     waits: tuple[str, ...]
     behind: tuple[PartyName, ...]
+
+
+def narrowed(verdict: Verdict, snapshot: Snapshot, parties: Collection[PartyName]) -> Verdict:
+    """The verdict about only that part of the core that consists of ``parties``, and what waits behind it.
+
+    ``remainder`` stays, so that a picture can count the parties of the other parts. Unchanged if the core has no other part.
+    """
+    core = tuple(party for party in verdict.core if party in parties)
+    if not core or len(core) == len(verdict.core):
+        return verdict
+    part = CoreComponents(verdict, snapshot).of(core)
+    own = frozenset((*core, *part.behind))
+    shown = verdict.witness if own.issuperset(verdict.witness.parties) else Witness(kind="core", parties=core, text=part.text)
+    victims = tuple(party for party in verdict.victims if party in own)
+    return replace(verdict, core=core, behind=part.behind, witness=shown, victims=victims, explanation=part.waits)
 
 
 class CoreComponents:

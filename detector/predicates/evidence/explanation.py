@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from detector.core.snapshot import Snapshot
@@ -10,6 +11,8 @@ from stilltrue.model import Wait
 
 SENTENCES_MAX = 50
 NAMES_MAX = 8
+_NETWORK = re.compile(r" in [0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}:\d+(?=\))")
+"""The network namespace in the name of a database's connection makes a loopback address unique; it says nothing to people."""
 
 
 def sentences(snapshot: Snapshot, waits: Sequence[int], total: int) -> tuple[str, ...]:
@@ -28,7 +31,10 @@ def sentence(wait: Wait, now: float | None) -> str:
     names = listed(wait.among)
     several = "" if len(wait.among) == 1 else f"{_count(wait)} of "
     end = "" if wait.deadline is None else f", until {clock(wait.deadline)} at the latest"
-    return f"{start} {wait.what}: {several}{names}{end}" if wait.what else f"{start} {several}{names}{end}"
+    what = _NETWORK.sub("", wait.what)
+    if len(wait.among) == 1 and what.endswith(f" {wait.among[0]} holds"):
+        return f"{start} {what}{end}"
+    return f"{start} {what}: {several}{names}{end}" if what else f"{start} {several}{names}{end}"
 
 
 def shortened(names: Sequence[str], total: int | None = None, most: int = NAMES_MAX) -> list[str]:

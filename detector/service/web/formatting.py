@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import time
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from detector.core.times import age_in, duration, read_time, write_time
 from detector.ops.printable_text import printable
 
+_HYPHENATED = re.compile(r"\S+-\S+")
 _CLOCK = re.compile(r"(?<=as of )((?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d)\b")
 
 
@@ -18,6 +19,11 @@ def printable_value(value: object) -> object:
     if isinstance(value, Markup):
         return Markup(printable(str(value)))
     return printable(value) if isinstance(value, str) else value
+
+
+def whole(text: str) -> Markup:
+    """Text in which a name with hyphens, such as a pod's, is not broken at one of them if it fits on a line."""
+    return Markup(_HYPHENATED.sub(lambda name: f"<span class=name>{name[0]}</span>", str(escape(text))))
 
 
 def moment(at: str | None) -> Markup | str:
@@ -43,23 +49,24 @@ def between(begun: str, ended: str) -> str:
     return duration(read_time(ended) - read_time(begun))
 
 
-def counting(sentence: str, at: str | None) -> Markup | str:
+def counting(sentence: str, at: str | None) -> Markup:
     """A sentence about a wait as of ``at``, whose age counts up in the browser."""
     found = age_in(sentence)
     if found is None or at is None:
-        return sentence
+        return whole(sentence)
     before, waited, after = found
-    return Markup('{}<span data-since="{}">{}</span>{}').format(before, read_time(at) - waited, duration(waited), after)
+    ages = Markup('<span data-since="{}">{}</span>').format(read_time(at) - waited, duration(waited))
+    return whole(before) + ages + whole(after)
 
 
-def timed(sentence: str, about: str | None) -> Markup | str:
+def timed(sentence: str, about: str | None) -> Markup:
     """A sentence whose times of day the browser localizes; ``about``: a moment within half a day of them."""
     parts = _CLOCK.split(sentence)
     if about is None or len(parts) == 1:
-        return sentence
+        return whole(sentence)
     text = Markup()
     for at, part in enumerate(parts):
-        text += _moment(_nearest(part, read_time(about))) if at % 2 else part
+        text += _moment(_nearest(part, read_time(about))) if at % 2 else whole(part)
     return text
 
 

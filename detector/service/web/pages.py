@@ -18,7 +18,7 @@ from markupsafe import Markup
 from detector.core.times import duration, read_time
 from detector.ops.http import Answer, policy
 from detector.service.web.api.api import NO_QUERY, Api, Query
-from detector.service.web.formatting import between, counting, moment, printable_value, since, timed
+from detector.service.web.formatting import between, counting, moment, printable_value, since, timed, whole
 from detector.service.web.member_list import USUAL_ORDER, member_list
 from detector.service.web.static_files import digest, static_answer, static_file, style_policy
 
@@ -60,6 +60,7 @@ class Pages:
             auto_reload=False,
             finalize=printable_value,
         )
+        self._templates.filters["whole"] = whole
         self._templates.globals.update(
             base=base_path,
             static=lambda name: f"{base_path}/static/{name}?v={digest(name)}",

@@ -55,6 +55,41 @@ async def test_a_user_finds_a_partys_wait(start_detector: Any, process: Any, dea
         assert {urlsplit(url).netloc for url in page.requests} == {urlsplit(detector.web).netloc}
 
 
+STRAIGHT_THROUGH_A_BOX = """(() => {
+  const sides = (box) => [[box.x1, box.y1, box.x2, box.y1], [box.x2, box.y1, box.x2, box.y2],
+                          [box.x2, box.y2, box.x1, box.y2], [box.x1, box.y2, box.x1, box.y1]];
+  const left = (a, b, x, y) => Math.sign((b.x - a.x) * (y - a.y) - (b.y - a.y) * (x - a.x));
+  const cut = (a, b, [x1, y1, x2, y2]) => left(a, b, x1, y1) !== left(a, b, x2, y2) &&
+    left({x: x1, y: y1}, {x: x2, y: y2}, a.x, a.y) !== left({x: x1, y: y1}, {x: x2, y: y2}, b.x, b.y);
+  const boxes = stilltrueGraph.nodes('.party').map((one) => [one.id(), one.boundingBox({includeOverlays: false})]);
+  const ends = (edge, id) => [edge.source().id(), edge.target().id()].includes(id);
+  return stilltrueGraph.edges().filter((edge) => boxes.some(([id, box]) => !ends(edge, id)
+    && sides(box).some((side) => cut(edge.source().position(), edge.target().position(), side))))
+    .map((edge) => edge.style('curve-style')); })()"""
+
+
+async def test_an_arrow_past_another_party_is_bent_around_it(
+    start_detector: Any, process: Any, tmp_path: Path, page: Page
+) -> None:
+    members = [process(f"{name}-1", service=name) for name in ("east", "north", "south", "west")]
+    for a, b in (members[:2], members[2:]):
+        for one in (a, b):
+            one.recorder.pool_opened("workers", 2)
+        party = a.call(a, "/s/First")[1].party
+        for caller, server in ((a, a), (a, b), (b, b)):
+            party = caller.call(server, "/s/Next", by=party)[1].party
+        b.call(a, "/s/Last", by=party, starts=False)  # for either of the busy workers, which stand in one row
+    async with start_detector(tmp_path, period_seconds=0.2) as detector:
+        await detector.join(*members)
+        while len(await detector.incidents()) < 2:
+            await detector.ask()
+        await page.look_at(f"{detector.web}/snapshots/latest")
+        await page.until("window.stilltrueGraph && stilltrueGraph.nodes('.party.core').length === 8")
+        bent = await page.run(STRAIGHT_THROUGH_A_BOX)
+        assert bent
+        assert set(bent) == {"unbundled-bezier"}
+
+
 async def test_the_picture_is_saved_as_png(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page
 ) -> None:

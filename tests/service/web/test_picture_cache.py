@@ -29,7 +29,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     numbers: list[int] = []
     alone = threading.Lock()
 
-    def draw(answer: pb.GetSnapshotResponse, _predicate: str) -> dict[str, Any]:
+    def draw(answer: pb.GetSnapshotResponse, _predicate: str, _core: object) -> dict[str, Any]:
         assert alone.acquire(blocking=False), "two are drawn at once"
         time.sleep(0.02)
         numbers.append(answer.summary.ref.id)
@@ -79,7 +79,7 @@ async def test_few_large_pictures_are_kept(drawn: list[int], monkeypatch: pytest
 async def test_a_viewer_with_the_same_layout_gets_only_the_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     node = {"id": "a/1", "service": "a", "role": "core", "victim": False, "since": "2026-11-20T14:02:11Z", "parties": ["a/1"]}
 
-    def draw(answer: pb.GetSnapshotResponse, _predicate: str) -> dict[str, Any]:
+    def draw(answer: pb.GetSnapshotResponse, _predicate: str, _core: object) -> dict[str, Any]:
         number = answer.summary.ref.id
         return {"snapshot": number, "nodes": [{**node, "victim": number == 3, "waits": [f"{number} s for b"]}], "edges": []}
 
@@ -106,7 +106,7 @@ async def test_the_latest_snapshot_is_shown_with_its_verdicts(monkeypatch: pytes
             return answers.pop(0)
 
     monkeypatch.setattr(
-        picture_cache, "graph_of", lambda answer, _: {"verdicts": len(answer.verdicts), "nodes": [], "edges": []}
+        picture_cache, "graph_of", lambda answer, *_: {"verdicts": len(answer.verdicts), "nodes": [], "edges": []}
     )
     api = Api(driver=cast("Any", None), snapshot_store=cast("Any", Store()), find=cast("Any", None))
     assert json.loads((await api.document("snapshots/latest/graph")).body)["verdicts"] == 1

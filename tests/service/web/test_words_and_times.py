@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.service.browser import Page
 
 TIMES = "[...document.querySelectorAll('time[datetime]')].map((one) => one.textContent)"
@@ -50,3 +52,28 @@ async def test_an_answer_is_one_word_however_long_its_evidence_is(
         lines = await page.run(LINES)
         assert lines
         assert set(lines) == {1}
+
+
+NAMES = """[...document.querySelectorAll('.name')].filter((one) => one.getClientRects().length).map((one) => {
+  const text = document.createRange(); text.selectNodeContents(one);
+  return [one.textContent, new Set([...text.getClientRects()].map((line) => line.top)).size]; })"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+async def test_a_name_with_hyphens_is_on_one_line_if_it_fits(
+    start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page, width: int
+) -> None:
+    a, b = process("orders-7d9f8-x2kzq", service="orders"), process("stock-6c5d4-p9wvt", service="stock")
+    stuck = deadlock(a, b)
+    async with start_detector(tmp_path, lease_seconds=600.0) as detector:
+        await detector.join(a, b)
+        while not (found := await detector.incidents()):
+            await detector.ask()
+        for path in ("/", f"/incidents/{found[0].id}", "/snapshots/latest"):
+            await page.look_at(f"{detector.web}{path}", width=width)
+            names = await page.run(NAMES)
+            assert {lines for _, lines in names} == {1}, names
+            assert {party for party in stuck.core if any(party in name for name, _ in names)} == set(stuck.core)
+        text = "x-" * 200
+        await page.run(f"document.querySelector('.name').textContent = '{text}'")
+        assert await page.run("document.documentElement.scrollWidth") <= width, "a longer one wraps"

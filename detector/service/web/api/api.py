@@ -34,7 +34,7 @@ from detector.service.web.api.headline import headline, level_of
 from detector.service.web.api.history import kind_of, recurrence, seen_before, week_before
 from detector.service.web.api.member_order import ORDERS, searched
 from detector.service.web.api.picture_cache import FORMS, Pictures
-from stilltrue.model import Verdict, process_of
+from stilltrue.model import PartyName, Verdict, process_of
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
 
@@ -203,11 +203,23 @@ class Api:
     async def _picture(self, id: str, query: Query) -> Answer | None:
         form = _one_of(query, "form", ("", *FORMS)) or "svg"
         answer = await self._kept(id)
-        return None if answer is None else await self._pictures.picture(answer, form, _predicate(query))
+        core = await self._core_of(query)
+        return None if answer is None else await self._pictures.picture(answer, form, _predicate(query), core)
 
     async def _graph(self, id: str, query: Query) -> Answer | None:
         answer = await self._kept(id)
-        return None if answer is None else await self._pictures.graph(answer, _predicate(query), query.get("shape", ""))
+        core = await self._core_of(query)
+        shape = query.get("shape", "")
+        return None if answer is None else await self._pictures.graph(answer, _predicate(query), shape, core)
+
+    async def _core_of(self, query: Query) -> tuple[PartyName, ...]:
+        """The core of the incident that a picture is limited to; empty if none is named. Raises :class:`BadRequestError`."""
+        if "incident" not in query:
+            return ()
+        incident = await self._known_incident(query["incident"])
+        if incident is None:
+            raise BadRequestError(f"there is no incident {query['incident'][:40]!r}")
+        return incident.core
 
     async def _changes(self, id: str, query: Query) -> Any:
         """The changes since the snapshot ``since``, or since the newest one kept before it."""

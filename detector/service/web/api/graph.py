@@ -6,12 +6,14 @@ Parties of one process with equal waits share one node, so that a thousand calle
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 from detector.core.document.reader import parse_document
 from detector.core.snapshot import Snapshot
 from detector.core.times import write_time
 from detector.drawing.scene import Box, scene_of
+from detector.predicates.evidence.core_components import narrowed
 from detector.service.web.api.picture import verdict_to_show
 from stilltrue.model import Evidence, PartyName, process_of
 from stilltrue.protocol.wire.verdict import verdict_from_wire
@@ -23,8 +25,10 @@ PARTIES_LISTED_MAX = 50
 """Maximum number of names listed with a node for many parties."""
 
 
-def graph_of(answer: pb.GetSnapshotResponse, predicate: str = "") -> dict[str, Any]:
+def graph_of(answer: pb.GetSnapshotResponse, predicate: str = "", core: Collection[PartyName] = ()) -> dict[str, Any]:
     """The graph of the snapshot ``answer``, marked by the verdict of ``predicate`` (empty: any).
+
+    ``core``: the parties of one incident, to which the graph is limited if the verdict shows it; empty: all.
 
     Slow for a large snapshot: do not call it on the event loop.
     """
@@ -32,6 +36,7 @@ def graph_of(answer: pb.GetSnapshotResponse, predicate: str = "") -> dict[str, A
     verdict = verdict_to_show([verdict_from_wire(each) for each in answer.verdicts], predicate)
     if verdict is None:
         return {"snapshot": answer.summary.ref.id, "predicate": predicate, "nodes": [], "edges": [], "left_out": ""}
+    verdict = narrowed(verdict, snapshot, core)
     scene = scene_of(snapshot, verdict, NODES_MAX)
     since = _since(snapshot)
     evidence = {each.party: each for each in reversed(verdict.evidence)}

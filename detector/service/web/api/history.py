@@ -12,6 +12,7 @@ from stilltrue.model import PartyName, process_of
 WEEK_SECONDS = 7 * 86400.0
 _ORDINALS = ("second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 _NUMBER = re.compile(r"#?\d+$")
+_METHOD = re.compile(r" (?:for the reply .*?to|for a worker for) (/[^\s:]+/[^\s:]+)")
 
 
 def kind_of(incident: Incident) -> tuple[str, ...]:
@@ -25,6 +26,18 @@ def _kind(core: tuple[PartyName, ...]) -> tuple[str, ...]:
     return tuple(sorted({_NUMBER.sub("", party[len(process_of(party)) + 1 :]) for party in core}))
 
 
+def _of_other_services(one: Incident, other: Incident) -> bool:
+    """Whether no party of ``one`` waits for a method that a party of ``other`` waits for, although both wait for some."""
+    mine, theirs = _methods(one.waits), _methods(other.waits)
+    return bool(mine) and bool(theirs) and mine.isdisjoint(theirs)
+
+
+@lru_cache(maxsize=256)
+def _methods(waits: tuple[str, ...]) -> frozenset[str]:
+    """The full methods, such as ``/shop.Stock/Reserve``, that the sentences about an incident's waits name."""
+    return frozenset(method for sentence in waits for method in _METHOD.findall(sentence))
+
+
 def seen_before(incident: Incident, known: Iterable[Incident]) -> list[Incident]:
     """Incidents of the same kind in the week before, the newest first."""
     kind, begun = kind_of(incident), _begun(incident)
@@ -34,6 +47,7 @@ def seen_before(incident: Incident, known: Iterable[Incident]) -> list[Incident]
         if (each.predicate, each.scope) == (incident.predicate, incident.scope)
         and begun - WEEK_SECONDS <= _begun(each) < begun
         and kind_of(each) == kind
+        and not _of_other_services(incident, each)
     )
     return sorted(alike, key=lambda each: (-_begun(each), each.id))
 

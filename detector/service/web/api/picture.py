@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from detector.core.document.reader import parse_document
 from detector.core.undetermined import undetermined
 from detector.drawing.draw import Format, draw
-from stilltrue.model import Holds, Verdict
+from detector.predicates.evidence.core_components import narrowed
+from stilltrue.model import Holds, PartyName, Verdict
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
 
 _FIRST = ("deadlock", "gridlock")
 
 
-def picture_of(answer: pb.GetSnapshotResponse, form: Format, predicate: str = "") -> str:
+def picture_of(answer: pb.GetSnapshotResponse, form: Format, predicate: str = "", core: Collection[PartyName] = ()) -> str:
     """Draw the wait-for graph, highlighting the core of the verdict of ``predicate`` (empty: of the most relevant one).
+
+    ``core``: as for :func:`~detector.service.web.api.graph.graph_of`.
 
     Slow for a large snapshot: do not call it on the event loop.
     """
     _, snapshot = parse_document(answer.document_json, file=f"snapshot {answer.summary.ref.id}")
     verdict = verdict_to_show([verdict_from_wire(verdict) for verdict in answer.verdicts], predicate)
+    verdict = None if verdict is None else narrowed(verdict, snapshot, core)
     return draw(snapshot, verdict or undetermined("deadlock", snapshot.ref, "rejected", "the snapshot was rejected"), form)
 
 

@@ -20,6 +20,7 @@ from detector.ops.http import Answer
 from detector.ops.printable_text import printable_json
 from detector.service.web.api.graph import graph_of
 from detector.service.web.api.picture import picture_of
+from stilltrue.model import PartyName
 from stilltrue.v1 import detector_pb2 as pb
 
 KEPT_MAX = 32
@@ -28,7 +29,8 @@ KEPT_CHARACTERS_MAX = 2**24
 FORMS = {"svg": Format.SVG, "space-time": Format.SPACE_TIME}
 _JSON = "application/json"
 _SVG = "image/svg+xml"
-_Key = tuple[int, int, str, str]
+_Core = tuple[PartyName, ...]
+_Key = tuple[int, int, str, str, _Core]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +50,14 @@ class Pictures:
         self._drawing: dict[_Key, asyncio.Task[_Drawn]] = {}
         self._turn = asyncio.Lock()
 
-    async def picture(self, answer: pb.GetSnapshotResponse, form: str, predicate: str = "") -> Answer:
-        """Draw a stored snapshot in one of ``FORMS``, with its current verdicts."""
-        return (await self._once(_key(answer, form, predicate), partial(_svg, answer, FORMS[form], predicate))).whole
+    async def picture(self, answer: pb.GetSnapshotResponse, form: str, predicate: str = "", core: _Core = ()) -> Answer:
+        """Draw a stored snapshot in one of ``FORMS``, with its current verdicts; of an incident, only its ``core``."""
+        key = _key(answer, form, predicate, core)
+        return (await self._once(key, partial(_svg, answer, FORMS[form], predicate, core))).whole
 
-    async def graph(self, answer: pb.GetSnapshotResponse, predicate: str = "", shape: str = "") -> Answer:
-        """The wait-for graph as JSON; without nodes and edges if it has the client's ``shape``."""
-        drawn = await self._once(_key(answer, "graph", predicate), partial(_graph, answer, predicate))
+    async def graph(self, answer: pb.GetSnapshotResponse, predicate: str = "", shape: str = "", core: _Core = ()) -> Answer:
+        """The wait-for graph as JSON; without nodes and edges if it has the client's ``shape``. ``core``: as above."""
+        drawn = await self._once(_key(answer, "graph", predicate, core), partial(_graph, answer, predicate, core))
         return drawn.brief if drawn.brief is not None and shape == drawn.shape else drawn.whole
 
     async def _once(self, key: _Key, draw: Callable[[], _Drawn]) -> _Drawn:
@@ -81,16 +84,16 @@ class Pictures:
         return sum(len(each.whole.body) for each in self._drawn.values())
 
 
-def _key(answer: pb.GetSnapshotResponse, form: str, predicate: str) -> _Key:
-    return answer.summary.ref.id, len(answer.verdicts), form, predicate
+def _key(answer: pb.GetSnapshotResponse, form: str, predicate: str, core: _Core) -> _Key:
+    return answer.summary.ref.id, len(answer.verdicts), form, predicate, core
 
 
-def _svg(answer: pb.GetSnapshotResponse, form: Format, predicate: str) -> _Drawn:
-    return _Drawn(whole=_compressed(picture_of(answer, form, predicate), _SVG))
+def _svg(answer: pb.GetSnapshotResponse, form: Format, predicate: str, core: _Core) -> _Drawn:
+    return _Drawn(whole=_compressed(picture_of(answer, form, predicate, core), _SVG))
 
 
-def _graph(answer: pb.GetSnapshotResponse, predicate: str) -> _Drawn:
-    graph = graph_of(answer, predicate)
+def _graph(answer: pb.GetSnapshotResponse, predicate: str, core: _Core) -> _Drawn:
+    graph = graph_of(answer, predicate, core)
     shape = _shape(graph)
     brief = {name: value for name, value in graph.items() if name not in {"nodes", "edges"}}
     return _Drawn(whole=_json({**graph, "shape": shape}), shape=shape, brief=_json({**brief, "shape": shape}))

@@ -84,8 +84,9 @@
     let found = null;
     const asked = performance.now();
     try {
+      const about = section.dataset.incident ? `&incident=${encodeURIComponent(section.dataset.incident)}` : "";
       const drawn = graph ? `&shape=${graph.shape}` : "";
-      found = await json(`snapshots/${snapshot}/graph?predicate=${encodeURIComponent(section.dataset.predicate || "")}${drawn}`);
+      found = await json(`snapshots/${snapshot}/graph?predicate=${encodeURIComponent(section.dataset.predicate || "")}${about}${drawn}`);
       if (mine !== wanted) return;
     } catch (error) {
       status.textContent = `snapshot ${snapshot}: ${error.message}`;
@@ -273,6 +274,30 @@
     }
   }
 
+  /* A straight arrow that crosses the box of another party is bent around it: it would seem to begin or to end there. */
+  function bend() {
+    const boxes = view.nodes().filter((node) => !node.isParent()).map((node) => [node.id(), node.boundingBox({ includeLabels: false, includeOverlays: false })]);
+    if (boxes.length > OPENED_AT_ONCE_MAX) return;
+    view.edges().forEach((edge) => {
+      const [a, b] = [edge.source().position(), edge.target().position()];
+      const met = boxes.filter(([id, box]) => id !== edge.source().id() && id !== edge.target().id() && crosses(a, b, box));
+      if (edge.isLoop() || !met.length) return;
+      const height = Math.max(...met.map(([, box]) => (Math.abs(b.x - a.x) > Math.abs(b.y - a.y) ? box.h : box.w)));
+      edge.style({ "curve-style": "unbundled-bezier", "control-point-weights": 0.5, "control-point-distances": 1.5 * height });
+    });
+  }
+
+  /* Whether the line from a to b meets a box. */
+  function crosses(a, b, box) {
+    let [from, to] = [0, 1];
+    for (const [start, way, low, high] of [[a.x, b.x - a.x, box.x1, box.x2], [a.y, b.y - a.y, box.y1, box.y2]]) {
+      if (Math.abs(way) < 1e-9) { if (start < low || start > high) return false; continue; }
+      const [enter, leave] = [(low - start) / way, (high - start) / way].sort((one, other) => one - other);
+      [from, to] = [Math.max(from, enter), Math.min(to, leave)];
+    }
+    return from <= to;
+  }
+
   /* Cytoscape would add a style element, which the page's policy forbids; its rules are in style.css. */
   function ownStyleSheet() {
     const id = "__________cytoscape_stylesheet";
@@ -290,7 +315,9 @@
     view = window.cytoscape({ container: canvas, elements: all, style: style(), wheelSensitivity: 0.3, minZoom: 0.05, maxZoom: 4,
       layout: { name: "circle" } }); // nodes in one place would get no edges
     const positions = placed();
-    view.layout({ name: "preset", positions: (node) => positions.get(node.id()), fit: true, padding: 20 }).run();
+    view.layout({ name: "preset", positions: (node) => positions.get(node.id()), fit: false }).run();
+    bend();
+    view.fit(undefined, 20);
     if (kept) view.viewport(kept);
     view.on("scrollzoom dragpan pinchzoom", () => { moved = true; });
     view.on("tap", "node.service", (event) => toggle(event.target.data("service")));
