@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import takewhile
+from itertools import islice, takewhile
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -191,7 +191,8 @@ def without_pytests_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     every = frames._outward_frames
 
     def up_to_the_test(frame: FrameType | None) -> Iterator[FrameType]:
-        return takewhile(lambda one: not one.f_code.co_filename.startswith(_OF_PYTEST), every(frame))
+        inside = list(takewhile(lambda one: not one.f_code.co_filename.startswith(_OF_PYTEST), every(frame)))
+        return iter(inside or list(islice(every(frame), 1)))  # between two tests; each thread has a frame
 
     monkeypatch.setattr(frames, "_outward_frames", up_to_the_test)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import multiprocessing
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,6 +20,7 @@ from stilltrue.model import has_ended
 from stilltrue.protocol.report import LocalWait, Report, ResourceTarget
 from stilltrue.runtime.introspection.child_processes import process_at
 from stilltrue.runtime.waits.databases.source_search import Mentions
+from stilltrue.runtime.waits.holders import own_releases
 from stilltrue.runtime.waits.resolvers.shared_locks import semaphore_of
 from stilltrue.runtime.waits.semaphores import kernel, left, own
 from tests.client.look.worlds import look_at, of, report_of
@@ -273,3 +276,27 @@ def test_a_started_process_finds_the_objects_that_it_was_given(start: Callable[.
     start(SPAWN, tell_count, lock, there)
     assert here.poll(PATIENCE_SECONDS)
     assert here.recv() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("body", "only_its_own"),
+    [
+        ("    lock.acquire()\n    try:\n        repr(lock)\n    finally:\n        lock.release()\n", True),
+        ("    lock.release()\n", False),
+        ("    if lock.acquire(timeout=1):\n        lock.release()\n", False),
+        ("    def later():\n        lock.release()\n    return later\n", False),
+    ],
+)
+def test_a_file_may_release_only_what_it_acquires(
+    body: str, only_its_own: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"releasing_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(f"def run(lock):\n{body}")
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module(name)
+    assert module.__file__ is not None
+    assert own_releases.releases_only_its_own(module.__file__) == only_its_own
+    found = Mentions(left._RELEASES, own_only=True, unless=lambda file, _: file != module.__file__ or only_its_own)
+    assert found.search()
+    assert bool(found.found) != only_its_own
+    monkeypatch.delitem(sys.modules, name)

@@ -52,6 +52,16 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="shared_locks_crossed",
+        source="widely known",
+        library="multiprocessing",
+        what="Two workers acquire two locks of multiprocessing in opposite orders.",
+        near={
+            "limit": "the waits for the second lock have a timeout",
+            "slow": "one of the workers does not need its second lock yet",
+        },
+    ),
+    Entry(
         program="queue_join",
         source="widely known",
         library="multiprocessing",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -26,9 +27,13 @@ _INSTALLED = ("site-packages", "dist-packages")
 class Mentions:
     """The search so far; each file is read once."""
 
-    def __init__(self, wanted: str, *, own_only: bool = False) -> None:
-        """``wanted``: a regular expression; case does not matter. ``own_only``: leave out installed packages."""
+    def __init__(self, wanted: str, *, own_only: bool = False, unless: Callable[[str, bytes], bool] = lambda *_: False) -> None:
+        """``wanted``: a regular expression; case does not matter. ``own_only``: leave out installed packages.
+
+        ``unless``: whether a file, of which it is given the name and the text, counts as one without a mention.
+        """
         self._own_only = own_only
+        self._unless = unless
         self._wanted = re.compile(wanted.encode(), re.I)
         self._read: set[str] = set()
         self.found = ""
@@ -47,7 +52,7 @@ class Mentions:
             text = _text_of(file)
             left -= len(text)
             named = self._wanted.search(text)
-            if named is not None:
+            if named is not None and not self._unless(file, text):
                 self.found = f"{file} mentions {named[0].decode()}"
                 break
         return True

@@ -10,13 +10,15 @@ Rules:
    and once more after it. Who gets it later is not among those that are woken first.
 3. A thread that waits for the semaphore without a limit waits for all processes that have it: for the ended holders of each.
 4. What has no holder can only be released by a process that has not acquired it. Only its owner releases an ``RLock``. For
-   any other, nothing is reported by a process with a mention of ``release`` in the program's own files.
+   any other, nothing is reported by a process with a mention of ``release`` in the program's own files, other than
+   ``finally: lock.release()`` after ``lock.acquire()``.
 5. All this is found out in the agent's own thread; the processes are found ever more rarely if nothing changes.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable
@@ -27,6 +29,7 @@ from stilltrue.protocol.report import Hold, ResourceTarget
 from stilltrue.runtime.introspection.child_processes import ChildProcess, process_at
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.databases.source_search import Mentions
+from stilltrue.runtime.waits.holders.own_releases import releases_only_its_own
 from stilltrue.runtime.waits.resolvers.processes import named
 from stilltrue.runtime.waits.semaphores.kernel import Semaphore, Sleeper, Users, sleepers_at, users_of
 from stilltrue.runtime.waits.semaphores.own import MODULE, OwnSemaphores, is_taken_elsewhere
@@ -38,6 +41,7 @@ AGAIN_SECONDS_MIN, AGAIN_SECONDS_MAX = 0.5, 60.0
 """The workers of an idle pool wait for a lock all day."""
 _SHARE_OF_TIME = 0.02
 _RELEASES = r"\.(?:release|__exit__)\b|['\"](?:release|__exit__)['\"]"
+_EXITS = re.compile(rb"\b__exit__\b")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +75,9 @@ class _Known:
 
     pid = 0
     own = OwnSemaphores()
-    releases = Mentions(_RELEASES, own_only=True)
+    releases = Mentions(
+        _RELEASES, own_only=True, unless=lambda file, text: _EXITS.search(text) is None and releases_only_its_own(file)
+    )
     users: dict[Semaphore, Users] = {}  # noqa: RUF012 - replaced as a whole
     seen: dict[Semaphore, LeftSemaphore] = {}  # noqa: RUF012 - likewise
     asked: frozenset[Semaphore] = frozenset()
