@@ -58,8 +58,8 @@ CALLS_PER_ROUND = 200
 WORKERS = 4
 ROOT = Path(__file__).parents[2]
 AGENT = str(Path(stilltrue.__file__).parent)
-FUNCTIONS_SYNC_MAX = 28
-FUNCTIONS_AIO_MAX = 43
+FUNCTIONS_SYNC_MAX = 25
+FUNCTIONS_AIO_MAX = 39
 Call = Callable[[bytes], Any]
 
 

@@ -335,6 +335,27 @@ MUTANTS = (
         "tests/client/protocol/test_recorder.py::test_a_channel_remembers_the_incarnations_that_answered",
     ),
     Mutant(
+        "a request by the shorter way requires no cut",
+        "stilltrue.protocol.recorder",
+        "if memory is None or prefix is None or colour > self.colour:",
+        "if memory is None or prefix is None:",
+        "tests/client/protocol/test_arrived_again.py::test_a_request_that_requires_a_cut_is_left_to_the_general_way",
+    ),
+    Mutant(
+        "a request by the shorter way is not remembered",
+        "stilltrue.protocol.recorder",
+        "            return None  # for decode to judge\n        memory.saw(number, floor)\n",
+        "            return None  # for decode to judge\n",
+        "tests/client/protocol/test_arrived_again.py::test_the_shorter_way_makes_the_same_record",
+    ),
+    Mutant(
+        "the shorter way finds a forgotten caller's memory",
+        "stilltrue.protocol.books.answered_calls",
+        "        del self.by_text[caller.process, str(caller.incarnation)]\n",
+        "",
+        "tests/client/protocol/test_arrived_again.py::test_a_forgotten_caller_is_new",
+    ),
+    Mutant(
         "wait numbers repeat",
         "stilltrue.protocol.recorder",
         "        number: WaitNumber = self._next_wait\n        self._next_wait = number + 1",

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from detector.simulator.diagram import Kind
+from detector.simulator.plans.plan import Method
 from detector.simulator.world import calls, cancellation, locks, parties, streaming, tasks
 from detector.simulator.world.engine import Handler
-from detector.simulator.world.state import CallKey, Process, Queued
+from detector.simulator.world.state import CallKey, Process, Queued, SimCall
 from detector.simulator.world.world import World
 from stilltrue.model import CallNumber, PartyName, ProcessName, SnapshotId
+from stilltrue.protocol.books.ledger import ServerCall
 from stilltrue.protocol.requests.look import LookRequest, PartyLook, WayOut
+from stilltrue.protocol.stamp import encode
 
 
 def _step(world: World, name: ProcessName, who: PartyName) -> Process:
@@ -25,15 +28,7 @@ def _request(world: World, key: CallKey, copy: int, name: ProcessName) -> Proces
     world.network.remove(("request", key, copy))
     call.requests -= 1
     method = process.method(world.plan.route(call.service), call.method)
-    handle, report = process.recorder.arrived(
-        call.stamp if process.instrumented else None,
-        method=f"/{call.service}/{call.method}",
-        now=process.at(world.now),
-        pool=method.pool,
-        deadline=process.until(call.deadline),
-        interruptible=method.interruptible,
-    )
-    world.cut(process, report)
+    handle = _arrive(world, process, call, method)
     if process.instrumented and key[0] in world.plan.forgers:
         world.forgeries.arrived(process, call.stamp)
     world.draw(process, Kind.RECEIVE, packet=("request", key, copy))
@@ -46,6 +41,22 @@ def _request(world: World, key: CallKey, copy: int, name: ProcessName) -> Proces
         parties.start(world, process, call, handle)
     streaming.enable_items(world, call)
     return process
+
+
+def _arrive(world: World, process: Process, call: SimCall, method: Method) -> ServerCall:
+    """Record the arrival of a request as the shells do: by the shorter way if there is one."""
+    recorder, path, now = process.recorder, f"/{call.service}/{call.method}", process.at(world.now)
+    stamp, deadline = call.stamp if process.instrumented else None, process.until(call.deadline)
+    if stamp is not None:
+        handle = recorder.arrived_again(encode(stamp), path, now, method.interruptible)
+        if handle is not None:
+            recorder.queued(handle, method.pool, deadline)
+            return handle
+    handle, report = recorder.arrived(
+        stamp, method=path, now=now, pool=method.pool, deadline=deadline, interruptible=method.interruptible
+    )
+    world.cut(process, report)
+    return handle
 
 
 def _item(world: World, key: CallKey, up: bool) -> None:

@@ -70,7 +70,7 @@ from stilltrue.protocol.colour_jumps import ColourJumps
 from stilltrue.protocol.observation import Observation, observe_nothing
 from stilltrue.protocol.report import Caller, Hold, LocalWait, Pool, Report, ServedCall, Target
 from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect
-from stilltrue.protocol.stamp import Stamp, mark_of
+from stilltrue.protocol.stamp import KNOWN_LENGTH_MAX, NUMBER_BITS, Stamp, mark_of
 from stilltrue.protocol.step import Step
 from stilltrue.protocol.story import EventLog
 
@@ -146,6 +146,7 @@ class Recorder:
         self._served: dict[int, ServerCall] = {}
         self._callers = Callers(callers_max=bounds.callers_max, answered_max=bounds.answered_max)
         self._memory_of = self._callers.get
+        self._memory_by_text = self._callers.by_text.get
         self._pools: dict[str, PoolSize] = {}
         self._waits: dict[WaitNumber, OpenWait] = {}
         self._holds: dict[str, list[Hold]] = {}
@@ -343,6 +344,38 @@ class Recorder:
         if self._log_event is not None:
             self._log_event((self.happenings, self.colour, "arrived", served))
         return served, report
+
+    def arrived_again(self, text: str, method: str, now: float, interruptible: bool = False) -> ServerCall | None:
+        """A request with the stamp ``text`` arrived: the same record as by :meth:`arrived`, by a shorter way for most requests.
+
+        Returns None, and nothing has changed, if the request requires a cut, if its caller or its method has not been here
+        before, or if its caller does not know who answers it.
+        """
+        try:
+            source, incarnation, call, newest, lowest, known = text.split(";")
+            number: Any = int(call)  # a CallNumber, and so on; Any as for _next_call
+            colour: Any = int(newest)
+            floor: Any = number if lowest == call else int(lowest)
+        except ValueError:
+            return None
+        memory = self._memory_by_text((source, incarnation))
+        prefix = self._party_prefixes.get(method)
+        if memory is None or prefix is None or colour > self.colour:
+            return None
+        if (number | colour | floor) >> NUMBER_BITS or known[:1] != "~" or len(known) > KNOWN_LENGTH_MAX:
+            return None  # for decode to judge
+        memory.saw(number, floor)
+        serial = self._next_party
+        self._next_party = serial + 1
+        name: Any = f"{prefix}{serial}"
+        served = ServerCall(serial, name, method, memory.caller, number, "", now, None, interruptible)
+        if self._mark in known:
+            served.unstamped_colour = colour
+        self._served[serial] = served
+        self.happenings += 1
+        if self._log_event is not None:
+            self._log_event((self.happenings, self.colour, "arrived", served))
+        return served
 
     def queued(self, served: ServerCall, pool: str, deadline: float | None = None, deadline_known: bool = False) -> None:
         """An arrived call waits behind ``pool``. An earlier ``deadline`` replaces its own; ``deadline_known``: it has no other.

@@ -24,11 +24,12 @@ INCARNATION_MAX = 2**63 - 1
 
 NAME_LENGTH_MAX = 253
 """The maximum length of a process name, in characters (Kubernetes' limit for object names)."""
+KNOWN_LENGTH_MAX = 200
+"""The maximum length of :attr:`Stamp.known`, in characters."""
 SENDERS_MAX = 1_024
 """The size of the cache of parsed senders."""
 _PARTS = 5
 _MARK_BYTES = 8
-_KNOWN_LENGTH_MAX = 200
 
 
 class Stamp(NamedTuple):
@@ -95,7 +96,7 @@ def _parsed(name: str, run: str, call: str, newest: str, lowest: str, known: str
         source, incarnation = _sender(name, run)
     except ValueError:
         return None
-    if known and (known[0] != "~" or len(known) > _KNOWN_LENGTH_MAX):
+    if known and (known[0] != "~" or len(known) > KNOWN_LENGTH_MAX):
         known = ""  # a tag that this process has no key to check
     if (number | colour | floor) >> NUMBER_BITS and not _are_numbers(number, colour, floor):
         return None

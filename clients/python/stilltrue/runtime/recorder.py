@@ -268,6 +268,15 @@ class LockedRecorder:
                 self._put(report)
         return served
 
+    def arrived_again(self, text: str, method: str, interruptible: bool) -> ServerCall | None:
+        """As :meth:`Recorder.arrived_again`; None means that the request must be recorded by :meth:`arrived`."""
+        lock = self.lock
+        if self.keys.tags is not None or lock._is_owned():  # noqa: SLF001
+            return None
+        now = self._clock() if self._offset is None else monotonic() + self._offset
+        with lock:
+            return self.recorder.arrived_again(text, method, now, interruptible)
+
     def started(
         self,
         served: ServerCall,

@@ -74,7 +74,7 @@ class CallerMemory:
 class Callers:
     """The memories of all callers. Beyond a bound the oldest caller is forgotten and counted as ``lost``."""
 
-    __slots__ = ("_answered_max", "_callers_max", "_memories", "get", "lost")
+    __slots__ = ("_answered_max", "_callers_max", "_memories", "by_text", "get", "lost")
 
     def __init__(self, *, callers_max: int, answered_max: int) -> None:
         """``answered_max`` bounds each memory."""
@@ -83,6 +83,8 @@ class Callers:
         self._memories: dict[Caller, CallerMemory] = {}
         self.get = self._memories.get
         """The memory of a caller, or None. A plain (name, incarnation) pair works as the key, too."""
+        self.by_text: dict[tuple[str, str], CallerMemory] = {}
+        """The same memories by name and incarnation as stamps have them, a number in its shortest form."""
         self.lost = 0
 
     def begin(self, caller: Caller) -> CallerMemory:
@@ -92,12 +94,17 @@ class Callers:
         """
         memories = self._memories
         for other in [known for known in memories if known.process == caller.process][:-1]:
-            del memories[other]
+            self._forget(other)
         if len(memories) >= self._callers_max:
-            del memories[next(iter(memories))]
+            self._forget(next(iter(memories)))
             self.lost += 1
         memory = memories[caller] = CallerMemory(caller, answered_max=self._answered_max)
+        self.by_text[caller.process, str(caller.incarnation)] = memory
         return memory
+
+    def _forget(self, caller: Caller) -> None:
+        del self._memories[caller]
+        del self.by_text[caller.process, str(caller.incarnation)]
 
     def seen(self) -> tuple[Seen, ...]:
         """All memories as reported."""
