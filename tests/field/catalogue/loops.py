@@ -39,4 +39,49 @@ ENTRIES = (
             "worker": "the server has one more worker",
         },
     ),
+    Entry(
+        program="asyncio_439",
+        source="python/asyncio 439",
+        library="asyncio",
+        what="A coroutine awaits, inside a lock, a method that acquires the same lock; asyncio's locks are not reentrant.",
+        near={
+            "limit": "the method runs in `asyncio.wait_for`",
+            "slow": "the coroutine is slow, and does not call the method yet",
+            "another_lock": "the method acquires another lock",
+            "watchdog": "a timer releases the lock later",
+        },
+    ),
+    Entry(
+        program="tasks_in_circle",
+        source="widely known",
+        library="asyncio",
+        what="Two tasks of an initialization await each other.",
+        near={
+            "limit": "one of them awaits the other in `asyncio.wait_for`",
+            "slow": "one of them is slow, and does not await the other yet",
+            "watchdog": "another task cancels one of them later",
+        },
+    ),
+    Entry(
+        program="lines_288",
+        source="aosabook/500lines 288",
+        library="asyncio",
+        what="A producer's exception ends its task unnoticed; the consumer waits for the next item of their queue.",
+        near={
+            "limit": "the consumer waits in `asyncio.wait_for`",
+            "slow": "the producer has not failed, but is slow",
+        },
+    ),
+    Entry(
+        program="trio_810",
+        source="python-trio/trio 810",
+        library="AnyIO",
+        what="All threads of a limiter run coroutines on the loop, which need a thread of the same limiter.",
+        near={
+            "limit": "the coroutine has a deadline (`fail_after`)",
+            "other": "the coroutine needs a thread of another limiter",
+            "more": "there is one more thread",
+        },
+        modules=("anyio",),
+    ),
 )

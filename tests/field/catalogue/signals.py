@@ -96,4 +96,25 @@ ENTRIES = (
             "by_thread": "another thread sets the event later",
         },
     ),
+    Entry(
+        program="crawler_queue",
+        source="widely known",
+        library="queue",
+        what="Workers put what they find into the bounded queue that only they read; all of them wait for room.",
+        near={
+            "limit": "`put` has a timeout",
+            "unbounded": "the queue is unbounded",
+            "drained": "another thread reads from the queue later",
+        },
+    ),
+    Entry(
+        program="lost_wakeup",
+        source="widely known",
+        library="threading",
+        what="A producer notifies a condition before its consumer waits for it, and never again.",
+        near={
+            "limit": "`wait` has a timeout",
+            "again": "the producer notifies it again later",
+        },
+    ),
 )
