@@ -116,11 +116,16 @@ class ArchiveFiles:
 
     def check(self) -> None:
         """Raise :class:`ArchiveError` if there is no archive here."""
-        if not any(self.filesystem.get_file_info(f"{self.root}/{table}").type == fs.FileType.Directory for table in TABLES):
+        if not self._has_tables(self.root):
             folder = self.filesystem.get_file_info(self.root).type == fs.FileType.Directory
             none = "a detector keeps one if its environment has the extra: pip install 'stilltrue-detector[archive]'"
             hint = "a detector writes its first files within a minute" if folder else none
+            if folder and self._has_tables(f"{self.root}/archive"):
+                hint = f"there is one in {self.location.rstrip('/')}/archive"
             raise ArchiveError(f"{self.location}: no archive here (none of the folders {', '.join(sorted(TABLES))}); {hint}")
+
+    def _has_tables(self, folder: str) -> bool:
+        return any(self.filesystem.get_file_info(f"{folder}/{table}").type == fs.FileType.Directory for table in TABLES)
 
     def write(self, table: str, day: str, data: pa.Table, *, positions: Positions | None = None) -> str:
         """Write complete snapshots, sorted by snapshot, as one file; return its path. Raises OSError if the write fails."""

@@ -26,7 +26,7 @@ from detector.analysis.verdicts import FOUND, WAIT_COLUMNS, columns_for, verdict
 from detector.archive.files import ArchiveFiles
 from detector.archive.offsets import EVERYTHING, Wanted
 from detector.archive.rows.schema import TABLES
-from detector.archive.units import Archive, Unit
+from detector.archive.units import Archive, Unit, open_archive
 from detector.core.registry import NO_SETTINGS, PredicateSettings, find_predicates
 from detector.spark.source.table_source import archive_table
 from detector.spark.source.verdict_source import archive_verdicts
@@ -42,13 +42,15 @@ def spark_schema(schema: pa.Schema) -> StructType:
     return from_arrow_schema(schema)
 
 
-def table(spark: SparkSession, archive: Archive, name: str, wanted: Wanted = EVERYTHING) -> DataFrame:
+def table(spark: SparkSession, archive: Archive | str, name: str, wanted: Wanted = EVERYTHING) -> DataFrame:
     """Return the ``wanted`` rows of one table with their ``day``; columns that old files lack are null.
 
+    ``archive``: a location, or an archive that was opened once for several uses (:func:`detector.archive.units.open_archive`).
     From a disk, Spark reads the files itself and pushes filters down. From other storage our own workers read them, so that
     there is one set of credentials and one form of location.
     """
     schema = spark_schema(TABLES[name]).add("day", "string")
+    archive = _opened(archive)
     files = archive.files(name)
     if not files:
         return spark.createDataFrame([], schema)
@@ -56,6 +58,10 @@ def table(spark: SparkSession, archive: Archive, name: str, wanted: Wanted = EVE
         return archive_table(spark, archive, name, wanted, tasks=UNITS_PER_CORE * spark.sparkContext.defaultParallelism)
     reader = spark.read.schema(schema).option("basePath", f"file://{archive.store.root}/{name}")
     return _bounded(reader.parquet(*[f"file://{file.path}" for file in files]), wanted)
+
+
+def _opened(archive: Archive | str) -> Archive:
+    return open_archive(archive) if isinstance(archive, str) else archive
 
 
 def _bounded(rows: DataFrame, wanted: Wanted) -> DataFrame:
@@ -70,7 +76,7 @@ def _bounded(rows: DataFrame, wanted: Wanted) -> DataFrame:
 
 def verdicts_of_archive(
     spark: SparkSession,
-    archive: Archive,
+    archive: Archive | str,
     predicates: Sequence[str],
     settings: Mapping[str, PredicateSettings] = NO_SETTINGS,
     wanted: Wanted = EVERYTHING,
@@ -81,7 +87,7 @@ def verdicts_of_archive(
     turns out to be damaged fails the job, which names it.
     """
     tasks = UNITS_PER_CORE * spark.sparkContext.defaultParallelism
-    return archive_verdicts(spark, archive, predicates, settings, wanted, tasks=tasks)
+    return archive_verdicts(spark, _opened(archive), predicates, settings, wanted, tasks=tasks)
 
 
 def verdicts_of_reports(

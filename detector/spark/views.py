@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from detector.analysis.result_folder import ResultFile, Results
 from detector.archive.files import ArchiveError, ArchiveFiles
 from detector.archive.rows.schema import TABLES
-from detector.archive.units import Archive
+from detector.archive.units import Archive, open_archive
 from detector.spark.batch import spark_schema, table
 from detector.spark.streaming.pipeline import verdicts
 from detector.spark.streaming.plan import StreamPlan
@@ -25,10 +25,11 @@ PREFIX = "found_"
 """Prefix of the views of results: an archive has ``verdicts`` and ``incidents`` of its own, the detector's."""
 
 
-def archive_views(spark: SparkSession, archive: Archive) -> tuple[str, ...]:
+def archive_views(spark: SparkSession, archive: Archive | str) -> tuple[str, ...]:
     """Create a view of each table of ``archive``, as :func:`detector.spark.batch.table` returns it; return their names."""
+    opened = open_archive(archive) if isinstance(archive, str) else archive
     for name in TABLES:
-        table(spark, archive, name).createOrReplaceTempView(name)
+        table(spark, opened, name).createOrReplaceTempView(name)
     return tuple(TABLES)
 
 

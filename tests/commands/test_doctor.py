@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from detector.commands.live.doctor import CURES, LOST, MISSING, complaints_of, print_complaints
+from detector.commands.live.doctor import CURES, LOST, MISSING, complaints_of, exit_code, print_complaints
 from stilltrue.v1 import agent_pb2, detector_pb2, snapshot_pb2
 
 PROCESS = snapshot_pb2.ProcessId(service="shop", instance="shop-0", incarnation=1)
@@ -39,6 +39,15 @@ def test_each_blind_spot_has_its_remedy(reason: str, cure: str) -> None:
 def test_silent_and_lost_members_are_complaints() -> None:
     assert [cure for _, cure in complaints_of(agent(detector_pb2.AGENT_STATE_LOST))] == [LOST]
     assert [cure for _, cure in complaints_of(agent(detector_pb2.AGENT_STATE_MISSING))] == [MISSING]
+
+
+def test_a_process_without_calls_is_explained_but_no_failure() -> None:
+    idle, lost = agent(blind=["no server, channel or call is recorded"]), agent(detector_pb2.AGENT_STATE_LOST)
+    assert exit_code([(idle, complaints_of(idle))], 2) == 0
+    assert exit_code([(idle, complaints_of(idle)), (lost, complaints_of(lost))], 2) == 1
+    late = agent(blind=["no server, channel or call is recorded", "1 channel made before the agent, or without it"])
+    assert exit_code([(late, complaints_of(late))], 1) == 1
+    assert (exit_code([], 1), exit_code([], 0)) == (0, 1)
 
 
 def test_what_several_members_lack_is_explained_once(capsys: pytest.CaptureFixture[str]) -> None:

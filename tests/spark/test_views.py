@@ -13,6 +13,7 @@ from detector.analysis.analyze import analyze
 from detector.analysis.engine import LocalEngine
 from detector.archive.files import ArchiveError, ArchiveFiles
 from detector.archive.units import open_archive
+from detector.spark.batch import table
 from detector.spark.streaming.pipeline import archive_stream, start
 from detector.spark.streaming.plan import StreamPlan
 from detector.spark.views import archive_views, result_views
@@ -32,7 +33,8 @@ def test_sql_over_an_archive_and_its_results(spark: SparkSession, tmp_path: Path
     generate(ArchiveFiles(str(tmp_path / "archive")), PLAN, progress=lambda _: None)
     archive = open_archive(str(tmp_path / "archive"))
     analysis = analyze(LocalEngine(), archive, str(tmp_path / "out"), progress=lambda _: None)
-    assert {"reports", "snapshots"} <= set(archive_views(spark, archive))
+    assert {"reports", "snapshots"} <= set(archive_views(spark, str(tmp_path / "archive")))
+    assert table(spark, str(tmp_path / "archive"), "snapshots").count() == 60
     assert {"found_verdicts", "found_incidents", "found_pools", "found_risks"} <= set(
         result_views(spark, str(tmp_path / "out"))
     )

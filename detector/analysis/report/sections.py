@@ -130,7 +130,7 @@ def _incidents(found: Analysis) -> list[Table | Markup]:
             text = f"{each.id}: {', '.join(each.processes)}, {duration(until - each.opened)} after it was seen"
             rows.append((_who(each.processes), each.formed or each.opened, until, RED, text))
     listed = Table(
-        ["incident", "processes", "parties", "formed", "seen after", "lasted", "here"],
+        ["incident", "processes", "parties", "formed", "seen after", "lasted", "occurrence"],
         [
             [
                 Code(each.id),
@@ -139,7 +139,7 @@ def _incidents(found: Analysis) -> list[Table | Markup]:
                 moment(each.formed or each.opened),
                 ["-" if each.detection_seconds is None else duration(each.detection_seconds)],
                 _lasted(each, found.ended),
-                [f"time {each.recurrence}" if each.recurrence > 1 else "first time"],
+                [str(each.recurrence)],
             ]
             for each in found.incidents[-EPISODES_MAX:]
         ],

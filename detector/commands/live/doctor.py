@@ -44,8 +44,11 @@ LOST = (
     "'When a process ends'"
 )
 MISSING = (
-    "does not report: it is stopped, starved, cut off, or blocked by code that holds the GIL (a probe: its database is down)"
+    "does not report: it ended without a goodbye (kill), or is stopped, starved, cut off, or blocked by code that holds the "
+    "GIL (a probe: its database is down)"
 )
+IDLE = CURES[1][1]
+"""Not a gap: the process may simply not have been called yet."""
 DROPPED = "reports were dropped: its connection to the detector is too slow, or the report too large (--report-bytes-max)"
 
 
@@ -54,7 +57,9 @@ DROPPED = "reports were dropped: its connection to the detector is too slow, or 
 @timeout_option
 @output_option
 def doctor(endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
-    """Check every member for gaps in what the answers cover, and explain how to fix them. Exit code 1 if there are any.
+    """Check every member for gaps in what the answers cover, and explain how to fix them.
+
+    Exit code 1 if there are any, or no members; 0 if members only have neither made nor served a call yet.
 
     \b
     Example:
@@ -67,12 +72,17 @@ def doctor(endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
         print_names(agent.process.instance for agent, _ in ill)
     elif not print_data([_written(agent, complaints) for agent, complaints in ill], output):
         print_complaints(ill, len(found))
-    sys.exit(bool(ill) or not found)
+    sys.exit(exit_code(ill, len(found)))
 
 
 def _written(agent: pb.Agent, complaints: list[tuple[str, str]]) -> dict[str, object]:
     listed = [{"what": what, "cure": cure} for what, cure in complaints]
     return {"process": agent.process.instance, "service": agent.process.service, "complaints": listed}
+
+
+def exit_code(ill: list[tuple[pb.Agent, list[tuple[str, str]]]], members: int) -> int:
+    """1 if there are gaps or no ``members``; a process that has neither made nor served a call is no gap."""
+    return int(not members or any(cure != IDLE for _, complaints in ill for _, cure in complaints))
 
 
 def print_complaints(ill: list[tuple[pb.Agent, list[tuple[str, str]]]], members: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from typing import Any
 
 import grpc
@@ -93,6 +94,46 @@ def test_moving_parties_are_left_out_and_unexplained_ones_come_first(front: Fron
     stop.set()
     never.set()
     front.let_go()
+
+
+def test_parties_that_a_library_has_parked_are_left_out_and_a_sleep_is_explained(front: Front) -> None:
+    anyio = pytest.importorskip("anyio")
+    lifespan = pytest.importorskip("uvicorn.lifespan.on")
+    uvicorn = pytest.importorskip("uvicorn")
+    stop = threading.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    async def main() -> None:
+        served = lifespan.LifespanOn(uvicorn.Config(app))
+        await served.startup()
+        sleeper = asyncio.create_task(sleep(), name="sleeper")
+        lost = asyncio.create_task(hang(), name="lost")
+        await anyio.to_thread.run_sync(time.monotonic)  # leaves an idle worker
+        while not stop.is_set():
+            await asyncio.sleep(0.01)
+        for task in (sleeper, lost):
+            task.cancel()
+        await served.shutdown()
+
+    async def sleep() -> None:
+        await asyncio.sleep(1000)
+
+    async def hang() -> None:
+        await asyncio.get_running_loop().create_future()
+
+    front.start("loop", lambda: asyncio.run(main()))
+    while not {"sleeper", "lost"} <= (known := {one.party.split(":", 1)[-1]: one for one in found(front)}).keys():
+        pass
+    assert (known["sleeper"].blocked_in, known["sleeper"].unexplained) == ("asyncio.sleep", False)
+    assert known["lost"].unexplained
+    assert "AnyIO worker thread" not in known
+    assert "Queue.get" not in {one.blocked_in for one in known.values()}
+    stop.set()
 
 
 def test_a_task_names_those_that_it_awaits(front: Front) -> None:

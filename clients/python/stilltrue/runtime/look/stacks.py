@@ -7,11 +7,14 @@ Rules:
 2. The reason comes from the record, else from a resolver or the awaited tasks. A party with none of these, or in a wait that no
    known party can end, is unexplained. An owner is never guessed.
 3. The agent's own threads, those of gRPC, idle executor threads and running event loops are left out, as are gRPC's tasks,
-   except those that serve recorded calls.
+   except those that serve recorded calls. So are parties that a server or library has parked until it has work for them or
+   stops: the lifespan of an application under uvicorn and hypercorn, anyio's idle worker threads.
+4. A task in ``asyncio.sleep()`` is explained: its timer ends the wait.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Mapping
@@ -34,6 +37,14 @@ from stilltrue.runtime.waits.wait import CallStack, SeenWait, Task
 
 PARTIES_MAX = 500
 """Maximum number of reported parties; the unexplained come first."""
+PARKED = frozenset(
+    {
+        ("anyio._backends._asyncio", "WorkerThread.run"),
+        ("hypercorn.asyncio.lifespan", "Lifespan.asgi_receive"),
+        ("uvicorn.lifespan.on", "LifespanOn.receive"),
+    }
+)
+"""Functions of installed packages, by module, that wait for the next piece of work, or for the end of the server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +132,7 @@ class Stacks:
         self, stack: CallStack, view: LiveProcessView, recorded: Mapping[PartyName, str]
     ) -> StandingParty | None:
         task = stack.task
-        if task is None or not any(is_application(frame.f_code) for frame in stack.frames):
+        if task is None or _is_parked(stack) or not any(is_application(frame.f_code) for frame in stack.frames):
             return None
         party = view.party_of(task)
         wait = view.wait_of_task(task) or _wait_for_tasks(task, stack, view)
@@ -149,7 +160,13 @@ def _is_shown(stack: CallStack, view: LiveProcessView) -> bool:
     """Rule 3."""
     if any(compat.loop_in(frame) is not None for frame in stack.frames) and stack.ident not in view.loops:
         return False
-    return any(is_application(frame.f_code) for frame in stack.frames)
+    return any(is_application(frame.f_code) for frame in stack.frames) and not _is_parked(stack)
+
+
+def _is_parked(stack: CallStack) -> bool:
+    """Whether the innermost function that is not the standard library's is one of ``PARKED``."""
+    inner = next((frame for frame in stack.frames if is_application(frame.f_code)), None)
+    return inner is not None and (inner.f_globals.get("__name__"), qualname_of(inner.f_code)) in PARKED
 
 
 def _standing(
@@ -161,6 +178,8 @@ def _standing(
     if wait is None:
         inner = stack.frames[0].f_code
         where = "" if is_application(inner) else qualname_of(inner)
+        if stack.task is not None and stack.frames[0].f_globals is asyncio.sleep.__globals__ and where == "sleep":
+            return StandingParty(party=party, blocked_in="asyncio.sleep", stack=positions)
         return StandingParty(party=party, blocked_in=where, stack=positions, unexplained=True)
     named = [ender.resource for ender in wait.enders or () if isinstance(ender, ResourceTarget)]
     if named:  # the holder may be in another process
