@@ -50,6 +50,7 @@ LOG_LEVEL = "STILLTRUE_SPARK_LOG_LEVEL"
 """Environment variable that sets Spark's log level. A local session logs only fatal errors by default: ours report the rest."""
 INTERRUPTED, TERMINATED = 130, 143
 TASK_FAILURES_MAX = 4
+STARTING = "starting Spark: the first rows take 20 seconds, or a minute on a busy machine ..."
 _own_stderr = [2]
 """The file descriptor of standard error."""
 PYTHON_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark", "py4j")
@@ -61,13 +62,16 @@ class SparkFailedError(RuntimeError):
     """Spark did not start, or failed; the message is one line with the reason."""
 
 
-def open_session(master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """Return the running session if there is one, else a new one.
+def open_session(
+    master: str | None = None, settings: Mapping[str, str] | None = None, *, announced: bool = False
+) -> SparkSession:
+    """Return the running session if there is one, else a new one, which takes a while; a person who watches is told.
 
     Parameters
     ----------
     master : Spark's master; None: that of spark-submit, else all cores of this machine.
     settings : further settings of Spark, which override ours.
+    announced : the caller has said that Spark starts.
 
     Raises
     ------
@@ -87,6 +91,8 @@ def open_session(master: str | None = None, settings: Mapping[str, str] | None =
         raise SparkFailedError(
             f"{chosen!r} is not a valid master; use local, local[2], spark://HOST:PORT, yarn, k8s://HOST:PORT"
         )
+    if not announced and _is_watched():
+        print(STARTING, file=sys.stderr)  # noqa: T201 - nothing else appears for up to a minute
     builder = SparkSession.builder.appName("stilltrue")
     local = chosen is not None and chosen.startswith("local")
     if chosen is not None:
@@ -148,6 +154,11 @@ def python_options() -> dict[str, str]:
     if os.environ.get("PYSPARK_PYTHON", sys.executable) != sys.executable:
         return {}
     return {"spark.python.daemon.module": f"{__package__}.python_daemon"}
+
+
+def _is_watched() -> bool:
+    """Whether a person sees standard error: in a terminal, or in a notebook."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
 
 
 def _driver_gigabytes() -> int:

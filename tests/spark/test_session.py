@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pyarrow as pa
 import pyspark
@@ -24,6 +25,19 @@ def test_an_invalid_master_is_reported_before_java_starts(master: str, monkeypat
     monkeypatch.setattr("detector.spark.session.find_java", lambda: None)
     with pytest.raises(SparkFailedError, match=rf"'{master}' is not a valid master; use local, local\[2\], spark://"):
         open_session(master)
+
+
+@pytest.mark.parametrize(("watched", "announced", "said"), [(True, False, 1), (True, True, 0), (False, False, 0)])
+def test_a_person_is_told_that_spark_starts(
+    watched: bool, announced: bool, said: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("detector.spark.session.SparkSession.getActiveSession", lambda: None)
+    monkeypatch.setattr("detector.spark.session.find_java", lambda: None)
+    monkeypatch.setattr("detector.spark.session._is_watched", lambda: watched)
+    monkeypatch.setattr("pyspark.sql.SparkSession.Builder.getOrCreate", lambda _: cast("Any", None))
+    with pytest.raises(AttributeError):  # that of the session which did not start
+        open_session("local[1]", announced=announced)
+    assert capsys.readouterr().err.count("starting Spark: the first rows take 20 seconds") == said
 
 
 def test_java_shares_class_data_in_a_named_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -156,7 +156,7 @@ def _spark(steps: _Steps, master: str | None) -> Iterator[Any]:
     click.echo("starting Spark ...", err=True)
     try:
         with interruptible():
-            spark = open_session(master, SETTINGS)
+            spark = open_session(master, SETTINGS, announced=True)
         try:
             with interruptible(), report_progress(spark, steps.parts), one_line_errors("Spark failed"):
                 yield SparkEngine(spark, without_pandas=True)

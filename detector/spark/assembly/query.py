@@ -150,7 +150,7 @@ def run(plan: AssemblyPlan, master: str | None, progress: Callable[[str], None],
         plan.state.mkdir(parents=True, exist_ok=True)
         progress("starting Spark ...")
         with interruptible():
-            spark = open_session(master, session_settings(plan))
+            spark = open_session(master, session_settings(plan), announced=True)
         try:
             with one_line_errors("Spark failed"):
                 query = start(spark, plan)

@@ -97,7 +97,7 @@ def _run(stream: StreamOptions, progress: Callable[[str], None]) -> Progress:
 def _stream(stream: StreamOptions, plan: StreamPlan, progress: Callable[[str], None]) -> Progress:
     progress("starting Spark ...")
     with interruptible():
-        spark = open_session(stream.master)
+        spark = open_session(stream.master, announced=True)
     try:
         with one_line_errors("Spark failed"):
             if stream.archive is None:
