@@ -222,11 +222,11 @@ class Runner(threading.Thread):
 
     def __init__(self, over: threading.Event, jobs: list[Callable[[], None]]) -> None:
         super().__init__()
-        self.over = over
+        self.finished = over  # not ``over``: a global of this module
         self.book = {"jobs": jobs}
 
     def run(self) -> None:
-        if not self.over.wait(FAR_SECONDS):
+        if not self.finished.wait(FAR_SECONDS):
             for job in self.book["jobs"]:
                 job()
 

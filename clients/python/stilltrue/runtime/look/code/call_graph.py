@@ -24,9 +24,9 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_of_own_module, is_own_code
-from stilltrue.runtime.look.code import methods
+from stilltrue.runtime.look.code import indirect_calls, methods
 from stilltrue.runtime.look.code.attributes import named_values
-from stilltrue.runtime.look.code.indirect_calls import attributes_named, functions_kept
+from stilltrue.runtime.look.code.indirect_calls import attributes_named, called_in_places, functions_kept, items_in
 from stilltrue.runtime.look.code.instructions_ahead import Ahead
 from stilltrue.runtime.look.code.lookups import COMPUTED, LOOKUPS, looked_up
 from stilltrue.runtime.look.code.methods import (
@@ -81,6 +81,7 @@ def clear_caches() -> None:
     _passed_by_cache.clear()
     _own_cache.clear()
     methods.clear_caches()
+    indirect_calls.clear_caches()
 
 
 def reachable_code(
@@ -175,16 +176,16 @@ def _called_on_globals(code: CodeType, names: dict[str, Any], words: frozenset[s
     """What code may call without naming it on the globals it names (:mod:`~stilltrue.runtime.look.code.indirect_calls`)."""
     known = _unnamed_cache.get((id(code), id(names)))
     if known is None:
-        found = tuple(unnamed_on(named_values(words, names), words))
+        found = tuple(unnamed_on(code, named_values(words, names), words))
         known = _unnamed_cache[id(code), id(names)] = code, names, found
     return known[2]
 
 
-def unnamed_on(objects: Iterable[Any], words: frozenset[str]) -> Iterator[FunctionType]:
-    """What code with these ``words`` may call on some objects without naming it."""
+def unnamed_on(code: CodeType, objects: Iterable[Any], words: frozenset[str]) -> Iterator[FunctionType]:
+    """What ``code`` with these ``words`` may call on some objects without naming it."""
     things = tuple(objects)
     yield from implicit_methods(methods_of(classes_named(things, words)), blocks=False)
-    yield from functions_kept(things, words)
+    yield from functions_kept(code, things, words)
 
 
 def classes_near(near: Iterable[Any]) -> tuple[type, ...]:
@@ -240,12 +241,12 @@ def _is_skipped(thing: Any) -> bool:
 
 
 def classes_named(objects: Iterable[Any], words: frozenset[str]) -> tuple[type, ...]:
-    """The application classes of some objects, and of their attributes named by ``words``."""
+    """The application classes of some objects, of the items of collections among them, and of their attributes in ``words``."""
     found: dict[type, None] = {}
     for thing in objects:
-        if is_own_class(type(thing)):
-            found[type(thing)] = None
-        found.update((type(one), None) for one in attributes_named(thing, words) if is_own_class(type(one)))
+        for one in (thing, *items_in(thing), *attributes_named(thing, words)):
+            if is_own_class(type(one)):
+                found[type(one)] = None
     return tuple(found)
 
 
@@ -267,7 +268,8 @@ def named_ahead(ahead: Ahead, frame: FrameType, *, far: bool = False) -> Iterato
     """
     own = variables_of(frame)
     attributes = ahead.attributes | ahead.stored  # what it sets may be a property
-    return _functions_named(ahead.variables, attributes, ChainMap(own, frame.f_globals), own.values(), far=far)
+    every = ChainMap(own, frame.f_globals)
+    return _functions_named(frame.f_code, ahead.variables, attributes, every, own.values(), far=far)
 
 
 def named_by_callback(
@@ -285,10 +287,11 @@ def named_by_callback(
     variables, attributes = tuple(variables) or code.co_names, tuple(attributes) or code.co_names
     near = (owner, *compat.bound_to(callback), *arguments)
     every = ChainMap(compat.closure_of(callback), names)
-    return _functions_named((*variables, *code.co_freevars), attributes, every, near, near, far=far)
+    return _functions_named(code, (*variables, *code.co_freevars), attributes, every, near, near, far=far)
 
 
 def _functions_named(
+    code: CodeType,
     variables: Collection[str],
     attributes: Collection[str],
     names: Mapping[str, Any],
@@ -297,20 +300,21 @@ def _functions_named(
     *,
     far: bool,
 ) -> Iterator[tuple[CodeType, dict[str, Any]]]:
-    """The functions named, and what may be called on the named and the ``used`` objects without being named."""
+    """The functions that ``code`` names, and what it may call on the named and the ``used`` objects without naming it."""
     named = named_values(variables, names, attributes)
     kinds = classes_near((*near, *named))
     known = methods_of(kinds)
     methods = (method for name in attributes for method in known.get(name, ()))
-    unnamed = unnamed_on((*used, *named), frozenset(attributes))
-    for one in dict.fromkeys((*_with_closures(named), *methods, *unnamed)):
+    unnamed = unnamed_on(code, (*used, *named), frozenset(attributes))
+    placed = called_in_places(code, frozenset(variables))
+    for one in dict.fromkeys((*_with_closures(named), *methods, *unnamed, *placed)):
         key = one.__code__, id(one.__globals__), kinds
         if key not in _named_cache:
             every = reachable_code(one.__code__, one.__globals__, kinds, unnamed=())
             _named_cache[key] = tuple(every)
-        for code, within, depth in _named_cache[key]:
-            if depth < NAMED_DEPTH or (far and is_own_code(code)):
-                yield code, within
+        for reached, within, depth in _named_cache[key]:
+            if depth < NAMED_DEPTH or (far and is_own_code(reached)):
+                yield reached, within
 
 
 def _with_closures(things: Iterable[Any]) -> list[FunctionType]:

@@ -139,7 +139,7 @@ def _reachable_unnamed(
 ) -> list[tuple[CodeType, dict[str, Any], int]]:
     """The code that ``code`` reaches, also without naming it."""
     words = next((one for one in (used, ahead) if one is not None), names_in(code))
-    unnamed, kept = classes_named(near, words), functions_kept(used_by(code, names, near, words), words)
+    unnamed, kept = classes_named(near, words), functions_kept(code, used_by(code, names, near, words), words)
     return list(reachable_code(code, names, kinds, ahead, unnamed=unnamed, kept=kept))
 
 
@@ -185,7 +185,7 @@ def _globals_of_cancelling(every: Iterable[tuple[CodeType, dict[str, Any], int]]
 def _calls_unnamed(code: CodeType, names: dict[str, Any], words: set[str]) -> bool:
     """Whether code may call a function of one of these names on the globals it names, without naming it."""
     every = names_in(code)
-    return any(one.__code__.co_name in words for one in unnamed_on(named_values(every, names), every))
+    return any(one.__code__.co_name in words for one in unnamed_on(code, named_values(every, names), every))
 
 
 def ended_by(thing: Any, leads: Leads, by: frozenset[str] = frozenset(), *, named: bool = False) -> tuple[Any, ...]:

@@ -6,28 +6,75 @@ Rules:
    :mod:`~stilltrue.runtime.look.code.methods`.
 2. Code that names a collection, or an attribute of an object, may call the functions in it: ``ACTIONS[what](call)``,
    ``settings.policy(call)``.
+3. A library calls what it was given. Code of the program's own that has one of its objects (a signal, a logger, a selector, a
+   queue) or functions may run the program's own functions kept behind it, and the methods of the program's own objects there.
+   What a web framework was given runs only for a request, so it does not count.
+4. ``print`` writes to ``sys.stdout``, ``warnings.warn`` calls ``warnings.showwarning``, and the functions of :mod:`logging` log
+   by the root logger: what stands in these places counts like an object of a library.
 """
 
 from __future__ import annotations
 
 import functools
+import gc
+import logging
 import sys
+import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from types import CodeType, FunctionType, SimpleNamespace
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, SimpleNamespace
 from typing import Any
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.origins import is_application
-from stilltrue.runtime.look.code.attributes import attribute_dictionary, attribute_of, inherited, named_values
+from stilltrue.runtime.introspection.origins import is_application, is_own_code
+from stilltrue.runtime.look.code.attributes import attribute_dictionary, attribute_of, attributes_of, inherited, named_values
 from stilltrue.runtime.look.code.jobs import FUNCTIONS, slots_of
-from stilltrue.runtime.look.code.methods import functions_of
+from stilltrue.runtime.look.code.methods import functions_of, is_program_class, methods_of
 from stilltrue.runtime.look.code.names import mentioned_in
+from stilltrue.runtime.look.ways_out.reach import SKIPPED_CLASSES, is_open, named_by
 
 _TABLE_MAX = 100
 """Maximum number of items read per collection."""
 _OTHERS = sys.stdlib_module_names | {"grpc", "stilltrue"}
 _COLLECTIONS: tuple[Any, ...] = (list, tuple, set, frozenset)
+_METHODS_DEPTH = 3
+"""Maximum number of methods of one object that call each other, up to the one that reads a collection."""
+_GIVEN_MAX = 150
+"""Maximum number of objects walked behind one object of a library, nearest first."""
+_CALLING_NOTHING = frozenset(
+    {
+        "_asyncio",
+        "_thread",
+        "asyncio",
+        "concurrent",
+        "contextvars",
+        "multiprocessing",
+        "socket",
+        "ssl",
+        "subprocess",
+        "threading",
+    }
+) | frozenset({"_contextvars", "_io", "_socket", "builtins", "grpc", "io", "re", "stilltrue", "types"})
+"""Modules whose objects call nothing by themselves, or are read elsewhere."""
+_SERVING = frozenset(
+    {"aiohttp", "asgiref", "bottle", "cheroot", "cherrypy", "django", "falcon", "fastapi", "flask", "grpclib", "gunicorn"}
+) | frozenset({"hypercorn", "quart", "sanic", "starlette", "tornado", "uvicorn", "waitress", "werkzeug"})
+"""Web frameworks: what they were given runs for requests (rule 3)."""
+_CALLING_ALL_THE_SAME = ("django.dispatch",)
+"""Modules of these that are called without a request."""
+_PRINTING = frozenset({"print", "stdout", "stderr"})
+_LOGGING = frozenset({"critical", "debug", "error", "exception", "info", "log", "warn", "warning"})
+_given: dict[int, tuple[Any, tuple[FunctionType, ...]]] = {}
+"""Cache of this look, by object identity: the functions that a library's object or function may call."""
+_calling: dict[int, tuple[type, bool]] = {}
+"""Cache of this look: whether objects of a class may call what they were given."""
+
+
+def clear_caches() -> None:
+    """Clear the caches after a look."""
+    _given.clear()
+    _calling.clear()
 
 
 def attributes_named(thing: Any, words: frozenset[str]) -> Iterator[Any]:
@@ -51,10 +98,114 @@ def used_by(code: CodeType, names: dict[str, Any], near: Iterable[Any], words: f
     return named_values(words, names) if code.co_name == "<module>" else near
 
 
-def functions_kept(objects: Iterable[Any], words: frozenset[str]) -> tuple[FunctionType, ...]:
-    """The application's functions among those kept by some objects (rule 2)."""
-    kept = (each for one in callables_kept(objects, words) for each in functions_of(_function_of(one)))
-    return tuple(dict.fromkeys(one for one in kept if is_application(one.__code__)))
+def functions_kept(code: CodeType, objects: Iterable[Any], words: frozenset[str]) -> tuple[FunctionType, ...]:
+    """The application's functions that ``code`` with these ``words`` may call on some objects (rules 2 to 4)."""
+    things = tuple(objects)
+    kept = (each for one in callables_kept(things, words) for each in functions_of(_function_of(one)))
+    found = dict.fromkeys(one for one in kept if is_application(one.__code__))
+    if not is_own_code(code):
+        return tuple(found)
+    for thing in (*things, *(each for one in things for each in attributes_named(one, words))):
+        found.update(dict.fromkeys(_given_to_library(thing)))
+    found.update(dict.fromkeys(called_in_places(code, words)))
+    return tuple(found)
+
+
+def called_in_places(code: CodeType, words: frozenset[str]) -> Iterator[FunctionType]:
+    """The program's own functions that ``code`` with these ``words`` calls through the standard library (rule 4)."""
+    if is_own_code(code):
+        yield from (each for one in _in_places_of_library(words) for each in functions_behind(one))
+
+
+def _in_places_of_library(words: frozenset[str]) -> Iterator[Any]:
+    """What functions of the standard library with these names call (rule 4)."""
+    if not _PRINTING.isdisjoint(words):
+        yield from (one for one in (sys.stdout, sys.stderr) if is_program_class(type(one)))
+    if "warn" in words:
+        yield warnings.showwarning
+    if not _LOGGING.isdisjoint(words):
+        yield from logging.root.handlers
+
+
+def _given_to_library(thing: Any) -> tuple[FunctionType, ...]:
+    """The program's own functions that a library's object or function may call (rule 3). Cached per look."""
+    kind = type(thing)
+    calls = _calling.get(id(kind))
+    if calls is None:
+        calling = not issubclass(kind, (*SKIPPED_CLASSES, functools.partial)) and _calls_what_it_is_given(kind)
+        calls = _calling[id(kind)] = kind, calling
+    if not (calls[1] or (kind is FunctionType and _is_function_of_library(thing))):
+        return ()
+    known = _given.get(id(thing))
+    if known is None:
+        known = _given[id(thing)] = thing, tuple(dict.fromkeys(functions_behind(thing)))
+    return known[1]
+
+
+def functions_behind(root: Any) -> Iterator[FunctionType]:
+    """The program's own functions behind an object, and the methods of the program's own objects there, nearest first."""
+    seen: dict[int, Any] = {}
+    todo = deque([root])
+    while todo and len(seen) < _GIVEN_MAX:
+        thing = todo.popleft()
+        kind = type(thing)
+        if id(thing) in seen or issubclass(kind, SKIPPED_CLASSES):
+            continue
+        seen[id(thing)] = thing  # kept alive, or its identity may be reused
+        if kind in FUNCTIONS:
+            own = [one for one in functions_of(_function_of(thing)) if is_own_code(one.__code__)]
+            yield from own
+            todo.extend(_behind_function(thing) if not own else ())
+        elif is_program_class(kind):
+            yield from (one for every in methods_of((kind,)).values() for one in every if is_own_code(one.__code__))
+            todo.extend(one for one in _attributes(thing, kind) if type(one) in FUNCTIONS)
+        else:
+            todo.extend(_inside(thing))
+
+
+def _behind_function(function: Any) -> Iterator[Any]:
+    """What a library's function carries, and the globals that it names."""
+    yield from compat.bound_to(function)
+    if type(function) is FunctionType:
+        names = function.__globals__
+        every = (names.get(name) for name in function.__code__.co_names)
+        yield from (one for one in every if type(one) not in (FunctionType, ModuleType, BuiltinFunctionType))
+
+
+def _inside(thing: Any) -> Iterable[Any]:
+    """What an object of a library, or a collection, holds."""
+    kind = type(thing)
+    if issubclass(kind, logging.Logger):  # its manager has all others
+        above = ("parent",) if attribute_of(thing, "propagate") else ()
+        return [attribute_of(thing, name) for name in ("handlers", "filters", *above)]
+    near = named_by(thing)
+    if near is not None:
+        return near
+    return (
+        gc.get_referents(thing) if is_open(thing) and (kind.__module__ == "builtins" or _calls_what_it_is_given(kind)) else ()
+    )
+
+
+def _attributes(thing: Any, kind: type) -> Iterator[Any]:
+    yield from attributes_of(thing) if kind.__dictoffset__ else ()
+    yield from (attribute_of(thing, name) for name in slots_of(kind))
+
+
+def _calls_what_it_is_given(kind: type) -> bool:
+    """Whether objects of a class may call what they were given (rule 3)."""
+    module = compat.module_of(kind)
+    if module.startswith(_CALLING_ALL_THE_SAME):
+        return True
+    return module.partition(".")[0] not in _CALLING_NOTHING | _SERVING and not is_program_class(kind)
+
+
+def _is_function_of_library(thing: FunctionType) -> bool:
+    """Whether it is a function of an installed package, or a library's wrapper around another function."""
+    if is_own_code(thing.__code__):
+        return False
+    module = thing.__globals__.get("__name__")
+    root = module.partition(".")[0] if type(module) is str else ""
+    return bool(thing.__closure__ or is_application(thing.__code__)) and root not in _CALLING_NOTHING | _SERVING
 
 
 def callables_kept(objects: Iterable[Any], words: frozenset[str]) -> Iterator[Any]:
@@ -65,12 +216,24 @@ def callables_kept(objects: Iterable[Any], words: frozenset[str]) -> Iterator[An
             yield from (held,) if type(held) in FUNCTIONS else _in_collection(held)
 
 
-def _names_of_methods(thing: Any, words: frozenset[str]) -> Iterator[Iterable[str]]:
-    """The names that the application's methods read which some words name on an object."""
-    kind = type(thing)
-    if compat.module_of(kind).partition(".")[0] not in _OTHERS:
-        found = (inherited(kind, word) for word in words)
-        yield from (mentioned_in(one.__code__) for one in found if type(one) is FunctionType and is_application(one.__code__))
+def _names_of_methods(thing: Any, words: frozenset[str]) -> Iterator[frozenset[str]]:
+    """The names read by the application's methods of an object or class which some words name, and by those that these name."""
+    kind = thing if issubclass(type(thing), type) else type(thing)
+    if compat.module_of(kind).partition(".")[0] in _OTHERS:
+        return
+    seen: set[str] = set()
+    for _ in range(_METHODS_DEPTH):
+        found = [_plain_function(inherited(kind, word)) for word in words - seen]
+        seen |= words
+        read = [mentioned_in(one.__code__) for one in found if type(one) is FunctionType and is_application(one.__code__)]
+        if not read:
+            return
+        yield from read
+        words = frozenset().union(*read)
+
+
+def _plain_function(method: Any) -> Any:
+    return method.__func__ if type(method) in (classmethod, staticmethod) else method
 
 
 def _function_of(called: Any) -> Any:
@@ -81,6 +244,15 @@ def _function_of(called: Any) -> Any:
 
 def _in_collection(thing: Any, *, deep: bool = True) -> Iterator[Any]:
     """The functions in a collection; ``deep``: and in the collections in it."""
+    for one in items_in(thing):
+        if type(one) in FUNCTIONS:
+            yield one
+        elif deep and issubclass(type(one), (dict, *_COLLECTIONS)):
+            yield from _in_collection(one, deep=False)
+
+
+def items_in(thing: Any) -> list[Any]:
+    """The first items of a collection, or values of a dictionary; none of any other object."""
     kind = type(thing)
     items: Iterable[Any] = ()
     if issubclass(kind, dict):
@@ -88,11 +260,6 @@ def _in_collection(thing: Any, *, deep: bool = True) -> Iterator[Any]:
     else:
         items = next((one.__iter__(thing) for one in _COLLECTIONS if issubclass(kind, one)), ())
     try:
-        some = list(islice(items, _TABLE_MAX))
+        return list(islice(items, _TABLE_MAX))
     except RuntimeError:  # it changed during the read
-        return
-    for one in some:
-        if type(one) in FUNCTIONS:
-            yield one
-        elif deep and issubclass(type(one), (dict, *_COLLECTIONS)):
-            yield from _in_collection(one, deep=False)
+        return []

@@ -7,6 +7,7 @@ Rules:
 2. Methods with double underscores run without being named: they count if the code has an object of their class. The exit of a
    ``with`` block counts only if such a block is left, and only if the object did not acquire on entry what it releases on exit.
    In a class that the application derives from an installed package's, those of the package count, too (a cache that evicts).
+   Where it overrides a library's methods, the library's other methods may call these (``string.Formatter``, ``cmd.Cmd``).
 3. A module imported inside a function counts as one of its module's names. A module that is not loaded yet cannot be read.
 """
 
@@ -25,20 +26,14 @@ from stilltrue.runtime.introspection.origins import is_application, is_of_own_mo
 from stilltrue.runtime.look.code.attributes import attribute_of, inherited
 from stilltrue.runtime.look.code.names import IMPORT, WITH, mentioned_in
 
-_MAKING = ("__new__", "__init__", "__post_init__")
+_MAKING = ("__new__", "__init__", "__post_init__", "__init_subclass__", "__class_getitem__", "__subclasshook__")
 _ENTERING, _LEAVING = ("__enter__", "__aenter__"), ("__exit__", "__aexit__")
 _TAKES = frozenset({"acquire", "acquire_lock", *_ENTERING})
-_IMPLIED = frozenset(
-    {"__call__", "__getattr__", "__getattribute__", "__setattr__", "__delattr__", "__getitem__", "__setitem__", "__delitem__"}
-    | {"__iter__", "__next__", "__aiter__", "__anext__", "__await__", "__len__", "__contains__", "__bool__", "__missing__"}
-    | {
-        f"__{kind}{name}__"
-        for kind in ("", "i", "r")
-        for name in ("add", "sub", "or", "and", "xor", "lshift", "rshift", "matmul")
-    }
-)
+_ELSEWHERE = frozenset({*_MAKING, *_LEAVING, "__del__", "__set_name__"})
+"""Methods with double underscores that run when an object is created, left or dropped, or its class is made."""
 _UNNAMED = "unnamed "
 """Among names: the methods that run without being named. No identifier contains a space."""
+_CACHED: Any = type(functools.lru_cache(lambda: None))
 FUNCTION_LIKE: tuple[Any, ...] = (FunctionType, staticmethod, classmethod, property)
 _WORDS_MAX = 10_000
 _BEHIND_MAX = 50
@@ -102,10 +97,23 @@ def _methods_of_class(kind: type) -> Methods:
     }
     if runs:
         found["start"] = [*found["start"], *found["run"]]
+    else:
+        hooks = list(_hooks_in(kind))
+        for name, one in table.items() if hooks else ():
+            if type(one) is FunctionType and not is_own_code(one.__code__):
+                found[name] = [*found[name], *hooks]
     found[_UNNAMED] = list(_unnamed_in(kind, table))
     if not _acquires_on_enter(table):
         found[WITH] = [one for name in _LEAVING for one in _functions_in(table.get(name))]
     return {name: some for name, some in found.items() if some}
+
+
+def _hooks_in(kind: type) -> Iterator[FunctionType]:
+    """The program's own methods of a class that override those of a library's class, whose other methods may call them."""
+    bases = [base for base in kind.__mro__ if base is not object and not is_program_class(base)]
+    inherited_names = {name for base in bases for name, one in base.__dict__.items() if type(one) is FunctionType}
+    for name in inherited_names if is_program_class(kind) else ():
+        yield from (one for one in _functions_in(inherited(kind, name)) if is_own_code(one.__code__))
 
 
 def merge_methods(methods: Methods, others: Methods) -> Methods:
@@ -131,7 +139,7 @@ def _unnamed_in(kind: type, table: Mapping[str, Any]) -> Iterator[FunctionType]:
     Those of an installed package count in a class of the application's own: they may call what that class overrides.
     """
     is_ours_too = is_program_class(kind)
-    for name in table.keys() & _IMPLIED:
+    for name in (one for one in table if one.startswith("__") and one.endswith("__") and one not in _ELSEWHERE):
         for one in (each for method in _functions_in(table[name]) for each in functions_of(method)):
             if is_own_code(one.__code__) or (is_ours_too and is_application(one.__code__)):
                 yield one
@@ -208,7 +216,14 @@ def constructors_of(kinds: tuple[type, ...]) -> Iterator[FunctionType]:
     for kind in kinds:
         methods = methods_of((kind,))
         for name in (*_MAKING, *(("start",) if issubclass(kind, threading.Thread) else ())):
-            yield from methods.get(name, ())
+            yield from (each for one in methods.get(name, ()) for each in functions_of(one))  # a field's default, for example
+        if not _is_plain(type(kind)):  # pydantic's validators, for example
+            yield from (one for every in methods.values() for one in every if is_own_code(one.__code__))
+
+
+def _is_plain(meta: type) -> bool:
+    """Whether a metaclass is Python's own or the program's: any other may call each method of its classes when it makes one."""
+    return compat.module_of(meta).partition(".")[0] in sys.stdlib_module_names or is_program_class(meta)
 
 
 def _is_class(thing: Any) -> bool:
@@ -230,6 +245,8 @@ def functions_of(thing: Any) -> tuple[FunctionType, ...]:
     """A function and those it decorates or chooses from."""
     if type(thing) is MethodType:
         thing = thing.__func__
+    if type(thing) is _CACHED:
+        thing = attribute_of(thing, "__wrapped__")
     if type(thing) is not FunctionType:
         return ()
     if not (thing.__closure__ or thing.__defaults__ or thing.__kwdefaults__):

@@ -94,7 +94,7 @@ def reachable_names(
     named = {id(one): one for one in known.global_values}
     objects = (*near, *named_values(every, names))
     kinds = classes_near(objects) if far else tuple(kind for kind in dict.fromkeys(map(type, objects)) if is_own_class(kind))
-    unnamed, kept = classes_named(objects, every), functions_kept(used_by(code, names, objects, every), every)
+    unnamed, kept = classes_named(objects, every), functions_kept(code, used_by(code, names, objects, every), every)
     for one, others, depth in reachable_code(code, names, kinds, ahead, unnamed=unnamed, kept=kept):
         own = _cached_code_names(one, others) if depth else _code_names(every, one, others)
         any_code, any_object, any_name = (any_code or own.any_code, any_object or own.any_object, any_name or own.any_name)
@@ -158,7 +158,7 @@ def own_reachable_names(
     every = names_in(code) if ahead is None else ahead | (frozenset() if LOOKUPS.isdisjoint(ahead) else looked_up(code))
     words, named = set(known.names), {id(one): one for one in known.global_values}
     objects = (*near, *named_values(every, names))
-    unnamed, kept = classes_named(objects, every), functions_kept(used_by(code, names, objects, every), every)
+    unnamed, kept = classes_named(objects, every), functions_kept(code, used_by(code, names, objects, every), every)
     for one, others, depth in reachable_code(code, names, classes_near(objects), ahead, unnamed=unnamed, kept=kept):
         if is_own_code(one):
             own = names_in(one) if depth else every

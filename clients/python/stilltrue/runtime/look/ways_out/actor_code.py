@@ -143,11 +143,19 @@ def callback_roots(*callbacks: Any) -> tuple[Any, ...]:
 
 
 def globals_of(frame: FrameType) -> tuple[Any, ...]:
-    """The globals named by a frame's code, and those that the functions it calls may end."""
+    """The globals named by a frame's code, and those that the functions it calls, also by its variables, may end."""
     code = frame.f_code
     held, ahead, used = variables_of(frame).values(), _names_still_ahead(frame), _names_still_used(frame)
     far = globals_ended(code, frame.f_globals, _owner_of(frame), held, ahead, used)
-    return (*_globals_in(code, frame.f_globals), *far)
+    called = _functions_ahead(frame, ahead_of(code, frame.f_lasti))
+    return (*_globals_in(code, frame.f_globals), *far, *(held for one in called for held in _globals_ended_by(one)))
+
+
+def _globals_ended_by(function: Any) -> tuple[Any, ...]:
+    code, names, owner = compat.code_behind(function)
+    if code is None or not is_application(code):
+        return ()
+    return globals_ended(code, names, owner, compat.bound_to(function))
 
 
 def _owner_of(frame: FrameType) -> Any:

@@ -17,6 +17,7 @@ from stilltrue.runtime.introspection.origins import is_application, is_library, 
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.code.attributes import attributes_of
+from stilltrue.runtime.look.code.indirect_calls import functions_behind
 from stilltrue.runtime.look.code.reachable_names import ReachableNames
 from stilltrue.runtime.look.ways_out.actor_code import (
     callback_may_end,
@@ -30,6 +31,11 @@ from stilltrue.runtime.look.ways_out.actor_code import (
     names_by_all,
     no_names,
 )
+
+_CALLING_NOTHING = frozenset(
+    {"asyncio", "concurrent", "multiprocessing", "queue", "runpy", "selectors", "socket", "ssl", "subprocess", "threading"}
+)
+"""Modules of the standard library whose frames are read elsewhere, or call nothing that they were given."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -70,6 +76,8 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
             frame = frame_of(one)
             if frame is None or is_ours(frame.f_code) or compat.is_grpc(frame.f_code.co_filename):
                 continue
+            if is_library(frame.f_code):
+                yield from _caller_in_library(frame, f"task {task.get_name()}", party=party, owner=task)
             ends = not is_library(frame.f_code) and frame_may_end(frame)
             text = f"task {task.get_name()}, which holds it: {place.stack()[0]}"
             yield Actor(
@@ -107,6 +115,7 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
             if is_ours(code) or compat.is_grpc(code.co_filename) or compat.is_loop_code(code):
                 continue
             if is_library(code):
+                yield from _caller_in_library(frame, f"thread {name}", party=place.party, owner=place.ident)
                 continue
             whole_module = code.co_name == "<module>"
             ends = frame_may_end(frame)
@@ -149,6 +158,16 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
                 ends=ends,
                 names_reached=names_reached,
             )
+
+
+def _caller_in_library(frame: FrameType, name: str, **of_actor: Any) -> Iterator[Actor]:
+    """A frame of the standard library that may call what it was given: the exit of a block, a log handler, a method."""
+    if frame.f_globals.get("__name__", "").partition(".")[0] in _CALLING_NOTHING:
+        return
+    held = tuple(one for variable, one in variables_of(frame).items() if variable != "func")  # a decorated function runs now
+    called = list(dict.fromkeys(each for one in held for each in functions_behind(one)))
+    if called:
+        yield of_callbacks(f"{name}, which may call {compat.name_of(called[0])}", called, held, **of_actor)
 
 
 def _of_globals(text: str, frame: FrameType, **of_actor: Any) -> Actor:

@@ -273,7 +273,7 @@ class Search:
             if progress.by_itself:
                 one.add_way_out(closer.text, by=closer.owner)
             else:
-                one.add_ways_out(closer.text, progress.parties)
+                one.add_ways_out(closer.text, progress.parties - {one.place.party})
 
     def _add_requests(
         self,

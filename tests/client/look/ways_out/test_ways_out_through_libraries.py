@@ -1,0 +1,411 @@
+"""Whoever uses a library's object may run what the program has given it: a log handler, a receiver of a signal, a hook."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import logging
+import queue
+import selectors
+import socket
+import string
+import sys
+import threading
+import warnings
+import weakref
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+import pytest
+
+from stilltrue import Agent
+from tests.client.look.worlds import Stuck, look_at_caller
+
+FAR_SECONDS = 60.0
+_CALLS: dict[int, Any] = {}
+_LOG = logging.getLogger("tests.shop")
+_QUIET_LOG = logging.getLogger("tests.quiet_shop")
+
+
+def cancel_all(*_: object) -> None:
+    for call in _CALLS.values():
+        call.cancel()
+
+
+def count_all(*_: object) -> None:
+    len(_CALLS)  # pytest's code behind an ``assert`` names much
+
+
+class Breaker(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        cancel_all(record)
+
+
+class Counter(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        count_all(record)
+
+
+class Listener:
+    def __init__(self, act: Callable[[], None]) -> None:
+        self.act = act
+
+    def __call__(self) -> None:
+        self.act()
+
+
+class Receiver:
+    def fire(self) -> None:
+        cancel_all()
+
+
+class QuietReceiver:
+    def fire(self) -> None:
+        count_all()
+
+
+class Printed:
+    """Cancels when it is formatted or compared, or passed to ``heapq``."""
+
+    def __str__(self) -> str:
+        cancel_all()
+        return ""
+
+    def __lt__(self, other: object) -> bool:
+        cancel_all()
+        return False
+
+
+class PrintedQuietly:
+    def __str__(self) -> str:
+        count_all()
+        return ""
+
+    def __lt__(self, other: object) -> bool:
+        count_all()
+        return False
+
+
+class Template(string.Formatter):
+    def get_value(self, key: Any, arguments: Any, named: Any) -> str:
+        cancel_all()
+        return ""
+
+
+class QuietTemplate(string.Formatter):
+    def get_value(self, key: Any, arguments: Any, named: Any) -> str:
+        count_all()
+        return ""
+
+
+class Plugin:
+    def __init_subclass__(cls) -> None:
+        cancel_all()
+
+
+class QuietPlugin:
+    def __init_subclass__(cls) -> None:
+        count_all()
+
+
+class Bus:
+    handlers: ClassVar[dict[str, list[Callable[[], None]]]] = defaultdict(list)
+
+    @classmethod
+    def emit(cls, topic: str) -> None:
+        cls.deliver(topic)
+
+    @classmethod
+    def deliver(cls, topic: str) -> None:
+        for handler in cls.handlers[topic]:
+            handler()
+
+
+class QuietBus:
+    handlers: ClassVar[dict[str, list[Callable[[], None]]]] = defaultdict(list)
+
+    @classmethod
+    def emit(cls, topic: str) -> None:
+        for handler in cls.handlers[topic]:
+            handler()
+
+
+Bus.handlers["late"].append(cancel_all)
+QuietBus.handlers["late"].append(count_all)
+
+
+@dataclasses.dataclass
+class Ended:
+    reason: Any = dataclasses.field(default_factory=cancel_all)
+
+
+@dataclasses.dataclass
+class EndedQuietly:
+    reason: Any = dataclasses.field(default_factory=count_all)
+
+
+@functools.lru_cache
+def once() -> None:
+    cancel_all()
+
+
+@functools.lru_cache
+def once_quietly() -> None:
+    count_all()
+
+
+_RECEIVER, _QUIET_RECEIVER = Receiver(), QuietReceiver()
+_LISTENER, _QUIET_LISTENER = Listener(cancel_all), Listener(count_all)
+_RECEIVERS, _QUIET_RECEIVERS = weakref.WeakSet([_RECEIVER]), weakref.WeakSet([_QUIET_RECEIVER])
+_JOBS: queue.Queue[Any] = queue.Queue()
+_QUIET_JOBS: queue.Queue[Any] = queue.Queue()
+_DEQUE, _QUIET_DEQUE = deque([cancel_all]), deque([count_all])
+_PRINTED, _PRINTED_QUIETLY = [Printed()], [PrintedQuietly()]
+_TEMPLATE, _QUIET_TEMPLATE = Template(), QuietTemplate()
+_SELECTOR, _QUIET_SELECTOR = selectors.DefaultSelector(), selectors.DefaultSelector()
+_SOCKETS = socket.socketpair(), socket.socketpair()
+
+
+def logs() -> None:
+    _LOG.error("the upstream is dead")
+
+
+def logs_quietly() -> None:
+    _QUIET_LOG.error("the upstream is dead")
+
+
+def sends() -> None:
+    for one in _RECEIVERS:
+        one.fire()
+
+
+def sends_quietly() -> None:
+    for one in _QUIET_RECEIVERS:
+        one.fire()
+
+
+def takes_a_job() -> None:
+    _JOBS.get()()
+
+
+def takes_a_quiet_job() -> None:
+    _QUIET_JOBS.get()()
+
+
+def takes_from_a_deque() -> None:
+    _DEQUE.popleft()()
+
+
+def takes_quietly_from_a_deque() -> None:
+    _QUIET_DEQUE.popleft()()
+
+
+def formats() -> None:
+    assert f"{_PRINTED[0]}" == ""
+
+
+def formats_quietly() -> None:
+    assert f"{_PRINTED_QUIETLY[0]}" == ""
+
+
+def sorts() -> None:
+    _PRINTED.sort()
+
+
+def sorts_quietly() -> None:
+    _PRINTED_QUIETLY.sort()
+
+
+def fills_a_template() -> None:
+    _TEMPLATE.format("{x}")
+
+
+def fills_a_quiet_template() -> None:
+    _QUIET_TEMPLATE.format("{x}")
+
+
+def derives() -> None:
+    class Mine(Plugin):
+        pass
+
+
+def derives_quietly() -> None:
+    class Mine(QuietPlugin):
+        pass
+
+
+def emits() -> None:
+    Bus.emit("late")
+
+
+def emits_quietly() -> None:
+    QuietBus.emit("late")
+
+
+def makes_a_record() -> None:
+    Ended()
+
+
+def makes_a_quiet_record() -> None:
+    EndedQuietly()
+
+
+def calls_once() -> None:
+    once()
+
+
+def calls_once_quietly() -> None:
+    once_quietly()
+
+
+def selects() -> None:
+    for key, _ in _SELECTOR.select():
+        key.data()
+
+
+def selects_quietly() -> None:
+    for key, _ in _QUIET_SELECTOR.select():
+        key.data()
+
+
+def warns() -> None:
+    warnings.warn("slow", stacklevel=1)
+
+
+PAIRS = [
+    (logs, logs_quietly),
+    (sends, sends_quietly),
+    (takes_a_job, takes_a_quiet_job),
+    (takes_from_a_deque, takes_quietly_from_a_deque),
+    (formats, formats_quietly),
+    (sorts, sorts_quietly),
+    (fills_a_template, fills_a_quiet_template),
+    (derives, derives_quietly),
+    (emits, emits_quietly),
+    (makes_a_record, makes_a_quiet_record),
+    (calls_once, calls_once_quietly),
+    (selects, selects_quietly),
+]
+
+
+@pytest.fixture(autouse=True)
+def given(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(logging.root, "handlers", [])  # pytest's own
+    _LOG.addHandler(breaker := Breaker())
+    _QUIET_LOG.addHandler(counter := Counter())
+    _JOBS.put(cancel_all)
+    _QUIET_JOBS.put(count_all)
+    _SELECTOR.register(_SOCKETS[0][0], selectors.EVENT_READ, _LISTENER)
+    _QUIET_SELECTOR.register(_SOCKETS[1][0], selectors.EVENT_READ, _QUIET_LISTENER)
+    yield
+    _LOG.removeHandler(breaker)
+    _QUIET_LOG.removeHandler(counter)
+    _JOBS.get()
+    _QUIET_JOBS.get()
+    _SELECTOR.unregister(_SOCKETS[0][0])
+    _QUIET_SELECTOR.unregister(_SOCKETS[1][0])
+
+
+def calls_and_keeps_it(get: Any) -> None:
+    call = _CALLS[0] = get.future(b"")
+    call.result()
+
+
+def ways_out_beside(alone: Callable[..., Agent], stuck: Stuck, act: Callable[[threading.Event], None]) -> list[str]:
+    """The ways out of a call whose caller keeps it in the module, while a thread runs ``act``."""
+    over = threading.Event()
+    thread = threading.Thread(target=act, args=(over,), name="beside")
+    thread.start()
+    seen = look_at_caller(alone, stuck, calls_and_keeps_it)
+    _CALLS.clear()
+    over.set()
+    thread.join()
+    return [one.text for one in seen.ways_out]
+
+
+def later(act: Callable[[], None]) -> Callable[[threading.Event], None]:
+    """``act`` in a thread that waits first."""
+
+    def waits(over: threading.Event) -> None:
+        if not over.wait(FAR_SECONDS):
+            act()
+
+    return waits
+
+
+@pytest.mark.parametrize("loud", [True, False])
+@pytest.mark.parametrize(("act", "quiet"), PAIRS, ids=[one.__name__ for one, _ in PAIRS])
+def test_what_a_library_was_given_counts_as_called(
+    alone: Callable[..., Agent], stuck: Stuck, act: Callable[[], None], quiet: Callable[[], None], loud: bool
+) -> None:
+    found = ways_out_beside(alone, stuck, later(act if loud else quiet))
+    assert bool(found) is loud, found
+
+
+@pytest.mark.parametrize("hook", [cancel_all, count_all])
+def test_a_hook_for_warnings_counts_as_called(
+    alone: Callable[..., Agent], stuck: Stuck, hook: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(warnings, "showwarning", hook)
+    assert bool(ways_out_beside(alone, stuck, later(warns))) is (hook is cancel_all)
+
+
+class Tee:
+    """Stands before another stream."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        if "panic" in text:
+            cancel_all()
+        return int(self.stream.write(text))
+
+    def flush(self) -> None:
+        self.stream.flush()
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_a_stream_that_the_program_has_put_in_place_of_standard_output_is_written_to(
+    alone: Callable[..., Agent], stuck: Stuck, replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if replaced:
+        monkeypatch.setattr(sys, "stdout", Tee(sys.stdout))
+    assert bool(ways_out_beside(alone, stuck, later(prints))) is replaced
+
+
+def prints() -> None:
+    print("panic")
+
+
+class Guard(contextlib.ContextDecorator):
+    def __init__(self, act: Callable[[], None]) -> None:
+        self.act = act
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None:
+        self.act()
+
+
+@contextlib.contextmanager
+def guard(act: Callable[[], None]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        act()
+
+
+@pytest.mark.parametrize("act", [cancel_all, count_all])
+@pytest.mark.parametrize("around", [Guard, guard])
+def test_the_block_around_a_decorated_function_that_runs_is_still_to_be_left(
+    alone: Callable[..., Agent], stuck: Stuck, around: Callable[[Any], Any], act: Callable[[], None]
+) -> None:
+    def step(over: threading.Event) -> None:
+        over.wait(FAR_SECONDS)
+
+    decorated = around(act)(step)
+    del step
+    assert bool(ways_out_beside(alone, stuck, decorated)) is (act is cancel_all)
