@@ -622,6 +622,17 @@ def test_a_place_in_an_installed_package_is_followed_by_the_applications_own_lin
     assert f"p/task is at {place}" in verdict.explanation
 
 
+def test_parties_in_a_common_helper_are_told_apart_by_their_callers() -> None:
+    def at(look: PartyLook) -> PartyLook:
+        return replace(
+            look, stack=("shop.py:35 in call", f"shop.py:{4 if look.party == P else 5}4 in serve", "shop.py:9 in main")
+        )
+
+    told = ring().deadlock(lambda look: replace(look, parties=tuple(map(at, look.parties)))).explanation
+    assert "p/task is at shop.py:35 in call, called from shop.py:44 in serve" in told
+    assert "q/task is at shop.py:35 in call, called from shop.py:54 in serve" in told
+
+
 def standing(look: PartyLook) -> PartyLook:
     return replace(look, stack=(f"{look.party[0]}.py:7 in wait",), trace="4bf9")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 
 from detector.core.snapshot import Snapshot
@@ -31,7 +31,8 @@ def _with_stacks(verdict: Verdict, snapshot: Snapshot) -> Verdict:
     named = dict.fromkeys((*verdict.witness.parties, *verdict.core, *verdict.remainder))
     seen = [snapshot.looks[party] for party in named if party in snapshot.looks][:PARTIES_MAX]
     found = tuple(Evidence(party=look.party, stack=look.stack, trace=look.trace) for look in seen if look.stack or look.trace)
-    locations = {look.party: location for look in seen if (location := _location(look))}
+    helpers = _helpers(seen)
+    locations = {look.party: location for look in seen if (location := _location(look, helpers))}
     told = dict.fromkeys((*verdict.witness.parties, *map(_waiter_in, verdict.explanation)))
     sentences = tuple(f"{party} is {locations[party]}" for party in told if party in locations)
     return replace(verdict, evidence=found, explanation=(*verdict.explanation, *sentences))
@@ -42,10 +43,20 @@ def _waiter_in(sentence: str) -> PartyName:
     return PartyName(_WAITING.split(sentence, maxsplit=1)[0])
 
 
-def _location(look: PartyLook) -> str:
+def _helpers(looks: Iterable[PartyLook]) -> frozenset[str]:
+    """The lines at which parties are that came there from different lines: their own do not tell what the parties do."""
+    callers: dict[str, set[str]] = {}
+    for look in looks:
+        if len(look.stack) > 1:
+            callers.setdefault(look.stack[0], set()).add(look.stack[1])
+    return frozenset(line for line, known in callers.items() if len(known) > 1)
+
+
+def _location(look: PartyLook, helpers: Container[str]) -> str:
     line = f"at {look.stack[0]}" if look.stack else ""
-    own = next((frame for frame in look.stack if not _INSTALLED.search(frame)), None)
-    if own is not None and own != look.stack[0]:  # in a driver, say: people look for their own line
+    begun = 1 if look.stack and look.stack[0] in helpers else 0
+    own = next((frame for frame in look.stack[begun:] if not _INSTALLED.search(frame)), None)
+    if own is not None and own != look.stack[0]:  # the first is in a driver, say: people look for their own line
         line += f", called from {own}"
     trace = f"in trace {look.trace}" if look.trace else ""
     return ", ".join(filter(None, (line, trace)))
