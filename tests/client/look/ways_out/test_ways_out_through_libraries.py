@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import logging
+import logging.handlers
 import queue
 import selectors
 import socket
@@ -409,3 +410,26 @@ def test_the_block_around_a_decorated_function_that_runs_is_still_to_be_left(
     decorated = around(act)(step)
     del step
     assert bool(ways_out_beside(alone, stuck, decorated)) is (act is cancel_all)
+
+
+@pytest.mark.parametrize("act", [cancel_all, count_all])
+def test_whoever_logs_wakes_the_thread_of_a_queue_listener(
+    alone: Callable[..., Agent], stuck: Stuck, act: Callable[..., None]
+) -> None:
+    records: queue.Queue[Any] = queue.Queue()
+    handler = Breaker() if act is cancel_all else Counter()
+    listener = logging.handlers.QueueListener(records, handler)
+    feeder = logging.handlers.QueueHandler(records)
+    _FED_LOG.addHandler(feeder)
+    listener.start()
+    found = ways_out_beside(alone, stuck, later(logs_to_the_queue))
+    listener.stop()
+    _FED_LOG.removeHandler(feeder)
+    assert bool(found) is (act is cancel_all), found
+
+
+_FED_LOG = logging.getLogger("tests.fed_shop")
+
+
+def logs_to_the_queue() -> None:
+    _FED_LOG.error("the upstream is dead")

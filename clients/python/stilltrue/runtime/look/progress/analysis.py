@@ -157,7 +157,7 @@ class ProgressAnalysis:
             found = self._of_call(frame)
             if found is not None:
                 return found
-        return self._of_wait(inner)
+        return self._of_wait(inner, place.ident)
 
     def _of_call(self, frame: FrameType) -> Progress | None:
         """The progress shown by a library frame below the application's; None if it shows nothing."""
@@ -174,12 +174,15 @@ class ProgressAnalysis:
         loop = compat.loop_in(frame)
         return None if loop is None else self.stopped(loop)
 
-    def _of_wait(self, inner: list[FrameType]) -> Progress:
-        """The progress of the wait that the library frames ``inner`` are in (rule 2)."""
+    def _of_wait(self, inner: list[FrameType], own: int | None) -> Progress:
+        """The progress of the wait that the library frames ``inner`` of the thread ``own`` are in (rule 2)."""
         if not compat.is_endless_wait(inner[0]) or any(frame.f_code is compat.THREAD_START for frame in inner):
             return BY_ITSELF
-        awaited = [variables_of(frame).get("self") for frame in reversed(inner)]
         what: Any
+        every: list[Any] = [variables_of(frame).get("self") for frame in reversed(inner)]
+        awaited = [one for one in every if not (issubclass(type(one), threading.Thread) and one.ident == own)]
+        if len(awaited) < len(every) and None in awaited:
+            return NEVER  # an executor's thread without an item
         for what in awaited:
             if issubclass(type(what), threading.Thread):
                 return self.of_thread(what.ident)

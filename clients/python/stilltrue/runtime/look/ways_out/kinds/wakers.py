@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import queue
 import signal
+import sys
 import threading
 from collections.abc import Collection, Iterable, Iterator
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
@@ -24,6 +25,8 @@ _WAKING = frozenset(
     {"set", "notify", "notify_all", "put", "put_nowait", "release", "set_result", "set_exception", "cancel", "close"}
     | {"aclose", "stop", "shutdown", "abort", "call_soon_threadsafe", "get", "get_nowait", "task_done"}
 )
+_LOGGING = frozenset({"critical", "debug", "error", "exception", "handle", "info", "log", "warn", "warning"})
+"""What feeds the thread of a ``QueueListener``, through a ``QueueHandler``."""
 _OF_QUEUES = frozenset({"put", "put_nowait", "get", "get_nowait", "task_done"})
 _WAKING_OF: dict[type, frozenset[str]] = {
     threading.Event: frozenset({"set"}),
@@ -48,6 +51,9 @@ def waking_names(what: Collection[Any]) -> frozenset[str]:
     """The names of operations that wake a waiter for one of ``what``."""
     if all(issubclass(type(one), threading.Event | asyncio.Event) for one in what):
         return _WAKING - _OF_QUEUES
+    listener = getattr(sys.modules.get("logging.handlers"), "QueueListener", ())
+    if any(issubclass(type(one), listener) for one in what):
+        return _WAKING | _LOGGING
     return _WAKING | _AT_BARRIERS if any(issubclass(type(one), threading.Barrier) for one in what) else _WAKING
 
 
