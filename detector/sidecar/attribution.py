@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from enum import Enum
 from hashlib import blake2b
+from struct import Struct
 
 from detector.sidecar.tracking.calls import InboundCall
 from stilltrue.model import PartyName
@@ -20,7 +21,8 @@ from stilltrue.model import PartyName
 TRACES_MAX = 500_000
 """Number of traces that each of two generations remembers."""
 _BITS_PER_TRACE = 16
-_HASHES = 4
+_NUMBERS = Struct(">4Q")
+"""The hash of a trace, as four numbers."""
 
 
 class Attribution(Enum):
@@ -49,27 +51,32 @@ class TraceFilter:
         places = self._places(trace)
         return _all_set(self._newer, places) or _all_set(self._older, places)
 
-    def add(self, trace: bytes) -> None:
-        """Remember ``trace``."""
+    def add(self, trace: bytes) -> bool:
+        """Remember ``trace``; return whether it was known."""
         places = self._places(trace)
         if _all_set(self._newer, places):
-            return
+            return True
+        known = _all_set(self._older, places)
         if self._count == self._traces_max:
             self._newer, self._older, self._count = self._empty(), self._newer, 0
         for place in places:
             self._newer[place >> 3] |= 1 << (place & 7)
         self._count += 1
+        return known
 
     def _empty(self) -> bytearray:
         return bytearray(self._bits // 8 + 1)
 
     def _places(self, trace: bytes) -> list[int]:
-        digest = blake2b(trace, digest_size=8 * _HASHES).digest()
-        return [int.from_bytes(digest[at : at + 8], "big") % self._bits for at in range(0, len(digest), 8)]
+        bits = self._bits
+        return [number % bits for number in _NUMBERS.unpack(blake2b(trace, digest_size=_NUMBERS.size).digest())]
 
 
 def _all_set(bits: bytearray, places: list[int]) -> bool:
-    return all(bits[place >> 3] & 1 << (place & 7) for place in places)
+    for place in places:  # noqa: SIM110 - a generator takes twice as long
+        if not bits[place >> 3] & 1 << (place & 7):
+            return False
+    return True
 
 
 class CallerAttribution:
@@ -93,10 +100,9 @@ class CallerAttribution:
         self._by_party[call.party] = call
         if call.trace:
             of_trace = self._by_trace.setdefault(call.trace, [])
-            call.sole_of_trace = call.trace not in self._used
+            call.sole_of_trace = not self._used.add(call.trace)
             for other in of_trace:
                 other.sole_of_trace = False
-            self._used.add(call.trace)
             of_trace.append(call)
 
     def ended(self, call: InboundCall, *, answered: bool) -> None:

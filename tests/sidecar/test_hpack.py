@@ -61,8 +61,20 @@ def test_equal_blocks_mean_other_headers_once_the_table_has_changed() -> None:
         b"\x00\x01a\x7f\xff\xff\xff\xff\xff\x01",
         b"\x3f\xe2\x1f",
         b"\x00\x01a\x81\x00",
+        b"\x00\x01a\x05abc",
+        b"\x00\x05abc",
     ],
-    ids=["index 0", "cut short", "no such entry", "short string", "endless number", "table too large", "bad Huffman"],
+    ids=[
+        "index 0",
+        "cut short",
+        "no such entry",
+        "short string",
+        "endless number",
+        "table too large",
+        "bad Huffman",
+        "short value",
+        "short name",
+    ],
 )
 def test_a_malformed_block_is_refused(block: bytes) -> None:
     with pytest.raises(BrokenFrameError):

@@ -79,6 +79,12 @@ class HeaderReader:
             if first & 0x80:
                 index, at = (first & 0x7F, at + 1) if first & 0x7F != 0x7F else _integer(block, at, 0x7F)
                 pair = self._at(index)
+            elif first & 0xEF == 0 and block[at + 1] < 0x7F and block[after := at + 2 + block[at + 1]] < 0x7F:
+                # by far the most common literal: a short name and a short value as they are, not to be indexed
+                at, named = after + 1 + block[after], block[at + 2 : after]
+                if at > end:
+                    raise IndexError("a truncated string")
+                pair = (named, block[after + 1 : at])
             elif first & 0xE0 == 0x20:
                 size, at = _integer(block, at, 0x1F)
                 self._resize(size)
