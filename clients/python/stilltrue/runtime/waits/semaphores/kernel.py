@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -95,7 +95,11 @@ def sleepers_at(users: Mapping[Semaphore, Users]) -> dict[Semaphore, frozenset[S
 
 
 def _read_sleepers(users: Mapping[Semaphore, Users]) -> dict[Semaphore, frozenset[Sleeper]]:
-    of = {process: list(_sleepers(process[0])) for process in {one for processes in users.values() for one in processes}}
+    ranges: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for processes in users.values():
+        for process, where in processes.items():
+            ranges.setdefault(process, []).append(where)
+    of = {process: list(_sleepers(process[0], where)) for process, where in ranges.items()}
     found: dict[Semaphore, frozenset[Sleeper]] = {}
     for key, processes in users.items():
         every = ((one, where) for process, where in processes.items() for one in of[process])
@@ -103,9 +107,14 @@ def _read_sleepers(users: Mapping[Semaphore, Users]) -> dict[Semaphore, frozense
     return found
 
 
-def _sleepers(process: int) -> Iterator[Sleeper]:
-    """The threads of a process that wait in this system call."""
-    return (one for thread in _threads_of(process) if (one := _sleeper(process, thread)) is not None)
+def _sleepers(process: int, ranges: Sequence[tuple[int, int]]) -> Iterator[Sleeper]:
+    """The threads of a process that are blocked at these addresses."""
+    for thread in _threads_of(process):
+        address = _address_awaited(process, thread)
+        if address is not None and any(start <= address < end for start, end in ranges):
+            sleeper = _sleeper(process, thread)
+            if sleeper is not None:
+                yield sleeper
 
 
 def _threads_of(process: int) -> list[int]:
@@ -116,15 +125,21 @@ def _threads_of(process: int) -> list[int]:
 
 
 def _sleeper(process: int, thread: int) -> Sleeper | None:
-    folder = f"{_PROC}/{process}/task/{thread}/"
+    address = _address_awaited(process, thread)
     try:
-        number, *arguments = _text_of(f"{folder}syscall").split()
-        if int(number) != _FUTEX.get(os.uname().machine):
-            return None
-        switches = tuple(_SWITCHES.findall(_text_of(f"{folder}status")))
+        switches = () if address is None else tuple(_SWITCHES.findall(_text_of(f"{_PROC}/{process}/task/{thread}/status")))
+    except OSError:  # it has ended
+        return None
+    return Sleeper(process, thread, address, switches) if address is not None and len(switches) == 2 else None
+
+
+def _address_awaited(process: int, thread: int) -> int | None:
+    """The address at which a thread is blocked in this system call."""
+    try:
+        number, *arguments = _text_of(f"{_PROC}/{process}/task/{thread}/syscall").split()
+        return int(arguments[0], 16) if int(number) == _FUTEX.get(os.uname().machine) else None
     except (OSError, ValueError):  # it has ended, it runs, or the system does not show it
         return None
-    return Sleeper(process, thread, int(arguments[0], 16), switches) if len(switches) == 2 else None
 
 
 def _is_ordinary(process: int, thread: int) -> bool:

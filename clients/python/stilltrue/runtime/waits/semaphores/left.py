@@ -102,8 +102,16 @@ def find_left_semaphores() -> None:
         _find_users(asked, now)
     begun = time.thread_time()
     users = {key: users for key, users in _Known.users.items() if key in asked}
-    sleepers = sleepers_at(users) if users else {}
-    _Known.seen = {key: _seen(key, users[key], those, time.monotonic()) for key, those in sleepers.items() if those}
+    kept = {key: one for key, one in _Known.seen.items() if key in users and _is_seen_still(one, users[key])}
+    others = {key: those for key, those in users.items() if key not in kept}
+    sleepers = sleepers_at(others) if others else {}
+    found = {
+        key: LeftSemaphore(key, _Known.own.objects[key], users[key], those, time.monotonic())
+        for key, those in sleepers.items()
+        if those
+    }
+    same = {key: one if one.users == users[key] else replace(one, users=users[key]) for key, one in kept.items()}
+    _Known.seen = same | found
     _Known.next_tick = now + max(AGAIN_SECONDS_MIN, (time.thread_time() - begun) / _SHARE_OF_TIME)
 
 
@@ -130,12 +138,9 @@ def _living(users: Users) -> Users:
     return {key: users[key] for key, process in now.items() if process is not None and process.key == key}
 
 
-def _seen(key: Semaphore, users: Users, sleepers: frozenset[Sleeper], now: float) -> LeftSemaphore:
-    """What is seen of a semaphore: what was seen before, if no process has got it since, and all threads are still blocked."""
-    before = _Known.seen.get(key)
-    if before is None or not (users.keys() <= before.users.keys() and before.sleepers <= sleepers):
-        return LeftSemaphore(key, _Known.own.objects[key], users, sleepers, now)
-    return before if before.users == users else replace(before, users=users)
+def _is_seen_still(one: LeftSemaphore, users: Users) -> bool:
+    """Whether no process has got it since, and all threads are still blocked; further ones do not matter."""
+    return users.keys() <= one.users.keys() and all(sleeper.sleeps() for sleeper in one.sleepers)
 
 
 def _taken_elsewhere() -> Iterable[Semaphore]:

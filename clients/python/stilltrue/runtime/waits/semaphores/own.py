@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -22,6 +23,7 @@ from stilltrue.runtime.waits.orphaned_locks.census import can_list_objects
 from stilltrue.runtime.waits.semaphores.kernel import Semaphore, mapped_in
 
 MODULE = "multiprocessing.synchronize"
+AGAIN_SECONDS = 1.0
 _KINDS = frozenset({"Lock", "RLock", "Semaphore", "BoundedSemaphore"})
 
 
@@ -31,10 +33,14 @@ class OwnSemaphores:
     def __init__(self) -> None:
         """Nothing is known yet."""
         self._mapped: frozenset[Semaphore] = frozenset()
+        self._again = float("-inf")
         self.objects: dict[Semaphore, tuple[OwnRef, ...]] = {}
 
     def find(self) -> None:
-        """Find the objects again if the process has got or lost a semaphore."""
+        """Find the objects again if the process has got or lost a semaphore, which is looked for once a second."""
+        if time.monotonic() < self._again:
+            return
+        self._again = time.monotonic() + AGAIN_SECONDS
         try:
             mapped = mapped_in("self")
         except OSError:  # this is not Linux
