@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmd
 import contextlib
 import dataclasses
 import functools
@@ -13,6 +14,7 @@ import socket
 import string
 import sys
 import threading
+import types
 import warnings
 import weakref
 from collections import defaultdict, deque
@@ -271,6 +273,119 @@ def selects_quietly() -> None:
         key.data()
 
 
+class Shell(cmd.Cmd):
+    def do_stop(self, arguments: str) -> None:
+        cancel_all(arguments)
+
+
+class QuietShell(cmd.Cmd):
+    def do_stop(self, arguments: str) -> None:
+        count_all(arguments)
+
+
+class Decorated:
+    """A decorator that is a class."""
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.function = function
+
+    def __call__(self) -> None:
+        self.function()
+
+
+def steps_to_cancelling() -> Iterator[None]:
+    yield
+    give_up()
+
+
+def steps_to_counting() -> Iterator[None]:
+    yield
+    count_all()
+
+
+def give_up() -> None:
+    cancel_all()
+
+
+def is_kept(_: object) -> bool:
+    give_up()
+    return True
+
+
+def is_kept_quietly(_: object) -> bool:
+    count_all()
+    return True
+
+
+_DECORATED, _QUIET_DECORATED = Decorated(give_up), Decorated(count_all)
+_STEPS, _QUIET_STEPS = steps_to_cancelling(), steps_to_counting()
+_ZIPPED, _QUIETLY_ZIPPED = zip([1], steps_to_cancelling(), strict=False), zip([1], steps_to_counting(), strict=False)
+_KEPT, _QUIETLY_KEPT = filter(is_kept, [1]), filter(is_kept_quietly, [1])
+
+
+def missing(name: str) -> str:
+    give_up()
+    return name
+
+
+def missing_quietly(name: str) -> str:
+    count_all()
+    return name
+
+
+LAZY: Any = types.ModuleType("lazy_shop")
+QUIETLY_LAZY: Any = types.ModuleType("quietly_lazy_shop")
+LAZY.__getattr__, QUIETLY_LAZY.__getattr__ = missing, missing_quietly
+
+
+def asks_a_module() -> None:
+    len(LAZY.anything)
+
+
+def asks_a_quiet_module() -> None:
+    len(QUIETLY_LAZY.anything)
+
+
+def runs_a_command() -> None:
+    Shell().onecmd("stop")
+
+
+def runs_a_quiet_command() -> None:
+    QuietShell().onecmd("stop")
+
+
+def calls_what_is_decorated() -> None:
+    _DECORATED()
+
+
+def calls_what_is_quietly_decorated() -> None:
+    _QUIET_DECORATED()
+
+
+def takes_a_step() -> None:
+    next(_STEPS)
+
+
+def takes_a_quiet_step() -> None:
+    next(_QUIET_STEPS)
+
+
+def takes_a_pair() -> None:
+    next(_ZIPPED)
+
+
+def takes_a_quiet_pair() -> None:
+    next(_QUIETLY_ZIPPED)
+
+
+def takes_what_is_kept() -> None:
+    next(_KEPT)
+
+
+def takes_quietly_what_is_kept() -> None:
+    next(_QUIETLY_KEPT)
+
+
 def warns() -> None:
     warnings.warn("slow", stacklevel=1)
 
@@ -288,6 +403,12 @@ PAIRS = [
     (makes_a_record, makes_a_quiet_record),
     (calls_once, calls_once_quietly),
     (selects, selects_quietly),
+    (runs_a_command, runs_a_quiet_command),
+    (calls_what_is_decorated, calls_what_is_quietly_decorated),
+    (takes_a_step, takes_a_quiet_step),
+    (takes_a_pair, takes_a_quiet_pair),
+    (takes_what_is_kept, takes_quietly_what_is_kept),
+    (asks_a_module, asks_a_quiet_module),
 ]
 
 

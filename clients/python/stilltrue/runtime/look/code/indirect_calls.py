@@ -8,7 +8,8 @@ Rules:
    ``settings.policy(call)``.
 3. A library calls what it was given. Code of the program's own that has one of its objects (a signal, a logger, a selector, a
    queue) or functions may run the program's own functions kept behind it, and the methods of the program's own objects there.
-   What a web framework was given runs only for a request, so it does not count.
+   What a web framework was given runs only for a request, so it does not count. Likewise, whoever has a suspended generator,
+   or an iterator over one, may run the rest of its code.
 4. ``print`` writes to ``sys.stdout``, ``warnings.warn`` calls ``warnings.showwarning``, and the functions of :mod:`logging` log
    by the root logger: what stands in these places counts like an object of a library.
 """
@@ -23,10 +24,11 @@ import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType, SimpleNamespace
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, GeneratorType, ModuleType, SimpleNamespace
 from typing import Any
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.frames import frame_of
 from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.look.code.attributes import attribute_dictionary, attribute_of, attributes_of, inherited, named_values
 from stilltrue.runtime.look.code.jobs import FUNCTIONS, slots_of
@@ -38,6 +40,9 @@ _TABLE_MAX = 100
 """Maximum number of items read per collection."""
 _OTHERS = sys.stdlib_module_names | {"grpc", "stilltrue"}
 _COLLECTIONS: tuple[Any, ...] = (list, tuple, set, frozenset)
+_UNNAMED = frozenset({"__call__", "__enter__", "__exit__", "__getattr__", "__getitem__", "__iter__", "__next__"})
+"""Methods that run without being named, and may call a function kept in an attribute."""
+_ITERATORS = frozenset({GeneratorType, enumerate, filter, map, zip})
 _METHODS_DEPTH = 3
 """Maximum number of methods of one object that call each other, up to the one that reads a collection."""
 _GIVEN_MAX = 150
@@ -132,7 +137,8 @@ def _given_to_library(thing: Any) -> tuple[FunctionType, ...]:
     kind = type(thing)
     calls = _calling.get(id(kind))
     if calls is None:
-        calling = not issubclass(kind, (*SKIPPED_CLASSES, functools.partial)) and _calls_what_it_is_given(kind)
+        skipped = issubclass(kind, (*SKIPPED_CLASSES, functools.partial))
+        calling = not skipped and (kind in _ITERATORS or _calls_what_it_is_given(kind))
         calls = _calling[id(kind)] = kind, calling
     if not (calls[1] or (kind is FunctionType and _is_function_of_library(thing))):
         return ()
@@ -156,11 +162,22 @@ def functions_behind(root: Any) -> Iterator[FunctionType]:
             own = [one for one in functions_of(_function_of(thing)) if is_own_code(one.__code__)]
             yield from own
             todo.extend(_behind_function(thing) if not own else ())
+        elif kind is GeneratorType:
+            yield from _function_of_generator(thing)
+            todo.extend(one for one in gc.get_referents(thing) if type(one) is GeneratorType)
         elif is_program_class(kind):
             yield from (one for every in methods_of((kind,)).values() for one in every if is_own_code(one.__code__))
             todo.extend(one for one in _attributes(thing, kind) if type(one) in FUNCTIONS)
         else:
             todo.extend(_inside(thing))
+
+
+def _function_of_generator(generator: GeneratorType[Any, Any, Any]) -> Iterator[FunctionType]:
+    """A function with the code that whoever asks a suspended generator for its next item runs."""
+    frame = frame_of(generator)
+    if frame is not None and is_own_code(frame.f_code):
+        cells = tuple(CellType() for _ in frame.f_code.co_freevars)
+        yield FunctionType(frame.f_code, frame.f_globals, frame.f_code.co_name, None, cells)
 
 
 def _behind_function(function: Any) -> Iterator[Any]:
@@ -222,6 +239,7 @@ def _names_of_methods(thing: Any, words: frozenset[str]) -> Iterator[frozenset[s
     if compat.module_of(kind).partition(".")[0] in _OTHERS:
         return
     seen: set[str] = set()
+    words |= _UNNAMED
     for _ in range(_METHODS_DEPTH):
         found = [_plain_function(inherited(kind, word)) for word in words - seen]
         seen |= words

@@ -24,9 +24,11 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.origins import is_application, is_of_own_module, is_own_code
 from stilltrue.runtime.look.code.attributes import attribute_of, inherited
+from stilltrue.runtime.look.code.lookups import COMPUTED, looked_up
 from stilltrue.runtime.look.code.names import IMPORT, WITH, mentioned_in
 
 _MAKING = ("__new__", "__init__", "__post_init__", "__init_subclass__", "__class_getitem__", "__subclasshook__")
+_IMPORTING = frozenset({"import_module", "__import__"})
 _ENTERING, _LEAVING = ("__enter__", "__aenter__"), ("__exit__", "__aexit__")
 _TAKES = frozenset({"acquire", "acquire_lock", *_ENTERING})
 _ELSEWHERE = frozenset({*_MAKING, *_LEAVING, "__del__", "__set_name__"})
@@ -112,7 +114,12 @@ def _hooks_in(kind: type) -> Iterator[FunctionType]:
     """The program's own methods of a class that override those of a library's class, whose other methods may call them."""
     bases = [base for base in kind.__mro__ if base is not object and not is_program_class(base)]
     inherited_names = {name for base in bases for name, one in base.__dict__.items() if type(one) is FunctionType}
-    for name in inherited_names if is_program_class(kind) else ():
+    if not is_program_class(kind):
+        return
+    looked = (one for base in bases for one in base.__dict__.values() if type(one) is FunctionType)
+    if any(COMPUTED in looked_up(one.__code__) for one in looked):  # ``do_GET``, ``visit_Name``
+        inherited_names.update(name for base in kind.__mro__ if is_program_class(base) for name in base.__dict__)
+    for name in inherited_names:
         yield from (one for one in _functions_in(inherited(kind, name)) if is_own_code(one.__code__))
 
 
@@ -194,7 +201,14 @@ def functions_of_modules(words: frozenset[str], names: Mapping[str, Any]) -> tup
     found = [function for name in words if name in names for function in functions_of(names[name])]
     for space in _module_namespaces(words, names):
         found += [one for name in words if name in space for one in functions_of(space[name]) if is_application(one.__code__)]
+        found += _fallback_of(space)
     return tuple(found)
+
+
+def _fallback_of(space: dict[str, Any]) -> tuple[FunctionType, ...]:
+    """The function that runs when a name is missing in a module of the program's own, unless it imports submodules."""
+    found = tuple(one for one in functions_of(space.get("__getattr__")) if is_own_code(one.__code__))
+    return () if any(not _IMPORTING.isdisjoint(one.__code__.co_names) for one in found) else found
 
 
 def _module_namespaces(words: frozenset[str], names: Mapping[str, Any]) -> list[dict[str, Any]]:
