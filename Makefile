@@ -13,8 +13,9 @@ SLOW_ROOMS := apps archive bench checkpoints cluster collector commands helm liv
 PROTOS := protos/stilltrue/v1
 PROTO_OUT := clients/python
 CPUS ?= 2
-# The tests that start processes wait half of the time.
+# The tests that start processes wait half of the time, and those that run whole programs longer.
 WORKERS ?= 4
+WORKERS_PROGRAMS ?= 6
 IN_GROUPS := --dist loadgroup --no-loadscope-reorder --max-worker-restart 2
 SOAK_SECONDS ?= 600
 PROVE_SEEDS ?= 0..100000
@@ -53,7 +54,7 @@ longer-ci: setup ## those of the longer tests that CI runs
 	$(PYTEST) $(LONGER) -m "longer and not not_in_ci" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
 
 field: setup ## published deadlocks, with the real libraries and servers: the table in docs/field.md (about two minutes)
-	$(PYTEST) tests/field -m field -n $(WORKERS) --max-worker-restart 2 --benchmark-disable
+	$(PYTEST) tests/field -m field -n $(WORKERS_PROGRAMS) --max-worker-restart 2 --benchmark-disable
 
 check: lint types floors ## the inner loop: lint, types, floors, and the tests that start no process
 	$(PYTEST) tests $(SLOW_ROOMS:%=--ignore tests/%) -q -m "not slow and $(QUICK)" -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
@@ -115,7 +116,7 @@ truth: setup ## ordinary programs with known truth against a real detector (../s
 	$(PYTEST) tests/truth -m truth -n $(CPUS) --benchmark-disable
 
 truth-ci: setup ## the same but the slowest
-	$(PYTEST) tests/truth -m "truth and not not_in_ci" -n $(WORKERS) --dist load --benchmark-disable
+	$(PYTEST) tests/truth -m "truth and not not_in_ci" -n $(WORKERS_PROGRAMS) --dist load --benchmark-disable
 
 mutants: setup ## change the shipped code in one place after the other: the named test must notice each (the quick ones are in make test)
 	$(PYTEST) tests/mutants -v -n $(CPUS) --dist load --benchmark-disable

@@ -14,7 +14,7 @@ from detector.simulator.run import Run
 from stilltrue.model import Holds
 from tests.simulator.plan_json import plan_from_json, plan_to_json
 
-WORLDS = 100
+WORLDS = 60
 """Of each kind; `make prove` plays 100,000."""
 
 PINNED = Path(__file__).with_name("pinned")
