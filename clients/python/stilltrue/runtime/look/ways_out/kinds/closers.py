@@ -11,7 +11,7 @@ Rules:
    code in the current loop counts. :mod:`~stilltrue.runtime.look.ways_out.kinds.exits` says what such code is, and what ends a
    loop or all of its tasks.
 4. A thread that runs a loop for one task (``asyncio.run``) holds all its tasks: when that task ends, the others are cancelled.
-   So they are when an ``asyncio.Runner`` is closed.
+   So they are when the program's own code closes an ``asyncio.Runner``.
 5. A failure hook (:mod:`~stilltrue.runtime.look.ways_out.kinds.failure_hooks`) counts if a thread or task that makes progress
    may fail.
 """
@@ -250,7 +250,12 @@ def _roots(
 
 
 def _closes_runner(frame: FrameType, names: dict[str, Any], ahead: Ahead, loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether the code ahead closes the ``asyncio.Runner`` of ``loop``, or leaves its block: its other tasks are cancelled."""
+    """Whether the code ahead closes the ``asyncio.Runner`` of ``loop``, or leaves its block: its other tasks are cancelled.
+
+    Only for the program's own code: an installed server (hypercorn) ends its runner when it is told to stop.
+    """
+    if not is_own_code(frame.f_code):
+        return False
     values = (value_of(receiver, names, frame.f_globals) for receiver in (*ahead.exited, *ahead.closed))
     return any(compat.loop_of_runner(one) is loop for one in values)
 
