@@ -111,8 +111,8 @@ async def test_health_reflection_metrics_and_pages(start_detector: Any, process:
             assert "a<script>" not in body
             assert "http://" not in body.replace("http://www.w3.org", "")
         _, _, body = await detector.fetch(f"/incidents/{incident.id}")
-        source = f"/api/v1/snapshots/{incident.last_snapshot}/picture?predicate=deadlock"
-        assert f'<noscript><img src="{source}" alt="who waits for whom"></noscript>' in body
+        source = f"/api/v1/snapshots/{incident.last_snapshot}/picture?predicate=deadlock&incident={incident.id}"
+        assert f'<noscript><img src="{source.replace("&", "&amp;")}" alt="who waits for whom"></noscript>' in body
         for path in (source, f"/snapshots/{verdict.snapshot.id}.svg"):
             _, _, body = await detector.fetch(path)
             assert body.count("<svg ") == 1
