@@ -259,7 +259,7 @@ def test_text_for_people_names_core_and_behind() -> None:
     assert result.stdout.count("would free all 3") == 1
     waits += [{"waiter": "d/1", "among": ["e/1"]}, {"waiter": "e/1", "among": ["d/1"]}]
     both = run("deadlock", "-", text=json.dumps({"waits": waits})).stdout
-    assert "  - besides, 2 parties wait for each other: d/1, e/1\n" in both
+    assert "  - separately, 2 parties wait for each other: d/1, e/1\n" in both
     assert "core (" not in both, "its waits have named it"
     far = [{"waiter": f"f/{at:02}", "among": [f"f/{(at + 1) % 9:02}"]} for at in range(9)]
     assert "  core (13): a/1, b/1, d/1, e/1, f/00, " in run("deadlock", "-", text=json.dumps({"waits": waits + far})).stdout

@@ -119,6 +119,16 @@ def test_built_in_predicates_are_found_by_entry_point() -> None:
         assert find_predicate(name).name == name
 
 
+def test_a_package_that_is_installed_later_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "later" not in predicate_names()
+    package = tmp_path / "later-1.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Name: later\nVersion: 1\n")
+    (package / "entry_points.txt").write_text("[stilltrue.predicates]\nlater = later:Later\n")
+    assert "later" in predicate_names()
+
+
 def test_a_predicate_that_raises_is_named(installed: dict[str, str]) -> None:
     installed["raises"] = "mine:Raises"
     with pytest.raises(

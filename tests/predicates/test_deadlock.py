@@ -89,7 +89,7 @@ def test_each_separate_deadlock_is_described() -> None:
     assert verdict.explanation == (
         "a/1 waits for b/1",
         "b/1 waits for a/1",
-        "besides, 2 parties wait for each other: c/1, d/1",
+        "separately, 2 parties wait for each other: c/1, d/1",
         "c/1 waits for d/1",
         "d/1 waits for c/1",
         "aborting 2 parties would free all 5 (the fewest possible): a/1, c/1",
@@ -100,12 +100,16 @@ def test_of_many_separate_deadlocks_the_first_are_described_and_the_others_count
     big = [wait(f"g{at:02}", f"g{(at + 1) % 20:02}") for at in range(20)]
     pairs = [wait(f"p{at}/{one}", f"p{at}/{1 - one}") for at in range(5) for one in (0, 1)]
     told = asked([*RING, *big, *pairs]).explanation
-    assert told[2].startswith("besides, 20 parties wait for each other: g00, ")
+    assert told[2].startswith("separately, 20 parties wait for each other: g00, ")
     assert told[3:10:3] == (
-        "besides, 2 parties wait for each other: p0/0, p0/1",
-        "besides, 2 parties wait for each other: p1/0, p1/1",
+        "separately, 2 parties wait for each other: p0/0, p0/1",
+        "separately, 2 parties wait for each other: p1/0, p1/1",
         "and 3 more such groups",
     )
+
+
+def test_a_separate_party_that_waits_for_itself_is_described() -> None:
+    assert "separately, c/1 waits for itself" in asked([wait("a/1", "a/1"), wait("c/1", "c/1")]).explanation
 
 
 def test_a_holder_that_the_purpose_names_is_named_once() -> None:

@@ -13,16 +13,17 @@ from detector.core.times import local_time
 from detector.service.documents import STATES
 from stilltrue.v1 import detector_pb2 as pb
 
+IDLE = (
+    "nothing is wrong if it has neither made nor served a call yet; otherwise call stilltrue.instrument() before anything "
+    "else, or wrap its channels and servers"
+)
+"""Not a gap: the process may simply not have been called yet."""
 CURES = (
     (
         "made before the agent",
         "call stilltrue.instrument() before channels and servers are made, or wrap them",
     ),
-    (
-        "no server, channel or call",
-        "nothing is wrong if it has neither made nor served a call yet; otherwise call stilltrue.instrument() before anything "
-        "else, or wrap its channels and servers",
-    ),
+    ("no server, channel or call", IDLE),
     (
         "whose calls are not recorded",
         "parties that wait there count as able to go on, so no cycle through it is reported: see docs/http.md",
@@ -47,8 +48,6 @@ MISSING = (
     "does not report: it ended without a goodbye (kill), or is stopped, starved, cut off, or blocked by code that holds the "
     "GIL (a probe: its database is down)"
 )
-IDLE = CURES[1][1]
-"""Not a gap: the process may simply not have been called yet."""
 DROPPED = "reports were dropped: its connection to the detector is too slow, or the report too large (--report-bytes-max)"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from detector.core.counting import counted
+from detector.core.sentences import waiter_in
 from detector.core.times import duration, local_time
 from detector.ops.printable_text import printable, printable_json
 from stilltrue.model import Holds, Verdict
@@ -25,7 +25,6 @@ _STYLES = {Holds.TRUE: "bold red", Holds.FALSE: "green", Holds.UNDETERMINED: "ye
 _GOOD_NEWS = {"termination", "quiescence", "phase-ended"}
 NOBODY = "no process is connected: start one with 'stilltrue run -- python app.py'"
 _NAMES_MAX = 20
-_WAITS = re.compile(" has waited | waits for ")
 PIPE_WIDTH = 1_000_000
 WORD_WIDTH = 12
 """Narrower columns of words are unreadable."""
@@ -97,7 +96,7 @@ def _print(verdict: Verdict, head: str, out: Console) -> None:
 def _remaining_parts(verdict: Verdict) -> list[tuple[str, Sequence[str]]]:
     """The parts of a verdict that its evidence does not name."""
     suggested = " ".join(sentence for sentence in verdict.explanation if sentence.startswith("aborting "))
-    explained = {*verdict.witness.parties, *(_WAITS.split(sentence, maxsplit=1)[0] for sentence in verdict.explanation)}
+    explained = {*verdict.witness.parties, *map(waiter_in, verdict.explanation)}
     parts: list[tuple[str, Sequence[str], bool]] = [
         ("core", verdict.core, not explained.issuperset(verdict.core)),
         ("behind it", verdict.behind, True),

@@ -6,13 +6,13 @@ import re
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 
+from detector.core.sentences import waiter_in
 from detector.core.snapshot import Snapshot
 from detector.core.times import clock
 from stilltrue.model import Evidence, Holds, PartyName, Verdict
 from stilltrue.protocol.requests.look import PartyLook
 
 _ABOUT_WAITS = frozenset({"deadlock", "gridlock", "orphaned-resource", "quiescence"})
-_WAITING = re.compile(" has waited | waits for ")
 _INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
 PARTIES_MAX = 50
 """Maximum number of parties that are listed with their code location."""
@@ -33,14 +33,9 @@ def _with_stacks(verdict: Verdict, snapshot: Snapshot) -> Verdict:
     found = tuple(Evidence(party=look.party, stack=look.stack, trace=look.trace) for look in seen if look.stack or look.trace)
     helpers = _helpers(seen)
     locations = {look.party: location for look in seen if (location := _location(look, helpers))}
-    told = dict.fromkeys((*verdict.witness.parties, *map(_waiter_in, verdict.explanation)))
+    told = dict.fromkeys((*verdict.witness.parties, *map(waiter_in, verdict.explanation)))
     sentences = tuple(f"{party} is {locations[party]}" for party in told if party in locations)
     return replace(verdict, evidence=found, explanation=(*verdict.explanation, *sentences))
-
-
-def _waiter_in(sentence: str) -> PartyName:
-    """The party whose wait a sentence explains; the whole sentence if it is about something else."""
-    return PartyName(_WAITING.split(sentence, maxsplit=1)[0])
 
 
 def _helpers(looks: Iterable[PartyLook]) -> frozenset[str]:

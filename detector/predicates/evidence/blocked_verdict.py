@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -109,7 +109,7 @@ def _other_cores(snapshot: Snapshot, graph: RemainderGraph, proof: Evidence) -> 
         waiters = snapshot.waits.named(graph.parties[graph.waiter[inside[graph.waiter]]])
         open_waits = graph.waits[inside[graph.waiter]].tolist()
         own = [wait for wait, waiter in zip(open_waits, waiters, strict=True) if "~" not in waiter]
-        texts.append(f"besides, {len(names)} parties wait for each other: {listed(names)}")
+        texts.append(f"separately, {_in_circle(names)}")
         texts += sentences(snapshot, own, len(own)) if len(own) <= OTHER_WAITS_MAX else ()
     left = len(labels) - OTHER_CORES_MAX
     return (*texts, f"and {left} more such {'group' if left == 1 else 'groups'}") if left > 0 else tuple(texts)
@@ -118,6 +118,12 @@ def _other_cores(snapshot: Snapshot, graph: RemainderGraph, proof: Evidence) -> 
 def _without_auxiliaries(names: tuple[PartyName, ...], known: frozenset[PartyName]) -> tuple[PartyName, ...]:
     """``names`` without the auxiliary parties (``party~3.1``) that represent part of a ``known`` party's wait."""
     return tuple(name for name in names if "~" not in name or owner_of(name) not in known)
+
+
+def _in_circle(names: Sequence[PartyName]) -> str:
+    if len(names) == 1:
+        return f"{names[0]} waits for itself"
+    return f"{len(names)} parties wait for each other: {listed(names)}"
 
 
 def _proof_text(proof: Evidence, parties: tuple[PartyName, ...]) -> str:

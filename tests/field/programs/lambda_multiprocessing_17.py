@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from field_program import FAR_SECONDS, MODE, begin, end_with_parent, join, publish, published, ready
-from terminating import terminate_all_later, terminate_later
+from terminating import begin_to_terminate
 
 LARGE = 1 << 20 if MODE != "small" else 1
 _WAITS = "import ctypes, time; ctypes.CDLL(None).prctl(1, 9); time.sleep({})"
@@ -35,10 +35,7 @@ def supervise() -> None:
     supervisor.close()
     if MODE == "other_thread":
         begin(read_later, worker)
-    if MODE == "terminated":
-        begin(terminate_later, process)
-    if MODE == "all_terminated":
-        begin(terminate_all_later)
+    begin_to_terminate(process)
     published("worker")
     ready()
     worker.send_bytes(bytes(LARGE))  # core: supervisor

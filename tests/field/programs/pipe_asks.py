@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from field_program import FAR_SECONDS, MODE, begin, end_with_parent, join, publish, published, ready
-from terminating import terminate_all_later, terminate_later
+from terminating import begin_to_terminate
 
 _WRITES_LATER = """
 import ctypes, os, time
@@ -38,10 +38,7 @@ def supervise() -> None:
     returns.close()
     if MODE == "other_thread":
         begin(send_later, sends)
-    if MODE == "terminated":
-        begin(terminate_later, worker)
-    if MODE == "all_terminated":
-        begin(terminate_all_later)
+    begin_to_terminate(worker)
     if MODE == "third":
         end = sends.fileno()
         subprocess.Popen([sys.executable, "-ISc", _WRITES_LATER.format(FAR_SECONDS, end)], pass_fds=(end,))

@@ -8,7 +8,7 @@ from multiprocessing.queues import Queue
 from typing import Any
 
 from field_program import FAR_SECONDS, MODE, begin, end_with_parent, join, publish, published, ready
-from terminating import terminate_all_later, terminate_later
+from terminating import begin_to_terminate
 
 SIZE = 1 << 20
 """More bytes than there is room for in a pipe."""
@@ -37,10 +37,7 @@ def supervise() -> None:
     worker.start()
     if MODE == "other_thread":
         begin(read_later, results)
-    if MODE == "terminated":
-        begin(terminate_later, worker)
-    if MODE == "all_terminated":
-        begin(terminate_all_later)
+    begin_to_terminate(worker)
     if MODE == "third":
         reader = results._reader.fileno()
         subprocess.Popen([sys.executable, "-ISc", _READS_LATER.format(FAR_SECONDS, reader)], pass_fds=(reader,))

@@ -5,7 +5,7 @@ import threading
 from multiprocessing.synchronize import Lock
 
 from field_program import FAR_SECONDS, MODE, begin, end_with_parent, join, publish, published, stay
-from terminating import terminate_all_later, terminate_later
+from terminating import begin_to_terminate
 
 
 def work(lock: Lock) -> None:
@@ -29,10 +29,7 @@ def supervise() -> None:
         worker.start()
         if MODE == "other_thread":
             begin(leave_later, lock)
-        if MODE == "terminated":
-            begin(terminate_later, worker)
-        if MODE == "all_terminated":
-            begin(terminate_all_later)
+        begin_to_terminate(worker)
         worker.join(FAR_SECONDS if MODE == "patience" else None)  # core: supervisor
 
 

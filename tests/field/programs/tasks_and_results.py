@@ -9,7 +9,7 @@ from multiprocessing.queues import Queue
 from typing import Any
 
 from field_program import FAR_SECONDS, MODE, begin, end_with_parent, join, publish, published, ready
-from terminating import terminate_later
+from terminating import begin_to_terminate
 
 TASKS, SIZE = 10, 2
 _READS_LATER = """
@@ -38,8 +38,7 @@ def supervise() -> None:
     worker.start()
     if MODE == "other_thread":
         begin(read_later, results)
-    if MODE == "terminated":
-        begin(terminate_later, worker)
+    begin_to_terminate(worker)
     if MODE == "third":
         end: int = tasks._reader.fileno()
         subprocess.Popen([sys.executable, "-ISc", _READS_LATER.format(FAR_SECONDS, end)], pass_fds=(end,))

@@ -11,6 +11,7 @@ import logging.handlers
 import queue
 import selectors
 import socket
+import socketserver
 import string
 import sys
 import threading
@@ -498,8 +499,68 @@ def test_a_stream_that_the_program_has_put_in_place_of_standard_output_is_writte
     assert bool(ways_out_beside(alone, stuck, later(prints))) is replaced
 
 
+@pytest.mark.parametrize("replaced", [True, False])
+def test_so_it_is_by_a_print_that_is_called_by_another_name(
+    alone: Callable[..., Agent], stuck: Stuck, replaced: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if replaced:
+        monkeypatch.setattr(sys, "stdout", Tee(sys.stdout))
+    assert bool(ways_out_beside(alone, stuck, later_with(functools.partial(print, "panic")))) is replaced
+
+
+@pytest.mark.parametrize("bound", [lambda log: log.error, lambda log: functools.partial(log.error, "slow")])
+@pytest.mark.parametrize(("log", "ends"), [(_LOG, True), (_QUIET_LOG, False)])
+def test_so_is_a_handler_of_a_logger_whose_method_somebody_has(
+    alone: Callable[..., Agent], stuck: Stuck, bound: Callable[[Any], Callable[..., None]], log: logging.Logger, ends: bool
+) -> None:
+    assert bool(ways_out_beside(alone, stuck, later_with(bound(log)))) is ends
+
+
 def prints() -> None:
     print("panic")
+
+
+def later_with(report: Callable[[], None]) -> Callable[[threading.Event], None]:
+    def waits(over: threading.Event) -> None:
+        if not over.wait(FAR_SECONDS):
+            report()
+
+    return waits
+
+
+class Minding(socketserver.TCPServer):
+    def __init__(self, act: Callable[[], None]) -> None:
+        super().__init__(("127.0.0.1", 0), socketserver.BaseRequestHandler)
+        self.act = act
+
+    def service_actions(self) -> None:
+        self.act()
+
+
+class Plain(socketserver.TCPServer):
+    def __init__(self, _: object) -> None:
+        super().__init__(("127.0.0.1", 0), socketserver.BaseRequestHandler)
+
+
+@pytest.mark.parametrize(("kind", "act", "ends"), [(Minding, len, False), (Minding, cancel_all, True), (Plain, len, False)])
+def test_a_socket_server_runs_what_the_program_has_put_into_its_loop(
+    alone: Callable[..., Agent], stuck: Stuck, kind: Any, act: Callable[..., Any], ends: bool
+) -> None:
+    patient = threading.Event()  # or the call would end before the look
+
+    def acts() -> None:
+        if patient.is_set():
+            act()
+
+    def serves(over: threading.Event) -> None:
+        with kind(acts) as server:
+            closer = threading.Thread(target=lambda: (over.wait(), server.shutdown()))
+            closer.start()
+            server.serve_forever(0.01)
+            closer.join()
+
+    found = ways_out_beside(alone, stuck, serves)
+    assert bool(found) is ends, found
 
 
 class Guard(contextlib.ContextDecorator):

@@ -24,7 +24,7 @@ import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from types import BuiltinFunctionType, CellType, CodeType, FunctionType, GeneratorType, ModuleType, SimpleNamespace
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, GeneratorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
 
 from stilltrue.runtime import compat
@@ -69,7 +69,8 @@ _SERVING = frozenset(
 _CALLING_ALL_THE_SAME = ("django.dispatch",)
 """Modules of these that are called without a request."""
 _PRINTING = frozenset({"print", "stdout", "stderr"})
-_LOGGING = frozenset({"critical", "debug", "error", "exception", "info", "log", "warn", "warning"})
+LOGGING = frozenset({"critical", "debug", "error", "exception", "info", "log", "warn", "warning"})
+"""Functions and methods that log."""
 _given: dict[int, tuple[Any, tuple[FunctionType, ...]]] = {}
 """Cache of this look, by object identity: the functions that a library's object or function may call."""
 _calling: dict[int, tuple[type, bool]] = {}
@@ -128,16 +129,21 @@ def _in_places_of_library(words: frozenset[str]) -> Iterator[Any]:
         yield from (one for one in (sys.stdout, sys.stderr) if is_program_class(type(one)))
     if "warn" in words:
         yield warnings.showwarning
-    if not _LOGGING.isdisjoint(words):
+    if not LOGGING.isdisjoint(words):
         yield from logging.root.handlers
 
 
 def _given_to_library(thing: Any) -> tuple[FunctionType, ...]:
-    """The program's own functions that a library's object or function may call (rule 3). Cached per look."""
+    """The program's own functions that a library's object, function or method may call (rules 3 and 4). Cached per look."""
+    thing = _function_of(thing)
+    if thing is print or thing is warnings.warn:
+        return tuple(each for one in _in_places_of_library(frozenset({thing.__name__})) for each in functions_behind(one))
+    if type(thing) is MethodType:
+        thing = thing.__self__
     kind = type(thing)
     calls = _calling.get(id(kind))
     if calls is None:
-        skipped = issubclass(kind, (*SKIPPED_CLASSES, functools.partial))
+        skipped = issubclass(kind, SKIPPED_CLASSES)
         calling = not skipped and (kind in _ITERATORS or _calls_what_it_is_given(kind))
         calls = _calling[id(kind)] = kind, calling
     if not (calls[1] or (kind is FunctionType and _is_function_of_library(thing))):

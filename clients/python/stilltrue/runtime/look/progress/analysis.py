@@ -24,7 +24,7 @@ import functools
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import Future
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 from stilltrue.model import PartyName
@@ -34,6 +34,7 @@ from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.tasks import Task, awaiters, blocking_future, read, siblings_of, timers
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.look.code.attributes import inherited
 from stilltrue.runtime.look.code.conditions import Condition
 from stilltrue.runtime.look.code.instructions_ahead import names_at
 from stilltrue.runtime.look.progress.flags import Flag, Kind, flags_of
@@ -165,7 +166,7 @@ class ProgressAnalysis:
         if compat.is_grpc(code.co_filename):
             return NEVER if _is_endless_service(frame) else BY_ITSELF
         if code.co_name == "serve_forever":
-            return NEVER
+            return BY_ITSELF if _acts_in_its_loop(variables_of(frame).get("self")) else NEVER
         task: Any = compat.main_task_in(frame)
         if compat.is_task(task):
             return self.end_of(task)
@@ -411,6 +412,12 @@ def _until_application(frames: Iterable[FrameType]) -> Iterator[FrameType]:
 def _waits_for_outside(frame: FrameType) -> bool:
     """Whether the application waits for a signal or for standard input."""
     return not _FROM_OUTSIDE.isdisjoint(names_at(frame.f_code, frame.f_lasti))
+
+
+def _acts_in_its_loop(server: Any) -> bool:
+    """Whether a ``socketserver`` server runs code of the application's own in each round of its loop."""
+    method = inherited(type(server), "service_actions")
+    return type(method) is FunctionType and is_application(method.__code__)
 
 
 def _is_endless_service(frame: FrameType) -> bool:

@@ -17,6 +17,7 @@ from stilltrue.runtime.introspection.origins import is_application, is_applicati
 from stilltrue.runtime.introspection.threads_and_tasks import Place
 from stilltrue.runtime.look.code.attributes import inherited, named_values
 from stilltrue.runtime.look.code.call_graph import named_ahead, named_by_callback, names_in
+from stilltrue.runtime.look.code.indirect_calls import LOGGING
 from stilltrue.runtime.look.code.names import mentioned_in, names_stored_in
 from stilltrue.runtime.look.progress.flags import Flag
 from stilltrue.runtime.look.progress.stack_ahead import Stretch
@@ -25,8 +26,6 @@ _WAKING = frozenset(
     {"set", "notify", "notify_all", "put", "put_nowait", "release", "set_result", "set_exception", "cancel", "close"}
     | {"aclose", "stop", "shutdown", "abort", "call_soon_threadsafe", "get", "get_nowait", "task_done"}
 )
-_LOGGING = frozenset({"critical", "debug", "error", "exception", "handle", "info", "log", "warn", "warning"})
-"""What feeds the thread of a ``QueueListener``, through a ``QueueHandler``."""
 _OF_QUEUES = frozenset({"put", "put_nowait", "get", "get_nowait", "task_done"})
 _WAKING_OF: dict[type, frozenset[str]] = {
     threading.Event: frozenset({"set"}),
@@ -53,7 +52,7 @@ def waking_names(what: Collection[Any]) -> frozenset[str]:
         return _WAKING - _OF_QUEUES
     listener = getattr(sys.modules.get("logging.handlers"), "QueueListener", ())
     if any(issubclass(type(one), listener) for one in what):
-        return _WAKING | _LOGGING
+        return _WAKING | LOGGING | {"handle"}  # through a QueueHandler
     return _WAKING | _AT_BARRIERS if any(issubclass(type(one), threading.Barrier) for one in what) else _WAKING
 
 
