@@ -60,8 +60,8 @@ def is_gathering(future: Any) -> bool:
 
 
 def is_task(future: Any) -> bool:
-    """Whether ``future`` is a task."""
-    return issubclass(type(future), asyncio.Task)
+    """Whether ``future`` is a task; those of ``backports.asyncio.runner`` are asyncio's own in Python."""
+    return issubclass(type(future), (asyncio.Task, tasks._PyTask))  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def task_waits_at(task: Task) -> Where | None:
