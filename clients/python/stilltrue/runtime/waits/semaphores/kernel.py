@@ -89,7 +89,7 @@ def users_of(wanted: Container[Semaphore]) -> dict[Semaphore, Users]:
 
 
 def sleepers_at(users: Mapping[Semaphore, Users]) -> dict[Semaphore, frozenset[Sleeper]]:
-    """The threads blocked at each semaphore; one about which nothing is known (rule 4) is left out."""
+    """The threads blocked at each semaphore; one with too many, or whose threads changed meanwhile, is left out."""
     first, second = _read_sleepers(users), _read_sleepers(users)
     return {key: found for key, found in first.items() if found == second[key] and len(found) <= SLEEPERS_MAX}
 
