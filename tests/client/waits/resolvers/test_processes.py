@@ -111,6 +111,7 @@ def test_a_process_reports_its_end_if_its_parent_is_a_member(front: Front, is_me
         assert told == (resource_of(front) if is_member else "None")
         child.kill()
     mark.clear()
+    mark.clear()
     front.let_go()
 
 
