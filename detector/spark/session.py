@@ -55,6 +55,7 @@ _own_stderr = [2]
 """The file descriptor of standard error."""
 PYTHON_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "pyspark", "py4j")
 """Spark's loggers in this process, which write each error as a page of JSON."""
+_OF_GRPC = re.compile(r"[IWEF]\d{4} [\d:.]+ +\d+ \S+\.cc:\d+\]")
 _MASTER = re.compile(r"local(-cluster)?(\[[^\]]+\])?|spark://\S+:\d+|k8s://.+|yarn")
 
 
@@ -200,8 +201,9 @@ def interruptible() -> Iterator[None]:
 
 
 def reason(text: str) -> str:
-    """Extract our own exception's message from Spark's report: the last line that names an error."""
-    lines = [line.strip() for line in text.splitlines() if not line.startswith(("  ", "\t"))]
+    """Extract our own exception's message from Spark's report: the last line that names an error. gRPC's log is no report."""
+    every = (line.strip() for line in text.splitlines() if not line.startswith(("  ", "\t")))
+    lines = [line for line in every if not _OF_GRPC.match(line)]
     for kind in ("Error: ", "Exception: "):
         named = [line for line in lines if kind in line and not line.startswith("[")]
         if named:

@@ -102,6 +102,12 @@ def test_the_reason_is_found_in_a_java_traceback() -> None:
     assert reason(text) == "No space left"
 
 
+def test_what_grpc_logs_is_no_reason() -> None:
+    log = "I1127 07:19:37.302000 13182 fork_posix.cc:71] Other threads are calling into gRPC, skipping fork() handlers\n"
+    assert reason(log) == "it ended without a message"
+    assert reason(log + "Unrecognized option: -XX\n") == "Unrecognized option: -XX"
+
+
 @pytest.mark.parametrize(
     ("text", "major"),
     [

@@ -99,7 +99,8 @@ def test_unwritten_lines_are_bounded_and_do_not_delay_the_exit(stuck: Stuck) -> 
     assert not stuck.said
     stuck.go.set()
     known._writer.join(PATIENCE_SECONDS)
-    assert stuck.said == [str(number) for number in range(log_queue.RECORDS_MAX + 1)]
+    said = [line for line in stuck.said if line.isdecimal()]  # an agent of another test may still be leaving
+    assert said == [str(number) for number in range(log_queue.RECORDS_MAX + 1)]
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
