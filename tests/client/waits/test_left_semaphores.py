@@ -6,6 +6,7 @@ import ctypes
 import importlib
 import multiprocessing
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -243,6 +244,30 @@ def test_nothing_is_known_if_a_process_cannot_be_read_or_a_thread_has_real_time_
 
     monkeypatch.setattr(kernel, "mapped_in", refuse)
     assert not kernel.users_of((key,))
+
+
+KNOWS_WITHOUT = """
+import multiprocessing, os, sys
+from stilltrue.runtime.waits.resolvers.shared_locks import semaphore_of
+from stilltrue.runtime.waits.semaphores import kernel
+mapped_in = kernel.mapped_in
+def refuse(process):
+    if process == sys.argv[1]:
+        raise PermissionError
+    return mapped_in(process)
+kernel.mapped_in = refuse
+lock = multiprocessing.get_context("spawn").Lock()
+key = semaphore_of(lock)
+print(list(kernel.users_of((key,))) == [key])
+"""
+
+
+@pytest.mark.parametrize(("through", "known"), [((), False), (("sh", "-c", '"$@"; exit $?', "sh"), True)])
+def test_an_ancestor_that_cannot_be_read_matters_only_if_no_other_program_is_between(
+    through: tuple[str, ...], known: bool
+) -> None:
+    command = [*through, sys.executable, "-c", KNOWS_WITHOUT, str(os.getpid())]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"{known}\n"
 
 
 def test_threads_that_are_blocked_are_those_at_its_own_address() -> None:

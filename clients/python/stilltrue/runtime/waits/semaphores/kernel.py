@@ -3,7 +3,8 @@
 Rules:
 
 1. A semaphore is a file in memory, which each process that has it maps. All of these are found under ``/proc``. Nothing is
-   known if a process of the same session cannot be read.
+   known if a process of the same session cannot be read, unless it started this one through another program, such as a shell:
+   a process gets a semaphore only from the one that starts it, so such an ancestor has none of ours.
 2. A thread is blocked at it if the system shows it in the system call by which semaphores wait, at an address of that mapping.
    It has been blocked ever since if it has not been switched out again.
 3. A release wakes the thread that has been blocked for longest. So as long as all threads that were blocked at some time are
@@ -19,7 +20,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stilltrue.runtime.introspection.child_processes import all_processes, process_at, session_of
+from stilltrue.runtime.introspection.child_processes import all_processes, parent_of, process_at, session_of
 
 Semaphore = tuple[int, int, int]
 """The numbers of its file: those of the device, and the inode."""
@@ -66,13 +67,14 @@ def mapped_in(process: str) -> dict[Semaphore, tuple[int, int]]:
 def users_of(wanted: Container[Semaphore]) -> dict[Semaphore, Users]:
     """Who has these semaphores; one about which nothing is known (rules 1 and 3) is left out."""
     own = session_of(os.getpid())
+    apart = _set_apart()
     found: dict[Semaphore, dict[tuple[int, int], tuple[int, int]]] = {}
     unknown: set[Semaphore] = set()
     for pid in all_processes():
         try:
             mapped = mapped_in(str(pid))
         except PermissionError:
-            if session_of(pid) == own:
+            if session_of(pid) == own and pid not in apart:
                 return {}
             continue
         except OSError:  # it has ended
@@ -86,6 +88,26 @@ def users_of(wanted: Container[Semaphore]) -> dict[Semaphore, Users]:
         if not all(_is_ordinary(pid, thread) for thread in _threads_of(pid)):
             unknown |= mapped.keys()
     return {key: users for key, users in found.items() if key not in unknown}
+
+
+def _set_apart() -> frozenset[int]:
+    """The ancestors that started this process through another program, one that does not run Python (rule 1)."""
+    above, through = [], False
+    pid = parent_of(os.getpid())
+    while pid:
+        if through:
+            above.append(pid)
+        through = through or _is_another_program(pid)
+        pid = parent_of(pid)
+    return frozenset(above)
+
+
+def _is_another_program(pid: int) -> bool:
+    try:
+        mapped = _text_of(f"{_PROC}/{pid}/maps")
+    except OSError:
+        return False
+    return bool(mapped) and "python" not in mapped.lower()
 
 
 def sleepers_at(users: Mapping[Semaphore, Users]) -> dict[Semaphore, frozenset[Sleeper]]:
