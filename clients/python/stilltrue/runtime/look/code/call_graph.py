@@ -3,7 +3,8 @@
 Rules:
 
 1. A function is named by a variable (also of a closure), as an attribute of an application module, or behind a decorator. A
-   method is named by its name, if an object nearby has it.
+   method is named by its name, if an object nearby has it. Nearby are the objects of the code that calls all others, and the
+   globals that called code of the program's own names, with what it finds along the attributes that it names.
 2. A name passed to ``getattr`` and the like counts as named (:mod:`~stilltrue.runtime.look.code.lookups`). If that name is
    computed, all methods of the objects nearby count.
 3. Only application code is followed far.
@@ -28,8 +29,10 @@ from stilltrue.runtime.look.code import indirect_calls, methods
 from stilltrue.runtime.look.code.attributes import named_values
 from stilltrue.runtime.look.code.indirect_calls import attributes_named, called_in_places, functions_kept, items_in
 from stilltrue.runtime.look.code.instructions_ahead import Ahead
-from stilltrue.runtime.look.code.lookups import COMPUTED, LOOKUPS, looked_up
+from stilltrue.runtime.look.code.jobs import FUNCTIONS
+from stilltrue.runtime.look.code.lookups import COMPUTED, COMPUTED_SET, LOOKUPS, looked_up
 from stilltrue.runtime.look.code.methods import (
+    SETTERS,
     class_attributes,
     classes_named_by,
     constructors_of,
@@ -55,6 +58,8 @@ CODES_MAX = 10_000
 """Maximum number of code objects in a cache."""
 _NAMED_MAX = 200
 _UNNAMED_MAX = 100
+_ALONG_MAX = 100
+"""Maximum number of objects walked from the globals of one function, nearest first."""
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
 """Functions before Python 3.12."""
 _named_cache: dict[tuple[CodeType, int, tuple[type, ...]], tuple[tuple[CodeType, dict[str, Any], int], ...]] = {}
@@ -101,6 +106,7 @@ def reachable_code(
     known = methods_of(tuple(kinds))
     near = methods_of(unnamed or ())
     classes: set[type] = set()
+    spoken: set[str] = set()
     seen = {id(code): code}
     todo = deque([(code, names, 0)])
     last: deque[FunctionType] = deque(kept)
@@ -117,15 +123,17 @@ def reachable_code(
             continue
         one = _cached_names_of_code(code, names) if depth or ahead is None else _names_of_code(code, ahead, names)
         made = tuple(kind for kind in one.classes if kind not in classes)
-        if made:
-            classes.update(made)
-            known, near = merge_methods(known, methods_of(made)), merge_methods(near, methods_of(made))
+        fresh = methods_of((*made, *(kind for kind in one.used if kind not in classes and kind not in made)))
+        classes.update((*made, *one.used))
+        known, near = merge_methods(known, fresh), merge_methods(near, methods_of(made))
+        late = tuple(functions_named_by(frozenset(spoken), fresh)) if fresh else ()  # callers name methods of what this returns
         words, functions = _words_and_functions(one, code, names, known)
+        spoken |= words if is_own_code(code) else set()
         if unnamed is not None and one.has_names and (made or not depth or one.leaves_blocks):
             last.extend(implicit_methods(near, blocks=one.leaves_blocks))
         if unnamed is not None and (depth or ahead is None) and is_application(code):
             last.extend(_called_on_globals(code, names, one.words))
-        for function in (*functions, *functions_named_by(words, known), *constructors_of(made)):
+        for function in (*functions, *functions_named_by(words, known), *late, *constructors_of(made)):
             within = function.__code__
             if id(within) not in seen:
                 seen[id(within)] = within
@@ -136,12 +144,14 @@ def reachable_code(
 class _NamesOfCode:
     """What one code object names directly: words (for methods), functions of modules, and application classes.
 
-    ``has_names``: whether it names anything; ``leaves_blocks``: whether it leaves ``with`` blocks.
+    ``used``: the classes of the objects that it finds along its names, from globals. ``has_names``: whether it names anything;
+    ``leaves_blocks``: whether it leaves ``with`` blocks.
     """
 
     words: frozenset[str]
     functions: tuple[FunctionType, ...]
     classes: tuple[type, ...]
+    used: tuple[type, ...]
     has_names: bool
     leaves_blocks: bool
 
@@ -151,15 +161,34 @@ def _names_of_code(code: CodeType, words: frozenset[str], names: dict[str, Any])
     texts = frozenset() if LOOKUPS.isdisjoint(words) else looked_up(code)
     every = (words - {WITH}) | texts
     functions = functions_of_modules(every, names)
-    return _NamesOfCode(every, functions, classes_named_by(words, names), bool(words), WITH in words)
+    used = _classes_along(named_values(words, names), every) if is_own_code(code) else ()
+    return _NamesOfCode(every, functions, classes_named_by(words, names), used, bool(words), WITH in words)
+
+
+def _classes_along(objects: Iterable[Any], words: frozenset[str]) -> tuple[type, ...]:
+    """The program's own classes of some objects, and of those found from these along the attributes in ``words``."""
+    found: dict[type, None] = {}
+    seen: dict[int, Any] = {}
+    todo = deque(one for one in objects if type(one) not in FUNCTIONS)
+    while todo and len(seen) < _ALONG_MAX:
+        thing = todo.popleft()
+        if id(thing) in seen:
+            continue
+        seen[id(thing)] = thing
+        if not issubclass(type(thing), type) and is_program_class(type(thing)):
+            found[type(thing)] = None
+        todo.extend(_first_of_each_class((*items_in(thing), *attributes_named(thing, words))))
+    return tuple(found)
 
 
 def _words_and_functions(
     one: _NamesOfCode, code: CodeType, names: dict[str, Any], methods: Iterable[str]
 ) -> tuple[frozenset[str], tuple[FunctionType, ...]]:
     """The words and functions that code names. If it computes a name, all ``methods`` count (rule 2)."""
-    if COMPUTED not in one.words or not is_own_code(code):
+    if not is_own_code(code):
         return one.words, one.functions
+    if COMPUTED not in one.words:
+        return (one.words | {SETTERS} if COMPUTED_SET in one.words else one.words), one.functions
     words = one.words.union(methods)
     return words, functions_of_modules(words, names)
 

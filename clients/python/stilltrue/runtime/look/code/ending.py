@@ -40,8 +40,8 @@ from stilltrue.runtime.look.code.call_graph import (
 )
 from stilltrue.runtime.look.code.indirect_calls import functions_kept, used_by
 from stilltrue.runtime.look.code.jobs import job_in
-from stilltrue.runtime.look.code.lookups import COMPUTED, name_called, texts_near
-from stilltrue.runtime.look.code.methods import class_attributes, partialmethod_arguments
+from stilltrue.runtime.look.code.lookups import COMPUTED, COMPUTED_SET, name_called, texts_near
+from stilltrue.runtime.look.code.methods import SETTERS, class_attributes, methods_of, partialmethod_arguments
 from stilltrue.runtime.look.code.names import names_stored_in
 from stilltrue.runtime.look.code.reachable_names import ReachableNames, reachable_names
 from stilltrue.runtime.look.ways_out import reach
@@ -185,7 +185,11 @@ def _globals_of_cancelling(every: Iterable[tuple[CodeType, dict[str, Any], int]]
 def _calls_unnamed(code: CodeType, names: dict[str, Any], words: set[str]) -> bool:
     """Whether code may call a function of one of these names on the globals it names, without naming it."""
     every = names_in(code)
-    return any(one.__code__.co_name in words for one in unnamed_on(code, named_values(every, names), every))
+    objects = named_values(every, names)
+    if COMPUTED in every and not words.isdisjoint(methods_of(classes_named(objects, every))):
+        return True
+    set_by_text = methods_of(classes_named(objects, every)).get(SETTERS, ()) if COMPUTED_SET in every else ()
+    return any(one.__code__.co_name in words for one in (*set_by_text, *unnamed_on(code, objects, every)))
 
 
 def ended_by(thing: Any, leads: Leads, by: frozenset[str] = frozenset(), *, named: bool = False) -> tuple[Any, ...]:

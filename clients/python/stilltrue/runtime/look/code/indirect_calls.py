@@ -16,6 +16,7 @@ Rules:
 
 from __future__ import annotations
 
+import enum
 import functools
 import gc
 import logging
@@ -28,6 +29,7 @@ from types import BuiltinFunctionType, CellType, CodeType, FunctionType, Generat
 from typing import Any
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import frame_of
 from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.look.code.attributes import attribute_dictionary, attribute_of, attributes_of, inherited, named_values
@@ -249,11 +251,18 @@ def _names_of_methods(thing: Any, words: frozenset[str]) -> Iterator[frozenset[s
     for _ in range(_METHODS_DEPTH):
         found = [_plain_function(inherited(kind, word)) for word in words - seen]
         seen |= words
-        read = [mentioned_in(one.__code__) for one in found if type(one) is FunctionType and is_application(one.__code__)]
+        read = [_read_by(one.__code__) for one in found if type(one) is FunctionType and is_application(one.__code__)]
         if not read:
             return
         yield from read
         words = frozenset().union(*read)
+
+
+@cached_by_code
+def _read_by(code: CodeType) -> frozenset[str]:
+    """The names that a method reads, also by text."""
+    texts = (one for one in code.co_consts if type(one) is str and one.isidentifier())
+    return mentioned_in(code).union(texts, ("_value_",) if "value" in code.co_names else ())
 
 
 def _plain_function(method: Any) -> Any:
@@ -276,10 +285,12 @@ def _in_collection(thing: Any, *, deep: bool = True) -> Iterator[Any]:
 
 
 def items_in(thing: Any) -> list[Any]:
-    """The first items of a collection, or values of a dictionary; none of any other object."""
+    """The first items of a collection, values of a dictionary or attributes of an enum's members; none of any other object."""
     kind = type(thing)
     items: Iterable[Any] = ()
-    if issubclass(kind, dict):
+    if issubclass(kind, enum.EnumMeta):
+        items = (one for member in dict.values(thing.__dict__["_member_map_"]) for one in attributes_of(member))
+    elif issubclass(kind, dict):
         items = dict.values(thing)
     else:
         items = next((one.__iter__(thing) for one in _COLLECTIONS if issubclass(kind, one)), ())

@@ -3,7 +3,7 @@
 Rules:
 
 1. A literal text (``getattr(lock, "release")``, ``setattr(pool, "size", 2)``) counts like ``lock.release``, ``pool.size``.
-2. A computed text may be any text nearby, and may name any method of the objects nearby.
+2. A computed text may be any text nearby, and may name any method of the objects nearby; for ``setattr``, any property.
 3. ``eval`` and ``exec`` run unknown code. So does code that imports a module by name, iterates over all subclasses, or calls
    ``sys.audit`` hooks.
 4. ``globals()``, ``sys.modules``, ``gc.get_objects()`` and other frames give access to objects the code was not given.
@@ -27,6 +27,8 @@ from stilltrue.runtime.look.ways_out.reach import named_by
 
 COMPUTED = "*"
 """Stands for a computed name."""
+COMPUTED_SET = "*="
+"""Stands for a computed name of an attribute that is set or deleted."""
 _SETS = frozenset({"setattr", "delattr", "__setattr__", "__delattr__"})
 LOOKUPS = frozenset({"getattr", "methodcaller", "attrgetter", "__getattribute__"}) | _SETS
 _RUNNING_ANY_CODE = frozenset({"eval", "exec", "import_module", "__import__", "__subclasses__", "run_module", "run_path"})
@@ -52,14 +54,14 @@ def looked_up(code: CodeType) -> frozenset[str]:
 
 
 def _texts_after(every: Sequence[dis.Instruction], index: int) -> Iterable[str]:
-    """The text looked up by the function at ``index``. Computed names of attributes to be set are not covered here."""
+    """The text looked up by the function at ``index``."""
     at, sets = index + 1, every[index].argval in _SETS
     if sets or every[index].argval == "getattr":
         while at < len(every) and every[at].opname in ATTRIBUTES | VARIABLES:
             at += 1
     text = every[at].argval if at < len(every) and every[at].opname == "LOAD_CONST" else None
     if sets:
-        return {text} if isinstance(text, str) else ()
+        return {text if isinstance(text, str) else COMPUTED_SET}
     rest = [one.opname for one in takewhile(lambda one: not one.opname.startswith("CALL"), every[at + 1 :])]
     if not isinstance(text, str) or not all(one.startswith("LOAD_") for one in rest):
         return {COMPUTED}

@@ -33,6 +33,8 @@ _ENTERING, _LEAVING = ("__enter__", "__aenter__"), ("__exit__", "__aexit__")
 _TAKES = frozenset({"acquire", "acquire_lock", *_ENTERING})
 _ELSEWHERE = frozenset({*_MAKING, *_LEAVING, "__del__", "__set_name__"})
 """Methods with double underscores that run when an object is created, left or dropped, or its class is made."""
+SETTERS = "setters "
+"""Among names: the functions that run when an attribute is set or deleted."""
 _UNNAMED = "unnamed "
 """Among names: the methods that run without being named. No identifier contains a space."""
 _CACHED: Any = type(functools.lru_cache(lambda: None))
@@ -104,6 +106,7 @@ def _methods_of_class(kind: type) -> Methods:
         for name, one in table.items() if hooks else ():
             if type(one) is FunctionType and not is_own_code(one.__code__):
                 found[name] = [*found[name], *hooks]
+    found[SETTERS] = [each for one in table.values() for each in _setters_in(one)]
     found[_UNNAMED] = list(_unnamed_in(kind, table))
     if not _acquires_on_enter(table):
         found[WITH] = [one for name in _LEAVING for one in _functions_in(table.get(name))]
@@ -171,6 +174,14 @@ def _functions_in(one: Any) -> Iterator[FunctionType]:
         yield from _functions_in(attribute_of(one, "func"))
     else:
         yield from _accessors_of(kind)
+
+
+def _setters_in(one: Any) -> Iterator[FunctionType]:
+    """The application's functions that run when the attribute with this descriptor is set or deleted."""
+    if type(one) is property:
+        yield from (each for accessor in (one.fset, one.fdel) for each in _functions_in(accessor))
+    else:
+        yield from (each for each in _accessors_of(type(one)) if each.__name__ != "__get__")
 
 
 def _accessors_of(kind: type) -> tuple[FunctionType, ...]:

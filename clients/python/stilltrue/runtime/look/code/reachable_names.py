@@ -17,9 +17,12 @@ import inspect
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from stilltrue.runtime.bytecode.instructions import IS_TRANSLATED, instructions
+from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_application, is_library, is_own_code
 from stilltrue.runtime.look.code.attributes import named_values
 from stilltrue.runtime.look.code.call_graph import (
@@ -48,6 +51,8 @@ from stilltrue.runtime.waits.holders.try_finally import releases_only_in_finally
 _RELEASE = frozenset({"release"})
 _LIBRARY_NAMES = _RELEASE | {"cancel", "set_result", "set_exception", "__exit__", "__aexit__"}
 _REDIS = re.compile(r"[/\\](?:site|dist)-packages[/\\]redis[/\\]")
+_YIELDS = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+_HANDING_ON = frozenset({"PUSH_NULL", "STORE_ATTR", "STORE_SUBSCR", "STORE_GLOBAL"})
 _SUSPENDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _reached: dict[tuple[Any, ...], tuple[int, ReachableNames]] = {}
 """Cache of this look: the number of walks near a code, and its reachable names."""
@@ -67,6 +72,7 @@ class ReachableNames:
     """All names that code may use and the globals they refer to; ``any_code``: it may run any code.
 
     ``any_object``: it may get any object. ``any_name``: it imports a module that is not loaded yet, so any name counts.
+    ``handed_on``: globals that called code returns or passes on, if that was looked for.
     """
 
     names: frozenset[str] = frozenset()
@@ -74,6 +80,7 @@ class ReachableNames:
     any_code: bool = False
     any_object: bool = False
     any_name: bool = False
+    handed_on: tuple[Any, ...] = ()
 
 
 def reachable_names(
@@ -149,7 +156,7 @@ def _code_names(words: frozenset[str], code: CodeType, names: dict[str, Any]) ->
 def own_reachable_names(
     code: CodeType, names: dict[str, Any], near: Iterable[Any], ahead: frozenset[str] | None = None
 ) -> ReachableNames:
-    """The same for the program's own code that ``code`` reaches, installed packages left out."""
+    """The same for the program's own code that ``code`` reaches, installed packages left out, and what it hands on."""
     near = tuple(near)
     key = (own_reachable_names, code, tuple(dict.fromkeys(map(type, near))), ahead)
     walks, known = _reached.get(key, (0, ReachableNames()))
@@ -157,16 +164,34 @@ def own_reachable_names(
         return known
     every = names_in(code) if ahead is None else ahead | (frozenset() if LOOKUPS.isdisjoint(ahead) else looked_up(code))
     words, named = set(known.names), {id(one): one for one in known.global_values}
+    handed_on = {id(one): one for one in known.handed_on}
     objects = (*near, *named_values(every, names))
     unnamed, kept = classes_named(objects, every), functions_kept(code, used_by(code, names, objects, every), every)
     for one, others, depth in reachable_code(code, names, classes_near(objects), ahead, unnamed=unnamed, kept=kept):
         if is_own_code(one):
             own = names_in(one) if depth else every
             words |= own
-            named.update((id(thing), thing) for thing in _globals_named(own, others))
-    known = ReachableNames(frozenset(words), tuple(named.values()))
+            found = {id(thing): thing for thing in _globals_named(own, others)}
+            named.update(found)
+            handed_on.update(found if depth and hands_on(one) else {})
+    known = ReachableNames(frozenset(words), tuple(named.values()), handed_on=tuple(handed_on.values()))
     _reached[key] = walks + 1, known
     return known
+
+
+@cached_by_code
+def hands_on(code: CodeType) -> bool:
+    """Whether a function may return, yield or store an object, or pass one to a function that it does not call by a name.
+
+    A function that does none of these can only pass on what it has to functions that are found by their names.
+    """
+    if code.co_flags & _YIELDS or IS_TRANSLATED:
+        return True
+    every = [one for one in instructions(code) if one.opname not in ("CACHE", "NOP")]
+    returned = (before for before, one in pairwise(every) if one.opname == "RETURN_VALUE")
+    if any(one.opname in _HANDING_ON for one in every) or any(one.opname != "LOAD_CONST" for one in returned):
+        return True
+    return any(hands_on(one) for one in code.co_consts if isinstance(one, CodeType))
 
 
 def names_of_application(code: CodeType, names: dict[str, Any], owner: Any) -> frozenset[str]:

@@ -91,19 +91,16 @@ def own_reached_by(callback: Any, arguments: Iterable[Any] = ()) -> ReachableNam
 
 def _together(every: list[ReachableNames]) -> ReachableNames:
     return ReachableNames(
-        frozenset().union(*(one.names for one in every)), tuple(held for one in every for held in one.global_values)
+        names=frozenset().union(*(one.names for one in every)),
+        global_values=tuple(held for one in every for held in one.global_values),
+        handed_on=tuple(held for one in every for held in one.handed_on),
     )
 
 
-def leading_names(frame: FrameType) -> frozenset[str]:
-    """The names along which a frame of the program's own code goes."""
-    return own_reached(frame).names
-
-
-def leading_names_by(callbacks: Iterable[Any], arguments: Iterable[Any] = ()) -> frozenset[str]:
-    """The names along which some callbacks of the program's own code go, together."""
+def own_reached_by_all(callbacks: Iterable[Any], arguments: Iterable[Any] = ()) -> ReachableNames:
+    """The same for some callbacks together."""
     arguments = tuple(arguments)
-    return frozenset().union(*(own_reached_by(one, arguments).names for one in callbacks))
+    return _together([own_reached_by(one, arguments) for one in callbacks])
 
 
 def names_by(callback: Any, arguments: Iterable[Any], far: bool) -> ReachableNames:

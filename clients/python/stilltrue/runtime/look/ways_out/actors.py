@@ -25,11 +25,11 @@ from stilltrue.runtime.look.ways_out.actor_code import (
     context_values,
     frame_may_end,
     globals_of,
-    leading_names,
-    leading_names_by,
     names_ahead,
     names_by_all,
     no_names,
+    own_reached,
+    own_reached_by_all,
 )
 
 _CALLING_NOTHING = frozenset(
@@ -46,7 +46,7 @@ class Actor:
     ``fires_at``: the loop time at which a timer that certainly ends its target fires. ``is_context_callback``: a callback that
     the context of a served call runs when the call is over. ``extra_roots``: further roots for :class:`Releasers`.
     ``is_module``: the roots are a module's globals, shared by all code of the module. ``only_calls``: it can only call what it
-    reaches, so only what such a call ends counts. ``led_by``: the names along which its code goes.
+    reaches, so only what such a call ends counts. ``led_by``: the names along which its code goes, and what it hands on.
     """
 
     text: str
@@ -62,7 +62,7 @@ class Actor:
     is_module: bool = False
     only_calls: bool = False
     names_reached: Callable[[bool], ReachableNames] = no_names
-    led_by: Callable[[], frozenset[str]] = frozenset
+    led_by: Callable[[], ReachableNames] = ReachableNames
 
 
 def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
@@ -87,7 +87,7 @@ def tasks(places: Places, running: Iterable[Task]) -> Iterator[Actor]:
                 owner=task,
                 ends=ends,
                 names_reached=no_names if is_library(frame.f_code) else partial(names_ahead, frame),
-                led_by=partial(leading_names, frame),
+                led_by=partial(own_reached, frame),
             )
             if ends:
                 speaking = True
@@ -133,7 +133,7 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
                 extra_roots=carried,
                 is_module=whole_module,
                 names_reached=partial(names_ahead, frame),
-                led_by=partial(leading_names, frame),
+                led_by=partial(own_reached, frame),
             )
             if ends:
                 yield _of_globals(text, frame, party=place.party, owner=place.ident)
@@ -172,7 +172,7 @@ def _caller_in_library(frame: FrameType, name: str, **of_actor: Any) -> Iterator
 
 def _of_globals(text: str, frame: FrameType, **of_actor: Any) -> Actor:
     """An actor that uses globals in this frame; ``of_actor``: its other fields."""
-    return Actor(text=text, roots=globals_of(frame), ends=True, borrowed=True, led_by=partial(leading_names, frame), **of_actor)
+    return Actor(text=text, roots=globals_of(frame), ends=True, borrowed=True, led_by=partial(own_reached, frame), **of_actor)
 
 
 def _connectivity_callbacks(frame: FrameType) -> Iterator[Actor]:
@@ -202,6 +202,6 @@ def of_callbacks(text: str, callbacks: Sequence[Any], arguments: tuple[Any, ...]
         roots=roots,
         ends=ends,
         names_reached=names_by_all(callbacks, arguments),
-        led_by=partial(leading_names_by, callbacks, arguments),
+        led_by=partial(own_reached_by_all, callbacks, arguments),
         **of_actor,
     )

@@ -11,7 +11,8 @@ Rules:
 2. From an object it goes to the attributes that the code names: the object's own and those of its class. From a class likewise;
    its metaclass counts, too. From a proxy (its class has ``__getattr__``), an object of the standard library, or one that is
    compiled, it goes everywhere.
-3. From collections, callables and suspended coroutines it goes to all they hold; from a context, if the code names ``run``.
+3. From collections, callables and suspended coroutines it goes to all they hold; from a context, if the code names ``run``;
+   from a method of a collection (``find = calls.get``), if it returns items.
 4. Otherwise it passes through what that walk passes through.
 """
 
@@ -21,7 +22,7 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextvars import Context
-from types import FunctionType, MemberDescriptorType
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType
 from typing import Any
 
 from stilltrue.runtime import compat
@@ -32,6 +33,8 @@ from stilltrue.runtime.look.code.call_graph import is_own_class
 from stilltrue.runtime.look.code.methods import FUNCTION_LIKE
 from stilltrue.runtime.look.ways_out.reach import Reach, is_open, named_by, referents_of
 
+_TAKING = frozenset({"get", "pop", "popitem", "popleft", "setdefault", "values", "items", "__getitem__", "__iter__"})
+"""Methods of collections that return what is in them."""
 OBJECTS_MAX = 20_000
 """Maximum number of objects walked per actor."""
 
@@ -73,7 +76,8 @@ class NamedReach:
             return (*self._of_class(thing, names)[1], *self._of_class(kind, names)[1]) if is_own_class(thing) else ()
         if self._reach.is_skipped(thing):
             return ()
-        near = named_by(thing)
+        taking = kind is BuiltinFunctionType and thing.__name__ in _TAKING
+        near = (thing.__self__,) if taking else named_by(thing)
         if near is not None:
             return near
         if not is_open(thing):

@@ -22,6 +22,8 @@ from stilltrue.runtime.introspection.tasks import blocking_future, siblings_of
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.ending import clear_caches, ended_by, ends_far
+from stilltrue.runtime.look.code.methods import is_program_class
+from stilltrue.runtime.look.code.reachable_names import ReachableNames
 from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
 from stilltrue.runtime.look.progress.progress import NEVER
 from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of
@@ -44,6 +46,8 @@ from stilltrue.runtime.waits.shared_lock_holders import SharedLocks
 from stilltrue.runtime.waits.wait import SeenWait
 
 _ALL_OBJECTS = frozenset({"get_objects", "get_referrers"})
+_ALL_VARIABLES = frozenset({"f_locals"})
+_ALL_THREADS = frozenset({"threading", "enumerate"})
 
 
 class Search:
@@ -357,13 +361,25 @@ def _held_by(actor: Actor, reach: Reach, along_names: NamedReach) -> set[int]:
     if actor.only_calls:
         return reach.ended_by_calls(actor.roots)
     held = reach.held(actor.roots, ends=actor.ends, borrowed=actor.borrowed)
-    names = actor.led_by() if actor.ends else frozenset()
-    return held | along_names.held(actor.roots, names) if any(map(ends_far, names)) else held
+    led = actor.led_by() if actor.ends else ReachableNames()
+    if not any(map(ends_far, led.names)):
+        return held
+    return held | along_names.held((*actor.roots, *led.handed_on, *_shown_by_library(led.names)), led.names)
+
+
+def _shown_by_library(names: frozenset[str]) -> list[Any]:
+    """The objects of the program's own classes that the standard library shows to code with these names."""
+    if not names >= _ALL_THREADS:
+        return []
+    return [one for one in compat.threads().values() if is_program_class(type(one))]
 
 
 def _inspects_all_objects(actor: Actor) -> bool:
-    """Whether an actor that ends things asks the collector for objects it was not given."""
-    return actor.ends and not actor.borrowed and not _ALL_OBJECTS.isdisjoint(actor.names_reached(True).names)
+    """Whether an actor that ends things asks the collector, or frames, for objects it was not given."""
+    if not actor.ends or actor.borrowed:
+        return False
+    led = actor.led_by().names  # the standard library reads the variables of frames for itself
+    return not (_ALL_OBJECTS.isdisjoint(actor.names_reached(True).names) and _ALL_VARIABLES.isdisjoint(led))
 
 
 def _pending_alarm() -> str:

@@ -19,9 +19,9 @@ from stilltrue.runtime.look.ways_out.actor_code import (
     callback_may_end,
     callback_roots,
     context_values,
-    leading_names_by,
     names_by,
     names_by_all,
+    own_reached_by_all,
 )
 from stilltrue.runtime.look.ways_out.actors import Actor, of_callbacks
 from stilltrue.runtime.look.ways_out.kinds.wakers import protocol_methods
@@ -50,7 +50,7 @@ def timers(loop: asyncio.AbstractEventLoop, handles: Iterable[asyncio.Handle]) -
             fires_at=when if name.rsplit(".", 1)[-1] in _CERTAIN or _is_aiohttps(callback) else None,
             loop=loop,
             names_reached=partial(names_by, callback, arguments),
-            led_by=partial(leading_names_by, (callback,), arguments),
+            led_by=partial(own_reached_by_all, (callback,), arguments),
         )
 
 
