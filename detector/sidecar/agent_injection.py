@@ -14,7 +14,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from detector.sidecar.pod_patch import (
+from detector.sidecar.patch_operations import (
     PREFIX,
     TLS_FOLDER,
     TLS_VOLUME,
@@ -42,7 +42,7 @@ def requested(pod: Pod) -> bool:
 def patch(pod: Pod, agent: Mapping[str, Any]) -> list[Operation]:
     """Return the JSON patch that injects ``agent``, which has the init ``container`` and the address of the ``detector``.
 
-    Raises :class:`~detector.sidecar.pod_patch.AnnotationError`.
+    Raises :class:`~detector.sidecar.patch_operations.AnnotationError`.
     """
     annotations = _annotations_of(pod)
     for name in sorted(annotations.keys() - _KNOWN):

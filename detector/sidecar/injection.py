@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from detector.sidecar import agent_injection
-from detector.sidecar.pod_patch import (
+from detector.sidecar.patch_operations import (
     PREFIX,
     TLS_FOLDER,
     TLS_VOLUME,

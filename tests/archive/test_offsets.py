@@ -9,7 +9,7 @@ import pytest
 from detector.archive.compact import compact
 from detector.archive.files import ArchiveFiles, Positions
 from detector.archive.offsets import MICROSECONDS, Index, next_positions
-from detector.archive.reader import ColumnError, LostError, columns_schema, read_range
+from detector.archive.range_reader import ColumnError, LostError, columns_schema, read_range
 from detector.archive.rows.schema import TABLES
 from detector.archive.writer import ArchiveWriter
 from tests.synthetic.random_snapshots import Judged

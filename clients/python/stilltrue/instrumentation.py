@@ -22,7 +22,7 @@ import grpc
 import grpc.aio
 
 from stilltrue.agent import Agent
-from stilltrue.http import hooks
+from stilltrue.http import instrumented_methods
 from stilltrue.runtime.deferral import Deferred, deferred
 from stilltrue.runtime.introspection import faulthandler_exit
 from stilltrue.runtime.rebinding import Undo, rebind
@@ -65,7 +65,7 @@ def instrument(service: str | None = None, **settings: Any) -> Agent:
             )
             _STATE.undo += rebind(replaced)
             if agent.settings.enabled:
-                _STATE.undo.append(hooks.install(agent.http_replacements()))
+                _STATE.undo.append(instrumented_methods.install(agent.http_replacements()))
             _warn_of_unrecorded(agent)
         return _STATE.agent
 

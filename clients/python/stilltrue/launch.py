@@ -17,7 +17,7 @@ from collections.abc import Mapping, MutableMapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from stilltrue.http.hooks import join_when_used
+from stilltrue.http.instrumented_methods import join_when_used
 from stilltrue.runtime.deferral import attach_when_used
 from stilltrue.runtime.greenlets import would_be_held_up
 

@@ -20,7 +20,7 @@ from stilltrue.v1 import detector_pb2 as pb
 
 if TYPE_CHECKING:
     from detector.archive.offsets import Index
-    from detector.archive.reader import Batch
+    from detector.archive.range_reader import Batch
 
 T = TypeVar("T")
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -111,7 +111,7 @@ class ArchiveService:
 
     async def _call(self, work: Callable[[], T], context: Context) -> T:
         """Do ``work`` on a thread; its errors become the call's status."""
-        from detector.archive.reader import ColumnError, LostError  # noqa: PLC0415 - pyarrow is an extra
+        from detector.archive.range_reader import ColumnError, LostError  # noqa: PLC0415 - pyarrow is an extra
 
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
@@ -156,7 +156,7 @@ def _described(indexes: list[Index], request: pb.DescribeArchiveRequest) -> pb.D
 
 def _responses(index: Index, request: pb.ReadArchiveRequest) -> Iterator[pb.ReadArchiveResponse]:
     """The responses of a call, read lazily."""
-    from detector.archive.reader import ROWS_MAX, columns_schema, read_range, schema_message  # noqa: PLC0415 - pyarrow is an extra
+    from detector.archive.range_reader import ROWS_MAX, columns_schema, read_range, schema_message  # noqa: PLC0415 - pyarrow is an extra
 
     schema = columns_schema(index.table, request.columns)
     if request.until > index.end or index.lost(request.since, request.until) is not None:
@@ -174,7 +174,7 @@ def _messages(schema: bytes, batches: Iterator[Batch]) -> Iterator[pb.ReadArchiv
 
 def _archived(location: str, number: int) -> pb.GetSnapshotResponse | None:
     from detector.archive.files import ArchiveError, ArchiveFiles  # noqa: PLC0415 - pyarrow is an extra
-    from detector.archive.lookup import find_snapshot  # noqa: PLC0415
+    from detector.archive.snapshot_lookup import find_snapshot  # noqa: PLC0415
 
     try:
         found = find_snapshot(ArchiveFiles(location), number)

@@ -20,7 +20,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from detector.archive.offsets import Wanted
-from detector.archive.reader import ColumnError, columns_schema
+from detector.archive.range_reader import ColumnError, columns_schema
 from detector.archive.rows.schema import TABLES
 from detector.ops.address import AddressError, parse_address
 from detector.spark.batch import spark_schema

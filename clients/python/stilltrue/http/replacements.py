@@ -15,7 +15,7 @@ from stilltrue.http.clients.httpx_aio import RecordedAsyncHttpx
 from stilltrue.http.clients.httpx_blocking import RecordedHttpx
 from stilltrue.http.clients.outgoing_request import Requests
 from stilltrue.http.clients.requests_client import RecordedRequests
-from stilltrue.http.hooks import Replacement
+from stilltrue.http.instrumented_methods import Replacement
 from stilltrue.http.wsgi import WSGIMiddleware
 from stilltrue.runtime import compat
 from stilltrue.runtime.compat.callables import module_of

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import stilltrue
-from stilltrue.http import hooks
+from stilltrue.http import instrumented_methods
 
-WHERE = [(module, place) for module, places in hooks.PLACES.items() for place in places]
+WHERE = [(module, place) for module, places in instrumented_methods.PLACES.items() for place in places]
 
 
 def method_of(module: str, place: str) -> Any:
@@ -51,7 +51,7 @@ assert not hasattr(HTTPAdapter.send, "__wrapped__") and not hasattr(flask.Flask.
 
 
 def test_no_library_is_imported_and_later_imports_are_hooked() -> None:
-    names = [name for name in hooks.PLACES if not name.startswith("urllib3")]
+    names = [name for name in instrumented_methods.PLACES if not name.startswith("urllib3")]
     done = subprocess.run(
         [sys.executable, "-c", LATE.format(names=names)], capture_output=True, text=True, check=False, timeout=60
     )
