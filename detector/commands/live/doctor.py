@@ -38,6 +38,7 @@ CURES = (
         "serves to those that it makes; see docs/sidecar.md, 'Who waits for whom'",
     ),
 )
+"""How to fix a blind spot, by a part of its text; :mod:`detector.service.detection.membership.members` collects these texts."""
 LOST = (
     "ended or cut off without a goodbye (SIGTERM ends a Python program without one, unless it has a handler): restore its "
     "connection, restart it under the same instance name (STILLTRUE_INSTANCE), or wait for --forget-seconds of stilltrue serve "

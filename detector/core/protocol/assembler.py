@@ -41,7 +41,7 @@ class Outcome(Enum):
 
 
 class Refusal(Enum):
-    """Why a report was refused."""
+    """Why a report was refused. The initiator refuses the late ones: those that are for no pending snapshot."""
 
     NOT_A_MEMBER = "not a member"
     OTHER_INCARNATION = "other incarnation"

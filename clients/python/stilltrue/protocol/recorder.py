@@ -14,6 +14,8 @@ The rules (docs/design.md section 3; the code names them by number):
 6. An explicit marker wakes the quiet processes.
 7. Atomic events. Facts change in the same step as the message they belong to; what ends a wait ends it in its own step.
 8. A failed call is in doubt when its caller cannot tell whether it was received, until a stated bound passes.
+9. Stamps are ours alone. A message without a valid stamp is handled like any other, but causes no cut, and its caller is
+   unknown. A colour that no detector can have issued yet is ignored (:mod:`stilltrue.protocol.colour_jumps`).
 10. Look again before accusing. On request the recorder reports for each suspect whether it is still in the very same waits, and
     the number of recorded events: if it equals the count at the cut, nothing has happened since.
 
