@@ -47,6 +47,16 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return re.sub(r"(\]\()([^)\s]+)\)", outside, markdown)
 
 
+def on_post_page(output: str, **_: Any) -> str:
+    """The theme would ask GitHub's API for the stars of the repository, in each reader's browser."""
+    return output.replace('data-md-component="source"', "")
+
+
+def on_post_template(output_content: str, **_: Any) -> str:
+    """The same for pages that are not in the navigation: 404.html."""
+    return on_post_page(output_content)
+
+
 def commands() -> Iterator[str]:
     """Every command with its flags, as its help says."""
     yield "# Commands\n\nWhat `stilltrue COMMAND --help` prints.\n"

@@ -7,6 +7,7 @@ import sys
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import MappingProxyType
@@ -63,6 +64,12 @@ def _changed_at(path: str) -> int:
         return 0
 
 
+def no_predicate(name: str, available: Sequence[str]) -> str:
+    """Say that there is no predicate of this name; suggests the one that was probably meant."""
+    near = "".join(f" (did you mean {one}?)" for one in get_close_matches(name, available, n=1))
+    return f"no predicate {name!r}{near}; available: {', '.join(available)}"
+
+
 def find_predicate(name: str, settings: PredicateSettings | None = None) -> Predicate:
     """Create the predicate ``name``, with ``settings`` as its keyword arguments.
 
@@ -77,7 +84,7 @@ def find_predicate(name: str, settings: PredicateSettings | None = None) -> Pred
     """
     found = sorted((entry for entry in _installed() if entry.name == name), key=lambda entry: entry.value)
     if not found:
-        raise UnknownPredicateError(f"no predicate {name!r}; available: {', '.join(predicate_names())}")
+        raise UnknownPredicateError(no_predicate(name, predicate_names()))
     places = sorted({entry.value for entry in found})
     if len(places) > 1:
         raise PluginError(f"predicate {name!r} is provided by {' and by '.join(places)}")

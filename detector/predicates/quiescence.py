@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from detector.core.snapshot import Snapshot
 from detector.core.undetermined import depends_on_forgotten
 from detector.predicates.deadlock import stuck_bounds
 from detector.predicates.evidence.blocked_verdict import as_of, not_certain
-from detector.predicates.evidence.explanation import counted, joined_by_and, listed
+from detector.predicates.evidence.explanation import NAMES_MAX, counted, joined_by_and, listed
 from detector.predicates.evidence.process_verdict import depends_on_missing, process_verdict
-from stilltrue.model import Activity, Holds, ProcessName, Verdict, process_of
+from stilltrue.model import Activity, Holds, PartyName, ProcessName, Verdict, process_of
+
+MAY_ACT = (
+    "it may act by itself (it has declared neither reactive=True nor idle()), it is declared busy,"
+    " or a party that has one of its open calls does not wait"
+)
+"""Why a process is active; its report does not say which of these it is."""
 
 
 class Quiescence:
@@ -41,7 +50,9 @@ class Quiescence:
         ]
         if moving or receivable:
             text = joined_by_and(counted(sorted(moving), "can move"), counted(receivable, "in transit"))
-            return process_verdict(self.name, snapshot, Holds.FALSE, "busy", f"{text}, {as_of(snapshot.ref)}", moving)
+            free = [party for party in waiters if found.pessimistic.free[party]]
+            reasons = _reasons(snapshot, sorted(moving), waiters, free)
+            return process_verdict(self.name, snapshot, Holds.FALSE, "busy", f"{text}, {as_of(snapshot.ref)}", moving, reasons)
         if snapshot.forgetful:
             return depends_on_forgotten(self.name, snapshot)
         doubtful = sorted(name for name in blocked if name in uncertain)
@@ -59,3 +70,25 @@ def _waiters(snapshot: Snapshot) -> dict[int, ProcessName]:
     """The process of each waiting party, by the party's index in the columns."""
     waits = snapshot.waits
     return {party: process_of(waits.names[party]) for party in set(waits.waiter.tolist())}
+
+
+def _reasons(
+    snapshot: Snapshot, moving: Sequence[ProcessName], waiters: dict[int, ProcessName], free: Sequence[int]
+) -> list[str]:
+    """Why each of the first processes can move, and what its waiting parties do; the others are only counted."""
+    waiting = Counter(waiters.values())
+    able: dict[ProcessName, list[PartyName]] = {}
+    for party in free:
+        able.setdefault(waiters[party], []).append(snapshot.waits.names[party])
+    states = snapshot.present()
+    reasons = []
+    for name in moving[:NAMES_MAX]:
+        parts = [MAY_ACT] if states[name].activity is Activity.ACTIVE else []
+        if name in able:
+            parts.append(f"of its {waiting[name]} waiting, {counted(sorted(able[name]), 'can proceed')}")
+        elif waiting[name]:
+            parts.append(f"its waiting parties ({waiting[name]}) are all deadlocked")
+        else:
+            parts.append("none of its parties is known to wait")
+        reasons.append(f"{name}: {'; '.join(parts)}")
+    return [*reasons, *([f"and {len(moving) - NAMES_MAX} more"] if len(moving) > NAMES_MAX else [])]

@@ -36,7 +36,17 @@ def test_both_halves_are_shown_side_by_side() -> None:
     assert sum(map(int, re.findall(r"near misses: (\d+)<", chart))) == len(near)
 
 
-@pytest.mark.parametrize(("days", "name"), [(2, "an hour"), (30, "a day")])
-def test_bars_are_hours_or_days(days: int, name: str) -> None:
-    chart, _ = trends(_analysis((_incident(1, ("a", "b")),), ended=BEGUN + days * DAY_SECONDS))
-    assert f"incidents and near misses {name}" in chart
+@pytest.mark.parametrize(
+    ("seconds", "name"),
+    [
+        (20.0, "a second"),
+        (600.0, "in 10 seconds"),
+        (3600.0, "a minute"),
+        (43_200.0, "in 10 minutes"),
+        (2 * DAY_SECONDS, "an hour"),
+        (30 * DAY_SECONDS, "a day"),
+    ],
+)
+def test_a_bar_stands_for_a_time_that_fits_the_length_of_the_archive(seconds: float, name: str) -> None:
+    chart, _ = trends(_analysis((_incident(1, ("a", "b")),), ended=BEGUN + seconds))
+    assert f"incidents and near misses {name}<" in chart

@@ -149,7 +149,7 @@ def test_unreadable_files_are_one_line(tmp_path: Path) -> None:
 def test_an_unknown_predicate_is_one_line_that_lists_the_known_ones() -> None:
     result = run("deadlok", "-", text="{}")
     assert result.exit_code == 2
-    assert result.stderr.startswith("stilltrue: no predicate 'deadlok'; available: deadlock, gridlock")
+    assert result.stderr.startswith("stilltrue: no predicate 'deadlok' (did you mean deadlock?); available: deadlock, gridlock")
 
 
 def test_settings_reach_the_predicate() -> None:

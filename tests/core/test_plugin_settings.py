@@ -175,7 +175,10 @@ def test_evaluate_reports_a_bad_setting_in_one_line(by: str) -> None:
 @pytest.mark.parametrize("by", ["flag", "environment"])
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("token-lost.expected=banana", SAID), ("token-lots.expected=1", "no predicate 'token-lots'; available: deadlock")],
+    [
+        ("token-lost.expected=banana", SAID),
+        ("token-lots.expected=1", "no predicate 'token-lots' (did you mean token-lost?); available: deadlock"),
+    ],
 )
 def test_serve_reports_a_bad_setting_before_it_starts(by: str, text: str, said: str) -> None:
     words, env = (["--set", text], {}) if by == "flag" else ([], {"STILLTRUE_SERVE_SET": text})

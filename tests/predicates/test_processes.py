@@ -11,7 +11,7 @@ from detector.core.predicate import Predicate
 from detector.core.registry import ask
 from detector.predicates.lost_message import LostMessage
 from detector.predicates.phase_ended import PhaseEnded
-from detector.predicates.quiescence import Quiescence
+from detector.predicates.quiescence import MAY_ACT, Quiescence
 from detector.predicates.termination import Termination
 from detector.predicates.token import TokenDuplicated, TokenLost
 from stilltrue.model import Holds
@@ -71,6 +71,23 @@ def test_termination(processes: dict[str, Any], more: dict[str, Any], holds: Hol
 )
 def test_quiescence(processes: dict[str, Any], more: dict[str, Any], holds: Holds) -> None:
     check(Quiescence(), processes, more, holds)
+
+
+def test_quiescence_says_of_each_process_why_it_can_move() -> None:
+    """A deadlocked program is rarely quiescent: the answer says whether a wait can end, or only a thread may still act."""
+    waits = [*RING, {"waiter": "c/1", "among": ["c/2"]}, {"waiter": "c/3", "among": ["a/1"]}]
+    document = {"processes": {"a": ACTIVE, "b": BLOCKED, "c": BLOCKED, "d": BLOCKED, "e": IDLE}, "waits": waits}
+    verdict = ask(Quiescence(), read_document(document))
+    assert verdict.holds is F
+    assert verdict.witness.text == "3 can move (a, c, d), when the snapshot began"
+    assert verdict.explanation == (
+        f"a: {MAY_ACT}; its waiting parties (1) are all deadlocked",
+        "c: of its 2 waiting, 1 can proceed (c/1)",
+        "d: none of its parties is known to wait",
+    )
+    crowd = ask(Quiescence(), read_document({"processes": {f"p{number}": ACTIVE for number in range(30)}}))
+    assert len(crowd.explanation) == 9
+    assert crowd.explanation[-1] == "and 22 more"
 
 
 @pytest.mark.parametrize(

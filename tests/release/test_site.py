@@ -46,6 +46,17 @@ def test_every_picture_of_the_docs_is_in_the_site(hook: Any) -> None:
         assert not [target for target in shown if target.startswith(hook.REPOSITORY)]
 
 
+def test_no_page_asks_another_host(hook: Any) -> None:
+    """The theme's script looks for this attribute, and asks api.github.com for the repository behind the link."""
+    link = '<a href="https://github.com/stilltrue/stilltrue" class="md-source" data-md-component="source">'
+    for made in (
+        hook.on_post_page(link, page=None, config=None),
+        hook.on_post_template(link, template_name="404.html", config=None),
+    ):
+        assert "data-md-component" not in made
+        assert made.startswith('<a href="https://github.com/stilltrue/stilltrue"')
+
+
 def test_the_python_reference_is_prose_that_wraps(hook: Any) -> None:
     text = "\n".join(hook.python())
     assert (

@@ -1,4 +1,4 @@
-"""Trends: incidents and near misses per hour or day, and a comparison of the earlier with the later half."""
+"""Trends: incidents and near misses over time, and a comparison of the earlier with the later half."""
 
 from __future__ import annotations
 
@@ -12,16 +12,24 @@ from detector.analysis.result import Analysis
 from detector.core.counting import counted
 from detector.core.times import duration
 
-HOUR_SECONDS, DAY_SECONDS = 3600.0, 86_400.0
-HOURS_MAX = 96
-"""Beyond this many hours, each bar is a day."""
+DAY_SECONDS = 86_400.0
+STEPS = (
+    (1.0, "a second"),
+    (10.0, "in 10 seconds"),
+    (60.0, "a minute"),
+    (600.0, "in 10 minutes"),
+    (3600.0, "an hour"),
+    (DAY_SECONDS, "a day"),
+)
+"""The times that a bar may stand for, and what the axis calls them."""
+BARS_MAX = 96
+"""A bar stands for the shortest time that needs no more bars than this."""
 Span = tuple[float, float]
 
 
 def trends(found: Analysis) -> list[Markup]:
     """Return a chart, and a sentence that compares the two halves."""
-    by_hours = found.ended - found.begun <= HOURS_MAX * HOUR_SECONDS
-    step, name = (HOUR_SECONDS, "an hour") if by_hours else (DAY_SECONDS, "a day")
+    step, name = next((each for each in STEPS if found.ended - found.begun <= BARS_MAX * each[0]), STEPS[-1])
     incidents = [each.opened for each in found.incidents]
     near_misses = [float(row["first"]) for row in found.near_misses]
     first, last = (int(at // step) for at in (found.begun, found.ended))

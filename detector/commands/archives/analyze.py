@@ -14,6 +14,7 @@ import click
 
 from detector.commands.shared.options import predicate_settings
 from detector.commands.shared.run import CommandError
+from detector.ops.progress_lines import CLEAR, ProgressLines
 
 EPILOG = """\b
 Examples:
@@ -24,7 +25,6 @@ Examples:
 Up to ten million reports are analysed on this machine, more on Spark, which needs Java 17 or newer and:
 pip install 'stilltrue-detector[spark]'. Exit code: 0; 2 for wrong usage, no archive, or incomplete results.
 """
-CLEAR = "\r\x1b[K"
 LOCAL_REPORTS_MAX = 10_000_000
 LEFT_OUT_MAX = 10
 """Files named on standard error; the report and summary.json name all of them."""
@@ -153,7 +153,7 @@ def _spark(steps: _Steps, master: str | None) -> Iterator[Any]:
         )
     except ImportError as error:
         raise CommandError(f"this engine needs PySpark ({error}): pip install 'stilltrue-detector[spark]'") from None
-    click.echo("starting Spark ...", err=True)
+    steps.starting_spark()
     try:
         with interruptible():
             spark = open_session(master, SETTINGS, announced=True)
@@ -172,24 +172,30 @@ class _Steps:
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._live = sys.stderr.isatty()
-        self._step = ""
+        self._lines = ProgressLines()
 
     def seconds(self) -> float:
         """Seconds since the start."""
         return time.monotonic() - self._began
 
+    def starting_spark(self) -> None:
+        """Show for how long Spark has been starting, until the first step or its first part."""
+        self._lines.wait("starting Spark ...")
+
     def begin(self, step: str) -> None:
         """Begin the next step."""
-        self._step = f"{self.seconds():6.1f} s  {step}"
-        click.echo(f"{CLEAR if self._live else ''}{self._step} ...", err=True)
+        self.end()
+        click.echo(f"{self.seconds():6.1f} s  {step} ...", err=True)
 
     def end(self) -> None:
         """End the last step."""
+        self._lines.end()
         if self._live:
             click.echo(CLEAR, err=True, nl=False)
 
     def parts(self, done: int, total: int) -> None:
         """Show how many of the step's parts are done."""
+        self._lines.end()
         if self._live:
             click.echo(f"{CLEAR}{self.seconds():6.1f} s  {done} of {total} parts done", err=True, nl=False)
 

@@ -12,6 +12,7 @@ from detector.commands.shared.options import FILE, metrics_option
 from detector.commands.shared.run import CommandError
 from detector.ops.address import Address
 from detector.ops.location import absolute
+from detector.ops.progress_lines import ProgressLines
 
 EPILOG = """\b
 Examples:
@@ -86,6 +87,6 @@ def assemble(
             partitions=partitions,
             once=once,
         )
-        run(plan, master, lambda text: click.echo(text, err=True), metrics)
+        run(plan, master, ProgressLines(), metrics)
     except (RecordsUnavailableError, StreamFailedError) as error:
         raise CommandError(str(error)) from None

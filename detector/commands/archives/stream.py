@@ -12,6 +12,7 @@ from detector.commands.shared.options import metrics_option, predicate_settings
 from detector.commands.shared.run import CommandError
 from detector.ops.address import Address
 from detector.ops.location import absolute
+from detector.ops.progress_lines import ProgressLines
 from stilltrue.runtime.membership.credentials import Security
 
 EPILOG = """\b
@@ -104,7 +105,7 @@ def stream(
         once=once,
     )  # fmt: skip
     try:
-        progress = run(stream_options, lambda text: click.echo(text, err=True))
+        progress = run(stream_options, ProgressLines())
     except StreamFailedError as error:
         raise CommandError(str(error)) from None
     more = [

@@ -6,13 +6,12 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator
-from difflib import get_close_matches
 from typing import Any
 
 import grpc
 import grpc.aio
 
-from detector.core.registry import predicate_names
+from detector.core.registry import no_predicate, predicate_names
 from detector.service.cure.cures import CureRefusedError, Cures, Refusal
 from detector.service.detection.current_verdicts import Key, TooManyWatchersError
 from detector.service.detection.driver import Driver
@@ -221,8 +220,7 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
 
     async def _check(self, predicate: str, scope: str, context: Context) -> None:
         if predicate not in self._predicates:
-            near = "".join(f" (did you mean {one}?)" for one in get_close_matches(predicate, self._predicates, n=1))
-            text = f"no predicate {predicate!r}{near}; available: {', '.join(self._predicates)}"
+            text = no_predicate(predicate, self._predicates)
             if predicate in predicate_names():
                 text = f"the predicate {predicate!r} was installed after the detector had started: restart the detector"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)

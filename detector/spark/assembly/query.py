@@ -12,7 +12,7 @@ Rules:
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,6 +29,7 @@ from detector.archive.files import ArchiveError
 from detector.assembly.cluster import Cluster, RecordsUnavailableError, client
 from detector.ops.address import Address
 from detector.ops.exposition import exposed
+from detector.ops.progress_lines import ProgressLines
 from detector.spark.assembly.metrics import AssemblyMetrics, Unread
 from detector.spark.assembly.options import source_options
 from detector.spark.assembly.processor import OUTPUT, Assembly
@@ -142,20 +143,20 @@ def _exposed(plan: AssemblyPlan, query: StreamingQuery, metrics: Address | None)
         yield f"http://{replace(metrics, port=port)}/metrics"
 
 
-def run(plan: AssemblyPlan, master: str | None, progress: Callable[[str], None], metrics: Address | None = None) -> None:
+def run(plan: AssemblyPlan, master: str | None, progress: ProgressLines, metrics: Address | None = None) -> None:
     """Assemble until stopped, and serve metrics at ``metrics``. Raises :class:`StreamFailedError`."""
     try:
         check_unoccupied(plan.out, own=("verdicts/batch=",))
         client(plan.cluster).make_topics(plan.cluster)
         plan.state.mkdir(parents=True, exist_ok=True)
-        progress("starting Spark ...")
+        progress.wait("starting Spark ...")
         with interruptible():
             spark = open_session(master, session_settings(plan), announced=True)
         try:
             with one_line_errors("Spark failed"):
                 query = start(spark, plan)
                 with _exposed(plan, query, metrics) as at:
-                    progress(f"assembling from {plan.cluster.servers}" + (f", metrics: {at}" if at else ""))
+                    progress.wait(f"assembling from {plan.cluster.servers}{f', metrics: {at}' if at else ''} ...")
                     follow(query, progress)
         finally:
             spark.stop()
@@ -163,3 +164,5 @@ def run(plan: AssemblyPlan, master: str | None, progress: Callable[[str], None],
         raise StreamFailedError(str(error.args[0] if error.args else error)) from None
     except OSError as error:
         raise StreamFailedError(f"{error.filename or plan.state}: {error.strerror or error}") from None
+    finally:
+        progress.end()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -12,6 +12,7 @@ from detector.analysis.result_folder import CountsError, check_unoccupied
 from detector.archive.files import ArchiveError, ArchiveFiles
 from detector.core.registry import PluginError, PredicateSettings, UnknownPredicateError, find_predicates
 from detector.ops.address import Address
+from detector.ops.progress_lines import ProgressLines
 from detector.ops.stop_signal import stopped_by_signals
 from detector.spark.java import JavaError
 from detector.spark.session import SparkFailedError, interruptible, one_line_errors, open_session, reason
@@ -47,7 +48,7 @@ class StreamOptions:
     once: bool
 
 
-def run(stream: StreamOptions, progress: Callable[[str], None]) -> Progress:
+def run(stream: StreamOptions, progress: ProgressLines) -> Progress:
     """Stream to the end, or until stopped; return the final state. Raises :class:`StreamFailedError`."""
     try:
         return _run(stream, progress)
@@ -65,9 +66,11 @@ def run(stream: StreamOptions, progress: Callable[[str], None]) -> Progress:
         raise StreamFailedError(str(error.args[0] if error.args else error)) from None
     except OSError as error:
         raise StreamFailedError(f"{error.filename or stream.out}: {' '.join(str(error.strerror or error).split())}") from None
+    finally:
+        progress.end()
 
 
-def _run(stream: StreamOptions, progress: Callable[[str], None]) -> Progress:
+def _run(stream: StreamOptions, progress: ProgressLines) -> Progress:
     asked = tuple(dict.fromkeys((*PREDICATES, *stream.predicates, *stream.settings)))
     find_predicates(asked, stream.settings)
     if stream.archive is not None:
@@ -87,15 +90,17 @@ def _run(stream: StreamOptions, progress: Callable[[str], None]) -> Progress:
     before = plan.folder.last_with_results()
     if before.predicates and (more := [name for name in asked if name not in before.predicates]):
         finished = f"{before.finished_count()} finished snapshots are not judged again"
-        progress(f"{', '.join(more)}: evaluated from now on; {finished} (use {plan.folder.another}, or 'stilltrue analyze')")
+        progress.say(
+            f"{', '.join(more)}: evaluated from now on; {finished} (use {plan.folder.another}, or 'stilltrue analyze')"
+        )
     with nullcontext() if stream.metrics is None else served(plan.folder, stream.metrics.host, stream.metrics.port) as port:
         if stream.metrics is not None:
-            progress(f"metrics: http://{replace(stream.metrics, port=port or 0)}/metrics")
+            progress.say(f"metrics: http://{replace(stream.metrics, port=port or 0)}/metrics")
         return _stream(stream, plan, progress)
 
 
-def _stream(stream: StreamOptions, plan: StreamPlan, progress: Callable[[str], None]) -> Progress:
-    progress("starting Spark ...")
+def _stream(stream: StreamOptions, plan: StreamPlan, progress: ProgressLines) -> Progress:
+    progress.wait("starting Spark ...")
     with interruptible():
         spark = open_session(stream.master, announced=True)
     try:
@@ -106,15 +111,15 @@ def _stream(stream: StreamOptions, plan: StreamPlan, progress: Callable[[str], N
                 pieces = archive_stream(spark, stream.archive, plan)
             query = start(pieces, plan, location=stream.archive or "", once=stream.once)
             source = stream.archive or stream.options["address"]
-            progress(f"reading {source} (the first batch takes longest: it starts Spark's workers) ...")
+            progress.wait(f"reading {source} (the first batch takes longest: it starts Spark's workers) ...")
             follow(query, progress)
     finally:
         spark.stop()
     return plan.folder.last()
 
 
-def follow(query: StreamingQuery, progress: Callable[[str], None]) -> None:
-    """Wait until the query ends; ctrl-C and SIGTERM stop it. Call ``progress`` for each micro-batch.
+def follow(query: StreamingQuery, progress: ProgressLines) -> None:
+    """Wait until the query ends; ctrl-C and SIGTERM stop it. Print a line for each micro-batch.
 
     Raises
     ------
@@ -134,10 +139,10 @@ def follow(query: StreamingQuery, progress: Callable[[str], None]) -> None:
         raise StreamFailedError(reason(str(failed)))
 
 
-def _show(query: StreamingQuery, shown: int, progress: Callable[[str], None]) -> int:
+def _show(query: StreamingQuery, shown: int, progress: ProgressLines) -> int:
     last = query.lastProgress
     if last is None or last["batchId"] == shown or not last["numInputRows"]:
         return shown
     seconds = last["durationMs"].get("triggerExecution", 0) / 1000
-    progress(f"batch {last['batchId']} in {seconds:.1f} s")
+    progress.say(f"batch {last['batchId']} in {seconds:.1f} s")
     return int(last["batchId"])

@@ -18,6 +18,7 @@ from detector.archive.files import ArchiveFiles
 from detector.archive.rows.row_decoder import verdict_of
 from detector.archive.writer import ArchiveWriter
 from detector.core.registry import find_predicate, find_predicates
+from detector.ops.progress_lines import ProgressLines
 from detector.spark.session import _retrying
 from detector.spark.streaming import query
 from detector.spark.streaming.micro_batch import check_count
@@ -82,22 +83,22 @@ def _options(folder: Path, plan: StreamPlan, *predicates: str) -> StreamOptions:
 
 
 def test_a_restart_says_what_it_does_not_judge_again(
-    spark: SparkSession, short: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, short: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = StreamPlan(out=str(tmp_path / "out"))
     folder = tmp_path / "archive"
     _archive(short, folder, 0, 5)
     _run(spark, folder, plan)
     monkeypatch.setattr(query, "_stream", lambda *_: plan.folder.last())
-    said: list[str] = []
-    query.run(_options(folder, plan), said.append)
-    assert said == []
-    query.run(_options(folder, plan, "termination"), said.append)
-    (line,) = said
+    capsys.readouterr()
+    query.run(_options(folder, plan), ProgressLines())
+    assert capsys.readouterr().err == ""
+    query.run(_options(folder, plan, "termination"), ProgressLines())
+    (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("termination: evaluated from now on; 5 finished snapshots are not judged again")
     shutil.rmtree(tmp_path / "out" / "verdicts")
     with pytest.raises(StreamFailedError, match="verdicts is gone, and a stream does not judge its 5 finished snapshots again"):
-        query.run(_options(folder, plan), said.append)
+        query.run(_options(folder, plan), ProgressLines())
 
 
 def test_predicate_settings_give_the_services_verdicts(spark: SparkSession, short: Judged, tmp_path: Path) -> None:
