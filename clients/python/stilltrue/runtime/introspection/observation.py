@@ -38,6 +38,8 @@ from stilltrue.runtime.waits.orphaned_locks.locks import LocksLeftBehind
 from stilltrue.runtime.waits.pipes.waits import find_processes_at_pipes
 from stilltrue.runtime.waits.pipes.work import OwnWork
 from stilltrue.runtime.waits.process_end import OwnEnd
+from stilltrue.runtime.waits.process_pools import workers as pool_workers
+from stilltrue.runtime.waits.process_pools.executors import search_for_crashes
 from stilltrue.runtime.waits.process_view import LiveProcessView
 from stilltrue.runtime.waits.reachability.task_waits import ReportedTaskWait, TaskWaits
 from stilltrue.runtime.waits.reachability.thread_waits import ReportedThreadWait, ThreadWaits
@@ -100,6 +102,7 @@ class Observer:
             elsewhere = (*self.sessions.holds(view), *redis_holders.holds(view), *self.file_locks.holds(view))
             elsewhere = (*elsewhere, *self._own_end.holds(view), *self.shared_locks.holds(view))
             elsewhere = (*elsewhere, *stream_feeders.holds(view, self._parties.process), *self.own_work.holds(view))
+            elsewhere = (*elsewhere, *pool_workers.holds(view))
             left = left_semaphores(self._parties.process)
             seen = replace(seen, holds=(*self._answers(), *elsewhere, *left))
             self._cut.left = {hold.party: one for hold, one in left.items()}
@@ -127,6 +130,8 @@ class Observer:
             find_processes_at_pipes()
         with suppress(Exception):  # likewise
             find_left_semaphores()
+        with suppress(Exception):  # likewise
+            search_for_crashes()
 
     def _deadlines_of_stopping_servers(self, now: float) -> dict[PartyName, float]:
         """Parties that serve a call of a server that is being stopped: the call ends by itself."""

@@ -15,6 +15,8 @@ from stilltrue.runtime.waits.databases import waits as databases
 from stilltrue.runtime.waits.files import waits as files
 from stilltrue.runtime.waits.holders import gates
 from stilltrue.runtime.waits.pipes import waits as pipes
+from stilltrue.runtime.waits.process_pools import executors as process_executors
+from stilltrue.runtime.waits.process_pools import pools as process_pools
 from stilltrue.runtime.waits.resolvers import (
     anyio_waits,
     asgiref_waits,
@@ -31,9 +33,11 @@ from stilltrue.runtime.waits.resolvers import (
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
 RESOLVERS: tuple[Resolver, ...] = (
+    *process_executors.RESOLVERS,
     *results.RESOLVERS,
     *imports.RESOLVERS,
     *thread_pools.RESOLVERS,
+    *process_pools.RESOLVERS,
     *locks.RESOLVERS,
     *executors.RESOLVERS,
     *gates.RESOLVERS,

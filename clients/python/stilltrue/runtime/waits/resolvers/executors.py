@@ -142,10 +142,10 @@ def _executors(queued: Iterable[Queued]) -> tuple[Any, ...]:
 
 def _cancellable(queued: Collection[Queued], view: ProcessView) -> tuple[Any, ...]:
     """The executors whose queued items a party may cancel by shutting them down."""
-    return _executors(queued) if queued and _some_code_cancels_queues(view) else ()
+    return _executors(queued) if queued and cancels_queued(view) else ()
 
 
-def _some_code_cancels_queues(view: ProcessView) -> bool:
+def cancels_queued(view: ProcessView) -> bool:
     """Whether a function of the application's modules, or one that runs, mentions ``cancel_futures``."""
     stacks = (*view.stacks().values(), *view.stacks_of_tasks().values())
     codes = {frame.f_code for stack in stacks for frame in stack.frames if is_application(frame.f_code)}

@@ -132,7 +132,7 @@ def _read_sleepers(users: Mapping[Semaphore, Users]) -> dict[Semaphore, frozense
 def _sleepers(process: int, ranges: Sequence[tuple[int, int]]) -> Iterator[Sleeper]:
     """The threads of a process that are blocked at these addresses."""
     for thread in _threads_of(process):
-        address = _address_awaited(process, thread)
+        address = address_awaited(process, thread)
         if address is not None and any(start <= address < end for start, end in ranges):
             sleeper = _sleeper(process, thread)
             if sleeper is not None:
@@ -147,7 +147,7 @@ def _threads_of(process: int) -> list[int]:
 
 
 def _sleeper(process: int, thread: int) -> Sleeper | None:
-    address = _address_awaited(process, thread)
+    address = address_awaited(process, thread)
     try:
         switches = () if address is None else tuple(_SWITCHES.findall(_text_of(f"{_PROC}/{process}/task/{thread}/status")))
     except OSError:  # it has ended
@@ -155,7 +155,7 @@ def _sleeper(process: int, thread: int) -> Sleeper | None:
     return Sleeper(process, thread, address, switches) if address is not None and len(switches) == 2 else None
 
 
-def _address_awaited(process: int, thread: int) -> int | None:
+def address_awaited(process: int, thread: int) -> int | None:
     """The address at which a thread is blocked in this system call."""
     try:
         number, *arguments = _text_of(f"{_PROC}/{process}/task/{thread}/syscall").split()
