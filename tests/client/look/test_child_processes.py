@@ -414,3 +414,17 @@ def test_a_forked_child_has_no_mark_of_its_parent(alone: Callable[..., Agent]) -
         os._exit(0 if mark._descriptor is None else 1)
     assert os.waitpid(pid, 0)[1] == 0
     assert mark._descriptor is not None
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+@pytest.mark.parametrize(
+    ("options", "all_are_listed"),
+    [("rw", True), ("rw,hidepid=1", True), ("rw,hidepid=2", False), ("rw,nosuid,hidepid=invisible,gid=5", False)],
+)
+def test_proc_may_be_mounted_so_that_it_does_not_list_all_processes(
+    options: str, all_are_listed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/mounts").write_text(f"sysfs /sys sysfs rw 0 0\nproc /proc proc {options} 0 0\n")
+    monkeypatch.setattr(listing, "_PROC", tmp_path)
+    assert listing.shows_all_processes() == all_are_listed

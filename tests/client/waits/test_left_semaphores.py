@@ -19,7 +19,9 @@ import pytest
 
 from stilltrue.model import has_ended
 from stilltrue.protocol.report import LocalWait, Report, ResourceTarget
+from stilltrue.runtime.introspection import child_processes
 from stilltrue.runtime.introspection.child_processes import process_at
+from stilltrue.runtime.waits.databases import source_search
 from stilltrue.runtime.waits.databases.source_search import Mentions
 from stilltrue.runtime.waits.holders import own_releases
 from stilltrue.runtime.waits.resolvers.shared_locks import semaphore_of
@@ -33,6 +35,7 @@ pytestmark = [
 ]
 SPAWN: Any = multiprocessing.get_context("spawn")
 FORK: Any = multiprocessing.get_context("fork")
+BRACKET = "    lock.acquire()\n    try:\n        repr(lock)\n    finally:\n        lock.release()\n"
 NEVER = r"(?!)"
 """Matches nothing."""
 
@@ -176,6 +179,21 @@ def test_a_process_that_holds_it_says_nothing(front: Front) -> None:
     front.let_go()
 
 
+def test_a_process_that_was_forked_in_the_block_will_release_it(front: Front, start: Callable[..., Any]) -> None:
+    lock = SPAWN.Lock()
+    front.hold(hold_in_block, lock, front.get)
+    give_back(lock)
+    left_by_a_process(start, SPAWN, lock)  # now it is taken, this process has not acquired it, and is in its block
+    front.start("waiter", enter, lock)
+    assert not ended_in(report_when_found(front))
+    assert left._Known.left()
+    front.let_go()
+
+
+def give_back(lock: Any) -> None:
+    lock.release()
+
+
 def hold_in_block(lock: Any, call: Callable[[bytes], Any]) -> None:
     with lock:
         call(b"")
@@ -184,7 +202,7 @@ def hold_in_block(lock: Any, call: Callable[[bytes], Any]) -> None:
 def test_a_program_that_mentions_a_release_says_nothing_except_of_what_only_its_owner_releases(
     front: Front, start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(left._Known, "releases", Mentions(left._RELEASES, own_only=True))
+    monkeypatch.setattr(left._Known, "releases", Mentions(own_releases._RELEASES, own_only=True))
     locks = [left_by_a_process(start, SPAWN, make()) for make in (SPAWN.Lock, SPAWN.RLock)]
     for lock in locks:
         front.start("waiter", enter, lock)
@@ -244,6 +262,12 @@ def test_nothing_is_known_if_a_process_cannot_be_read_or_a_thread_has_real_time_
 
     monkeypatch.setattr(kernel, "mapped_in", refuse)
     assert not kernel.users_of((key,))
+    monkeypatch.setattr(child_processes, "_stat_of", lambda _: ("", []))
+    assert not kernel.users_of((key,))
+    monkeypatch.undo()
+    assert kernel.users_of((key,))
+    monkeypatch.setattr(kernel, "shows_all_processes", lambda: False)
+    assert not kernel.users_of((key,))
 
 
 KNOWS_WITHOUT = """
@@ -268,6 +292,27 @@ def test_an_ancestor_that_cannot_be_read_matters_only_if_no_other_program_is_bet
 ) -> None:
     command = [*through, sys.executable, "-c", KNOWS_WITHOUT, str(os.getpid())]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == f"{known}\n"
+
+
+def test_nothing_is_known_if_the_system_calls_of_another_process_cannot_be_read(
+    start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where processes may trace only their descendants: a thread there may have been blocked for longest."""
+    lock, (here, there), (there_again, _go) = SPAWN.Lock(), SPAWN.Pipe(), SPAWN.Pipe()
+    key = semaphore_of(lock)
+    assert key is not None
+    other = start(SPAWN, keep, lock, there, there_again, take=False)
+    here.recv()
+    assert len(kernel.users_of((key,))[key]) == 2
+    text_of = kernel._text_of
+
+    def refuse(path: str) -> str:
+        if path.startswith(f"/proc/{other.pid}/") and path.endswith("/syscall"):
+            raise PermissionError
+        return text_of(path)
+
+    monkeypatch.setattr(kernel, "_text_of", refuse)
+    assert not kernel.users_of((key,))
 
 
 def test_threads_that_are_blocked_are_those_at_its_own_address() -> None:
@@ -306,10 +351,13 @@ def test_a_started_process_finds_the_objects_that_it_was_given(start: Callable[.
 @pytest.mark.parametrize(
     ("body", "only_its_own"),
     [
-        ("    lock.acquire()\n    try:\n        repr(lock)\n    finally:\n        lock.release()\n", True),
+        (BRACKET, True),
         ("    lock.release()\n", False),
         ("    if lock.acquire(timeout=1):\n        lock.release()\n", False),
         ("    def later():\n        lock.release()\n    return later\n", False),
+        ("    return lock.release\n", False),
+        (f"{BRACKET}def undo(lock):\n    getattr(lock, 'release')()\n", False),
+        (f"{BRACKET}def undo(lock):\n    lock.__exit__(None, None, None)\n", False),
     ],
 )
 def test_a_file_may_release_only_what_it_acquires(
@@ -320,8 +368,8 @@ def test_a_file_may_release_only_what_it_acquires(
     monkeypatch.syspath_prepend(tmp_path)
     module = importlib.import_module(name)
     assert module.__file__ is not None
-    assert own_releases.releases_only_its_own(module.__file__) == only_its_own
-    found = Mentions(left._RELEASES, own_only=True, unless=lambda file, _: file != module.__file__ or only_its_own)
+    monkeypatch.setattr(source_search, "items_of", lambda _: [(name, module)])
+    found = own_releases.mentions_of_releases()
     assert found.search()
     assert bool(found.found) != only_its_own
     monkeypatch.delitem(sys.modules, name)

@@ -23,6 +23,7 @@ import pytest
 from stilltrue import Agent
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import LocalWait, Report, ResourceTarget
+from stilltrue.runtime.introspection import child_processes
 from stilltrue.runtime.introspection.child_processes import process_at
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.log_queue import LogQueue
@@ -177,7 +178,7 @@ def test_who_reads_from_a_connection_of_both_ways_waits_for_those_who_have_its_o
     front.let_go()
 
 
-def test_who_writes_into_a_full_connection_of_both_ways_waits_likewise(front: Front) -> None:
+def test_who_writes_into_a_full_connection_of_both_ways_waits_for_those_who_have_its_other_end(front: Front) -> None:
     one, other = SPAWN.Pipe()
     front.start("waiter", one.send_bytes, bytes(FULL))
     report = report_once_seen(front.agent)
@@ -298,6 +299,28 @@ def test_the_processes_at_a_pipe_are_those_with_the_right_end(
 def stack_of_feeder(queue: Any) -> CallStack:
     ident = queue._thread.ident
     return CallStack(tuple(frames_of_threads()[ident]), ident)
+
+
+def test_the_processes_at_a_pipe_are_unknown_if_one_of_the_session_cannot_be_read_or_listed(
+    ends: Ends, child: Callable[[int], subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    end = kernel.other_end_at(ends[0].fileno())
+    assert end is not None
+    other = child(ends[1].fileno())
+    assert kernel.processes_at(end, "write") == frozenset({os.getpid(), other.pid})
+    listdir = os.listdir
+
+    def refuse(path: Path) -> list[str]:
+        if str(path) == f"/proc/{other.pid}/fd":
+            raise PermissionError
+        return listdir(path)
+
+    with monkeypatch.context() as unreadable:  # neither are its other files, under hidepid=1
+        unreadable.setattr(child_processes, "_stat_of", lambda _: ("", []))
+        unreadable.setattr(os, "listdir", refuse)
+        assert kernel.processes_at(end, "write") is None
+    monkeypatch.setattr(kernel, "shows_all_processes", lambda: False)
+    assert kernel.processes_at(end, "write") is None
 
 
 def test_a_queues_thread_stands_aside_while_it_has_no_item() -> None:

@@ -39,6 +39,7 @@ _HELPERS = (
 _PROC = Path("/proc")
 _LISTS_CHILDREN = (_PROC / "thread-self" / "children").exists()
 _MARK = re.compile(rf"{MARK}:([0-9.]+):")
+_HIDING = re.compile(r"^\S+ /proc proc \S*\bhidepid=(?:2|4|invisible|ptraceable)\b", re.M)
 _ENDED = ("Z", "X")
 _PARENT, _GROUP, _SESSION, _TICKS, _STARTED = 1, 2, 3, slice(11, 13), 19
 """Positions of fields in ``/proc/PID/stat`` after the name, which ends with the last parenthesis."""
@@ -170,9 +171,11 @@ def parent_of(pid: int) -> int:
 
 
 def session_of(pid: int) -> int:
-    """The session of a process; 0 if unknown."""
-    fields = _stat_of(str(pid))[1]
-    return int(fields[_SESSION]) if len(fields) > _SESSION else 0
+    """The session of a process, also of one whose ``/proc`` may not be read; 0 if unknown."""
+    try:
+        return os.getsid(pid)
+    except OSError:  # it has ended
+        return 0
 
 
 def all_processes() -> list[int]:
@@ -181,6 +184,14 @@ def all_processes() -> list[int]:
         return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()]
     except OSError:  # this is not Linux
         return []
+
+
+def shows_all_processes() -> bool:
+    """Whether ``/proc`` lists the processes of other users (``man 5 proc``, ``hidepid``)."""
+    try:
+        return _HIDING.search((_PROC / "self/mounts").read_text(errors="replace")) is None
+    except OSError:  # this is not Linux
+        return False
 
 
 def _helpers() -> set[Any]:

@@ -103,7 +103,7 @@ class Observer:
             elsewhere = (*elsewhere, *self._own_end.holds(view), *self.shared_locks.holds(view))
             elsewhere = (*elsewhere, *stream_feeders.holds(view, self._parties.process), *self.own_work.holds(view))
             elsewhere = (*elsewhere, *pool_workers.holds(view))
-            left = left_semaphores(self._parties.process)
+            left = left_semaphores(self._parties.process, view.inside)
             seen = replace(seen, holds=(*self._answers(), *elsewhere, *left))
             self._cut.left = {hold.party: one for hold, one in left.items()}
             seen = self._with_ended_parties(seen, now)

@@ -9,8 +9,7 @@ from stilltrue.model import PartyName
 from stilltrue.protocol.report import Hold
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.own_ref import OwnRef
-from stilltrue.runtime.waits.databases.source_search import Mentions
-from stilltrue.runtime.waits.holders.own_releases import releases_only_its_own
+from stilltrue.runtime.waits.holders.own_releases import mentions_of_releases
 from stilltrue.runtime.waits.process_view import LiveProcessView
 from stilltrue.runtime.waits.resolvers.locks import RELEASING, is_shared_lock
 from stilltrue.runtime.waits.resolvers.shared_locks import is_owned, name_of
@@ -24,7 +23,7 @@ class SharedLocks:
     def __init__(self) -> None:
         """Nothing is known yet."""
         self._of: dict[PartyName, tuple[OwnRef, ...]] = {}
-        self._releases = Mentions(r"\.release\s*\(", own_only=True, unless=lambda file, _: releases_only_its_own(file))
+        self._releases = mentions_of_releases()
 
     def holds(self, view: LiveProcessView) -> tuple[Hold, ...]:
         """The parties that hold locks at a cut."""

@@ -6,11 +6,24 @@ collector can list them; if it cannot, the answer is no.
 
 from __future__ import annotations
 
+import re
+
 from stilltrue.runtime.introspection.frames import frames_of_threads
+from stilltrue.runtime.waits.databases.source_search import Mentions
 from stilltrue.runtime.waits.holders.try_finally import releases_only_in_finally
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within, take_census
 
 _RELEASE = "release"
+_BY_TEXT_OR_EXIT = r"\.__exit__\b|['\"](?:release|__exit__)['\"]"
+_RELEASES = rf"\.release\b|{_BY_TEXT_OR_EXIT}"
+_NO_BRACKET = re.compile(_BY_TEXT_OR_EXIT.encode())
+
+
+def mentions_of_releases() -> Mentions:
+    """A search of the program's own files for what may release a lock that another process has acquired."""
+    return Mentions(
+        _RELEASES, own_only=True, unless=lambda file, text: not _NO_BRACKET.search(text) and releases_only_its_own(file)
+    )
 
 
 def releases_only_its_own(file: str) -> bool:

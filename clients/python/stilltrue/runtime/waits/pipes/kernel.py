@@ -6,7 +6,8 @@ Rules:
    ``read()`` or ``write()`` of its descriptor while ``poll()`` says that there is nothing to read, or no room. A connection of
    both ways is a socket; the system tells the inode of its other end (``man 7 sock_diag``).
 2. Only a process that has the other end open can end that, by reading, by writing, or by closing it as the last one. They are
-   all found under ``/proc``. Nothing is known if a process of the same session cannot be read, or there is too much to read.
+   all found under ``/proc``. Nothing is known if ``/proc`` does not list the processes of other users, if a process of the same
+   session cannot be read, or if there is too much to read.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import sys
 from pathlib import Path
 from struct import Struct
 
-from stilltrue.runtime.introspection.child_processes import all_processes, session_of
+from stilltrue.runtime.introspection.child_processes import all_processes, session_of, shows_all_processes
 from stilltrue.runtime.waits.files.kernel import system_call_of
 
 DESCRIPTORS_MAX = 50_000
@@ -92,6 +93,8 @@ def is_blocked(descriptor: int, call: str) -> bool:
 
 def processes_at(end: str, call: str) -> frozenset[int] | None:
     """The processes (ids) that have this end open, if ``call`` is possible there (rule 2); None if unknown."""
+    if not shows_all_processes():
+        return None
     own, left = session_of(os.getpid()), DESCRIPTORS_MAX
     found = set()
     for pid in all_processes():

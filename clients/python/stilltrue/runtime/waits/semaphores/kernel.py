@@ -3,10 +3,12 @@
 Rules:
 
 1. A semaphore is a file in memory, which each process that has it maps. All of these are found under ``/proc``. Nothing is
-   known if a process of the same session cannot be read, unless it started this one through another program, such as a shell:
-   a process gets a semaphore only from the one that starts it, so such an ancestor has none of ours.
+   known if ``/proc`` does not list the processes of other users, or if a process of the same session cannot be read, unless it
+   started this one through another program, such as a shell: a process gets a semaphore only from the one that starts it, so
+   such an ancestor has none of ours.
 2. A thread is blocked at it if the system shows it in the system call by which semaphores wait, at an address of that mapping.
-   It has been blocked ever since if it has not been switched out again.
+   It has been blocked ever since if it has not been switched out again. To read this of another process takes the permission
+   to trace it (``man 2 ptrace``): without that, nothing is known about its semaphores.
 3. A release wakes the thread that has been blocked for longest. So as long as all threads that were blocked at some time are
    blocked still, and there is one, nobody has released the semaphore, and nobody has got it. This is not so for threads with
    real-time priority, which are woken first: with one of these nothing is known.
@@ -20,7 +22,13 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stilltrue.runtime.introspection.child_processes import all_processes, parent_of, process_at, session_of
+from stilltrue.runtime.introspection.child_processes import (
+    all_processes,
+    parent_of,
+    process_at,
+    session_of,
+    shows_all_processes,
+)
 
 Semaphore = tuple[int, int, int]
 """The numbers of its file: those of the device, and the inode."""
@@ -65,7 +73,9 @@ def mapped_in(process: str) -> dict[Semaphore, tuple[int, int]]:
 
 
 def users_of(wanted: Container[Semaphore]) -> dict[Semaphore, Users]:
-    """Who has these semaphores; one about which nothing is known (rules 1 and 3) is left out."""
+    """Who has these semaphores; one about which nothing is known is left out."""
+    if not shows_all_processes():
+        return {}
     own = session_of(os.getpid())
     apart = _set_apart()
     found: dict[Semaphore, dict[tuple[int, int], tuple[int, int]]] = {}
@@ -85,7 +95,7 @@ def users_of(wanted: Container[Semaphore]) -> dict[Semaphore, Users]:
             continue
         for key, where in mapped.items():
             found.setdefault(key, {})[process.key] = where
-        if not all(_is_ordinary(pid, thread) for thread in _threads_of(pid)):
+        if not (_shows_calls(pid) and all(_is_ordinary(pid, thread) for thread in _threads_of(pid))):
             unknown |= mapped.keys()
     return {key: users for key, users in found.items() if key not in unknown}
 
@@ -162,6 +172,17 @@ def address_awaited(process: int, thread: int) -> int | None:
         return int(arguments[0], 16) if int(number) == _FUTEX.get(os.uname().machine) else None
     except (OSError, ValueError):  # it has ended, it runs, or the system does not show it
         return None
+
+
+def _shows_calls(process: int) -> bool:
+    """Whether this process may read in which system calls another one's threads are (rule 2)."""
+    try:
+        _text_of(f"{_PROC}/{process}/syscall")
+    except PermissionError:
+        return False
+    except OSError:  # it has ended
+        return True
+    return True
 
 
 def _is_ordinary(process: int, thread: int) -> bool:

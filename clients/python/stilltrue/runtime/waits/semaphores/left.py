@@ -18,18 +18,17 @@ Rules:
 from __future__ import annotations
 
 import os
-import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from stilltrue.model import ENDED, ProcessName, party
 from stilltrue.protocol.report import Hold, ResourceTarget
 from stilltrue.runtime.introspection.child_processes import ChildProcess, process_at
 from stilltrue.runtime.own_ref import OwnRef
-from stilltrue.runtime.waits.databases.source_search import Mentions
-from stilltrue.runtime.waits.holders.own_releases import releases_only_its_own
+from stilltrue.runtime.waits.holders.own_releases import mentions_of_releases
 from stilltrue.runtime.waits.resolvers.processes import named
 from stilltrue.runtime.waits.semaphores.kernel import Semaphore, Sleeper, Users, sleepers_at, users_of
 from stilltrue.runtime.waits.semaphores.own import MODULE, OwnSemaphores, is_taken_elsewhere
@@ -40,8 +39,6 @@ LEFT_MAX = 16
 AGAIN_SECONDS_MIN, AGAIN_SECONDS_MAX = 0.5, 60.0
 """The workers of an idle pool wait for a lock all day."""
 _SHARE_OF_TIME = 0.02
-_RELEASES = r"\.(?:release|__exit__)\b|['\"](?:release|__exit__)['\"]"
-_EXITS = re.compile(rb"\b__exit__\b")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,9 +52,14 @@ class LeftSemaphore(Referable):
     seen: float
 
     @property
+    def objects(self) -> list[Any]:
+        """Those of its objects here that still exist."""
+        return [lock for one in self.locks if (lock := one()) is not None]
+
+    @property
     def is_taken(self) -> bool:
         """Whether no share is left, and this process has none."""
-        return is_taken_elsewhere([lock for one in self.locks if (lock := one()) is not None])
+        return is_taken_elsewhere(self.objects)
 
     def is_left(self) -> bool:
         """Rule 1, as far as this process can tell. What it has is looked at first: others may release it meanwhile."""
@@ -75,9 +77,7 @@ class _Known:
 
     pid = 0
     own = OwnSemaphores()
-    releases = Mentions(
-        _RELEASES, own_only=True, unless=lambda file, text: _EXITS.search(text) is None and releases_only_its_own(file)
-    )
+    releases = mentions_of_releases()
     users: dict[Semaphore, Users] = {}  # noqa: RUF012 - replaced as a whole
     seen: dict[Semaphore, LeftSemaphore] = {}  # noqa: RUF012 - likewise
     asked: frozenset[Semaphore] = frozenset()
@@ -158,14 +158,17 @@ def _is_owned(locks: Iterable[object]) -> bool:
     return all(type(one).__name__ == "RLock" for one in locks)
 
 
-def left_semaphores(process: ProcessName) -> dict[Hold, LeftSemaphore]:
-    """Rule 1, for a cut: the ended holders that ``process``, this one, reports."""
+def left_semaphores(process: ProcessName, inside: Callable[[Any], Sequence[Any]]) -> dict[Hold, LeftSemaphore]:
+    """Rule 1, for a cut: the ended holders that ``process``, this one, reports.
+
+    ``inside``: who is in a lock's block. A child that was forked in a block has not acquired the lock, but releases it there.
+    """
     left = _Known.left()
     own = process_at(os.getpid()) if left else None
     found = {}
     for key, one in left.items() if own is not None else ():
         resource = _resource(key, own.key) if own is not None else None
-        if resource is not None and one.is_taken:
+        if resource is not None and one.is_taken and not any(map(inside, one.objects)):
             name = party(process, f"{ENDED}the holder of a lock of multiprocessing ({key[2]})")
             found[Hold(party=name, resource=resource)] = one
     return found
