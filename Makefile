@@ -190,7 +190,7 @@ pictures: setup ## the screenshots of the docs, from a played shop in a real bro
 	$(BIN)/python -m tests.service.pictures docs/images
 
 site: build/site-tools/.ready ## the documentation as a site, into build/site (three minutes the first time); every warning is an error
-	@NO_MKDOCS_2_WARNING=1 build/site-tools/bin/mkdocs build --strict --quiet && echo build/site/index.html
+	@NO_MKDOCS_2_WARNING=1 build/site-tools/bin/mkdocs build --strict --quiet && echo "build/site/index.html; with a search: python3 -m http.server -b 127.0.0.1 -d build/site"
 
 clean: ## remove what was made here
 	rm -rf .venv .proto-venv build dist stilltrue-data stilltrue-demo

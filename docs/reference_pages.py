@@ -57,6 +57,12 @@ def on_post_template(output_content: str, **_: Any) -> str:
     return on_post_page(output_content)
 
 
+def on_post_build(config: Any, **_: Any) -> None:
+    """Write the search index as a script, too: a page that is read from a disk may load no JSON."""
+    search = Path(config.site_dir) / "search"
+    (search / "search_index.js").write_text(f"var __index = {(search / 'search_index.json').read_text()}")
+
+
 def commands() -> Iterator[str]:
     """Every command with its flags, as its help says."""
     yield "# Commands\n\nWhat `stilltrue COMMAND --help` prints.\n"

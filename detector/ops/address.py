@@ -45,7 +45,9 @@ def parse_address(text: str, *, default_port: int | None = None, port_min: int =
     """
     if "://" in text:
         plain = urlsplit(text).netloc or "HOST:PORT"
-        raise AddressError(f"{text!r} is a URL, not HOST:PORT: write {plain}{_web_hint(plain)}")
+        if plain.endswith(":7601"):
+            plain = f"{plain.removesuffix('7601')}7600 (7601 is the port of the web UI; that of gRPC is 7600 by default)"
+        raise AddressError(f"{text!r} is a URL, not HOST:PORT: write {plain}")
     host, colon, number = text.rpartition(":")
     if not colon or (text.startswith("[") and text.endswith("]")):
         host, number = text, ""
@@ -85,7 +87,3 @@ def bare_host(host: str) -> str:
 def address_of(host: str, port: int) -> Address:
     """The address of a host, which may be in brackets."""
     return Address(host=bare_host(host), port=port)
-
-
-def _web_hint(address: str) -> str:
-    return " (7601 is the port of the web UI; that of gRPC is 7600 by default)" if address.endswith(":7601") else ""

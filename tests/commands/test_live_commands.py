@@ -81,7 +81,7 @@ async def test_the_exit_code_of_ask_is_the_answer(played: Any, here: Any, tmp_pa
         (("watch", "--wait-seconds-max", "0", "--detector", "127.0.0.1:1"), "no detector at 127.0.0.1:1"),
         (("watch", "--wait-seconds-max", "0.5", "--detector", "127.0.0.1:1"), "no detector at 127.0.0.1:1 after 0.5 s"),
         (("ask", "deadlock", "--detector", "http://127.0.0.1:7600/"), "is a URL, not HOST:PORT: write 127.0.0.1:7600 ("),
-        (("ask", "deadlock", "--detector", "http://127.0.0.1:7601/"), "7601 is the port of the web UI; that of gRPC is 7600"),
+        (("ask", "deadlock", "--detector", "http://127.0.0.1:7601/"), "write 127.0.0.1:7600 (7601 is the port of the web UI"),
         (("ask", "deadlock", "--detector", "http://127.0.0.1:7600/"), "write 127.0.0.1:7600 (see"),
         (("ask", "deadlock", "--detector", "127.0.0.1"), "is not a valid HOST:PORT; for example 127.0.0.1:7600 (see"),
         (("serve", "--bogus"), "No such option '--bogus'. (see"),

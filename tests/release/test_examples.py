@@ -72,12 +72,14 @@ def test_waits_for_answers_are_declared_with_two_calls(
         fine = environment(**near_miss, STILLTRUE_DETECTOR=env["STILLTRUE_DETECTOR"], STILLTRUE_INSTANCE="fine")
         stack.enter_context(_running([sys.executable, str(program)], fine, tmp_path))
         stuck = {**env, "STILLTRUE_INSTANCE": next(iter(core)).split("/")[0]}
-        stack.enter_context(_running([sys.executable, str(program)], stuck, tmp_path))
+        running = stack.enter_context(_running([sys.executable, str(program)], stuck, tmp_path))
         give_up = time.monotonic() + PATIENCE_SECONDS
         while (verdict := _asked(env))["holds"] is not True or verdict["snapshot"]["members"] != 2:
             assert time.monotonic() < give_up, verdict
         assert set(verdict["core"]) - {"swarm/task:Task-1"} == core, "and perhaps the main task, which all of them lean on"
         assert not [party for party in verdict["remainder"] if party.startswith("fine/")]
+        running.send_signal(signal.SIGINT)
+        assert running.wait(PATIENCE_SECONDS) == 0, "Ctrl-C ends it although it is deadlocked"
 
 
 @contextmanager

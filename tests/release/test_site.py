@@ -57,6 +57,14 @@ def test_no_page_asks_another_host(hook: Any) -> None:
         assert made.startswith('<a href="https://github.com/stilltrue/stilltrue"')
 
 
+def test_the_search_index_is_also_a_script(hook: Any, tmp_path: Path) -> None:
+    """The theme's script reads it from a disk, and ends in an error if it is not there."""
+    (tmp_path / "search").mkdir()
+    (tmp_path / "search" / "search_index.json").write_text('{"docs": []}')
+    hook.on_post_build(config=SimpleNamespace(site_dir=str(tmp_path)))
+    assert (tmp_path / "search" / "search_index.js").read_text() == 'var __index = {"docs": []}'
+
+
 def test_the_python_reference_is_prose_that_wraps(hook: Any) -> None:
     text = "\n".join(hook.python())
     assert (

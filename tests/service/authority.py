@@ -70,12 +70,14 @@ class Authority:
             not_valid_after=ends,
         )
 
-    def sign(self, name: str, *, ends: dt.datetime = NOW + DAY, to: Path | None = None, mail: str = "") -> tuple[Path, Path]:
+    def sign(
+        self, name: str, *, ends: dt.datetime = NOW + DAY, to: Path | None = None, mail: str = "", local: bool = False
+    ) -> tuple[Path, Path]:
         """A certificate for ``name`` (and loopback) and its key: their files."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         names: list[x509.GeneralName] = [x509.DNSName(name)]
-        if name == "detector":
+        if name == "detector" or local:
             names += [x509.DNSName("localhost")]
         if mail:
             names = [x509.RFC822Name(mail)]

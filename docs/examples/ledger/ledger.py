@@ -10,6 +10,8 @@ Stilltrue is told two things: which thread answers for which account, and which 
 from __future__ import annotations
 
 import os
+import signal
+import sys
 import threading
 import time
 from concurrent.futures import Future
@@ -64,11 +66,14 @@ def main() -> None:
     agent.start()
     alice, bob = map(Account, ACCOUNTS)
     ways = [(alice, bob), (bob, alice)][:DIRECTIONS]
-    customers = [threading.Thread(target=transfer_for_ever, args=way, name=f"customer-{n}") for n, way in enumerate(ways)]
+    customers = [
+        threading.Thread(target=transfer_for_ever, args=way, name=f"customer-{n}", daemon=True) for n, way in enumerate(ways)
+    ]
     for customer in customers:
         customer.start()
     customers[0].join()
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, lambda *_: sys.exit())  # Ctrl-C ends it without a traceback
     main()

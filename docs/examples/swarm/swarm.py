@@ -10,6 +10,7 @@ Stilltrue is told two things: who answers which mailbox, and who waits for whose
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from dataclasses import dataclass
 
@@ -65,4 +66,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C
+        asyncio.run(main())

@@ -56,6 +56,9 @@ async def test_each_role_may_do_its_own_and_nothing_else(
             await look(operator)
             await ask(operator)
             assert (await refusal(report(operator)))[0] is grpc.StatusCode.PERMISSION_DENIED
+        async with channel(detector.address, authority.file, authority.sign("orders.shop.svc", local=True)) as local:
+            _, text = await refusal(ask(local))
+            assert text == "Ask needs the role operator; orders.shop.svc is agent", "not: localhost is agent"
         async with channel(detector.address, authority.file, authority.sign("mallory")) as nobody:
             code, text = await refusal(look(nobody))
             assert (code, text) == (
