@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
 import signal
@@ -13,18 +14,19 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Lock
 from pathlib import Path
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from stilltrue.model import ProcessName, has_ended, party
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report, ResourceTarget
+from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.waits.databases.source_search import Mentions
 from stilltrue.runtime.waits.process_pools import executors, pools, workers
 from stilltrue.runtime.waits.process_pools.names import EXECUTORS, POOLS, name_of_item, name_of_turn
 from stilltrue.runtime.waits.wait import CallStack
-from tests.client.look.worlds import report_of, report_when
+from tests.client.look.worlds import look_at, of, report_of, report_when
 from tests.client.waits.conftest import PATIENCE_SECONDS, Front
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/syscall").exists(), reason="the system does not show system calls")
@@ -179,6 +181,64 @@ def test_with_another_worker_nothing_is_known_until_the_program_is_known_not_to_
     writer.send_bytes(b"go")
     writer.send_bytes(b"go")
     front.let_go()
+
+
+def without_workers(
+    front: Front, executor: Any, wait: Callable[[Any], Callable[[], Any]]
+) -> tuple[Any, Connection, dict[int, Any], Report]:
+    """A pool whose only worker runs, as if it had ended without being replaced.
+
+    Returns the writing end for the worker, the pool's processes before, and the report of who waits for another item.
+    """
+    pool, writer = executor(1)
+    pool.submit(read)
+    until(lambda: pool._processes and not manager_of(pool).call_queue._buffer)
+    front.start("waiter", wait(pool))
+    until(lambda: len(manager_of(pool).pending_work_items) == 2 and pool._work_ids.empty())
+    running = dict(pool._processes)
+    pool._processes.clear()
+    return pool, writer, running, report_when(front.agent, lambda report: any(has_ended(one.waiter) for one in report.waits))
+
+
+@pytest.mark.parametrize("of_task", [False, True])
+def test_an_item_of_a_pool_without_workers_waits_for_an_ended_one_until_there_is_another(
+    front: Front, executor: Any, of_task: bool
+) -> None:
+    async def in_loop(pool: Any) -> None:
+        await asyncio.get_running_loop().run_in_executor(pool, answer)
+
+    def wait(pool: Any) -> Callable[[], Any]:
+        return (lambda: asyncio.run(in_loop(pool))) if of_task else pool.submit(answer).result
+
+    pool, writer, running, report = without_workers(front, executor, wait)
+    (waiter,) = (one.waiter for one in report.waits for target in one.among if _is_other(one, target))
+    assert of(look_at(front.agent, report), waiter).unchanged
+    pool._processes.update(running)
+    assert not of(look_at(front.agent, report), waiter).unchanged
+    writer.send_bytes(b"go")
+    front.let_go()
+
+
+def _is_other(wait: LocalWait, target: Any) -> bool:
+    return isinstance(target, PartyTarget) and has_ended(target.party) and target.party != wait.waiter
+
+
+def test_a_pool_that_replaces_its_only_worker_has_not_lost_it(executor: Any) -> None:
+    """The manager thread left its wait for results after its stack had been read."""
+    pool, _ = executor(1)
+    pool.submit(read)
+    until(lambda: "wait_result_broken_or_wakeup" in {one.f_code.co_name for one in frames_of_manager(pool)})
+    at_results = CallStack(frames_of_manager(pool))
+    elsewhere = threading.Thread(target=threading.Event().wait, daemon=True)
+    elsewhere.start()
+    thread: Any = type("Manager", (), {})()
+    thread.ident, thread.processes, thread.call_queue = elsewhere.ident, {}, None
+    view: Any = SimpleNamespace(stacks=lambda: {elsewhere.ident: at_results})
+    assert executors._enders(executors._Pool(thread, {}), (0,), view) == executors._UNKNOWN
+
+
+def frames_of_manager(pool: ProcessPoolExecutor) -> tuple[FrameType, ...]:
+    return tuple(frames_of_threads()[manager_of(pool).ident])
 
 
 def test_a_program_that_ends_a_worker_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -219,10 +219,12 @@ class Observer:
 
     def _wait_of_task(self, one: TaskAtCut, among: tuple[EndingTarget, ...], now: float) -> LocalWait:
         task, future = OwnRef(one.task), OwnRef(one.future)
+        still = None if one.wait is None else one.wait.still
 
         def same(_: Mapping[int, FrameType]) -> bool:
-            still, on = task(), future()
-            return still is not None and on is not None and blocking_future(still) is on
+            waiter, on = task(), future()
+            waits = waiter is not None and on is not None and blocking_future(waiter) is on
+            return waits and (still is None or still())
 
         number, since = self._number(id(one.task), one.future, now, same)
         if one.wait is None:
@@ -256,7 +258,7 @@ class Observer:
             if where is not None:
                 return where_is(ident, frame) == where and (still is None or still())
             awaited = None if frame is None else compat.awaited_at(frame)
-            return awaited is not None and awaited[0] is weak()
+            return awaited is not None and awaited[0] is weak() and (still is None or still())
 
         if wait.reached:
             parties = frozenset(target.party for target in among if isinstance(target, PartyTarget))

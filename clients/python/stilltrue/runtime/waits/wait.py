@@ -79,7 +79,7 @@ class SeenWait:
     then its shares; any holder that releases one ends the wait, whatever its code mentions. ``owners``: closing one of these
     ends the wait. ``helpers``: the library's own threads and tasks, which never do so by themselves. ``reached``: the enders
     are the parties that can reach ``on`` (:mod:`stilltrue.runtime.waits.reachability`), which the second look proves again.
-    ``still``: what the second look asks besides whether the thread has run. ``also``: another wait of the same party,
+    ``still``: what the second look asks besides whether this is the same wait. ``also``: another wait of the same party,
     which must end, too.
     """
 

@@ -13,24 +13,28 @@ Rules:
    worker may end itself: if the program's own files call ``os._exit()`` and the like, nothing is known about pools with other
    workers.
 5. Without any worker (an error of ``max_tasks_per_child``, python/cpython 115634), what is queued waits for a worker that has
-   ended, until a party submits another item, which starts one.
+   ended, until a party submits another item, which starts one. The manager thread has none either while it replaces one: so at
+   the cut and at the second look it must be at its wait for results.
 """
 
 from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
+from types import FrameType
 from typing import Any
 
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.concurrent_reads import items_of
-from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.databases.source_search import Mentions
 from stilltrue.runtime.waits.process_pools.names import EXECUTORS, name_of_item, name_of_turn
 from stilltrue.runtime.waits.resolvers.executors import cancels_queued
@@ -143,8 +147,10 @@ def _of_items(on: Any, pool: _Pool, numbers: Sequence[int], view: ProcessView) -
     enders, needs, what = _enders(pool, numbers, view)
     if handles and cancels_queued(view):
         handles = (*handles, *through[:1])
+    still = None
     if enders is not None and any(isinstance(one, EndedHolder) for one in enders):
         names |= _SUBMITTING
+        still = partial(_has_no_workers, OwnRef(pool.manager))
     return SeenWait(
         on=on,
         enders=enders,
@@ -155,6 +161,7 @@ def _of_items(on: Any, pool: _Pool, numbers: Sequence[int], view: ProcessView) -
         ending_names=names,
         ending_names_anywhere=ENDING_ANYWHERE,
         once=True,
+        still=still,
     )
 
 
@@ -168,14 +175,29 @@ def _enders(pool: _Pool, numbers: Sequence[int], view: ProcessView) -> _Ending:
     manager, ident = view.stacks().get(pool.manager.ident or 0), pool.manager.ident
     if manager is None or ident is None:
         return _UNKNOWN
-    if not any(qualname_of(one.f_code) == _AT_RESULTS for one in manager.frames):
+    if not _is_at_results(manager.frames):
         return (ident,), 1, "the results of a pool of processes, which {} passes on"
     sender = _sender(pool.calls, view)
     if sender is not None and not _unsent(pool.calls, sender).isdisjoint(numbers):
         return (sender.ident,), 1, "an item that {} sends to a pool of processes"
     if not pool.processes:
+        if not _has_no_workers(OwnRef(pool.manager)):
+            return _UNKNOWN
         return (EndedHolder("the last worker of a pool of processes"),), 1, "an item that {} did not take"
     return _in_workers(pool, numbers)
+
+
+def _is_at_results(frames: Iterable[FrameType]) -> bool:
+    return any(qualname_of(one.f_code) == _AT_RESULTS for one in frames)
+
+
+def _has_no_workers(manager: OwnRef) -> bool:
+    """Whether a manager thread has no worker, and does not start one (rule 5)."""
+    thread: Any = manager()
+    processes = attribute_of(thread, "processes")
+    if type(processes) is not dict or processes or not _is_at_results(frames_of_threads().get(thread.ident, ())):
+        return False
+    return not processes  # it may have replaced its only worker in between
 
 
 def _in_workers(pool: _Pool, numbers: Sequence[int]) -> _Ending:
