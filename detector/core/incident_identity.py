@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from detector.graph.columns import WaitColumns
-from detector.graph.components import strong_components
+from detector.graph.matrix import strong_components
 from stilltrue.model import PartyName
 
 WaitKey = tuple[str, int, int]

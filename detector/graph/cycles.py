@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from detector.graph.columns import Bools, Ints
+from detector.graph.matrix import Matrix, scipy_sparse
 
 STEPS_MAX = 6_000
 """Bound on the edges examined one by one, to find a smaller cycle than the whole-graph search did."""
@@ -16,7 +16,7 @@ SMALL_PARTIES_MAX = 40
 """Up to this many parties, the first search always closes a cycle within ``STEPS_MAX`` edges."""
 
 
-def smallest_cycle(graph: csr_array, within: Bools) -> Ints:
+def smallest_cycle(graph: Matrix, within: Bools) -> Ints:
     """Find the smallest directed cycle of ``graph`` that starts at a party in ``within``.
 
     Parameters
@@ -42,24 +42,24 @@ def smallest_cycle(graph: csr_array, within: Bools) -> Ints:
 
     Examples
     --------
-    >>> ring = csr_array(([1, 1, 1, 1], ([0, 1, 2, 3], [1, 2, 0, 0])), shape=(4, 4))
+    >>> ring = Matrix.of(np.array([0, 1, 2, 3]), np.array([1, 2, 0, 0]), 4)
     >>> smallest_cycle(ring, np.ones(4, np.bool_)).tolist()
     [0, 1, 2]
     """
-    loops = np.flatnonzero((graph.diagonal() > 0) & within)
+    loops = np.flatnonzero(graph.loops() & within)
     if len(loops):
         return loops[:1]
-    small = graph.shape[0] <= SMALL_PARTIES_MAX
-    pair = loops if small else _pair(graph, within)
+    small = len(graph) <= SMALL_PARTIES_MAX
+    pair = loops if small else _pair(graph.scipy(), within)
     if len(pair):
         return pair
-    _, labels = connected_components(graph, directed=True, connection="strong")
+    labels = graph.strong_components()
     sizes = np.bincount(labels)[labels] if len(labels) else labels
     starts = np.flatnonzero((sizes > 1) & within)
     starts = starts[np.argsort(sizes[starts], kind="stable")]
     if not len(starts):
         return starts
-    best = [] if small else _cycle_through(graph, int(starts[0]))
+    best = [] if small else _cycle_through(graph.scipy(), int(starts[0]))
     lists = graph.indptr.tolist(), graph.indices.tolist(), labels.tolist()
     steps = STEPS_MAX
     for start in starts.tolist():
@@ -71,7 +71,7 @@ def smallest_cycle(graph: csr_array, within: Bools) -> Ints:
     return np.asarray(best[turn:] + best[:turn], np.int64)
 
 
-def _pair(graph: csr_array, within: Bools) -> Ints:
+def _pair(graph: Any, within: Bools) -> Ints:
     """The lowest two parties that wait for each other; empty if there are none."""
     both = graph.multiply(graph.T).tocoo()
     mutual = np.flatnonzero((both.row < both.col) & within[both.row])
@@ -81,9 +81,9 @@ def _pair(graph: csr_array, within: Bools) -> Ints:
     return np.asarray([one, both.col[mutual][both.row[mutual] == one].min()], np.int64)
 
 
-def _cycle_through(graph: csr_array, start: int) -> list[int]:
+def _cycle_through(graph: Any, start: int) -> list[int]:
     """The smallest cycle through ``start``, which must lie on one, by scipy's search over the whole graph."""
-    order, parents = breadth_first_order(graph, start, directed=True)
+    order, parents = scipy_sparse().csgraph.breadth_first_order(graph, start, directed=True)
     closes = np.zeros(graph.shape[0], np.bool_)
     closes[graph.T.tocsr()[[start]].indices] = True
     walk = [int(order[closes[order]][0])]

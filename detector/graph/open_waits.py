@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from detector.graph.columns import Bools, Ints, WaitColumns
+from detector.graph.matrix import rows_of_ones
 
 PIECE_TARGETS = 1 << 19
 """Targets processed at once. Larger temporaries would be returned to the system and allocated again at every step."""
@@ -179,8 +179,8 @@ class OpenWaits:
         cuts = np.searchsorted(self.waiter, self.waiter[cuts[cuts < len(self)]])
         for low, high in pairwise(np.unique(np.concatenate(([0], cuts, [len(self)]))).tolist()):
             begin, end = int(self.indptr[low]), int(self.indptr[high])
-            rows = (np.ones(end - begin, counts), self.targets[begin:end], self.indptr[low : high + 1] - self.indptr[low])
-            yield low, high, csr_array(rows, shape=(high - low, self.parties)), short[low:high]
+            indptr = self.indptr[low : high + 1] - self.indptr[low]
+            yield low, high, rows_of_ones(indptr, self.targets[begin:end], self.parties, counts), short[low:high]
 
 
 def _sums(flags: Bools, indptr: Ints) -> Ints:

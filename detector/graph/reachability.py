@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from detector.graph.columns import Bools, Ints
 from detector.graph.functional_graph import FREE, STUCK, UNKNOWN, follow
+from detector.graph.matrix import scipy_sparse
 from detector.graph.open_waits import OpenWaits
 
 FREED_SHARE_MIN = 32
@@ -104,7 +103,7 @@ def _free_acyclic(free: Bools, held: Bools | None, rest: OpenWaits) -> int:
     """Free the parties from which no path leads to a cycle or to a held party; returns their number."""
     waiter, indptr, targets, size = rest.waiter, rest.indptr, rest.targets, len(free)
     graph = _matrix(waiter, indptr, targets, size)
-    components, labels = connected_components(graph, directed=True, connection="strong")
+    components, labels = scipy_sparse().csgraph.connected_components(graph, directed=True, connection="strong")
     waiting = _among(waiter, size)
     blocked = ~free & ~waiting
     if held is not None:
@@ -126,8 +125,8 @@ def _matrix(waiter: Ints, indptr: Ints, targets: Ints, size: int) -> Any:
         begins = np.zeros(size + 1, targets.dtype)
         begins[waiter + 1] = sizes
         np.cumsum(begins, out=begins)
-        return csr_array((_ones(len(targets)), targets, begins), shape=(size, size))
-    graph: Any = csr_array((np.ones(len(targets)), (np.repeat(waiter, sizes), targets)), shape=(size, size))
+        return scipy_sparse().csr_array((_ones(len(targets)), targets, begins), shape=(size, size))
+    graph: Any = scipy_sparse().csr_array((np.ones(len(targets)), (np.repeat(waiter, sizes), targets)), shape=(size, size))
     graph.sum_duplicates()
     return graph
 
@@ -149,11 +148,11 @@ def _reached(sources: Ints, sinks: Ints, begins: Ints, size: int) -> Bools:
 
     An extra node with edges to all ``begins`` makes it one search.
     """
-    edges = csr_array((np.ones(len(sinks), np.int8), (sources, sinks)), shape=(size, size))
+    edges = scipy_sparse().csr_array((np.ones(len(sinks), np.int8), (sources, sinks)), shape=(size, size))
     indptr = np.append(edges.indptr, edges.indptr[-1] + len(begins)).astype(edges.indptr.dtype, copy=False)
     indices = np.concatenate((edges.indices, begins.astype(edges.indices.dtype, copy=False)))
-    graph = csr_array((_ones(len(indices)), indices, indptr), shape=(size + 1, size + 1))
-    order = breadth_first_order(graph, size, directed=True, return_predecessors=False)
+    graph = scipy_sparse().csr_array((_ones(len(indices)), indices, indptr), shape=(size + 1, size + 1))
+    order = scipy_sparse().csgraph.breadth_first_order(graph, size, directed=True, return_predecessors=False)
     reached = np.zeros(size + 1, np.bool_)
     reached[order] = True
     return reached[:size]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import connected_components
 
 from detector.graph.columns import Bools, Ints, WaitColumns
+from detector.graph.matrix import Matrix
 from detector.graph.reduction import Reduction
 
 
@@ -34,18 +33,18 @@ class RemainderGraph:
     proof: Ints
     indptr: Ints
     targets: Ints
-    matrix: csr_array
+    matrix: Matrix
     labels: Ints
     cyclic: Bools
 
-    def solid(self) -> csr_array:
+    def solid(self) -> Matrix:
         """``matrix`` restricted to the waits that a single blocked target keeps open."""
         alone = self.proof == 1
         if alone.all():
             return self.matrix
         chosen = np.repeat(alone, np.diff(self.indptr))
         rows = np.repeat(self.waiter, np.diff(self.indptr))
-        return _matrix(rows[chosen], self.targets[chosen], len(self.parties))
+        return Matrix.of(rows[chosen], self.targets[chosen], len(self.parties))
 
     def targets_of(self, wait: int) -> Ints:
         """The blocked targets of the open wait at ``wait``."""
@@ -85,8 +84,8 @@ def remainder_graph(columns: WaitColumns, reduction: Reduction) -> RemainderGrap
     np.cumsum(inside, out=left[1:])
     indptr = left[reduction.indptr]
     waiter = position[reduction.waiter]
-    matrix = _matrix(np.repeat(waiter, np.diff(indptr)), targets[inside], len(parties))
-    _, labels = connected_components(matrix, directed=True, connection="strong")
+    matrix = Matrix.of(np.repeat(waiter, np.diff(indptr)), targets[inside], len(parties))
+    labels = matrix.strong_components()
     return RemainderGraph(
         parties=parties,
         waits=reduction.open,
@@ -96,12 +95,5 @@ def remainder_graph(columns: WaitColumns, reduction: Reduction) -> RemainderGrap
         targets=targets[inside],
         matrix=matrix,
         labels=labels,
-        cyclic=(np.bincount(labels)[labels] > 1) | (matrix.diagonal() > 0),
+        cyclic=(np.bincount(labels)[labels] > 1) | matrix.loops(),
     )
-
-
-def _matrix(rows: Ints, columns: Ints, size: int) -> csr_array:
-    matrix = csr_array((np.ones(len(rows), np.int8), (rows, columns)), shape=(size, size))
-    matrix.sum_duplicates()  # scipy's search for strong components may not terminate on duplicate entries
-    matrix.data[:] = 1
-    return matrix

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from detector.graph.columns import Bools, Ints
+from detector.graph.matrix import SmallRows, scipy_sparse
 from detector.graph.open_waits import OpenWaits
 
 MANY_SHARE = 32
@@ -73,8 +73,10 @@ class Block:
         np.cumsum(sizes, out=indptr[1:])
         at = np.repeat(begins - indptr[:-1], sizes)
         at += np.arange(len(at), dtype=at.dtype)
-        shape = (len(rows), self._matrix.shape[1])
-        matrix: Any = csr_array((self._matrix.data[: len(at)], self._matrix.indices.take(at), indptr), shape=shape)
+        matrix: Any = SmallRows(indptr=indptr, indices=self._matrix.indices.take(at))
+        if not isinstance(self._matrix, SmallRows):
+            left = (self._matrix.data[: len(at)], matrix.indices, indptr)
+            matrix = scipy_sparse().csr_array(left, shape=(len(rows), self._matrix.shape[1]))
         self.__init__(self._waiter[rows], self._short[rows], matrix)  # type: ignore[misc]
 
 

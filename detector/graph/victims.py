@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import combinations, islice, product
 
 import numpy as np
-from scipy.sparse.csgraph import breadth_first_order
 
 from detector.graph.columns import Floats, Ints, WaitColumns
 from detector.graph.knots import bottom
@@ -90,7 +89,7 @@ def _between_cycles(graph: RemainderGraph) -> Ints:
         return np.flatnonzero(graph.cyclic)
     seen = graph.cyclic.copy()
     for start in np.flatnonzero(graph.cyclic)[begins].tolist():
-        seen[breadth_first_order(graph.matrix, start, directed=True, return_predecessors=False)] = True
+        seen |= graph.matrix.reachable(start)
     return np.flatnonzero(seen)
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from detector.graph.columns import Bools, Ints
+from detector.graph.matrix import transposed
 
 FRONTIER_PARTIES_MIN = 48
 """Below this many newly free parties, a loop over single parties is faster than array operations."""
@@ -25,7 +25,7 @@ class Worklist:
 
     def run(self, indptr: Ints, targets: Ints) -> None:
         """Apply the rules to the end, given the targets of the open waits; targets that are already free are counted first."""
-        ups, waits = _transposed(indptr, targets, len(self.free))
+        ups, waits = transposed(indptr, targets, len(self.free))
         listed = np.zeros(len(self.free), np.bool_)
         listed[targets] = True
         frontier: Ints = np.flatnonzero(listed & self.free)
@@ -64,13 +64,6 @@ class Worklist:
                         free[blocked] = True
                         todo.append(blocked)
         return np.asarray(todo, ups.dtype)
-
-
-def _transposed(indptr: Ints, targets: Ints, parties: int) -> tuple[Ints, Ints]:
-    """The open waits for each party, as CSR."""
-    shape = (len(indptr) - 1, parties)
-    graph = csr_array((np.ones(len(targets), np.int8), targets, indptr), shape=shape).tocsc()
-    return graph.indptr, graph.indices
 
 
 def _view(column: Any) -> memoryview[Any]:

@@ -18,7 +18,7 @@ from detector.archive.rows.local_state_rows import Row
 from detector.archive.rows.row_decoder import waits_of
 from detector.core.incident_identity import cores_of, incident_id
 from detector.graph.columns import Bools, Ints, WaitColumns
-from detector.graph.components import strong_components
+from detector.graph.matrix import strong_components
 from detector.graph.reduction import reduce
 from stilltrue.model import PartyName
 
