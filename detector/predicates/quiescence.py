@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from detector.core.counting import all_of
 from detector.core.snapshot import Snapshot
 from detector.core.undetermined import depends_on_forgotten
 from detector.predicates.deadlock import stuck_bounds
@@ -13,10 +14,7 @@ from detector.predicates.evidence.explanation import NAMES_MAX, counted, joined_
 from detector.predicates.evidence.process_verdict import depends_on_missing, process_verdict
 from stilltrue.model import Activity, Holds, PartyName, ProcessName, Verdict, process_of
 
-MAY_ACT = (
-    "it may act by itself (it has declared neither reactive=True nor idle()), it is declared busy,"
-    " or a party that has one of its open calls does not wait"
-)
+MAY_ACT = "active: not declared reactive or idle, or declared busy, or with an open call whose party does not wait"
 """Why a process is active; its report does not say which of these it is."""
 
 
@@ -51,7 +49,7 @@ class Quiescence:
         if moving or receivable:
             text = joined_by_and(counted(sorted(moving), "can move"), counted(receivable, "in transit"))
             free = [party for party in waiters if found.pessimistic.free[party]]
-            reasons = _reasons(snapshot, sorted(moving), waiters, free)
+            reasons = _reasons(snapshot, sorted(moving), waiters, free, uncertain)
             return process_verdict(self.name, snapshot, Holds.FALSE, "busy", f"{text}, {as_of(snapshot.ref)}", moving, reasons)
         if snapshot.forgetful:
             return depends_on_forgotten(self.name, snapshot)
@@ -73,7 +71,11 @@ def _waiters(snapshot: Snapshot) -> dict[int, ProcessName]:
 
 
 def _reasons(
-    snapshot: Snapshot, moving: Sequence[ProcessName], waiters: dict[int, ProcessName], free: Sequence[int]
+    snapshot: Snapshot,
+    moving: Sequence[ProcessName],
+    waiters: dict[int, ProcessName],
+    free: Sequence[int],
+    uncertain: Collection[ProcessName],
 ) -> list[str]:
     """Why each of the first processes can move, and what its waiting parties do; the others are only counted."""
     waiting = Counter(waiters.values())
@@ -87,7 +89,8 @@ def _reasons(
         if name in able:
             parts.append(f"of its {waiting[name]} waiting, {counted(sorted(able[name]), 'can proceed')}")
         elif waiting[name]:
-            parts.append(f"its waiting parties ({waiting[name]}) are all deadlocked")
+            every = all_of(waiting[name], "waiting party", "waiting parties")
+            parts.append(f"{every} {'may be' if name in uncertain else 'is' if waiting[name] == 1 else 'are'} deadlocked")
         else:
             parts.append("none of its parties is known to wait")
         reasons.append(f"{name}: {'; '.join(parts)}")

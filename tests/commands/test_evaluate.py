@@ -69,7 +69,7 @@ def test_jsonl_writes_one_verdict_a_line_in_order_with_ids() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "1: invalid JSON"),
+        ("", "1: empty; a document is a JSON object"),
         ('{\n"waits": [\n', "invalid JSON"),
         ("[]", "1: must be an object"),
         ('{"waits": {}}', "1: waits: must be a list"),

@@ -75,15 +75,22 @@ def test_quiescence(processes: dict[str, Any], more: dict[str, Any], holds: Hold
 
 def test_quiescence_says_of_each_process_why_it_can_move() -> None:
     """A deadlocked program is rarely quiescent: the answer says whether a wait can end, or only a thread may still act."""
-    waits = [*RING, {"waiter": "c/1", "among": ["c/2"]}, {"waiter": "c/3", "among": ["a/1"]}]
-    document = {"processes": {"a": ACTIVE, "b": BLOCKED, "c": BLOCKED, "d": BLOCKED, "e": IDLE}, "waits": waits}
+    waits = [
+        *RING,
+        {"waiter": "c/1", "among": ["c/2"]},
+        {"waiter": "c/3", "among": ["a/1"]},
+        {"waiter": "f/1", "among": ["z/1"]},
+    ]
+    processes = {"a": ACTIVE, "b": BLOCKED, "c": BLOCKED, "d": BLOCKED, "e": IDLE, "f": ACTIVE}
+    document = {"processes": processes, "waits": waits, "missing": ["z"]}
     verdict = ask(Quiescence(), read_document(document))
     assert verdict.holds is F
-    assert verdict.witness.text == "3 can move (a, c, d), when the snapshot began"
+    assert verdict.witness.text == "4 can move (a, c, d, f), when the snapshot began"
     assert verdict.explanation == (
-        f"a: {MAY_ACT}; its waiting parties (1) are all deadlocked",
+        f"a: {MAY_ACT}; the only waiting party is deadlocked",
         "c: of its 2 waiting, 1 can proceed (c/1)",
         "d: none of its parties is known to wait",
+        f"f: {MAY_ACT}; the only waiting party may be deadlocked",
     )
     crowd = ask(Quiescence(), read_document({"processes": {f"p{number}": ACTIVE for number in range(30)}}))
     assert len(crowd.explanation) == 9

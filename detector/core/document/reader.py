@@ -61,6 +61,8 @@ def parse_document(
     DocumentError
         When it is not valid JSON, or violates a rule of the snapshot document; names file, line and key.
     """
+    if not text.strip():
+        raise DocumentError("empty; a document is a JSON object", file=file, line=first_line)
     try:
         raw = json.loads(text, parse_constant=_no_constant)
     except json.JSONDecodeError as error:
