@@ -25,11 +25,14 @@ import stilltrue  # noqa: E402
 
 agent = stilltrue.instrument(service=NAME, instance=NAME, block_seconds_max=0.1)
 
-import fastapi  # noqa: E402
-import flask  # noqa: E402
 import requests  # noqa: E402
-import uvicorn  # noqa: E402
-from werkzeug.serving import make_server  # noqa: E402
+
+if KIND == "thread":
+    import flask
+    from werkzeug.serving import make_server
+else:
+    import fastapi
+    import uvicorn
 
 
 def ask(arguments):
