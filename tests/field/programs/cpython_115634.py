@@ -1,4 +1,4 @@
-"""https://github.com/python/cpython/issues/115634: a pool's last worker has run as many items as it may, and is not replaced.
+"""python/cpython 115634: a pool's last worker has run as many items as it may, and is not replaced.
 
 The core is the thread that waits for a queued item.
 """

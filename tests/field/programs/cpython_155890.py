@@ -1,4 +1,4 @@
-"""https://github.com/python/cpython/issues/155890: a module waits, during its import, for an item whose function it defines.
+"""python/cpython 155890: a module waits, during its import, for an item whose function it defines.
 
 In the core is also the thread of the pool that sends the item: to pickle the function, it imports the module.
 """

@@ -1,4 +1,4 @@
-"""https://github.com/mapillary/OpenSfM/issues/190: a pool's worker is killed (out of memory), and its result never comes."""
+"""mapillary/OpenSfM 190: a pool's worker is killed (out of memory), and its result never comes."""
 
 import multiprocessing
 import os
