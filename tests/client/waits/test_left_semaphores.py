@@ -202,7 +202,7 @@ def hold_in_block(lock: Any, call: Callable[[bytes], Any]) -> None:
 def test_a_program_that_mentions_a_release_says_nothing_except_of_what_only_its_owner_releases(
     front: Front, start: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(left._Known, "releases", Mentions(own_releases._RELEASES, own_only=True))
+    monkeypatch.setattr(left._Known, "releases", own_releases.mentions_of_releases(exits=True))
     locks = [left_by_a_process(start, SPAWN, make()) for make in (SPAWN.Lock, SPAWN.RLock)]
     for lock in locks:
         front.start("waiter", enter, lock)
@@ -356,6 +356,7 @@ def test_a_started_process_finds_the_objects_that_it_was_given(start: Callable[.
         ("    if lock.acquire(timeout=1):\n        lock.release()\n", False),
         ("    def later():\n        lock.release()\n    return later\n", False),
         ("    return lock.release\n", False),
+        (f"{BRACKET}if __name__ == '__main__':\n    run.release()\n", False),
         (f"{BRACKET}def undo(lock):\n    getattr(lock, 'release')()\n", False),
         (f"{BRACKET}def undo(lock):\n    lock.__exit__(None, None, None)\n", False),
     ],
@@ -369,7 +370,7 @@ def test_a_file_may_release_only_what_it_acquires(
     module = importlib.import_module(name)
     assert module.__file__ is not None
     monkeypatch.setattr(source_search, "items_of", lambda _: [(name, module)])
-    found = own_releases.mentions_of_releases()
+    found = own_releases.mentions_of_releases(exits=True)
     assert found.search()
     assert bool(found.found) != only_its_own
     monkeypatch.delitem(sys.modules, name)

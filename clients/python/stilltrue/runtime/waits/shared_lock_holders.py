@@ -23,7 +23,7 @@ class SharedLocks:
     def __init__(self) -> None:
         """Nothing is known yet."""
         self._of: dict[PartyName, tuple[OwnRef, ...]] = {}
-        self._releases = mentions_of_releases()
+        self._releases = mentions_of_releases(exits=False)
 
     def holds(self, view: LiveProcessView) -> tuple[Hold, ...]:
         """The parties that hold locks at a cut."""

@@ -8,8 +8,8 @@ Rules:
    ``settings.policy(call)``.
 3. A library calls what it was given. Code of the program's own that has one of its objects (a signal, a logger, a selector, a
    queue) or functions may run the program's own functions kept behind it, and the methods of the program's own objects there.
-   What a web framework was given runs only for a request, so it does not count. Likewise, whoever has a suspended generator,
-   or an iterator over one, may run the rest of its code.
+   What a web framework was given runs only for a request, so it does not count. Code that has a suspended generator, or an
+   iterator over one, may run the rest of the generator's code.
 4. ``print`` writes to ``sys.stdout``, ``warnings.warn`` calls ``warnings.showwarning``, and the functions of :mod:`logging` log
    by the root logger: what stands in these places counts like an object of a library.
 """

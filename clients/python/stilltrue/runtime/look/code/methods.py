@@ -115,10 +115,10 @@ def _methods_of_class(kind: type) -> Methods:
 
 def _hooks_in(kind: type) -> Iterator[FunctionType]:
     """The program's own methods of a class that override those of a library's class, whose other methods may call them."""
-    bases = [base for base in kind.__mro__ if base is not object and not is_program_class(base)]
-    inherited_names = {name for base in bases for name, one in base.__dict__.items() if type(one) is FunctionType}
     if not is_program_class(kind):
         return
+    bases = [base for base in kind.__mro__ if base is not object and not is_program_class(base)]
+    inherited_names = {name for base in bases for name, one in base.__dict__.items() if type(one) is FunctionType}
     looked = (one for base in bases for one in base.__dict__.values() if type(one) is FunctionType)
     if any(COMPUTED in looked_up(one.__code__) for one in looked):  # ``do_GET``, ``visit_Name``
         inherited_names.update(name for base in kind.__mro__ if is_program_class(base) for name in base.__dict__)

@@ -77,7 +77,7 @@ class _Known:
 
     pid = 0
     own = OwnSemaphores()
-    releases = mentions_of_releases()
+    releases = mentions_of_releases(exits=True)
     users: dict[Semaphore, Users] = {}  # noqa: RUF012 - replaced as a whole
     seen: dict[Semaphore, LeftSemaphore] = {}  # noqa: RUF012 - likewise
     asked: frozenset[Semaphore] = frozenset()
