@@ -111,9 +111,9 @@ def test_parties_that_a_library_has_parked_are_left_out_and_a_sleep_is_explained
     async def main() -> None:
         served = lifespan.LifespanOn(uvicorn.Config(app))
         await served.startup()
+        await anyio.to_thread.run_sync(time.monotonic)  # leaves an idle worker
         sleeper = asyncio.create_task(sleep(), name="sleeper")
         lost = asyncio.create_task(hang(), name="lost")
-        await anyio.to_thread.run_sync(time.monotonic)  # leaves an idle worker
         while not stop.is_set():
             await asyncio.sleep(0.01)
         for task in (sleeper, lost):

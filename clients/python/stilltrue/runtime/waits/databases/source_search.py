@@ -30,7 +30,7 @@ class Mentions:
     def __init__(self, wanted: str, *, own_only: bool = False, unless: Callable[[str, bytes], bool] = lambda *_: False) -> None:
         """``wanted``: a regular expression; case does not matter. ``own_only``: leave out installed packages.
 
-        ``unless``: whether a file, of which it is given the name and the text, counts as one without a mention.
+        ``unless``: whether to ignore the mentions in a file, given its name and text.
         """
         self._own_only = own_only
         self._unless = unless

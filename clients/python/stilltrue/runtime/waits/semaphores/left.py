@@ -2,17 +2,17 @@
 
 Rules:
 
-1. A process reports an ended holder for a semaphore of which no share is left, and which it has not acquired through any of its
-   objects, if it has seen threads blocked there, in whatever process, and they are still blocked at the second look
-   (:mod:`~stilltrue.runtime.waits.semaphores.kernel`, rule 3). So nobody has released or got it in between: whoever holds it
-   has held it all the time, and it is not this process.
-2. For this, all threads that were blocked must have been seen: so all processes that have the semaphore are found before that
-   and once more after it. Who gets it later is not among those that are woken first.
+1. A process reports an ended holder for a semaphore if no share is left, it has not acquired one through any of its objects,
+   none of its threads is in the semaphore's block, and all threads that it has seen blocked there, in any process, are still
+   blocked at the second look (:mod:`~stilltrue.runtime.waits.semaphores.kernel`, rule 3). So nobody has released or acquired it
+   in between: its holder had it all the time, and is not in this process.
+2. All threads that were blocked must have been seen. So the processes that have the semaphore are found before the threads are
+   read, and once more afterwards. A thread that begins to wait later is not woken first.
 3. A thread that waits for the semaphore without a limit waits for all processes that have it: for the ended holders of each.
 4. What has no holder can only be released by a process that has not acquired it. Only its owner releases an ``RLock``. For
    any other, nothing is reported by a process with a mention of ``release`` in the program's own files, other than
    ``finally: lock.release()`` after ``lock.acquire()``.
-5. All this is found out in the agent's own thread; the processes are found ever more rarely if nothing changes.
+5. The agent's own thread finds this out. It looks for the processes less and less often while nothing changes.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ class _Known:
     own = OwnSemaphores()
     releases = mentions_of_releases(exits=True)
     users: dict[Semaphore, Users] = {}  # noqa: RUF012 - replaced as a whole
-    seen: dict[Semaphore, LeftSemaphore] = {}  # noqa: RUF012 - likewise
+    seen: dict[Semaphore, LeftSemaphore] = {}  # noqa: RUF012 - replaced as a whole
     asked: frozenset[Semaphore] = frozenset()
     asked_at = again = not_before = next_tick = float("-inf")
     interval = AGAIN_SECONDS_MIN
 
     @classmethod
     def left(cls) -> dict[Semaphore, LeftSemaphore]:
-        """Those of which rule 2 is true."""
+        """The semaphores for which rule 2 holds."""
         return {key: one for key, one in cls.seen.items() if one.seen < cls.asked_at} if cls.pid == os.getpid() else {}
 
 
