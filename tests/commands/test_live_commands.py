@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -142,3 +144,10 @@ async def test_the_environment_names_the_detector_and_each_flag(command: Any) ->
     assert told.err.count("\n") == 1
     told = await command("serve", STILLTRUE_SERVE_REPORT_BYTES_MAX="7")
     assert told.err == "stilltrue: --report-bytes-max: must be between 1024 and 1073741824, not 7\n"
+
+
+@pytest.mark.parametrize("command", ["ask", "agents", "cure", "doctor", "incidents", "snapshots", "stacks", "watch"])
+def test_a_command_that_only_asks_does_not_import_numpy(command: str) -> None:
+    program = f"import sys, detector.commands.live.{command}; print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
