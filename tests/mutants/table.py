@@ -707,4 +707,33 @@ MUTANTS = (
         'return ""',
         "tests/client/waits/test_pipes.py::test_a_thread_that_begins_after_the_cut_is_a_doubt_about_the_work",
     ),
+    Mutant(
+        "an item may be lost although the pool's thread for results has yet to read one",
+        "stilltrue.runtime.waits.process_pools.pools",
+        'is_blocked(tasks, "read") and _is_at(passes_on, pool)',
+        'is_blocked(tasks, "read")',
+        "tests/client/waits/test_process_pools.py::test_a_result_that_is_still_in_the_pipe_is_not_lost",
+    ),
+    Mutant(
+        "a worker is idle at whatever pipe it reads",
+        "stilltrue.runtime.waits.process_pools.pools",
+        'str((_PROC / str(pid) / "fd" / str(int(arguments[0], 16))).readlink()) == pipe',
+        "True",
+        "tests/client/waits/test_process_pools.py::test_a_worker_that_reads_or_locks_something_else_is_not_idle",
+    ),
+    Mutant(
+        "no worker ends itself, whatever the program calls",
+        "stilltrue.runtime.waits.process_pools.executors",
+        "if len(processes) > 1 and not _Crashes.none:",
+        "if False:",
+        "tests/client/waits/test_process_pools.py::"
+        "test_with_another_worker_nothing_is_known_until_the_program_is_known_not_to_end_one",
+    ),
+    Mutant(
+        "a queued item waits for the workers although the pool may start another one",
+        "stilltrue.runtime.waits.process_pools.executors",
+        'if len(processes) != attribute_of(pool.executor, "_max_workers"):',
+        "if False:",
+        "tests/client/waits/test_process_pools.py::test_a_queued_item_of_a_pool_that_may_start_workers_is_unknown",
+    ),
 )
