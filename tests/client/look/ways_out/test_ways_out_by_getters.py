@@ -184,6 +184,57 @@ def reload_settings() -> None:
         setattr(settings, name, value)
 
 
+class Router:
+    """Calls what was registered under a name."""
+
+    def __init__(self) -> None:
+        self.table: dict[str, Callable[[], None]] = {}
+
+    def dispatch(self, name: str) -> None:
+        self.table[name]()
+
+
+_ROUTER, _COUNTER = Router(), Router()
+
+
+def router() -> Router:
+    return _ROUTER
+
+
+def counter() -> Router:
+    return _COUNTER
+
+
+class Context:
+    __slots__ = ("calls",)
+
+    def __init__(self) -> None:
+        self.calls = _REGISTRY.calls
+
+    def drop(self) -> None:
+        self.calls[0].cancel()
+
+
+class Root:
+    def __init__(self) -> None:
+        self.context = Context()
+
+
+_ROOT = Root()
+
+
+def root() -> Root:
+    return _ROOT
+
+
+def run_drop() -> None:
+    router().dispatch("drop")
+
+
+def drop_in_context() -> None:
+    root().context.drop()
+
+
 class Worker(threading.Thread):
     def __init__(self, call: Any) -> None:
         super().__init__()
@@ -204,6 +255,11 @@ def calls_in_a_worker(get: Any) -> None:
 def _cancel() -> None:
     for call in _REGISTRY.calls.values():
         call.cancel()
+
+
+_ROUTER.table["drop"] = _cancel
+_COUNTER.table["count"] = lambda: None
+named_job = _ROUTER.table.get
 
 
 class Action(enum.Enum):
@@ -309,6 +365,27 @@ def by_a_member_of_an_enum(over: threading.Event) -> None:
             Action[name]()
 
 
+def by_a_function_in_a_table(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        run_drop()
+
+
+def by_an_attribute_of_what_a_function_returns(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        drop_in_context()
+
+
+def by_a_function_from_a_method_of_a_table(over: threading.Event) -> None:
+    job = None if over.wait(FAR_SECONDS) else named_job("drop")
+    if job is not None:
+        job()
+
+
+def counts_by_a_function_in_a_table(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        counter().dispatch("count")
+
+
 def counts_from_a_function(over: threading.Event) -> None:
     if not over.wait(FAR_SECONDS):
         assert len(registry().calls) < 2
@@ -339,11 +416,12 @@ CANCELLING = (
     *(from_a_function, from_a_cached_function, from_a_method_of_a_collection, from_a_generator, from_a_block),
     *(from_a_class_as_a_block, from_a_property, from_an_object_that_is_called, through_a_proxy, by_an_object_made_then),
     *(by_the_next_state, by_a_global_of_a_function, by_a_method_named_by_text, by_a_property_set_by_text),
-    *(by_a_property_set_by_text_in_a_function, by_a_member_of_an_enum),
+    *(by_a_property_set_by_text_in_a_function, by_a_member_of_an_enum, by_a_function_in_a_table),
+    *(by_an_attribute_of_what_a_function_returns, by_a_function_from_a_method_of_a_table),
 )
 COUNTING = (
     *(counts_from_a_function, counts_by_an_object_made_then, counts_through_a_proxy, sets_another_property_by_text),
-    counts_by_a_member_of_an_enum,
+    *(counts_by_a_member_of_an_enum, counts_by_a_function_in_a_table),
 )
 
 

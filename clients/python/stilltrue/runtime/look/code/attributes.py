@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MemberDescriptorType, ModuleType
 from typing import Any
 
@@ -48,6 +49,20 @@ def attribute_of(thing: Any, name: str) -> Any:
         return slot.__get__(thing)
     except AttributeError:
         return UNKNOWN
+
+
+def own_attributes_named(thing: Any, words: Collection[str]) -> Iterator[Any]:
+    """The attributes in the object's own dictionary or slots that some words name."""
+    own = attribute_dictionary(thing) if type(thing).__dictoffset__ else None
+    if own is not None:
+        yield from [value for name, value in list(dict.items(own)) if name in words]
+    yield from (attribute_of(thing, name) for name in slots_of(type(thing)) if name in words)  # type: ignore[arg-type]
+
+
+@functools.lru_cache(maxsize=1_000)
+def slots_of(kind: type) -> tuple[str, ...]:
+    """The names of the slots of a class and its bases."""
+    return tuple(name for one in kind.__mro__ for name, slot in vars(one).items() if type(slot) is MemberDescriptorType)
 
 
 def inherited(kind: type, name: str, default: Any = None) -> Any:

@@ -26,17 +26,19 @@ from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_of_own_module, is_own_code
 from stilltrue.runtime.look.code import indirect_calls, methods
-from stilltrue.runtime.look.code.attributes import named_values
+from stilltrue.runtime.look.code.attributes import named_values, own_attributes_named
 from stilltrue.runtime.look.code.indirect_calls import attributes_named, called_in_places, functions_kept, items_in
 from stilltrue.runtime.look.code.instructions_ahead import Ahead
 from stilltrue.runtime.look.code.jobs import FUNCTIONS
 from stilltrue.runtime.look.code.lookups import COMPUTED, COMPUTED_SET, LOOKUPS, looked_up
 from stilltrue.runtime.look.code.methods import (
     SETTERS,
+    Methods,
     class_attributes,
     classes_named_by,
     constructors_of,
     functions_named_by,
+    functions_of,
     functions_of_modules,
     implicit_methods,
     is_program_class,
@@ -103,14 +105,12 @@ def reachable_code(
     ``ahead``: the names still ahead of ``code``. ``unnamed``: classes whose implicitly called methods count, too; so do those
     of the classes and globals named on the way. ``kept``: further functions that ``code`` may call without naming them.
     """
-    known = methods_of(tuple(kinds))
     near = methods_of(unnamed or ())
-    classes: set[type] = set()
-    spoken: set[str] = set()
+    along = _Along(methods_of(tuple(kinds)))
     seen = {id(code): code}
     todo = deque([(code, names, 0)])
     last: deque[FunctionType] = deque(kept)
-    while todo or last:
+    while todo or last or along.has_more(last):
         if not todo:  # implicit methods come last, so that they leave room for named functions
             implicit = last.popleft()
             if id(implicit.__code__) in seen or len(seen) >= _NAMED_MAX + _UNNAMED_MAX:
@@ -122,36 +122,79 @@ def reachable_code(
         if len(seen) >= _NAMED_MAX or (depth >= NAMED_DEPTH and not is_application(code)):
             continue
         one = _cached_names_of_code(code, names) if depth or ahead is None else _names_of_code(code, ahead, names)
-        made = tuple(kind for kind in one.classes if kind not in classes)
-        fresh = methods_of((*made, *(kind for kind in one.used if kind not in classes and kind not in made)))
-        classes.update((*made, *one.used))
-        known, near = merge_methods(known, fresh), merge_methods(near, methods_of(made))
-        late = tuple(functions_named_by(frozenset(spoken), fresh)) if fresh else ()  # callers name methods of what this returns
-        words, functions = _words_and_functions(one, code, names, known)
-        spoken |= words if is_own_code(code) else set()
-        if unnamed is not None and one.has_names and (made or not depth or one.leaves_blocks):
-            last.extend(implicit_methods(near, blocks=one.leaves_blocks))
-        if unnamed is not None and (depth or ahead is None) and is_application(code):
-            last.extend(_called_on_globals(code, names, one.words))
-        for function in (*functions, *functions_named_by(words, known), *late, *constructors_of(made)):
+        made, late = along.go(one)
+        near = merge_methods(near, methods_of(made))
+        words, functions = _words_and_functions(one, code, names, along.known)
+        if unnamed is not None:
+            last.extend(along.take_given())
+            if one.has_names and (made or not depth or one.leaves_blocks):
+                last.extend(implicit_methods(near, blocks=one.leaves_blocks))
+            if (depth or ahead is None) and is_application(code):
+                last.extend(_called_on_globals(code, names, one.words))
+        for function in (*functions, *functions_named_by(words, along.known), *late, *constructors_of(made)):
             within = function.__code__
             if id(within) not in seen:
                 seen[id(within)] = within
                 todo.append((within, function.__globals__, depth + 1))
 
 
+class _Along:
+    """The methods known so far, and what is found along the names of all code reached so far, from the globals that it names.
+
+    A function may return an object, so the names of its callers lead on.
+    """
+
+    def __init__(self, known: Methods) -> None:
+        self.known = known
+        self._classes: set[type] = set()
+        self._spoken: set[str] = set()
+        self._used: list[Any] = []
+        self._walked: dict[int, Any] = {}
+        self._given: list[FunctionType] = []
+
+    def go(self, one: _NamesOfCode) -> tuple[tuple[type, ...], tuple[FunctionType, ...]]:
+        """Go on from code that was just reached: the classes that it makes, and methods that code before it has named."""
+        made = tuple(kind for kind in one.classes if kind not in self._classes)
+        if one.is_own:
+            self._spoken |= one.words
+            self._used += one.used
+        used, given = _found_along(one.used, self._spoken, self._walked)
+        self._given += given
+        return made, self._learn((*made, *(kind for kind in used if kind not in made)))
+
+    def has_more(self, last: deque[FunctionType]) -> bool:
+        """Walk all once more, now that the names of all code are known, and add the functions found."""
+        if self._used:
+            used, given = _found_along(self._used, self._spoken, {})
+            self._used = []
+            last.extend((*given, *self._learn(used)))
+        return bool(last)
+
+    def take_given(self) -> list[FunctionType]:
+        """The functions found in attributes since the last time."""
+        given, self._given = self._given, []
+        return given
+
+    def _learn(self, kinds: tuple[type, ...]) -> tuple[FunctionType, ...]:
+        fresh = methods_of(tuple(kind for kind in kinds if kind not in self._classes))
+        self._classes.update(kinds)
+        self.known = merge_methods(self.known, fresh)
+        return tuple(functions_named_by(frozenset(self._spoken), fresh)) if fresh else ()
+
+
 @dataclass(frozen=True, slots=True)
 class _NamesOfCode:
     """What one code object names directly: words (for methods), functions of modules, and application classes.
 
-    ``used``: the classes of the objects that it finds along its names, from globals. ``has_names``: whether it names anything;
+    ``used``: the globals that code of the program's own (``is_own``) names. ``has_names``: whether it names anything;
     ``leaves_blocks``: whether it leaves ``with`` blocks.
     """
 
     words: frozenset[str]
     functions: tuple[FunctionType, ...]
     classes: tuple[type, ...]
-    used: tuple[type, ...]
+    used: tuple[Any, ...]
+    is_own: bool
     has_names: bool
     leaves_blocks: bool
 
@@ -161,24 +204,32 @@ def _names_of_code(code: CodeType, words: frozenset[str], names: dict[str, Any])
     texts = frozenset() if LOOKUPS.isdisjoint(words) else looked_up(code)
     every = (words - {WITH}) | texts
     functions = functions_of_modules(every, names)
-    used = _classes_along(named_values(words, names), every) if is_own_code(code) else ()
-    return _NamesOfCode(every, functions, classes_named_by(words, names), used, bool(words), WITH in words)
+    own = is_own_code(code)
+    used = named_values(words, names) if own else ()
+    return _NamesOfCode(every, functions, classes_named_by(words, names), used, own, bool(words), WITH in words)
 
 
-def _classes_along(objects: Iterable[Any], words: frozenset[str]) -> tuple[type, ...]:
-    """The program's own classes of some objects, and of those found from these along the attributes in ``words``."""
-    found: dict[type, None] = {}
-    seen: dict[int, Any] = {}
-    todo = deque(one for one in objects if type(one) not in FUNCTIONS)
-    while todo and len(seen) < _ALONG_MAX:
+def _found_along(
+    objects: Iterable[Any], words: Collection[str], walked: dict[int, Any]
+) -> tuple[tuple[type, ...], tuple[FunctionType, ...]]:
+    """The program's own classes of the objects found along attributes in ``words``, and the functions in these attributes.
+
+    ``walked``: the objects that have been walked already.
+    """
+    kinds: dict[type, None] = {}
+    functions: dict[FunctionType, None] = {}
+    todo = deque(one for one in objects if type(one) not in FUNCTIONS and not issubclass(type(one), type))
+    while todo and len(walked) < _ALONG_MAX:
         thing = todo.popleft()
-        if id(thing) in seen:
+        if id(thing) in walked:
             continue
-        seen[id(thing)] = thing
-        if not issubclass(type(thing), type) and is_program_class(type(thing)):
-            found[type(thing)] = None
-        todo.extend(_first_of_each_class((*items_in(thing), *attributes_named(thing, words))))
-    return tuple(found)
+        walked[id(thing)] = thing  # kept alive, or its identity may be reused
+        if is_program_class(type(thing)):
+            kinds[type(thing)] = None
+        held = (*items_in(thing), *own_attributes_named(thing, words))
+        functions.update((each, None) for one in held if type(one) in FUNCTIONS for each in functions_of(one))
+        todo.extend(one for one in _first_of_each_class(held) if type(one) not in FUNCTIONS)
+    return tuple(kinds), tuple(one for one in functions if is_own_code(one.__code__))
 
 
 def _words_and_functions(

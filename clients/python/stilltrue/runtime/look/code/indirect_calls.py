@@ -32,12 +32,21 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import frame_of
 from stilltrue.runtime.introspection.origins import is_application, is_own_code
-from stilltrue.runtime.look.code.attributes import attribute_dictionary, attribute_of, attributes_of, inherited, named_values
-from stilltrue.runtime.look.code.jobs import FUNCTIONS, slots_of
+from stilltrue.runtime.look.code.attributes import (
+    attribute_dictionary,
+    attribute_of,
+    attributes_of,
+    inherited,
+    named_values,
+    slots_of,
+)
+from stilltrue.runtime.look.code.jobs import FUNCTIONS
 from stilltrue.runtime.look.code.methods import functions_of, is_program_class, methods_of
 from stilltrue.runtime.look.code.names import mentioned_in
 from stilltrue.runtime.look.ways_out.reach import SKIPPED_CLASSES, is_open, named_by
 
+TAKING = frozenset({"get", "pop", "popitem", "popleft", "setdefault", "values", "items", "__getitem__", "__iter__"})
+"""Methods of collections that return what is in them."""
 _TABLE_MAX = 100
 """Maximum number of items read per collection."""
 _OTHERS = sys.stdlib_module_names | {"grpc", "stilltrue"}
@@ -180,6 +189,22 @@ def functions_behind(root: Any) -> Iterator[FunctionType]:
             todo.extend(_inside(thing))
 
 
+def callables_behind(root: Any) -> Iterator[Any]:
+    """The functions, bound ones included, that an object of a library may call, nearest first."""
+    seen: dict[int, Any] = {}
+    todo = deque([root] if _calls_what_it_is_given(type(root)) else [])
+    while todo and len(seen) < _GIVEN_MAX:
+        thing = todo.popleft()
+        kind = type(thing)
+        if id(thing) in seen or issubclass(kind, SKIPPED_CLASSES):
+            continue
+        seen[id(thing)] = thing  # kept alive, or its identity may be reused
+        if kind in FUNCTIONS:
+            yield thing
+        elif not is_program_class(kind):
+            todo.extend(_inside(thing))
+
+
 def _function_of_generator(generator: GeneratorType[Any, Any, Any]) -> Iterator[FunctionType]:
     """A function with the code that whoever asks a suspended generator for its next item runs."""
     frame = frame_of(generator)
@@ -288,6 +313,8 @@ def items_in(thing: Any) -> list[Any]:
     """The first items of a collection, values of a dictionary or attributes of an enum's members; none of any other object."""
     kind = type(thing)
     items: Iterable[Any] = ()
+    if kind is BuiltinFunctionType and thing.__name__ in TAKING:
+        return items_in(thing.__self__)
     if issubclass(kind, enum.EnumMeta):
         items = (one for member in dict.values(thing.__dict__["_member_map_"]) for one in attributes_of(member))
     elif issubclass(kind, dict):

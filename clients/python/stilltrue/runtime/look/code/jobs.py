@@ -16,11 +16,11 @@ import re
 import sys
 from collections.abc import Iterator
 from concurrent.futures import thread
-from types import FunctionType, MemberDescriptorType, MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
 from stilltrue.runtime.compat.callables import module_of
-from stilltrue.runtime.look.code.attributes import attribute_dictionary, attribute_of
+from stilltrue.runtime.look.code.attributes import attribute_dictionary, attribute_of, slots_of
 
 ITEMS_MAX = 12
 """A tuple, list or dictionary with more items is not a job."""
@@ -62,9 +62,3 @@ def _named_in(thing: Any) -> Iterator[tuple[str, Any]]:
     names = (*(own or ()), *slots)
     if any(map(_ARGUMENTS.fullmatch, names)):
         yield from ((name, attribute_of(thing, name)) for name in names)
-
-
-@functools.lru_cache(maxsize=1_000)
-def slots_of(kind: type) -> tuple[str, ...]:
-    """The names of the slots of a class and its bases."""
-    return tuple(name for one in kind.__mro__ for name, slot in vars(one).items() if type(slot) is MemberDescriptorType)

@@ -23,6 +23,7 @@ from stilltrue.runtime.bytecode.instructions import instructions
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_own_code
 from stilltrue.runtime.look.code.names import ATTRIBUTES, VARIABLES
+from stilltrue.runtime.look.code.system_operations import texts_in
 from stilltrue.runtime.look.ways_out.reach import named_by
 
 COMPUTED = "*"
@@ -70,7 +71,7 @@ def _texts_after(every: Sequence[dis.Instruction], index: int) -> Iterable[str]:
 
 def texts_near(code: CodeType, near: Iterable[Any]) -> Iterator[str]:
     """The texts that may be a computed name."""
-    yield from (one for one in code.co_consts if isinstance(one, str) and one.isidentifier())
+    yield from (one for one in texts_in(code.co_consts) if one.isidentifier())
     seen: dict[int, Any] = {}
     todo = deque(near)
     while todo and len(seen) < _TEXTS_WALK_MAX:

@@ -171,6 +171,8 @@ def own_reachable_names(
         if is_own_code(one):
             own = names_in(one) if depth else every
             words |= own
+            if COMPUTED in own:
+                words.update(texts_near(one, objects))
             found = {id(thing): thing for thing in _globals_named(own, others)}
             named.update(found)
             handed_on.update(found if depth and hands_on(one) else {})

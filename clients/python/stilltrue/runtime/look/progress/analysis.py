@@ -24,6 +24,7 @@ import functools
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator
 from concurrent.futures import Future
+from itertools import chain
 from types import FrameType, FunctionType
 from typing import Any
 
@@ -48,6 +49,8 @@ from stilltrue.runtime.look.ways_out.kinds.wakers import (
     alarm_callbacks,
     call_callbacks,
     callback_may_set,
+    callback_may_wake,
+    callbacks_of_library,
     callbacks_of_starting_thread,
     may_set,
     may_wake,
@@ -87,6 +90,7 @@ class ProgressAnalysis:
         self._in_progress: dict[object, int] = {}
         self._lowest = 0
         self._provisional: list[object] = []
+        self._library_callbacks: list[tuple[Callable[[], Progress], Callback]] | None = None
         self._timers: dict[asyncio.AbstractEventLoop, dict[int, float] | None] = {}
 
     def of_thread(self, ident: int | None) -> Progress:
@@ -331,7 +335,8 @@ class ProgressAnalysis:
                 break
             if may_wake(stretch, waking, far) and reach.found_from(stretch.frame):
                 found |= self.beyond(stretch, progress())
-        for progress, (callback, rest) in self._all_callbacks():
+        of_libraries = (one for one in self._callbacks_of_libraries() if callback_may_wake(one[1][0], waking))
+        for progress, (callback, rest) in chain(self._all_callbacks(), of_libraries):
             if self._budget.spent or found.by_itself:
                 break
             if reach.found_by(callback, rest):
@@ -350,7 +355,7 @@ class ProgressAnalysis:
                 break
             if may_set(stretch, flag) and (reach is None or reach.found_from(stretch.frame)):
                 found |= self.beyond(stretch, progress())
-        for progress, callback in self._all_callbacks():
+        for progress, callback in chain(self._all_callbacks(), self._callbacks_of_libraries()):
             if found.by_itself or not self._budget.step():
                 break
             called, rest = callback
@@ -370,6 +375,17 @@ class ProgressAnalysis:
             for task in compat.tasks_of(loop) or ():
                 progress = functools.partial(self.of_task, task)
                 yield from ((progress, one) for one in stretches(frames_of_task(task)))
+
+    def _callbacks_of_libraries(self) -> Iterator[tuple[Callable[[], Progress], Callback]]:
+        """What libraries will call in threads: the jobs of a scheduler, for example."""
+        if self._library_callbacks is None:
+            threads = [place for place in self._places.threads.values() if place.ident != threading.get_ident()]
+            self._library_callbacks = [
+                (functools.partial(self.of_thread, place.ident), one)
+                for place in threads
+                for one in callbacks_of_library(place.frames)
+            ]
+        return iter(self._library_callbacks)
 
     def _all_callbacks(self) -> Iterator[tuple[Callable[[], Progress], Callback]]:
         """Callbacks of timers, sockets, calls, tasks, executor items, failure hooks and the alarm, with their progress."""

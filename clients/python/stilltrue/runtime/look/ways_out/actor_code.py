@@ -73,10 +73,16 @@ def names_ahead(frame: FrameType, far: bool) -> ReachableNames:
 def own_reached(frame: FrameType) -> ReachableNames:
     """The names and globals in the program's own code that a frame of it may still use, or a function its variables name."""
     code = frame.f_code
+    ahead = ahead_of(code, frame.f_lasti)
+    return own_reached_from(frame, ahead, names_within(code, ahead.functions))
+
+
+def own_reached_from(frame: FrameType, ahead: Ahead, within: frozenset[str]) -> ReachableNames:
+    """The same for the code ``ahead`` of it, and the names ``within`` its inner functions."""
+    code = frame.f_code
     if not is_own_code(code):
         return ReachableNames()
-    ahead = ahead_of(code, frame.f_lasti)
-    begin = ahead.names | ahead.stored | names_within(code, ahead.functions) if ahead.known else None
+    begin = ahead.names | ahead.stored | within if ahead.known else None
     called = [own_reached_by(one) for one in _functions_ahead(frame, ahead)]
     return _together([own_reachable_names(code, frame.f_globals, variables_of(frame).values(), begin), *called])
 

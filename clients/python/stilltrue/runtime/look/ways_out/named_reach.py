@@ -30,11 +30,10 @@ from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.attributes import attribute_dictionary, inherited
 from stilltrue.runtime.look.code.call_graph import is_own_class
+from stilltrue.runtime.look.code.indirect_calls import TAKING
 from stilltrue.runtime.look.code.methods import FUNCTION_LIKE
 from stilltrue.runtime.look.ways_out.reach import Reach, is_open, named_by, referents_of
 
-_TAKING = frozenset({"get", "pop", "popitem", "popleft", "setdefault", "values", "items", "__getitem__", "__iter__"})
-"""Methods of collections that return what is in them."""
 OBJECTS_MAX = 20_000
 """Maximum number of objects walked per actor."""
 
@@ -76,7 +75,7 @@ class NamedReach:
             return (*self._of_class(thing, names)[1], *self._of_class(kind, names)[1]) if is_own_class(thing) else ()
         if self._reach.is_skipped(thing):
             return ()
-        taking = kind is BuiltinFunctionType and thing.__name__ in _TAKING
+        taking = kind is BuiltinFunctionType and thing.__name__ in TAKING
         near = (thing.__self__,) if taking else named_by(thing)
         if near is not None:
             return near

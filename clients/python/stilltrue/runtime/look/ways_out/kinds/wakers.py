@@ -13,14 +13,21 @@ from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
-from stilltrue.runtime.introspection.origins import is_application, is_application_callback, is_http_library
+from stilltrue.runtime.introspection.origins import (
+    is_application,
+    is_application_callback,
+    is_http_library,
+    is_ours,
+    is_own_code,
+)
 from stilltrue.runtime.introspection.threads_and_tasks import Place
 from stilltrue.runtime.look.code.attributes import inherited, named_values
 from stilltrue.runtime.look.code.call_graph import named_ahead, named_by_callback, names_in
-from stilltrue.runtime.look.code.indirect_calls import LOGGING
+from stilltrue.runtime.look.code.indirect_calls import LOGGING, callables_behind
 from stilltrue.runtime.look.code.names import mentioned_in, names_stored_in
 from stilltrue.runtime.look.progress.flags import Flag
 from stilltrue.runtime.look.progress.stack_ahead import Stretch
+from stilltrue.runtime.look.ways_out.actor_code import own_reached_by, own_reached_from
 
 _WAKING = frozenset(
     {"set", "notify", "notify_all", "put", "put_nowait", "release", "set_result", "set_exception", "cancel", "close"}
@@ -71,7 +78,12 @@ def may_wake(stretch: Stretch, waking: frozenset[str], far: frozenset[str] = fro
         return True
     if any(not waking.isdisjoint(mentioned_in(code)) for code, _ in named_ahead(ahead, stretch.frame)):
         return True
-    return bool(far) and any(not far.isdisjoint(mentioned_in(code)) for code, _ in named_ahead(ahead, stretch.frame, far=True))
+    if not far:
+        return False
+    if any(not far.isdisjoint(mentioned_in(code)) for code, _ in named_ahead(ahead, stretch.frame, far=True)):
+        return True
+    within = frozenset().union(*map(names_in, ahead.functions))
+    return not far.isdisjoint(own_reached_from(stretch.frame, ahead, within).names)
 
 
 def _function_may_wake(function: Any, waking: frozenset[str]) -> bool:
@@ -79,6 +91,19 @@ def _function_may_wake(function: Any, waking: frozenset[str]) -> bool:
     if code is None:
         return compat.name_of(function).rsplit(".", 1)[-1] in waking
     return code.co_name in waking or not waking.isdisjoint(mentioned_in(code))
+
+
+def callback_may_wake(callback: Any, waking: frozenset[str]) -> bool:
+    """Whether a callback, or the program's own code that it calls, mentions ``waking`` names."""
+    return _function_may_wake(callback, waking) or not waking.isdisjoint(own_reached_by(callback).names)
+
+
+def callbacks_of_library(frames: Iterable[FrameType]) -> Iterator[Callback]:
+    """The functions that the library code of some frames was given to call: a scheduler's jobs, a watcher's handlers."""
+    for frame in frames:
+        if not is_own_code(frame.f_code) and not is_ours(frame.f_code):
+            found = (one for held in variables_of(frame).values() for one in callables_behind(held))
+            yield from ((one, ()) for one in found)
 
 
 def may_set(stretch: Stretch, flag: Flag) -> bool:
