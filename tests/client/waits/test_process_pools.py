@@ -153,6 +153,27 @@ def test_a_queued_item_of_a_pool_that_may_start_workers_is_unknown(front: Front,
     front.let_go()
 
 
+def test_a_task_waits_for_its_item(front: Front, executor: Any) -> None:
+    pool, writer = executor(1)
+
+    async def await_item() -> None:
+        await asyncio.get_running_loop().run_in_executor(pool, read)
+
+    async def main() -> None:
+        await asyncio.create_task(await_item(), name="waiter")
+
+    front.start("loop", asyncio.run, main())
+    until(lambda: pool._executor_manager_thread is not None)
+    name = item(pool, 0)
+
+    def is_seen(report: Report) -> bool:
+        return any(one.waiter == "front/task:waiter" and resources(one) == [name] for one in report.waits)
+
+    report_when(front.agent, is_seen)
+    writer.send_bytes(b"go")
+    front.let_go()
+
+
 def test_a_shutdown_waits_for_all_items(front: Front, executor: Any) -> None:
     pool, writer = executor(1)
     pool.submit(read)
