@@ -1,35 +1,13 @@
-"""Scopes, named groups of processes selected by label, and snapshots restricted to them."""
+"""Snapshots restricted to scopes, named groups of processes selected by label."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
 
+from detector.core.selector import has_labels
 from detector.core.snapshot import Snapshot, parties_of
 from stilltrue.model import ProcessName, ProcessState
-
-
-def parse_selector(text: str) -> dict[str, str]:
-    """Parse ``team=payments,zone=a`` into labels that must all match; every process has a label ``service``.
-
-    Raises
-    ------
-    ValueError
-        When a part is not of the form ``label=value``.
-    """
-    labels = {}
-    for part in text.split(","):
-        label, equals, value = (word.strip() for word in part.partition("="))
-        if not equals or not label or not value:
-            raise ValueError(f"a scope must be label=value[,label=value...], not {text!r}")
-        labels[label] = value
-    return labels
-
-
-def has_labels(state: ProcessState, labels: Mapping[str, str]) -> bool:
-    """Whether a process has all of ``labels``."""
-    own = {"service": state.service, **state.labels}
-    return all(own.get(label) == value for label, value in labels.items())
 
 
 def scoped(snapshot: Snapshot, name: str, labels: Mapping[str, str]) -> Snapshot:

@@ -17,7 +17,7 @@ from typing import Any
 
 from detector.assembly.cluster import Cluster, read_properties
 from detector.core.protocol.pace import Timing
-from detector.core.scope import parse_selector
+from detector.core.selector import parse_selector
 from detector.ops.address import is_loopback
 
 _SCOPE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")

@@ -146,8 +146,14 @@ async def test_the_environment_names_the_detector_and_each_flag(command: Any) ->
     assert told.err == "stilltrue: --report-bytes-max: must be between 1024 and 1073741824, not 7\n"
 
 
-@pytest.mark.parametrize("command", ["ask", "agents", "cure", "doctor", "incidents", "snapshots", "stacks", "watch"])
-def test_a_command_that_only_asks_does_not_import_numpy(command: str) -> None:
-    program = f"import sys, detector.commands.live.{command}; print('numpy' in sys.modules)"
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(f"live.{name}" for name in ("ask", "agents", "cure", "doctor", "incidents", "snapshots", "stacks", "watch")),
+        *(f"processes.{name}" for name in ("probe", "run", "sidecar", "webhook")),
+    ],
+)
+def test_a_command_that_evaluates_nothing_does_not_import_numpy(command: str) -> None:
+    program = f"import sys, detector.commands.{command}; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from detector.core.document.reader import read_document
-from detector.core.scope import has_labels, parse_selector, scoped
+from detector.core.scope import scoped
+from detector.core.selector import has_labels, parse_selector
 from detector.core.snapshot import Snapshot
 from detector.predicates.deadlock import Deadlock
 from detector.predicates.termination import Termination

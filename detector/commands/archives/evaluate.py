@@ -23,7 +23,7 @@ from detector.commands.shared.render import EXIT_CODES, print_verdict
 from detector.commands.shared.run import EXIT_WRONG, CommandError
 from detector.core.document.reader import DocumentError
 from detector.core.registry import PluginError, UnknownPredicateError
-from detector.core.scope import parse_selector
+from detector.core.selector import parse_selector
 from detector.core.verdict import write_verdict
 from detector.drawing.draw import Format
 from detector.drawing.draw import draw as draw_picture

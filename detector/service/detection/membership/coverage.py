@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from detector.core.counting import counted
 from detector.core.membership_doubt import About, MembershipDoubt, speaks_for_all, with_remark, withheld
-from detector.core.scope import has_labels
+from detector.core.selector import has_labels
 from detector.core.snapshot import Snapshot
 from detector.core.times import clock, duration
 from detector.predicates.evidence.explanation import listed
