@@ -113,6 +113,30 @@ def test_a_caller_of_a_function_that_cancels_its_modules_calls_is_a_way_out(
     assert bool(seen.ways_out) is (job is not count_all), seen.ways_out
 
 
+def cancels_by_the_name_of_a_global(over: threading.Event) -> None:
+    name = "calls"
+    if not over.wait(FAR_SECONDS):
+        globals()[f"_{name.upper()}"][0].cancel()
+
+
+def calls_by_the_name_of_a_global(over: threading.Event) -> None:
+    what = "all"
+    if not over.wait(FAR_SECONDS):
+        globals()[f"cancel_{what}"]()
+
+
+@pytest.mark.parametrize("beside", [cancels_by_the_name_of_a_global, calls_by_the_name_of_a_global])
+def test_who_looks_a_global_up_by_a_computed_name_is_a_way_out(
+    alone: Callable[..., Agent], stuck: Stuck, over: threading.Event, beside: Callable[[threading.Event], None]
+) -> None:
+    thread = threading.Thread(target=beside, args=(over,))
+    thread.start()
+    seen = look_at_caller(alone, stuck, calls_and_keeps_it)
+    over.set()
+    thread.join()
+    assert seen.ways_out
+
+
 def cancels_every_call(over: threading.Event) -> None:
     if not over.wait(FAR_SECONDS):
         for one in gc.get_objects():

@@ -238,6 +238,8 @@ def _words_and_functions(
     """The words and functions that code names. If it computes a name, all ``methods`` count (rule 2)."""
     if not is_own_code(code):
         return one.words, one.functions
+    if "globals" in one.words:  # ``globals()[name]()``
+        return one.words, functions_of_modules(one.words.union(names), names)
     if COMPUTED not in one.words:
         return (one.words | {SETTERS} if COMPUTED_SET in one.words else one.words), one.functions
     words = one.words.union(methods)

@@ -170,12 +170,14 @@ def own_reachable_names(
     for one, others, depth in reachable_code(code, names, classes_near(objects), ahead, unnamed=unnamed, kept=kept):
         if is_own_code(one):
             own = names_in(one) if depth else every
+            by_text = "globals" in own
+            own = own.union(others if by_text else ())
             words |= own
             if COMPUTED in own:
                 words.update(texts_near(one, objects))
             found = {id(thing): thing for thing in _globals_named(own, others)}
             named.update(found)
-            handed_on.update(found if depth and hands_on(one) else {})
+            handed_on.update(found if by_text or (depth and hands_on(one)) else {})
     known = ReachableNames(frozenset(words), tuple(named.values()), handed_on=tuple(handed_on.values()))
     _reached[key] = walks + 1, known
     return known
