@@ -50,9 +50,7 @@ class PhaseEnded:
             if not self._belongs_later(message.facts, asked)
         ]
         if inside or carried:
-            why = joined_by_and(
-                counted(inside, "processes are still in it"), counted(carried, "of its messages are in transit")
-            )
+            why = joined_by_and(counted(inside, "still in it"), counted(carried, "of its messages in transit"))
             text = f"phase {asked} had not ended {as_of(snapshot.ref)}: {why}"
             return process_verdict(self.name, snapshot, Holds.FALSE, "busy", text, inside)
         over = f"phase {asked} is over in {all_of(len(processes), 'process', 'processes')}"

@@ -59,6 +59,13 @@ def test_messages_into_the_scope_count_and_those_out_of_it_do_not(message: dict[
     assert bool(view.in_transit) is counts
 
 
+def test_a_process_outside_that_the_scope_waits_for_counts_as_active_until_the_wait_is_over() -> None:
+    verdict = Termination().evaluate(red(waits=[wait("a/1", "o/1")]))
+    assert verdict.holds is Holds.FALSE
+    assert verdict.witness is not None
+    assert verdict.witness.parties == ("o",)
+
+
 def test_a_missing_member_belongs_to_every_scope() -> None:
     view = red(missing=["gone"], waits=[wait("a/1", "gone/1")])
     assert (view.missing, view.ref.members) == (("gone",), 3)

@@ -155,6 +155,14 @@ def test_phase_ended(processes: dict[str, Any], more: dict[str, Any], phase: int
     check(PhaseEnded(phase=phase), processes, more, holds)
 
 
+def test_a_phase_that_has_not_ended_names_what_is_left_of_it() -> None:
+    message = {"source": "a", "target": "b", "facts": {"phase": 2}}
+    processes = {"a": has(phase=2) | ACTIVE, "b": has(phase=3)}
+    verdict = ask(PhaseEnded(phase=2), read_document({"processes": processes, "in_transit": [message]}))
+    assert verdict.witness is not None
+    assert verdict.witness.text.endswith(": 1 still in it (a) and 1 of its messages in transit (a to b)")
+
+
 @pytest.mark.parametrize(
     ("processes", "more", "holds"),
     [
