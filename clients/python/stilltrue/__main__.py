@@ -12,7 +12,7 @@ from stilltrue.protocol.address import is_address
 from stilltrue.version import __version__
 
 DESCRIPTION = "Run a program with the agent, without changing its code. Its child processes get the agent too."
-EPILOG = """All other settings are environment variables (STILLTRUE_LABELS, STILLTRUE_EXCLUDED_METHODS ...).
+EPILOG = """All other settings are environment variables (STILLTRUE_INSTANCE, STILLTRUE_LABELS ...).
 Example: python -m stilltrue run --service orders -- gunicorn orders.wsgi:app"""
 
 

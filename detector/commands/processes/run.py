@@ -18,7 +18,7 @@ from stilltrue.protocol.address import is_address
 def run(service: str | None, detector: str | None, command: tuple[str, ...]) -> None:
     """Run COMMAND with the agent, without changing its code. Its child processes get the agent too.
 
-    All other settings are environment variables (STILLTRUE_LABELS, STILLTRUE_EXCLUDED_METHODS ...).
+    All other settings are environment variables (STILLTRUE_INSTANCE, STILLTRUE_LABELS ...).
 
     \b
     Example:
