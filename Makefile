@@ -61,8 +61,9 @@ check: lint types floors ## the inner loop: lint, types, floors, and the tests t
 
 setup: $(READY) ## make .venv with both packages and the tools
 
-# The steps of the set-up run in process groups of their own, so that Ctrl-C prints one line, not a traceback of each program.
-INTERRUPTIBLE = stop() { trap '' INT TERM; kill -- -$${!:-} 2>/dev/null || true; wait 2>/dev/null || true; \
+# The steps of the set-up run in process groups of their own, so that Ctrl-C prints one line, not a traceback of each program. A second
+# signal (make passes on its own) is handled, not ignored: bash warns of one that is pending when its trap is taken away.
+INTERRUPTIBLE = stop() { trap : INT TERM; kill -- -$${!:-} 2>/dev/null || true; until wait 2>/dev/null; do :; done; \
 	echo "the set-up was interrupted: run 'make $(MAKECMDGOALS)' again" >&2; exit 130; }; \
 	trap stop INT TERM; run() { set -m; "$$@" & set +m; wait $$!; }
 
