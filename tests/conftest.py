@@ -57,6 +57,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group(folder if folder in ONE_WORKER else str(item.path.relative_to(HERE))))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """xdist's scheduler, without a deadlock of its own: a worker runs a test only once it knows the next one.
+
+    A worker that replaces a crashed one is given one file. If a single test of that file is left, and other files are, too, the
+    worker waits for another test, and the scheduler waits until that test has ended.
+    """
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]  # noqa: PLC0415 - xdist may be absent
+
+    class Scheduling(LoadGroupScheduling):  # type: ignore[misc]
+        def _assign_work_unit(self, node: Any) -> None:
+            super()._assign_work_unit(node)
+            while self.workqueue and self._pending_of(self.assigned_work[node]) < 2:
+                super()._assign_work_unit(node)
+
+    return Scheduling(config, log)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_STDERR] = os.dup(2)  # output is not captured yet
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts what runs in the background; children inherit it
