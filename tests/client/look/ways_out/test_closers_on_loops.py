@@ -74,10 +74,7 @@ async def test_whether_a_task_may_close_stop_or_cancel(
     assert bool(seen.ways_out) is expected, seen.ways_out
 
 
-NEEDLESS_ON_310 = pytest.mark.xfail(sys.version_info < (3, 11), reason="on 3.10 pytest's frames hold this test: needless doubt")
-
-
-@pytest.mark.parametrize("woken", [True, pytest.param(False, marks=NEEDLESS_ON_310)])
+@pytest.mark.parametrize("woken", [True, False])
 async def test_a_task_that_stops_a_server_once_a_timer_sets_its_event_is_a_way_out(world: LoopWorld, woken: bool) -> None:
     stop = asyncio.Event()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sched
 import threading
@@ -87,6 +88,28 @@ def by_an_event_of_a_scheduler(over: threading.Event) -> None:
     _runs(scheduler, over)
 
 
+class Opening(sched.scheduler):
+    """Of the program's own, with a method that it will call."""
+
+    def opens(self) -> None:
+        gate().opened.set()
+
+
+class OverError(Exception):
+    """The test is over."""
+
+
+def by_a_method_of_its_own_scheduler(over: threading.Event) -> None:
+    def waits(seconds: float) -> None:
+        if over.wait(seconds):
+            raise OverError
+
+    scheduler = Opening(delayfunc=waits)
+    scheduler.enter(FAR_SECONDS, 1, scheduler.opens)
+    with contextlib.suppress(OverError):
+        scheduler.run()
+
+
 def looks_at_it(over: threading.Event) -> None:
     if not over.wait(FAR_SECONDS):
         opener().look()
@@ -98,7 +121,13 @@ def _runs(scheduler: sched.scheduler, over: threading.Event) -> None:
         over.wait(FAR_SECONDS)
 
 
-SETTING = (by_an_object_made_then, by_a_method_named_by_text, by_a_property_set_by_text, by_an_event_of_a_scheduler)
+SETTING = (
+    by_an_object_made_then,
+    by_a_method_named_by_text,
+    by_a_property_set_by_text,
+    by_an_event_of_a_scheduler,
+    by_a_method_of_its_own_scheduler,
+)
 LOOKING = (looks_at_it,)
 
 

@@ -167,14 +167,9 @@ def _given_to_library(thing: Any) -> tuple[FunctionType, ...]:
 
 def functions_behind(root: Any) -> Iterator[FunctionType]:
     """The program's own functions behind an object, and the methods of the program's own objects there, nearest first."""
-    seen: dict[int, Any] = {}
     todo = deque([root])
-    while todo and len(seen) < _GIVEN_MAX:
-        thing = todo.popleft()
+    for thing in _each_once(todo):
         kind = type(thing)
-        if id(thing) in seen or issubclass(kind, SKIPPED_CLASSES):
-            continue
-        seen[id(thing)] = thing  # kept alive, or its identity may be reused
         if kind in FUNCTIONS:
             own = [one for one in functions_of(_function_of(thing)) if is_own_code(one.__code__)]
             yield from own
@@ -190,19 +185,27 @@ def functions_behind(root: Any) -> Iterator[FunctionType]:
 
 
 def callables_behind(root: Any) -> Iterator[Any]:
-    """The functions, bound ones included, that an object of a library may call, nearest first."""
+    """The functions, bound ones included, that an object of a library's class, or of a subclass, may call, nearest first.
+
+    What a task runs is looked at as that task's: tasks written in Python would show it here, those written in C do not.
+    """
+    kind = type(root)
+    todo = deque([root] if _calls_what_it_is_given(kind) else _attributes(root, kind) if _inherits_calls(kind) else [])
+    for thing in _each_once(todo):
+        if type(thing) in FUNCTIONS:
+            yield thing
+        elif not is_program_class(type(thing)) and not compat.is_task(thing):
+            todo.extend(_inside(thing))
+
+
+def _each_once(todo: deque[Any]) -> Iterator[Any]:
+    """The objects of ``todo``, to which more may be added meanwhile, without those that lead nowhere; a bounded number."""
     seen: dict[int, Any] = {}
-    todo = deque([root] if _calls_what_it_is_given(type(root)) else [])
     while todo and len(seen) < _GIVEN_MAX:
         thing = todo.popleft()
-        kind = type(thing)
-        if id(thing) in seen or issubclass(kind, SKIPPED_CLASSES):
-            continue
-        seen[id(thing)] = thing  # kept alive, or its identity may be reused
-        if kind in FUNCTIONS:
+        if id(thing) not in seen and not issubclass(type(thing), SKIPPED_CLASSES):
+            seen[id(thing)] = thing  # kept alive, or its identity may be reused
             yield thing
-        elif not is_program_class(kind):
-            todo.extend(_inside(thing))
 
 
 def _function_of_generator(generator: GeneratorType[Any, Any, Any]) -> Iterator[FunctionType]:
@@ -247,6 +250,11 @@ def _calls_what_it_is_given(kind: type) -> bool:
     if module.startswith(_CALLING_ALL_THE_SAME):
         return True
     return module.partition(".")[0] not in _CALLING_NOTHING | _SERVING and not is_program_class(kind)
+
+
+def _inherits_calls(kind: type) -> bool:
+    """Whether a class of the program's own has a base whose objects may call what they were given."""
+    return is_program_class(kind) and any(_calls_what_it_is_given(base) for base in kind.__mro__[1:-1])
 
 
 def _is_function_of_library(thing: FunctionType) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import queue
 import signal
 import sys
@@ -99,11 +100,24 @@ def callback_may_wake(callback: Any, waking: frozenset[str]) -> bool:
 
 
 def callbacks_of_library(frames: Iterable[FrameType]) -> Iterator[Callback]:
-    """The functions that the library code of some frames was given to call: a scheduler's jobs, a watcher's handlers."""
+    """The functions that the library code of some frames was given to call: a scheduler's jobs, a watcher's handlers.
+
+    It was not given its own methods of its own object, such as the handler of SIGINT in the frame of asyncio's runner.
+    """
     for frame in frames:
         if not is_own_code(frame.f_code) and not is_ours(frame.f_code):
-            found = (one for held in variables_of(frame).values() for one in callables_behind(held))
-            yield from ((one, ()) for one in found)
+            names = variables_of(frame)
+            found = (one for held in names.values() for one in callables_behind(held))
+            yield from ((one, ()) for one in found if not _is_library_method_of(names.get("self"), one))
+
+
+def _is_library_method_of(owner: Any, function: Any) -> bool:
+    while type(function) is functools.partial:
+        function = function.func
+    if type(function) is not MethodType or function.__self__ is not owner:
+        return False
+    code = getattr(function.__func__, "__code__", None)
+    return code is not None and not is_own_code(code)
 
 
 def may_set(stretch: Stretch, flag: Flag) -> bool:
