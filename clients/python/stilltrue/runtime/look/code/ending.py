@@ -32,8 +32,6 @@ from stilltrue.runtime.look.code.call_graph import (
     CODES_MAX,
     KINDS_WALKS_MAX,
     NAMED_DEPTH,
-    classes_named,
-    classes_near,
     names_in,
     reachable_code,
     unnamed_on,
@@ -43,6 +41,7 @@ from stilltrue.runtime.look.code.jobs import job_in
 from stilltrue.runtime.look.code.lookups import COMPUTED, COMPUTED_SET, name_called, texts_near
 from stilltrue.runtime.look.code.methods import SETTERS, class_attributes, methods_of, partialmethod_arguments
 from stilltrue.runtime.look.code.names import names_stored_in
+from stilltrue.runtime.look.code.nearby import classes_named, classes_near
 from stilltrue.runtime.look.code.reachable_names import ReachableNames, reachable_names
 from stilltrue.runtime.look.ways_out import reach
 from stilltrue.runtime.look.ways_out.reach import Leads

@@ -27,9 +27,6 @@ from stilltrue.runtime.introspection.origins import is_application, is_library, 
 from stilltrue.runtime.look.code.attributes import named_values
 from stilltrue.runtime.look.code.call_graph import (
     KINDS_WALKS_MAX,
-    classes_named,
-    classes_near,
-    is_own_class,
     names_in,
     reachable_code,
 )
@@ -44,6 +41,7 @@ from stilltrue.runtime.look.code.lookups import (
     texts_near,
 )
 from stilltrue.runtime.look.code.methods import imported, partialmethod_arguments
+from stilltrue.runtime.look.code.nearby import classes_named, classes_near, is_own_class
 from stilltrue.runtime.look.code.system_operations import system_operations
 from stilltrue.runtime.waits.databases.redis_names import DELETING
 from stilltrue.runtime.waits.holders.try_finally import releases_only_in_finally

@@ -29,9 +29,9 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.attributes import attribute_dictionary, inherited
-from stilltrue.runtime.look.code.call_graph import is_own_class
 from stilltrue.runtime.look.code.indirect_calls import TAKING
 from stilltrue.runtime.look.code.methods import FUNCTION_LIKE
+from stilltrue.runtime.look.code.nearby import is_own_class
 from stilltrue.runtime.look.ways_out.reach import Reach, is_open, named_by, referents_of
 
 OBJECTS_MAX = 20_000

@@ -1,0 +1,189 @@
+"""The objects near some code: their classes, and what lies along the names that the code uses.
+
+The walks are bounded, nearest first, and what they find is cached for a look.
+"""
+
+from __future__ import annotations
+
+import gc
+import threading
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
+from types import FunctionType
+from typing import Any
+
+from stilltrue.runtime.introspection.origins import is_application, is_of_own_module, is_own_code
+from stilltrue.runtime.look.code.attributes import own_attributes_named
+from stilltrue.runtime.look.code.indirect_calls import attributes_named, items_in
+from stilltrue.runtime.look.code.jobs import FUNCTIONS
+from stilltrue.runtime.look.code.methods import (
+    Methods,
+    class_attributes,
+    functions_named_by,
+    functions_of,
+    is_program_class,
+    merge_methods,
+    methods_of,
+)
+from stilltrue.runtime.look.ways_out.reach import SKIPPED_CLASSES, is_open, named_by
+
+KINDS_WALK_MAX = 150
+"""Maximum number of objects walked from one actor to find the classes nearby, nearest first."""
+_ALIKE_MAX = 5
+"""Maximum number of objects of one class walked per collection: they mostly lead to the same classes."""
+_ALONG_MAX = 100
+"""Maximum number of objects walked from the globals of one function, nearest first."""
+_inside_cache: dict[int, tuple[Any, type | None, tuple[Any, ...]]] = {}
+"""Cache of this look, by object identity: its class, if relevant, and the objects directly inside."""
+_passed_by_cache: dict[int, tuple[type, bool]] = {}
+"""Cache of this look: whether the walk skips objects of a class."""
+_own_cache: dict[int, tuple[type, bool]] = {}
+"""Cache of this look: whether a class is application code."""
+
+
+def clear_caches() -> None:
+    """Clear the caches after a look."""
+    _inside_cache.clear()
+    _passed_by_cache.clear()
+    _own_cache.clear()
+
+
+def classes_near(near: Iterable[Any]) -> tuple[type, ...]:
+    """The application classes of ``near`` and of the objects inside, and those among these objects, nearest first."""
+    kinds: dict[type, None] = {}
+    seen: dict[int, Any] = {}
+    todo = deque(thing for thing in near if not _is_skipped(thing))
+    while todo and len(seen) < KINDS_WALK_MAX:
+        thing = todo.popleft()
+        if id(thing) in seen:
+            continue
+        seen[id(thing)] = thing  # kept alive, or its identity may be reused
+        known = _inside_cache.get(id(thing))
+        if known is None:
+            known = _inside_cache[id(thing)] = _read_inside(thing)
+        if known[1] is not None:
+            kinds[known[1]] = None
+        todo.extend(known[2])
+    return tuple(kind for kind in kinds if is_own_class(kind))
+
+
+def _read_inside(thing: Any) -> tuple[Any, type | None, tuple[Any, ...]]:
+    if issubclass(type(thing), type):
+        return thing, thing, tuple(one for one in class_attributes((thing,)) if not _is_skipped(one))
+    held = named_by(thing)
+    kind = type(thing) if held is None and is_open(thing) else None
+    held = _first_of_each_class(held or ()) if kind is None else gc.get_referents(thing)
+    return thing, kind, tuple(one for one in held if one is not kind and not _is_skipped(one))
+
+
+def _first_of_each_class(things: Iterable[Any]) -> Iterator[Any]:
+    """Some objects without those of application classes that have come often."""
+    counts: dict[type, int] = {}
+    for one in things:
+        kind = type(one)
+        if issubclass(kind, type) or not is_own_class(kind):
+            yield one
+        elif counts.get(kind, 0) < _ALIKE_MAX:
+            counts[kind] = counts.get(kind, 0) + 1
+            yield one
+
+
+def _is_skipped(thing: Any) -> bool:
+    """Whether the walk skips an object. It passes through the program's own classes."""
+    kind = type(thing)
+    if issubclass(kind, type):
+        return not is_program_class(thing)
+    known = _passed_by_cache.get(id(kind))
+    if known is None:
+        passed = issubclass(kind, SKIPPED_CLASSES) and not (issubclass(kind, threading.Thread) and is_own_class(kind))
+        known = _passed_by_cache[id(kind)] = kind, passed
+    return known[1]
+
+
+def classes_named(objects: Iterable[Any], words: frozenset[str]) -> tuple[type, ...]:
+    """The application classes of some objects, of the items of collections among them, and of their attributes in ``words``."""
+    found: dict[type, None] = {}
+    for thing in objects:
+        for one in (thing, *items_in(thing), *attributes_named(thing, words)):
+            if is_own_class(type(one)):
+                found[type(one)] = None
+    return tuple(found)
+
+
+def is_own_class(kind: type) -> bool:
+    """Whether a class has a method written by the application, or is made in a module of its own."""
+    known = _own_cache.get(id(kind))
+    if known is None:
+        own = any(type(one) is FunctionType and is_application(one.__code__) for one in kind.__dict__.values())
+        own = own or is_of_own_module(kind)
+        known = _own_cache[id(kind)] = kind, own
+    return known[1]
+
+
+class ObjectsAlong:
+    """The methods known so far, and what is found along the names of all code reached so far, from the globals that it names.
+
+    A function may return an object, so the names of its callers lead on.
+    """
+
+    def __init__(self, known: Methods) -> None:
+        self.known = known
+        self._classes: set[type] = set()
+        self._spoken: set[str] = set()
+        self._used: list[Any] = []
+        self._walked: dict[int, Any] = {}
+        self._given: list[FunctionType] = []
+
+    def reached(
+        self, classes: Iterable[type], words: frozenset[str], used: tuple[Any, ...]
+    ) -> tuple[tuple[type, ...], tuple[FunctionType, ...]]:
+        """Code was reached that names these ``classes`` and globals (``used``), by these ``words``.
+
+        Returns the classes that are new, and further methods that code reached before has named.
+        """
+        made = tuple(kind for kind in classes if kind not in self._classes)
+        self._spoken |= words
+        self._used += used
+        kinds, given = _found_along(used, self._spoken, self._walked)
+        self._given += given
+        return made, self._learn((*made, *(kind for kind in kinds if kind not in made)))
+
+    def functions_at_the_end(self) -> tuple[FunctionType, ...]:
+        """The functions found once the names of all code are known; none the next time, unless more code was reached."""
+        kinds, given = _found_along(self._used, self._spoken, {})
+        self._used = []
+        return (*given, *self._learn(kinds))
+
+    def take_given(self) -> list[FunctionType]:
+        """The functions found in attributes since the last time."""
+        given, self._given = self._given, []
+        return given
+
+    def _learn(self, kinds: tuple[type, ...]) -> tuple[FunctionType, ...]:
+        fresh = methods_of(tuple(kind for kind in kinds if kind not in self._classes))
+        self._classes.update(kinds)
+        self.known = merge_methods(self.known, fresh)
+        return tuple(functions_named_by(frozenset(self._spoken), fresh)) if fresh else ()
+
+
+def _found_along(
+    objects: Iterable[Any], words: Collection[str], walked: dict[int, Any]
+) -> tuple[tuple[type, ...], tuple[FunctionType, ...]]:
+    """The program's own classes of the objects found along attributes in ``words``, and the functions in these attributes.
+
+    ``walked``: the objects that have been walked already.
+    """
+    kinds: dict[type, None] = {}
+    functions: dict[FunctionType, None] = {}
+    todo = deque(one for one in objects if type(one) not in FUNCTIONS and not issubclass(type(one), type))
+    while todo and len(walked) < _ALONG_MAX:
+        thing = todo.popleft()
+        if id(thing) in walked:
+            continue
+        walked[id(thing)] = thing  # kept alive, or its identity may be reused
+        if is_program_class(type(thing)):
+            kinds[type(thing)] = None
+        held = (*items_in(thing), *own_attributes_named(thing, words))
+        functions.update((each, None) for one in held if type(one) in FUNCTIONS for each in functions_of(one))
+        todo.extend(one for one in _first_of_each_class(held) if type(one) not in FUNCTIONS)
+    return tuple(kinds), tuple(one for one in functions if is_own_code(one.__code__))
