@@ -12,8 +12,9 @@ from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.files.kernel import machine
 from stilltrue.runtime.waits.pipes.kernel import other_end_at
 from stilltrue.runtime.waits.resolvers.processes import named
+from stilltrue.runtime.waits.resolvers.thread_pools import MODULE
 
-EXECUTORS, POOLS = "concurrent.futures.process", "multiprocessing.pool"
+EXECUTORS, POOLS = "concurrent.futures.process", MODULE
 """The modules; not imported here: a program that waits in one has imported it."""
 
 

@@ -17,7 +17,6 @@ Rules:
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,8 +28,9 @@ from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.pipes.kernel import is_blocked, is_in_call, other_end_at
-from stilltrue.runtime.waits.process_pools.names import POOLS, name_of_item, name_of_turn
+from stilltrue.runtime.waits.process_pools.names import name_of_item, name_of_turn
 from stilltrue.runtime.waits.resolvers.processes import ENDING, ENDING_ANYWHERE
+from stilltrue.runtime.waits.resolvers.thread_pools import awaited_result
 from stilltrue.runtime.waits.semaphores.kernel import address_awaited, mapped_in
 from stilltrue.runtime.waits.wait import CallStack, EndedHolder, ProcessView, Resolver, SeenWait
 
@@ -44,19 +44,10 @@ _LOST = "a part of its result, which {} never finished"
 
 def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
     """A thread that waits for a result without a timeout."""
-    module = sys.modules.get(POOLS)
-    names = variables_of(stack.frames[at])
-    result = names.get("self")
-    job, pool = attribute_of(result, "_job"), attribute_of(result, "_pool")
-    if (
-        module is None
-        or stack.task is not None
-        or names.get("timeout", 0) is not None
-        or type(job) is not int
-        or not issubclass(type(pool), module.Pool)
-        or type(attribute_of(_queue(pool, "out"), "_handle")) is not int
-    ):
+    found = awaited_result(stack, at)
+    if found is None or type(attribute_of(_queue(found[2], "out"), "_handle")) is not int:
         return None
+    result, job, pool = found
     same = _same(stack.ident, result)
     passes_on = _thread_for_results(pool, view)
     if passes_on is None:

@@ -20,7 +20,7 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
-_MODULE = "multiprocessing.pool"
+MODULE = "multiprocessing.pool"
 """Not imported here: it costs 1.3 MB, and a program that waits in it has imported it."""
 _OUTERMOST_MAX = 8
 _ITEMS_MAX = 10_000
@@ -28,20 +28,24 @@ _PARTS = 5
 _BY = frozenset({"_set", "_event", "_processes", "_repopulate_pool", "_inqueue", "_pool"})
 
 
-def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
-    """A thread that waits for a result without a timeout."""
-    pools = sys.modules.get(_MODULE)
+def awaited_result(stack: CallStack, at: int) -> tuple[Any, int, Any] | None:
+    """The result for which a thread waits without a timeout, its job's number and its pool, of threads or processes."""
+    module = sys.modules.get(MODULE)
     names = variables_of(stack.frames[at])
     result = names.get("self")
     job, pool = attribute_of(result, "_job"), attribute_of(result, "_pool")
-    if (
-        pools is None
-        or stack.task is not None
-        or names.get("timeout", 0) is not None
-        or type(job) is not int
-        or not issubclass(type(pool), pools.Pool)
-    ):
+    if module is None or stack.task is not None or names.get("timeout", 0) is not None or type(job) is not int:
         return None
+    return (result, job, pool) if issubclass(type(pool), module.Pool) else None
+
+
+def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
+    """A thread that waits for a result without a timeout."""
+    found = awaited_result(stack, at)
+    if found is None:
+        return None
+    result, job, pool = found
+    pools = sys.modules[MODULE]
     queue, size = attribute_of(pool, "_inqueue"), attribute_of(pool, "_processes")
     running = view.cached(__name__, lambda: list(_running(view.stacks().values(), pools.worker.__code__)))
     at_work = {ident: item for ident, of, item in running if of is queue and item is not None}
