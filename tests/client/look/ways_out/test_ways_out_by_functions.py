@@ -125,8 +125,41 @@ def calls_by_the_name_of_a_global(over: threading.Event) -> None:
         globals()[f"cancel_{what}"]()
 
 
-@pytest.mark.parametrize("beside", [cancels_by_the_name_of_a_global, calls_by_the_name_of_a_global])
-def test_who_looks_a_global_up_by_a_computed_name_is_a_way_out(
+class Operations:
+    @staticmethod
+    def drop() -> None:
+        cancel_all()
+
+
+def calls_an_item_of_vars(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        vars(Operations)["drop"]()
+
+
+def calls_what_a_class_dictionary_has(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        Operations.__dict__.get("drop", cancel_none)()
+
+
+def cancel_none() -> None:
+    pass
+
+
+def reads_its_variables(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        print(vars(Operations))
+
+
+BY_TEXT = (
+    cancels_by_the_name_of_a_global,
+    calls_by_the_name_of_a_global,
+    calls_an_item_of_vars,
+    calls_what_a_class_dictionary_has,
+)
+
+
+@pytest.mark.parametrize("beside", [*BY_TEXT, reads_its_variables])
+def test_who_looks_a_function_up_by_text_is_a_way_out(
     alone: Callable[..., Agent], stuck: Stuck, over: threading.Event, beside: Callable[[threading.Event], None]
 ) -> None:
     thread = threading.Thread(target=beside, args=(over,))
@@ -134,7 +167,7 @@ def test_who_looks_a_global_up_by_a_computed_name_is_a_way_out(
     seen = look_at_caller(alone, stuck, calls_and_keeps_it)
     over.set()
     thread.join()
-    assert seen.ways_out
+    assert bool(seen.ways_out) is (beside in BY_TEXT), seen.ways_out
 
 
 def cancels_every_call(over: threading.Event) -> None:

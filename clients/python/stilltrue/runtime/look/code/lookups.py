@@ -3,7 +3,8 @@
 Rules:
 
 1. A literal text (``getattr(lock, "release")``, ``setattr(pool, "size", 2)``) counts like ``lock.release``, ``pool.size``.
-2. A computed text may be any text nearby, and may name any method of the objects nearby; for ``setattr``, any property.
+2. A computed text may be any text nearby, and may name any method of the objects nearby; for ``setattr``, any property. So may
+   any text by which an item of ``vars(thing)`` or ``thing.__dict__`` is looked up.
 3. ``eval`` and ``exec`` run unknown code. So does code that imports a module by name, iterates over all subclasses, or calls
    ``sys.audit`` hooks.
 4. ``globals()``, ``sys.modules``, ``gc.get_objects()`` and other frames give access to objects the code was not given.
@@ -31,7 +32,8 @@ COMPUTED = "*"
 COMPUTED_SET = "*="
 """Stands for a computed name of an attribute that is set or deleted."""
 _SETS = frozenset({"setattr", "delattr", "__setattr__", "__delattr__"})
-LOOKUPS = frozenset({"getattr", "methodcaller", "attrgetter", "__getattribute__"}) | _SETS
+_TABLES = frozenset({"vars", "__dict__"})
+LOOKUPS = frozenset({"getattr", "methodcaller", "attrgetter", "__getattribute__"}) | _SETS | _TABLES
 _RUNNING_ANY_CODE = frozenset({"eval", "exec", "import_module", "__import__", "__subclasses__", "run_module", "run_path"})
 _SHOWING_ANY_OBJECT = frozenset(
     {"globals", "vars", "locals", "__dict__", "modules", "get_objects", "get_referrers"}
@@ -50,8 +52,15 @@ def looked_up(code: CodeType) -> frozenset[str]:
     found: set[str] = set()
     for index, one in enumerate(every):
         if one.argval in LOOKUPS and one.opname in ATTRIBUTES | VARIABLES:
-            found.update(_texts_after(every, index))
+            found.update(_texts_after(every, index) if one.argval not in _TABLES else _item_after(every, index))
     return frozenset(found)
+
+
+def _item_after(every: Sequence[dis.Instruction], index: int) -> Iterable[str]:
+    """:data:`COMPUTED` if an item of the dictionary at ``index`` is looked up in the same expression."""
+    rest = list(takewhile(lambda one: not one.opname.startswith(("STORE_", "POP_", "RETURN_")), every[index + 1 :]))
+    items = any(one.opname == "BINARY_SUBSCR" or (one.opname == "BINARY_OP" and one.argrepr == "[]") for one in rest)
+    return {COMPUTED} if items or any(one.argval == "get" for one in rest) else ()
 
 
 def _texts_after(every: Sequence[dis.Instruction], index: int) -> Iterable[str]:
