@@ -94,6 +94,6 @@ def seen_beside(
 def _is_at_rest(thread: threading.Thread) -> bool:
     """Whether a thread has reached its wait."""
     codes = [frame.f_code for frame in frames_of_threads().get(thread.ident or 0, [])]
-    if not codes or threading.Thread.start.__code__ in codes:
-        return False
+    if threading.Thread.run.__code__ not in codes[1:] or threading.Thread.start.__code__ in codes:
+        return False  # it, or a thread that it starts, is beginning
     return codes[0].co_filename in (threading.__file__, sched.__file__)
