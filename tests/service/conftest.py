@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import hashlib
+import inspect
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -30,6 +32,24 @@ from stilltrue.v1 import agent_pb2, agent_pb2_grpc, detector_pb2, detector_pb2_g
 from tests.service.authority import ROLES, Authority
 from tests.service.browser import PROGRAM, Page, tab
 from tests.service.browser import running as running_browser
+
+TEST_SECONDS_MAX = 240.0
+"""Less than pytest's own limit, which ends the worker and cannot say what a coroutine waits for."""
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """An asynchronous test that takes too long fails with the stack of what it waits for."""
+    if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
+        item.obj = _bounded(item.obj)
+
+
+def _bounded(test: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(test)
+    async def bounded(*args: Any, **given: Any) -> None:
+        async with asyncio.timeout(TEST_SECONDS_MAX):
+            await test(*args, **given)
+
+    return bounded
 
 
 class FakeProcess:
