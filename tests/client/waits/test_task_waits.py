@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
+import grpc
+import grpc.aio
 import pytest
 
 from stilltrue import Agent
@@ -560,3 +562,36 @@ def test_idle_workers_and_parked_tasks_are_not_deadlocked(alone: Callable[..., A
 def _looked_at(agent: Agent) -> dict[str, PartyLook]:
     report = report_of(agent)
     return {one.party.rpartition(":")[2]: one for one in look_at(agent, report).parties}
+
+
+async def _waits_in_a_group(request: bytes, context: Any) -> bytes:
+    event = asyncio.Event()
+    child = waiter(event)
+    await asyncio.wait({child})
+    event.set()
+    return b""
+
+
+def test_a_handler_that_alone_can_end_its_tasks_wait_is_no_way_out_of_it(alone: Callable[..., Agent]) -> None:
+    agent, ports = alone("here"), list[int]()
+
+    async def serve() -> None:
+        server = grpc.aio.server(interceptors=[agent.aio_server_interceptor()])
+        methods = {"Wait": grpc.unary_unary_rpc_method_handler(_waits_in_a_group)}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", methods),))
+        ports.append(server.add_insecure_port("127.0.0.1:0"))
+        await server.start()
+        try:
+            await server.wait_for_termination()
+        finally:
+            await server.stop(None)
+
+    with running(serve), grpc.insecure_channel(f"127.0.0.1:{ports[0]}") as channel:
+        call = channel.unary_unary("/s/Wait").future(b"")
+        ring = {"here/Wait#1": {"here/Wait#1.waiter"}, "here/Wait#1.waiter": {"here/Wait#1"}}
+        report_when(agent, lambda report: ring.items() <= waits_of(report).items())
+        seen = _looked_at(agent)["here/Wait#1.waiter"]
+        run = {"Task-1"}  # the main task, whose end would cancel all others
+        assert {str(way.party).rpartition(":")[2] for way in seen.ways_out} <= {*ring, *run}
+        assert not seen.doubt
+        assert not call.done()

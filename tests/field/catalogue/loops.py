@@ -84,4 +84,26 @@ ENTRIES = (
         },
         modules=("anyio",),
     ),
+    Entry(
+        program="task_group_event",
+        source="widely known",
+        library="asyncio, grpcio (aio)",
+        what="A task of a group waits for an event that is set once the group has ended, and the group ends with its tasks.",
+        near={
+            "limit": "the task waits in `asyncio.wait_for`",
+            "another": "another task of the group sets the event later",
+            "inside": "the event is set in the group's block, later",
+        },
+    ),
+    Entry(
+        program="own_queue_join",
+        source="widely known",
+        library="asyncio, grpcio (aio)",
+        what="A consumer waits until all items of its queue are done, one of which it has in hand itself.",
+        near={
+            "limit": "the consumer waits in `asyncio.wait_for`",
+            "slow": "the consumer is slow, and does not wait for the queue yet",
+            "another": "another task reports the item as done later",
+        },
+    ),
 )

@@ -154,6 +154,10 @@ class Parties:
         known = self._names.get(ref(task))
         return known[0] if known is not None else self._name_task(task, root)
 
+    def of_any_task(self, task: Task) -> PartyName:
+        """As :meth:`of_task`: the call that the task serves, if it serves one."""
+        return self.of_task(task, next((root for root in list(self.roots.values()) if root.task is task), None))
+
     def root_of(self, task: Task, party: PartyName) -> Root | None:
         """The served call that ``task`` (whose party is ``party``) serves or was started by."""
         own = self.roots.get(party)

@@ -265,8 +265,7 @@ class LiveProcessView:
         """The party of a task; None if it belongs to another agent."""
         if self._parties.belongs_to_other_agent(task):
             return None
-        root = next((root for root in list(self._parties.roots.values()) if root.task is task), None)
-        return self._parties.of_task(task, root)
+        return self._parties.of_any_task(task)
 
     def _begun_by(self, future: Any) -> PartyName | None:
         """The party that blocks the loop on which the coroutine that completes a future has yet to begin; None if unknown."""

@@ -28,7 +28,7 @@ def add_tasks_that_reach(found: Mapping[PartyName, Found], reachable: ProvedEnde
         if not enders:
             one.doubt = one.doubt or _UNPROVED
         for ender in enders or ():
-            by = parties.of_task(ender, None)
+            by = parties.of_any_task(ender)
             if by not in asked.enders and by != party:
                 one.add_way_out(f"task {ender.get_name()}, which can reach what it waits for", by, ender)
 
