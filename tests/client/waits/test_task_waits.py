@@ -577,7 +577,7 @@ def test_a_handler_that_alone_can_end_its_tasks_wait_is_no_way_out_of_it(alone: 
 
     async def serve() -> None:
         server = grpc.aio.server(interceptors=[agent.aio_server_interceptor()])
-        methods = {"Wait": grpc.unary_unary_rpc_method_handler(_waits_in_a_group)}
+        methods: dict[str, Any] = {"Wait": grpc.unary_unary_rpc_method_handler(_waits_in_a_group)}
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", methods),))
         ports.append(server.add_insecure_port("127.0.0.1:0"))
         await server.start()
@@ -587,7 +587,8 @@ def test_a_handler_that_alone_can_end_its_tasks_wait_is_no_way_out_of_it(alone: 
             await server.stop(None)
 
     with running(serve), grpc.insecure_channel(f"127.0.0.1:{ports[0]}") as channel:
-        call = channel.unary_unary("/s/Wait").future(b"")
+        method: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/s/Wait")
+        call = method.future(b"")
         ring = {"here/Wait#1": {"here/Wait#1.waiter"}, "here/Wait#1.waiter": {"here/Wait#1"}}
         report_when(agent, lambda report: ring.items() <= waits_of(report).items())
         seen = _looked_at(agent)["here/Wait#1.waiter"]

@@ -119,4 +119,16 @@ ENTRIES = (
             "threads": "the server handles each request in its own thread",
         },
     ),
+    Entry(
+        program="asks_itself",
+        source="widely known",
+        library="Flask, requests",
+        what="A web server with one thread asks itself: the request waits for the thread that makes it.",
+        near={
+            "limit": "the request has a timeout",
+            "threads": "the server has a thread for each request",
+            "slow": "the function is slow, and asks nobody",
+        },
+        modules=("flask", "requests"),
+    ),
 )

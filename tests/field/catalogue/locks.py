@@ -118,4 +118,16 @@ ENTRIES = (
             "watched": "a watchdog ends the read later",
         },
     ),
+    Entry(
+        program="nested_permits",
+        source="widely known",
+        library="threading",
+        what="Each request takes a permit, and so does each step within it; there are as many requests as permits.",
+        near={
+            "limit": "the wait for the second permit has a timeout",
+            "one_more": "there is one more permit",
+            "slow": "the steps have not begun",
+            "released": "another thread releases one more permit later",
+        },
+    ),
 )

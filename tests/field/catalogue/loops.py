@@ -106,4 +106,15 @@ ENTRIES = (
             "another": "another task reports the item as done later",
         },
     ),
+    Entry(
+        program="loop_asks_itself",
+        source="widely known",
+        library="FastAPI, uvicorn, requests",
+        what="A coroutine of a web application makes a blocking request to the same application, whose event loop it blocks.",
+        near={
+            "limit": "the request has a timeout",
+            "thread": "the function is no coroutine, and a thread runs it",
+        },
+        modules=("fastapi", "requests", "uvicorn"),
+    ),
 )

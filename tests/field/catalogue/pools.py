@@ -88,4 +88,26 @@ ENTRIES = (
         servers=("postgres",),
         predicate="orphaned-resource",
     ),
+    Entry(
+        program="requests_3461",
+        source="psf/requests 3461",
+        library="requests",
+        what="Responses that are streamed keep their connections; a session with one blocking connection has none left.",
+        near={
+            "another": "another thread returns the first response's connection later",
+            "room": "there is one more connection, which another thread returns later",
+            "read": "the first response is read at once, and the second request is not made yet",
+        },
+    ),
+    Entry(
+        program="nested_downloads",
+        source="widely known",
+        library="httpx",
+        what="A download is read from a client with one connection, which makes a request with the same client for each part.",
+        near={
+            "patience": "the client has a timeout for its connections",
+            "another": "another thread closes the download later",
+            "slow": "the requests within the download are not made yet",
+        },
+    ),
 )
