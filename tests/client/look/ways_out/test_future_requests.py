@@ -15,6 +15,7 @@ from stilltrue.protocol.requests.look import PartyLook
 from tests.client.look.worlds import LoopWorld, Stuck, look_at, look_at_caller, of, report_when, serving, task_of
 
 _CALLS: dict[int, Any] = {}
+_CONTEXTS: dict[int, Any] = {}
 _STOP = threading.Event()
 
 
@@ -22,6 +23,7 @@ _STOP = threading.Event()
 def nothing_kept() -> Iterator[None]:
     yield
     _CALLS.clear()
+    _CONTEXTS.clear()
     _STOP.clear()
 
 
@@ -94,7 +96,8 @@ def seen_in_a_pool(alone: Callable[..., Agent], stuck: Stuck, workers: int, **me
     """The look at a handler stuck in a call, one of a pool of ``workers``, whose server also has these methods."""
     front, back = alone("front"), alone("back")
 
-    def do(request: bytes, _: Any) -> bytes:
+    def do(request: bytes, context: Any) -> bytes:
+        _CONTEXTS[0] = context
         calls_and_keeps_it(get)
         return request
 
@@ -118,6 +121,24 @@ def test_a_request_to_a_pool_that_is_full_of_suspects_comes_too_late(
     seen = seen_in_a_pool(alone, stuck, workers, Cancel=cancels)
     assert not seen.ways_out
     assert bool(seen.doubt) is (workers > 1), seen.doubt
+
+
+def aborts(request: bytes, _: Any) -> bytes:
+    _CONTEXTS.pop(0).cancel()
+    return request
+
+
+def lists_peers(_: bytes, __: Any) -> bytes:
+    return "".join(context.peer() for context in _CONTEXTS.values()).encode()
+
+
+@pytest.mark.parametrize(("method", "doubtful"), [(aborts, True), (lists_peers, False)])
+def test_a_method_that_cancels_the_call_which_another_handler_serves_is_doubt(
+    alone: Callable[..., Agent], stuck: Stuck, method: Any, doubtful: bool
+) -> None:
+    seen = seen_in_a_pool(alone, stuck, 2, Abort=method)
+    assert not seen.ways_out
+    assert ("/s/Abort" in seen.doubt) is doubtful, seen.doubt
 
 
 def sets_the_event(request: bytes, _: Any) -> bytes:

@@ -81,7 +81,7 @@ class Effects:
 
     def end_through_contexts(self, actor: Actor, found: list[Found]) -> None:
         """``actor`` holds the context of the call that each of ``found`` serves; it may cancel it if its code mentions that."""
-        if not found or actor.is_context_callback or not (actor.only_calls or _cancels(actor)):
+        if not found or actor.is_context_callback or not (actor.only_calls or cancels(actor)):
             return
         for one in found:
             if not _is_at(actor, one.place):
@@ -107,7 +107,7 @@ def _progress_of(actor: Actor, analysis: ProgressAnalysis) -> Progress:
     return analysis.of_thread(actor.owner) if type(actor.owner) is int else BY_ITSELF
 
 
-def _cancels(actor: Actor) -> bool:
+def cancels(actor: Actor) -> bool:
     """Whether an actor's code cancels something rather than only stopping or closing others; unreadable code may."""
     if not actor.ends:
         return False

@@ -30,7 +30,7 @@ from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of
 from stilltrue.runtime.look.ways_out import actors, timers_and_callbacks
 from stilltrue.runtime.look.ways_out.actors import Actor
 from stilltrue.runtime.look.ways_out.awaiters import all_awaiters
-from stilltrue.runtime.look.ways_out.effects import Effects
+from stilltrue.runtime.look.ways_out.effects import Effects, cancels
 from stilltrue.runtime.look.ways_out.findings import Found
 from stilltrue.runtime.look.ways_out.kinds.closers import ANYTHING, Closer, alarm_closers, closers, closers_after_calls
 from stilltrue.runtime.look.ways_out.kinds.future_requests import Request, requests_to_come
@@ -181,7 +181,7 @@ class Search:
         for actor in kept.keepers(self._places):
             for party in kept.held_by(actor):
                 effects.end(actor, [found[party]])
-        self._add_requests(found, by_handle, by_awaiter, (releasers, openers), reach)
+        self._add_requests(found, by_handle, by_awaiter, by_context, (releasers, openers), reach)
 
     def _suspect(self, place: Place) -> Found:
         handles = handles_of(place) + ([] if place.party is None else list(self._handles_seen(place.party)))
@@ -284,16 +284,18 @@ class Search:
         found: Mapping[PartyName, Found],
         by_handle: Mapping[int, list[Found]],
         by_awaiter: Mapping[int, list[Found]],
+        by_context: Mapping[int, list[Found]],
         releasers: Iterable[Releasers],
         reach: Reach,
     ) -> None:
-        """Add future requests whose methods can reach what ends a wait."""
+        """Add future requests whose methods can reach what ends a wait, or cancel the call that a suspect serves."""
         for request in self._requests:
             if self._budget.spent:
                 break
             actor = request.actor
             held = reach.held(actor.roots, ends=True) if actor.ends else ()
             ended = [one for key in held for one in (*by_handle.get(key, ()), *by_awaiter.get(key, ()))]
+            ended += [one for key in held for one in by_context.get(key, ())] if cancels(actor) else []
             freed = (found[party] for several in releasers for party in several.freed_by(actor))
             for one in (*ended, *freed):
                 if request.progress.by_itself:

@@ -3,8 +3,8 @@
 Rules:
 
 1. A method counts if its code, or code it calls, names an ending operation (``cancel``, ``set_result``) and can reach what a
-   suspect waits for through its instance, its closure or a global it names. Such a request may never come, so it is doubt and
-   not a way out.
+   suspect waits for through its instance, its closure or a global it names; or if it names ``cancel`` and can reach the context
+   of the call that a suspect serves. Such a request may never come, so it is doubt and not a way out.
 2. For a lock a method counts if it names ``release`` and acquires nothing: a method that acquires a lock releases its own.
 3. A method may also wake a thread or task that then ends the wait, by setting an event or feeding a queue.
 4. If all workers of a server are suspects, or a suspect blocks its loop, a request begins when one of them continues.
