@@ -324,3 +324,27 @@ def test_the_iterator_of_a_threads_request_stream_may_fail(alone: Callable[..., 
         assert [("feeds" in way.text, way.party) for way in seen.ways_out] == ([] if ended else [(True, None)])
         stuck.go.set()
         thread.join()
+
+
+@pytest.mark.parametrize(("rest", "ends"), [("", False), ("jobs.shutdown(cancel_futures=True)", True)])
+def test_a_module_that_waits_for_the_end_of_its_server_does_not_end_the_items_of_its_executor(
+    alone: Callable[..., Agent], stuck: Stuck, rest: str, ends: bool
+) -> None:
+    agent, back = alone("front"), alone("back")
+    with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel, ThreadPoolExecutor(1) as jobs:
+        server = grpc.server(ThreadPoolExecutor(1))
+        server.start()
+        module = compile(f"server.wait_for_termination()\n{rest}", __file__, "exec")
+        main = threading.Thread(target=exec, args=(module, {"jobs": jobs, "server": server}))
+        main.start()
+        jobs.submit(agent.channel(channel).unary_unary("/s/Get"), b"")
+        stuck.wait_for_callers()
+        waiter = threading.Thread(target=lambda: jobs.submit(int).result(), name="waiter")
+        waiter.start()
+        report = report_when(agent, lambda report: any(wait.waiter == "front/thread:waiter" for wait in report.waits))
+        seen = of(look_at(agent, report), "front/thread:waiter")
+        stuck.go.set()
+        waiter.join()
+        server.stop(0)
+        main.join()
+    assert ("-" in holders(seen)) is ends, seen.ways_out

@@ -47,7 +47,7 @@ from stilltrue.runtime.look.ways_out import reach
 from stilltrue.runtime.look.ways_out.reach import Leads
 
 _ENDS = re.compile(
-    r"cancel(?!lederror)|abort|close|kill|terminat|shutdown|stop|throw|set_exception|expire|evict|reap|interrupt"
+    r"cancel(?!lederror)|abort|close|kill|(?<!wait_for_)terminat|shutdown|stop|throw|set_exception|expire|evict|reap|interrupt"
     r"|reschedule|^shift$|^set_result$",  # these give a timeout or scope an end
     re.I,
 )
