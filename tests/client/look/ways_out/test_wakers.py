@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import enum
+import functools
 import json
 import sched
 import threading
@@ -24,6 +26,10 @@ class Gate:
 
 
 _GATES: list[Gate] = []
+_ACTS: dict[str, Any] = {}
+Do: Any = None
+Look: Any = None
+Numbered: Any = None
 
 
 def gate() -> Gate:
@@ -110,9 +116,50 @@ def by_a_method_of_its_own_scheduler(over: threading.Event) -> None:
         scheduler.run()
 
 
+def by_a_function_in_a_table(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        _ACTS["open"]()
+
+
+def by_an_item_of_an_enum(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        Do["OPEN"].value()
+
+
+def by_a_member_of_an_enum(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        Do.OPEN.value()
+
+
+def by_a_member_with_that_value(over: threading.Event) -> None:
+    for one in (2, 1):
+        if not over.wait(FAR_SECONDS):
+            Numbered(one).act()
+
+
+def by_each_member_of_an_enum(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        for one in Do:
+            one.value()
+
+
+def by_a_member_in_a_function(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        does("OPEN")
+
+
+def does(name: str) -> None:
+    Do[name].value()
+
+
 def looks_at_it(over: threading.Event) -> None:
     if not over.wait(FAR_SECONDS):
         opener().look()
+
+
+def looks_by_a_member_of_an_enum(over: threading.Event) -> None:
+    if not over.wait(FAR_SECONDS):
+        Look["OPENED"].value()
 
 
 def _runs(scheduler: sched.scheduler, over: threading.Event) -> None:
@@ -127,17 +174,48 @@ SETTING = (
     by_a_property_set_by_text,
     by_an_event_of_a_scheduler,
     by_a_method_of_its_own_scheduler,
+    by_a_function_in_a_table,
+    by_an_item_of_an_enum,
+    by_a_member_of_an_enum,
+    by_a_member_with_that_value,
+    by_each_member_of_an_enum,
+    by_a_member_in_a_function,
 )
-LOOKING = (looks_at_it,)
+LOOKING = (looks_at_it, looks_by_a_member_of_an_enum)
 
 
 @pytest.fixture
 def over() -> Iterator[threading.Event]:
     over = threading.Event()
     _GATES.append(Gate())
+    _enums_of(gate().opened)
     yield over
     over.set()
     _GATES.clear()
+    _enums_of(threading.Event())
+
+
+def _enums_of(opened: threading.Event) -> None:
+    global Do, Look, Numbered
+
+    class Doing(enum.Enum):
+        OPEN = functools.partial(opened.set)
+
+    class Looking(enum.Enum):
+        OPENED = functools.partial(opened.is_set)
+
+    class ByNumber(enum.Enum):
+        LOOK = 1, functools.partial(opened.is_set)
+        OPEN = 2, functools.partial(opened.set)
+
+        def __new__(cls, number: int, act: Any) -> Any:
+            one = object.__new__(cls)
+            one._value_ = number
+            one.act = act  # type: ignore[attr-defined]
+            return one
+
+    Do, Look, Numbered = Doing, Looking, ByNumber
+    _ACTS["open"] = opened.set
 
 
 @pytest.mark.parametrize("beside", [*SETTING, *LOOKING], ids=lambda one: one.__name__)

@@ -9,8 +9,8 @@ Rules:
 1. It is for the program's own code that cancels, aborts or completes something, or closes or stops something. The code of
    installed packages names too much.
 2. From an object it goes to the attributes that the code names: the object's own and those of its class. From a class likewise;
-   its metaclass counts, too. From a proxy (its class has ``__getattr__``), an object of the standard library, or one that is
-   compiled, it goes everywhere.
+   its metaclass counts, too; from an enum also to whatever its members have. From a proxy (its class has ``__getattr__``), an
+   object of the standard library, or one that is compiled, it goes everywhere.
 3. From collections, callables and suspended coroutines it goes to all they hold; from a context, if the code names ``run``;
    from a method of a collection (``find = calls.get``), if it returns items.
 4. Otherwise it passes through what that walk passes through.
@@ -29,7 +29,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.attributes import attribute_dictionary, inherited
-from stilltrue.runtime.look.code.indirect_calls import TAKING
+from stilltrue.runtime.look.code.indirect_calls import TAKING, items_in
 from stilltrue.runtime.look.code.methods import FUNCTION_LIKE
 from stilltrue.runtime.look.code.nearby import is_own_class
 from stilltrue.runtime.look.ways_out.reach import Reach, is_open, named_by, referents_of
@@ -72,7 +72,8 @@ class NamedReach:
         if kind is Context:
             return tuple(thing.values()) if "run" in names else ()
         if issubclass(kind, type):
-            return (*self._of_class(thing, names)[1], *self._of_class(kind, names)[1]) if is_own_class(thing) else ()
+            own = (*self._of_class(thing, names)[1], *self._of_class(kind, names)[1], *items_in(thing))
+            return own if is_own_class(thing) else ()
         if self._reach.is_skipped(thing):
             return ()
         taking = kind is BuiltinFunctionType and thing.__name__ in TAKING

@@ -8,6 +8,7 @@ import queue
 import signal
 import sys
 import threading
+from collections import ChainMap
 from collections.abc import Collection, Iterable, Iterator
 from types import CodeType, FrameType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -24,7 +25,7 @@ from stilltrue.runtime.introspection.origins import (
 from stilltrue.runtime.introspection.threads_and_tasks import Place
 from stilltrue.runtime.look.code.attributes import inherited, named_values
 from stilltrue.runtime.look.code.call_graph import named_ahead, named_by_callback, names_in
-from stilltrue.runtime.look.code.indirect_calls import LOGGING, callables_behind
+from stilltrue.runtime.look.code.indirect_calls import LOGGING, callables_behind, callables_kept
 from stilltrue.runtime.look.code.names import mentioned_in, names_stored_in
 from stilltrue.runtime.look.progress.flags import Flag
 from stilltrue.runtime.look.progress.stack_ahead import Stretch
@@ -75,16 +76,33 @@ def may_wake(stretch: Stretch, waking: frozenset[str], far: frozenset[str] = fro
     ahead, names = stretch.ahead, variables_of(stretch.frame)
     if not ahead.known or not waking.isdisjoint(ahead.mentioned):
         return True
-    if any(_function_may_wake(one, waking) for one in _callables(stretch, names)):
+    near = named_values(ahead.variables, ChainMap(names, stretch.frame.f_globals), ahead.attributes)
+    if any(_function_may_wake(one, waking) for one in _callables(stretch, names)) or _kept(near, ahead.attributes, waking):
         return True
     if any(not waking.isdisjoint(mentioned_in(code)) for code, _ in named_ahead(ahead, stretch.frame)):
         return True
     if not far:
         return False
-    if any(not far.isdisjoint(mentioned_in(code)) for code, _ in named_ahead(ahead, stretch.frame, far=True)):
+    called = list(named_ahead(ahead, stretch.frame, far=True))
+    if any(not far.isdisjoint(mentioned_in(code)) or _kept_by(code, others, far) for code, others in called):
         return True
     within = frozenset().union(*map(names_in, ahead.functions))
     return not far.isdisjoint(own_reached_from(stretch.frame, ahead, within).names)
+
+
+def _kept(things: Iterable[Any], words: frozenset[str], waking: frozenset[str]) -> bool:
+    """Whether a table, an enum or an attribute among these objects holds a library's method that wakes (``event.set``).
+
+    The application's own functions there are among those that the code names.
+    """
+    kept = [one.func if type(one) is functools.partial else one for one in callables_kept(things, words)]
+    return any(compat.name_of(one).rsplit(".", 1)[-1] in waking and not is_application_callback(one) for one in kept)
+
+
+def _kept_by(code: CodeType, others: dict[str, Any], waking: frozenset[str]) -> bool:
+    """The same for the globals ``others`` that a function of the program's own names."""
+    words = names_in(code)
+    return is_own_code(code) and _kept(named_values(words, others), words, waking)
 
 
 def _function_may_wake(function: Any, waking: frozenset[str]) -> bool:
