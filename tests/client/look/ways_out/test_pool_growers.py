@@ -15,6 +15,7 @@ import grpc
 import pytest
 
 from stilltrue import Agent
+from stilltrue.protocol.requests.look import PartyLook
 from tests.client.look.worlds import Stuck, look_at, of, report_when, serving
 
 FAR_SECONDS = 600.0
@@ -105,6 +106,13 @@ def enlarges_another(pool: ThreadPoolExecutor, go: threading.Event) -> None:
 
 def seen(alone: Callable[..., Agent], stuck: Stuck, pool: ThreadPoolExecutor, beside: Beside | None = None) -> str:
     """The actor that may enlarge the pool in which a handler is stuck in a call."""
+    look = looked_at(alone, stuck, pool, beside)
+    assert not look.doubt
+    return look.grown_by
+
+
+def looked_at(alone: Callable[..., Agent], stuck: Stuck, pool: ThreadPoolExecutor, beside: Beside | None = None) -> PartyLook:
+    """The look at a handler of this pool that is stuck in a call."""
     front, back = alone("front"), alone("back")
     go = threading.Event()
     with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel:
@@ -124,9 +132,8 @@ def seen(alone: Callable[..., Agent], stuck: Stuck, pool: ThreadPoolExecutor, be
             other.join()
             call.result()
     assert look.unchanged
-    assert not look.doubt
     assert front.live.faults == 0
-    return look.grown_by
+    return look
 
 
 GROW = (outright, by_its_method, when_much_is_queued, by_a_text, by_a_worker_of_its_own, by_a_list_of_jobs)
@@ -147,6 +154,30 @@ def test_a_pool_that_grows_on_submit_is_reported(
     alone: Callable[..., Agent], stuck: Stuck, kind: type[ThreadPoolExecutor], grows: bool
 ) -> None:
     assert ("GrowsWithWork" in seen(alone, stuck, kind(1))) is grows
+
+
+_POOLS: list[Resizable] = []
+
+
+def resizes(request: bytes, _: Any) -> bytes:
+    _POOLS[0].resize(int(request))
+    return request
+
+
+def sizes(_: bytes, __: Any) -> bytes:
+    return str(_POOLS[0].busy()).encode()
+
+
+@pytest.mark.parametrize(("method", "doubtful"), [(resizes, True), (sizes, False)])
+def test_a_method_of_another_server_that_enlarges_the_pool_is_doubt(
+    alone: Callable[..., Agent], stuck: Stuck, method: Any, doubtful: bool
+) -> None:
+    _POOLS[:] = [Resizable(1)]
+    with serving(alone("admin"), Resize=method):
+        look = looked_at(alone, stuck, _POOLS[0])
+    _POOLS.clear()
+    assert ("/s/Resize" in look.doubt) is doubtful, look.doubt
+    assert not look.ways_out
 
 
 def test_the_pool_size_is_the_one_at_the_cut(alone: Callable[..., Agent]) -> None:

@@ -181,7 +181,7 @@ class Search:
         for actor in kept.keepers(self._places):
             for party in kept.held_by(actor):
                 effects.end(actor, [found[party]])
-        self._add_requests(found, by_handle, by_awaiter, by_context, (releasers, openers), reach)
+        self._add_requests(found, by_handle, by_awaiter, by_context, (releasers, openers), growers, reach)
 
     def _suspect(self, place: Place) -> Found:
         handles = handles_of(place) + ([] if place.party is None else list(self._handles_seen(place.party)))
@@ -286,9 +286,10 @@ class Search:
         by_awaiter: Mapping[int, list[Found]],
         by_context: Mapping[int, list[Found]],
         releasers: Iterable[Releasers],
+        growers: Growers,
         reach: Reach,
     ) -> None:
-        """Add future requests whose methods can reach what ends a wait, or cancel the call that a suspect serves."""
+        """Add future requests whose methods can reach what ends a wait, or the call or the pool that a suspect serves."""
         for request in self._requests:
             if self._budget.spent:
                 break
@@ -297,9 +298,13 @@ class Search:
             ended = [one for key in held for one in (*by_handle.get(key, ()), *by_awaiter.get(key, ()))]
             ended += [one for key in held for one in by_context.get(key, ())] if cancels(actor) else []
             freed = (found[party] for several in releasers for party in several.freed_by(actor))
-            for one in (*ended, *freed):
+            grown = (found[party] for party in growers.grown_by(actor))
+            for one, what in (
+                *((one, "end its wait") for one in (*ended, *freed)),
+                *((one, "add workers to its pool") for one in grown),
+            ):
                 if request.progress.by_itself:
-                    one.doubt = one.doubt or f"{actor.text} may end its wait"
+                    one.doubt = one.doubt or f"{actor.text} may {what}"
                 one.add_ways_out(actor.text, request.progress.parties - {one.place.party})
 
     def _check_signals_and_server(self, one: Found) -> None:

@@ -6,7 +6,8 @@ Rules:
    suspect waits for through its instance, its closure or a global it names; or if it names ``cancel`` and can reach the context
    of the call that a suspect serves. Such a request may never come, so it is doubt and not a way out.
 2. For a lock a method counts if it names ``release`` and acquires nothing: a method that acquires a lock releases its own.
-3. A method may also wake a thread or task that then ends the wait, by setting an event or feeding a queue.
+3. A method may also wake a thread or task that then ends the wait, by setting an event or feeding a queue; or add workers to
+   the pool in which a suspect serves.
 4. If all workers of a server are suspects, or a suspect blocks its loop, a request begins when one of them continues.
 5. A request that stops a server, closes a channel or ends the process is an outside act, which a TRUE assumes not to happen.
 """
