@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import signal
 import threading
@@ -348,4 +349,32 @@ def test_a_module_that_waits_for_the_end_of_its_server_does_not_end_the_items_of
         waiter.join()
         server.stop(0)
         main.join()
+    assert ("-" in holders(seen)) is ends, seen.ways_out
+
+
+@pytest.mark.parametrize(("waits", "ends"), [("server.wait_for_termination()", False), (f"go.wait({FAR_SECONDS})", True)])
+def test_an_exit_handler_that_cancels_is_a_way_out_if_its_module_goes_on(
+    alone: Callable[..., Agent], stuck: Stuck, waits: str, ends: bool
+) -> None:
+    calls: list[Any] = []
+    server, go = grpc.server(ThreadPoolExecutor(1)), threading.Event()
+    server.start()
+
+    def cleanup() -> None:
+        for call in calls:
+            call.cancel()
+
+    def caller(get: Any) -> None:
+        calls.append(get.future(b""))
+        calls[0].result()
+
+    names = {"atexit": atexit, "calls": calls, "cleanup": cleanup, "go": go, "server": server}
+    module = compile(f"atexit.register(cleanup)\n{waits}", __file__, "exec")
+    main = threading.Thread(target=exec, args=(module, names))
+    main.start()
+    seen = look_at_caller(alone, stuck, caller)
+    atexit.unregister(cleanup)
+    server.stop(0)
+    go.set()
+    main.join()
     assert ("-" in holders(seen)) is ends, seen.ways_out

@@ -23,7 +23,8 @@ from stilltrue.runtime.look.code.system_operations import OPERATIONS
 from stilltrue.runtime.waits.holders.try_finally import has_released_nothing_else
 from stilltrue.runtime.waits.holders.with_blocks import depth_of
 
-_AT_EXIT = frozenset({"atexit", "finalize"})
+_FINALIZING = frozenset({"finalize"})
+_AT_EXIT = frozenset({"atexit"}) | _FINALIZING
 _DYNAMIC = LOOKUPS | {"eval", "exec", "globals", "vars", "deadline"}
 """Names of code that may end things without naming them."""
 
@@ -34,10 +35,13 @@ def no_names(far: bool) -> ReachableNames:
     return ReachableNames()
 
 
-def frame_may_end(frame: FrameType) -> bool:
-    """Whether the code ahead of a frame mentions ending things, or a function that it may still read does."""
+def frame_may_end(frame: FrameType, *, exits: bool = True) -> bool:
+    """Whether the code ahead of a frame mentions ending things, or a function that it may still read does.
+
+    ``exits``: or one that may be an exit handler, which runs once the main thread has ended.
+    """
     code, owner = frame.f_code, _owner_of(frame)
-    held, ahead, used = variables_of(frame).values(), _names_still_ahead(frame), _names_still_used(frame)
+    held, ahead, used = variables_of(frame).values(), _names_still_ahead(frame, exits=exits), _names_still_used(frame)
     return mentions_ending(code, frame.f_globals, owner, held, ahead, used) or _has_ending_function(frame)
 
 
@@ -194,13 +198,13 @@ def _functions_ahead(frame: FrameType, ahead: Ahead) -> list[Any]:
     return [one for name, one in names.items() if type(one) in FUNCTIONS and (name in ahead.variables or not ahead.known)]
 
 
-def _names_still_ahead(frame: FrameType) -> frozenset[str] | None:
-    """The names that a running frame may still use; None: all of them.
+def _names_still_ahead(frame: FrameType, *, exits: bool = True) -> frozenset[str] | None:
+    """The names that a running frame may still use, with those of its exit handlers if ``exits``; None: all of them.
 
     It may call a function it has already made under any name, and what it sets may be a property.
     """
     code = frame.f_code
-    if not _AT_EXIT.isdisjoint(code.co_names):
+    if not (_AT_EXIT if exits else _FINALIZING).isdisjoint(code.co_names):
         return None
     if code.co_name != "<module>" and (makes_functions(code) or names_stored_in(code)):
         return None

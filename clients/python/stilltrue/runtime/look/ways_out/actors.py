@@ -118,7 +118,7 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
                 yield from _caller_in_library(frame, f"thread {name}", party=place.party, owner=place.ident)
                 continue
             whole_module = code.co_name == "<module>"
-            ends = frame_may_end(frame)
+            ends = frame_may_end(frame, exits=not whole_module)
             text = f"thread {name}, which holds it: {position_of(frame)}"
             roots = tuple(variables_of(frame).values())
             if ends and issubclass(type(thread), threading.Thread) and any(one is thread for one in roots):
@@ -135,7 +135,7 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
                 names_reached=partial(names_ahead, frame),
                 led_by=partial(own_reached, frame),
             )
-            if ends:
+            if ends or (whole_module and frame_may_end(frame)):  # its exit handlers may, once the thread goes on
                 yield _of_globals(text, frame, party=place.party, owner=place.ident)
             if is_application(code) and not whole_module:
                 yield Actor(
