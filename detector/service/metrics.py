@@ -36,7 +36,7 @@ class Metrics:
         counter, gauge = partial(Counter, registry=self._registry), partial(Gauge, registry=self._registry)
         seconds = partial(Histogram, buckets=_SECONDS, registry=self._registry)
         self._count_members: Callable[[], Mapping[MemberState, int]] = dict
-        self._count_unexplained: Callable[[], int] = int
+        self._count_unexplained: Callable[[], tuple[int, int]] = lambda: (0, 0)
         state = "State of the newest verdict: 1 for the current state, else 0"
         self._state = gauge("stilltrue_predicate_state", state, ["predicate", "scope", "state"])
         self._snapshots = counter("stilltrue_snapshots_total", "Snapshots by outcome", ["outcome"])
@@ -48,6 +48,8 @@ class Metrics:
         self._members = gauge("stilltrue_members", "Members by state", ["state"])
         unexplained = "Parties of live members that have not moved for long and are in no known wait"
         self._unexplained = gauge("stilltrue_unexplained_parties", unexplained)
+        calls = "Calls served by such parties, whose reply is due"
+        self._unexplained_calls = gauge("stilltrue_unexplained_calls", calls)
         coverage = "Members by coverage: covered, blind (not covered) or partly covered"
         self._coverage = gauge("stilltrue_coverage_members", coverage, ["scope", "coverage"])
         self._incidents = counter("stilltrue_incidents_total", "Incidents opened", ["predicate"])
@@ -76,7 +78,9 @@ class Metrics:
         counted = self._count_members()
         for state in MemberState:
             self._members.labels(state.value).set(counted.get(state, 0))
-        self._unexplained.set(self._count_unexplained())
+        unexplained, calls = self._count_unexplained()
+        self._unexplained.set(unexplained)
+        self._unexplained_calls.set(calls)
         return generate_latest(self._registry)
 
     def expect(self, predicate: str, scope: str) -> None:
@@ -114,8 +118,10 @@ class Metrics:
         """Record the end of a verification round; ``given_up``: some member had not answered."""
         self._verification.labels("given_up" if given_up else "answered").observe(seconds)
 
-    def set_member_counts(self, count: Callable[[], Mapping[MemberState, int]], unexplained: Callable[[], int]) -> None:
-        """Set how to count members and their ``unexplained`` parties, which is done at each scrape.
+    def set_member_counts(
+        self, count: Callable[[], Mapping[MemberState, int]], unexplained: Callable[[], tuple[int, int]]
+    ) -> None:
+        """Set how to count members, and their ``unexplained`` parties and calls, which is done at each scrape.
 
         Counting whenever one of thousands of members joins would be slower.
         """

@@ -78,3 +78,19 @@ def test_a_party_that_may_still_proceed_is_not_reported(harness: Harness, demo: 
 
     demo.until("enough verdicts", enough)
     assert [verdict["remainder"] for verdict in verdicts if verdict["holds"] is True] == []
+
+
+def test_an_answer_says_that_both_ends_of_a_stream_have_stopped_writing(harness: Harness, demo: Demo) -> None:
+    """It is not called a deadlock, but does not look like health either."""
+    start(harness, "full_windows")
+    verdicts: list[Verdict] = []
+
+    def says_so() -> bool:
+        verdicts.append(demo.verdict("deadlock"))
+        return "not moved for long" in verdicts[-1]["witness"]["text"]
+
+    demo.until("the answer to mention the call", says_so)
+    assert "1 call has not moved for long, in no known wait, at a (stilltrue stacks)" in verdicts[-1]["witness"]["text"]
+    (spot,) = [one for one in verdicts[-1]["coverage"]["partly"] if one["process"] == "a"]
+    assert "serves 1 call that has not moved for long, in no known wait" in spot["reasons"]
+    assert "held_up_scenes.py" in demo.command("stacks", "a")

@@ -366,8 +366,8 @@ class Agent:
     def _find_stacks(self, stand_seconds: float) -> Callable[[int], StacksFound]:
         """Make a function that finds parties that have not moved for ``stand_seconds``; sight counts the unexplained ones."""
         stacks = self._make_stacks(self.live, self.parties, stand_seconds)
-        unexplained = _load("stilltrue.runtime.look.unexplained").Unexplained
-        self.sight.unexplained = unexplained(stacks, stand_seconds, self.live.report_failure).count
+        unexplained = _load("stilltrue.runtime.look.unexplained").Unexplained(stacks, stand_seconds, self.live.report_failure)
+        self.sight.unexplained, self.sight.unexplained_calls = unexplained.count, unexplained.calls
         find: Callable[[int], StacksFound] = stacks.find
         return find
 

@@ -29,6 +29,11 @@ CURES = (
         "parties that wait there count as able to go on, so no cycle through it is reported: see docs/http.md",
     ),
     ("size of pool", "give the server a pool of known size: grpc.server(agent.pool(executor), ...)"),
+    (
+        "not moved for long",
+        "see what each of them is blocked on: stilltrue stacks PROCESS. They count as able to go on; if nothing can free them, "
+        "use agent.Lock or agent.waiting_for there, or put an agent where they wait for: see docs/troubleshooting.md",
+    ),
     ("from outside", "callers without an agent can free or hold its parties: give them an agent, or a sidecar"),
     ("the database does not answer", "start the server, or correct the probe's DSN: see docs/databases.md"),
     ("dropped by the agent's bounds", "raise the agent's bounds (docs/agent.md), or find out why so many calls are in doubt"),

@@ -284,8 +284,9 @@ class Driver:
     def _count_members(self) -> Counter[MemberState]:
         return Counter(map(self.state_of, self.roster.all()))
 
-    def _count_unexplained(self) -> int:
-        return sum(one.unexplained or 0 for one in self.roster.all() if self.state_of(one) is MemberState.LIVE)
+    def _count_unexplained(self) -> tuple[int, int]:
+        live = [one for one in self.roster.all() if self.state_of(one) is MemberState.LIVE]
+        return sum(one.unexplained or 0 for one in live), sum(one.unexplained_calls for one in live)
 
     def service_of(self, process: ProcessName) -> str | None:
         """The service of a member; None if there is no such member."""

@@ -338,4 +338,5 @@ def _sight(sight: pb.Sight) -> Sight:
         channels_unseen=sight.channels_unseen,
         blind=tuple(text[:_BLIND_CHARACTERS_MAX] for text in sight.blind[:_BLIND_MAX]),
         unexplained=sight.unexplained if sight.HasField("unexplained") else None,
+        unexplained_calls=sight.unexplained_calls if sight.HasField("unexplained_calls") else None,
     )

@@ -13,10 +13,11 @@ import pytest
 
 from detector.analysis.verdicts import verdicts_on
 from detector.archive.units import open_archive
+from detector.commands.live.doctor import complaints_of
 from detector.core.registry import find_predicate
 from detector.service.settings import Expectation
 from detector.service.storage.archive_sink import FOLDER
-from stilltrue.v1 import agent_pb2, snapshot_pb2
+from stilltrue.v1 import agent_pb2, detector_pb2, snapshot_pb2
 
 TRUE, FALSE, UNDETERMINED = snapshot_pb2.HOLDS_TRUE, snapshot_pb2.HOLDS_FALSE, snapshot_pb2.HOLDS_UNDETERMINED
 BRIEF = {"give_up_seconds": 0.3, "suspect_seconds": 0.1, "lease_seconds": 0.3}
@@ -213,6 +214,33 @@ async def test_how_many_parties_are_unexplained_is_listed_shown_and_measured(
         assert re.findall(r'data-label="unexplained"[^>]*>([^<]*)<', body) == ["3", "-"]
         _, _, body = await detector.fetch("/api/v1/members")
         assert {one["process"]: one["unexplained"] for one in json.loads(body)["members"]} == {"a": 3, "b": None}
+
+
+async def test_a_false_says_that_calls_have_not_moved_for_long(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    a, b = process("a"), process("b")
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+        await a.say(lease=agent_pb2.Lease(sight=agent_pb2.Sight(servers=1, unexplained=3, unexplained_calls=2)))
+        await b.say(lease=agent_pb2.Lease(sight=agent_pb2.Sight(servers=1, unexplained=3, unexplained_calls=0)))
+        async with asyncio.timeout(20):
+            while not (verdict := await detector.ask()).coverage.partly:
+                await asyncio.sleep(0.01)
+        assert verdict.holds == FALSE
+        assert await detector.metric("stilltrue_unexplained_calls") == 2
+        said = "but 2 calls have not moved for long, in no known wait, at a (stilltrue stacks)"
+        assert verdict.witness.text.endswith(said)
+        (spot,) = verdict.coverage.partly
+        assert (spot.process, list(spot.reasons)) == ("a", ["serves 2 calls that have not moved for long, in no known wait"])
+        assert verdict.coverage.members == 2
+        assert said not in (await detector.ask("termination")).witness.text
+        answer = await detector.stub.ListAgents(detector_pb2.ListAgentsRequest(), timeout=10)
+        complaints = {one.process.instance: complaints_of(one) for one in answer.agents}
+        assert [(what, "stilltrue stacks" in cure) for what, cure in complaints["a"]] == [(spot.reasons[0], True)]
+        assert complaints["b"] == []
+        await a.say(lease=agent_pb2.Lease(sight=agent_pb2.Sight(servers=1, unexplained=3, unexplained_calls=0)))
+        async with asyncio.timeout(20):
+            while (await detector.ask()).coverage.partly:
+                await asyncio.sleep(0.01)
 
 
 async def test_a_withheld_answer_is_withheld_in_the_archive_too(start_detector: Any, process: Any, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ import aiohttp
 import pytest
 
 from detector.service.detection.incident.incidents import Incident
-from detector.service.detection.membership.members import Member, Roster
+from detector.service.detection.membership.members import NOT_MOVING, Member, Roster
 from detector.service.web import pages
 from detector.service.web.api.headline import Headline, Level, headline, level_of
 from detector.service.web.formatting import timed
@@ -119,6 +119,13 @@ def test_an_all_clear_states_its_time_and_coverage() -> None:
     found = said([verdict("deadlock", Holds.FALSE, coverage=Coverage(members=1, expected=2, blind=blind))], [])
     text = "Nothing is stuck as far as is seen"
     assert found == Headline(level=Level.DOUBT, text=text, at=100.0, detail="covers 1 of 2 members; blind: mute")
+
+
+def test_calls_that_have_not_moved_for_long_are_not_shown_as_healthy() -> None:
+    partly = (BlindSpot(process=ProcessName("b"), reasons=(f"serves 1 call that has {NOT_MOVING}",)),)
+    found = said([verdict("deadlock", Holds.FALSE, coverage=Coverage(members=2, expected=2, partly=partly))], [])
+    detail = "covers 2 of 2 members; calls that b serves have not moved for long, in no known wait"
+    assert found == Headline(level=Level.DOUBT, text="Nothing is known to be stuck", at=100.0, detail=detail)
 
 
 def test_the_unknown_is_not_shown_as_healthy() -> None:

@@ -14,6 +14,8 @@ Rules:
 7. While a member has servers or channels that its agent does not record, answers about all members' states are UNDETERMINED.
 8. So are they while a process that is not a member calls members (:mod:`.unjoined_callers`), unless the scope's members are
    stated: it may call again. It counts as blind.
+9. A FALSE of ``deadlock`` or ``gridlock`` says so if served calls have not moved for long and are in no known wait: their
+   parties count as able to go on. Their members are partly covered.
 """
 
 from __future__ import annotations
@@ -30,13 +32,14 @@ from detector.core.times import clock, duration
 from detector.predicates.evidence.explanation import listed
 from detector.service.detection.incident.incidents import Incident
 from detector.service.detection.membership.expected import Expected
-from detector.service.detection.membership.members import Member, Roster, unknowns
+from detector.service.detection.membership.members import NOT_MOVING, Member, Roster, unknowns
 from detector.service.detection.membership.unjoined_callers import UnjoinedCallers
 from detector.service.settings import Settings
 from stilltrue.model import BlindSpot, Coverage, Holds, ProcessName, ProcessState, Verdict
 from stilltrue.protocol.report import Report
 
 SPOTS_MAX = 50
+WAITED_FOR = ("deadlock", "gridlock")
 NO_MEMBER = "calls members but is not a member: its agent cannot reach this detector, or reports to another one"
 
 
@@ -104,7 +107,19 @@ class Membership:
         verdict = withheld(replace(verdict, coverage=coverage), doubts)
         if verdict.holds is Holds.FALSE and coverage.members < coverage.expected:
             verdict = with_remark(verdict, _covers(coverage))
+        if verdict.holds is Holds.FALSE and verdict.predicate in WAITED_FOR and (calls := self._unexplained_calls(view)):
+            verdict = with_remark(verdict, calls)
         return self._qualified_by_age(verdict, view)
+
+    def _unexplained_calls(self, view: Snapshot) -> str:
+        """The calls that have not moved for long, as a remark on a FALSE (rule 9); empty if none are known."""
+        members = (member for name in view.processes if (member := self._roster.get(name)) is not None)
+        found = {member.name: member.unexplained_calls for member in members if member.unexplained_calls}
+        count = sum(found.values())
+        if not count:
+            return ""
+        calls = counted(count, "call has", "calls have")
+        return f"but {calls} {NOT_MOVING}, at {listed(list(found))} (stilltrue stacks)"
 
     def _gathering(self, view: Snapshot) -> Iterator[MembershipDoubt]:
         """Doubts about members that are not back since a restart (rule 3)."""
@@ -191,7 +206,7 @@ class Membership:
             unseen = () if member is None else member.unseen()
             if unseen:
                 blind.append(BlindSpot(process=name, reasons=unseen))
-            elif report is not None and (unknown := tuple(unknowns(report))):
+            elif unknown := (*(member.not_moving() if member else ()), *(unknowns(report) if report is not None else ())):
                 partly.append(BlindSpot(process=name, reasons=unknown))
         there = len(view.processes) + len(view.missing) + len(others)
         scope = view.ref.scope

@@ -109,11 +109,16 @@ class MemberRecord:
         )
 
 
+NOT_MOVING = "not moved for long, in no known wait"
+"""How texts describe unexplained calls."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sight:
     """What an agent records of its process: counts, and descriptions of what it cannot see.
 
     ``unexplained``: the number of parties that have not moved for long and are in no known wait; None if unknown.
+    ``unexplained_calls``: the number of calls that such parties serve, whose reply is due; None if unknown.
     """
 
     servers: int = 0
@@ -123,6 +128,7 @@ class Sight:
     channels_unseen: int = 0
     blind: tuple[str, ...] = ()
     unexplained: int | None = None
+    unexplained_calls: int | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -164,6 +170,18 @@ class Member:
         """The number of its unexplained parties; None if unknown."""
         return None if self.sight is None else self.sight.unexplained
 
+    @property
+    def unexplained_calls(self) -> int:
+        """The number of calls that it serves, whose reply is due, by parties that are unexplained."""
+        return 0 if self.sight is None else self.sight.unexplained_calls or 0
+
+    def not_moving(self) -> tuple[str, ...]:
+        """Its unexplained calls, as text; empty if none are known."""
+        count = self.unexplained_calls
+        if not count:
+            return ()
+        return (f"serves {counted(count, 'call')} that {'has' if count == 1 else 'have'} {NOT_MOVING}",)
+
     def unrecorded(self) -> tuple[str, ...]:
         """The servers and channels whose calls its agent does not record, as text; empty if none are known."""
         sight = self.sight
@@ -184,7 +202,7 @@ class Member:
 
     def blind_spots(self) -> tuple[str, ...]:
         """The reasons why answers do not, or not fully, speak for it."""
-        return (*self.unseen(), *(() if self.report is None else unknowns(self.report)))
+        return (*self.unseen(), *self.not_moving(), *(() if self.report is None else unknowns(self.report)))
 
     def busy(self) -> int:
         """The number of parties in its last report."""

@@ -10,6 +10,7 @@ from detector.core.counting import counted
 from detector.predicates.evidence.explanation import listed
 from detector.service.detection.incident.explanation import current_verdict_of
 from detector.service.detection.incident.incidents import Incident
+from detector.service.detection.membership.members import NOT_MOVING
 from stilltrue.model import Coverage, Holds, PartyName, ProcessName, Verdict, process_of
 
 _TROUBLE = frozenset({"deadlock", "gridlock", "token-lost", "token-duplicated", "lost-message", "orphaned-resource"})
@@ -101,12 +102,21 @@ def _free(verdict: Verdict) -> Headline:
             if coverage.members < coverage.expected:  # a member that is not seen may be stuck
                 text = "Nothing is stuck as far as is seen"
                 return Headline(level=Level.DOUBT, text=text, detail=_covers(coverage), at=begun)
+            if not_moving := _not_moving(coverage):
+                detail = f"{_covers(coverage)}; {not_moving}"
+                return Headline(level=Level.DOUBT, text="Nothing is known to be stuck", detail=detail, at=begun)
             return Headline(level=Level.FINE, text="Nothing is stuck", detail=_covers(coverage), at=begun)
         case Holds.TRUE:  # the membership is too young to open an incident
             return Headline(level=Level.TROUBLE, text="Deadlocked", detail=verdict.witness.text, since=begun)
         case _:
             text = "It is not known whether anything is stuck"
             return Headline(level=Level.DOUBT, text=text, detail=verdict.witness.text, at=begun)
+
+
+def _not_moving(coverage: Coverage) -> str:
+    processes = [one.process for one in coverage.partly if any(NOT_MOVING in reason for reason in one.reasons)]
+    who = f"{listed(processes)} {'serves' if len(processes) == 1 else 'serve'}"
+    return f"calls that {who} have {NOT_MOVING}" if processes else ""
 
 
 def _covers(coverage: Coverage) -> str:

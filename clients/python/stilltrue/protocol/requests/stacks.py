@@ -13,6 +13,7 @@ class StandingParty:
 
     ``blocked_in``: what it waits for (empty: unknown). ``held_by``: who can end its wait (empty: unknown). ``stack``: innermost
     frame first, as ``file:line in function``. ``unexplained``: it is unknown what it waits for, or who can end that.
+    ``owes_reply``: it serves a call whose reply is due. The detector is only sent the number of these calls.
     """
 
     party: PartyName
@@ -20,6 +21,7 @@ class StandingParty:
     held_by: tuple[str, ...] = ()
     stack: tuple[str, ...] = ()
     unexplained: bool = False
+    owes_reply: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

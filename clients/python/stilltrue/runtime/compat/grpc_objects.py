@@ -6,7 +6,7 @@ import asyncio
 import gc
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from pathlib import Path
 from types import CoroutineType, FrameType
@@ -160,6 +160,19 @@ def is_feeding(frame: FrameType) -> bool:
     """Whether this frame is gRPC's thread that feeds a request stream."""
     code = frame.f_code
     return code.co_name == "consume_request_iterator" and is_grpc(code.co_filename)
+
+
+def replies_being_sent(frames: Sequence[FrameType]) -> Any:
+    """The iterator of a call's replies, one of which gRPC is sending in a thread with these frames; None if it is not."""
+    sends = False
+    for frame in frames:
+        code = frame.f_code
+        if is_grpc(code.co_filename):
+            sends = sends or code.co_name == "_send_response"
+            replies = variables_of(frame).get("response_iterator") if sends else None
+            if replies is not None:
+                return replies
+    return None
 
 
 def connectivity_callbacks(frame: FrameType) -> list[Any]:

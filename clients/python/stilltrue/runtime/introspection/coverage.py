@@ -26,6 +26,8 @@ class Sight:
         self._live = live
         self.unexplained: Callable[[], int | None] = lambda: None
         """The number of parties that have not moved for long and are in no known wait."""
+        self.unexplained_calls: Callable[[], int | None] = lambda: None
+        """The number of calls that such parties serve, whose reply is due; read after the above."""
         self.channels: WeakSet[Any] = WeakSet()
         """The methods of each recorded channel, which its stubs keep alive after it."""
         self.servers: WeakSet[Any] = WeakSet()
@@ -59,6 +61,7 @@ class Sight:
             "channels_unseen": len(self._channels_unseen),
             "blind": [_blind(len(there), what) for what, there in items_of(self._others) if len(there)],
             "unexplained": self.unexplained(),
+            "unexplained_calls": self.unexplained_calls(),
         }
 
 

@@ -231,7 +231,7 @@ def _surrounds_tasks(frame: FrameType) -> bool:
 
 def call_served_in(frames: list[FrameType]) -> tuple[ServerCall | None, Parties | None, Any]:
     """The call that a thread serves, the parties it belongs to, and its context; also inside a later interceptor."""
-    shells = [frame for frame in frames if frame.f_code.co_filename in _SHELLS]
+    shells = [frame for frame in frames if is_shell(frame)]
     call, context = served_by(shells)
     if call is not None:
         return call.served, call.session.parties, context
@@ -243,10 +243,15 @@ def call_served_in(frames: list[FrameType]) -> tuple[ServerCall | None, Parties 
     return None, None, None
 
 
+def is_shell(frame: FrameType) -> bool:
+    """Whether this frame is one of the agent's shells of served calls."""
+    return frame.f_code.co_filename in _SHELLS
+
+
 def served_by(frames: list[FrameType]) -> tuple[IncomingCall | None, Any]:
     """The call that a thread serves and its context, found through a shell's frame."""
     for frame in frames:
-        if frame.f_code.co_filename in _SHELLS:
+        if is_shell(frame):
             names = variables_of(frame)
             for name in ("self", "call", "handler"):
                 holder = names.get(name)

@@ -10,6 +10,7 @@ Rules:
    except those that serve recorded calls. So are parties that a server or library has parked until it has work for them or
    stops: the lifespan of an application under uvicorn and hypercorn, anyio's idle worker threads.
 4. A task in ``asyncio.sleep()`` is explained: its timer ends the wait.
+5. A party whose reply gRPC cannot send is unexplained: the caller does not read, and any of its threads or tasks may begin to.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.tasks import read
 from stilltrue.runtime.introspection.threads_and_tasks import stack_shown
+from stilltrue.runtime.look.replies import BLOCKED_IN, BlockedReply, owes_reply, reply_blocked_in, reply_blocked_on_loop
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
@@ -94,16 +96,26 @@ class Stacks:
         found = []
         for ident, stack in view.stacks().items():
             was = before.threads.get(ident, ())
-            if was[:2] == _position(stack)[:2] and _is_shown(stack, view):
-                one = self._standing_thread(stack, view, recorded, moved=was != _position(stack))
+            if was[:2] != _position(stack)[:2]:
+                continue
+            moved, reply = was != _position(stack), reply_blocked_in(stack, self._parties)
+            if reply is not None and not moved:
+                found.append(_blocked(reply))
+            elif _is_shown(stack, view):
+                one = self._standing_thread(stack, view, recorded, moved=moved)
                 found += [] if one is None else [one]
-        serving = {id(root.task) for root in list(self._parties.roots.values())}
+        serving = {id(root.task): root for root in list(self._parties.roots.values())}
         hung = [
             stack
             for task, stack in view.stacks_of_tasks().items()
             if before.has(stack) and (id(task) in serving or not compat.is_grpc_task(task))
         ]
-        return found + [one for stack in hung if (one := self._standing_task(stack, view, recorded)) is not None]
+        for stack in hung:
+            root = serving.get(id(stack.task))
+            reply = None if root is None else reply_blocked_on_loop(stack, root)
+            one = self._standing_task(stack, view, recorded) if reply is None else _blocked(reply)
+            found += [] if one is None else [one]
+        return found
 
     def _scene(self) -> LiveProcessView:
         return LiveProcessView(self._parties, self._live.clock())
@@ -169,10 +181,17 @@ def _is_parked(stack: CallStack) -> bool:
     return inner is not None and (inner.f_globals.get("__name__"), qualname_of(inner.f_code)) in PARKED
 
 
+def _blocked(reply: BlockedReply) -> StandingParty:
+    """Rule 5."""
+    return StandingParty(
+        party=reply.party, blocked_in=BLOCKED_IN, stack=stack_shown(reply.frames), unexplained=True, owes_reply=True
+    )
+
+
 def _standing(
     party: PartyName, stack: CallStack, wait: SeenWait | None, view: LiveProcessView, recorded: Mapping[PartyName, str]
 ) -> StandingParty:
-    positions = stack_shown(stack.frames)
+    positions, owes = stack_shown(stack.frames), owes_reply(stack.frames)
     if party in recorded:
         return StandingParty(party=party, blocked_in=recorded[party], stack=positions)
     if wait is None:
@@ -180,11 +199,11 @@ def _standing(
         where = "" if is_application(inner) else qualname_of(inner)
         if stack.task is not None and stack.frames[0].f_globals is asyncio.sleep.__globals__ and where == "sleep":
             return StandingParty(party=party, blocked_in="asyncio.sleep", stack=positions)
-        return StandingParty(party=party, blocked_in=where, stack=positions, unexplained=True)
+        return StandingParty(party=party, blocked_in=where, stack=positions, unexplained=True, owes_reply=owes)
     named = [ender.resource for ender in wait.enders or () if isinstance(ender, ResourceTarget)]
     if named:  # the holder may be in another process
         return StandingParty(party=party, blocked_in=wait.what.format(" or ".join(named)), stack=positions)
     known = [view.party_of(ender) for ender in wait.enders or () if not isinstance(ender, ResourceTarget)]
     enders = tuple(dict.fromkeys(ender for ender in known if ender is not None)) if None not in known else ()
     what = wait.what.format(" or ".join(enders) or "an unknown party")
-    return StandingParty(party=party, blocked_in=what, held_by=enders, stack=positions, unexplained=not enders)
+    return StandingParty(party=party, blocked_in=what, held_by=enders, stack=positions, unexplained=not enders, owes_reply=owes)

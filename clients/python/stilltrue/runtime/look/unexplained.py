@@ -1,4 +1,4 @@
-"""Counts, at each lease, the parties that have not moved for long and are in no known wait.
+"""Counts, at each lease, the parties that have not moved for long and are in no known wait, and the calls that they serve.
 
 Uses at most a small share of processor time: with more to read, it counts less often.
 """
@@ -8,8 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from stilltrue.model import PartyName
 from stilltrue.runtime.look.stacks import Positions, Stacks
 
+CALL_SECONDS_MIN = 5.0
+"""A call counts once its party has not moved for this time: many a query takes some seconds."""
 _SHARE_OF_TIME = 0.002
 
 
@@ -24,6 +27,9 @@ class Unexplained:
         self._before: tuple[float, Positions] | None = None
         self._not_before = 0.0
         self._count: int | None = None
+        self._calls: int | None = None
+        self._since: dict[PartyName, float] = {}
+        """Since when each party whose reply is due has been known not to move."""
 
     def count(self) -> int | None:
         """The number of unexplained parties since the previous count; None until known. Never raises."""
@@ -34,14 +40,21 @@ class Unexplained:
         try:
             self._look(now)
         except Exception:  # noqa: BLE001 - information for people only
-            self._count = None
+            self._count = self._calls = None
             self._failed("counting unexplained parties")
         self._not_before = now + (time.thread_time() - begun) / _SHARE_OF_TIME
         return self._count
+
+    def calls(self) -> int | None:
+        """The number of calls of these parties whose reply is due, as of the same count."""
+        return self._calls
 
     def _look(self, now: float) -> None:
         if self._before is None:
             self._before = now, self._stacks.positions()
         elif now - self._before[0] >= self._stand_seconds:
-            self._count = sum(one.unexplained for one in self._stacks.standing(self._before[1]))
+            found = [one for one in self._stacks.standing(self._before[1]) if one.unexplained]
+            self._since = {one.party: self._since.get(one.party, self._before[0]) for one in found if one.owes_reply}
+            self._count = len(found)
+            self._calls = sum(now - since >= CALL_SECONDS_MIN for since in self._since.values())
             self._before = now, self._stacks.positions()

@@ -1,0 +1,71 @@
+"""Calls whose reply is due while the party that serves them stands still.
+
+Rules:
+
+1. The reply of a call is due until the first byte of it is sent. A stream of replies may pause for as long as it likes, so none
+   of its replies is due while its handler produces the next one.
+2. A party in a wait with a timeout goes on by itself, so none of its replies counts as due.
+3. A reply of a stream is due once gRPC has it: the caller does not read, so its flow-control window is full.
+"""
+
+from __future__ import annotations
+
+import inspect
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from stilltrue.model import PartyName
+from stilltrue.runtime import compat
+from stilltrue.runtime.calls.incoming_call import IncomingCall
+from stilltrue.runtime.introspection.threads_and_tasks import is_shell, served_by
+from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.parties import Parties, Root
+from stilltrue.runtime.waits.wait import CallStack
+
+BLOCKED_IN = "room for its next reply, since the caller does not read"
+_GENERATES = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedReply:
+    """A reply of ``party`` that gRPC cannot send; ``frames``: where its handler has produced it, empty if unknown."""
+
+    party: PartyName
+    frames: tuple[FrameType, ...] = ()
+
+
+def owes_reply(frames: Sequence[FrameType]) -> bool:
+    """Whether the party with these frames serves a call whose reply is due (rules 1 and 2)."""
+    call, _ = served_by(list(frames))
+    if call is None or call.over or getattr(call, "response_streaming", False) or _has_timeout(frames[0]):
+        return False
+    return not any(is_shell(frame) and frame.f_code.co_flags & _GENERATES for frame in frames)
+
+
+def _has_timeout(innermost: FrameType) -> bool:
+    return innermost.f_code is threading.Condition.wait.__code__ and not compat.is_endless_wait(innermost)
+
+
+def reply_blocked_in(stack: CallStack, parties: Parties) -> BlockedReply | None:
+    """The reply at which a thread is blocked (rule 3); None if there is none, or if it is another agent's."""
+    replies = compat.replies_being_sent(stack.frames)
+    call = attribute_of(replies, "_handler")
+    if not isinstance(call, IncomingCall) or call.session.parties is not parties:
+        return None
+    return BlockedReply(call.served.party, _frames_of(attribute_of(replies, "_inner")))
+
+
+def reply_blocked_on_loop(stack: CallStack, root: Root) -> BlockedReply | None:
+    """As :func:`reply_blocked_in`, for the task that serves the call of ``root``."""
+    paused = inspect.isasyncgen(root.coroutine) and root.coroutine.ag_await is None and not root.coroutine.ag_running
+    if not paused or any(is_shell(frame) for frame in stack.frames):
+        return None
+    return BlockedReply(root.served.party, _frames_of(root.coroutine))
+
+
+def _frames_of(handler: Any) -> tuple[FrameType, ...]:
+    frame = getattr(handler, "ag_frame" if inspect.isasyncgen(handler) else "gi_frame", None)
+    return () if frame is None else (frame,)

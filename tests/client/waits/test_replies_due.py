@@ -1,0 +1,149 @@
+"""Calls whose reply is due while the party that serves them does not move, as an answer counts them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from stilltrue import Agent
+from stilltrue.protocol.requests.stacks import StandingParty
+from stilltrue.runtime.look import unexplained
+from stilltrue.runtime.look.replies import BLOCKED_IN
+from stilltrue.runtime.look.stacks import Stacks
+from stilltrue.runtime.look.unexplained import Unexplained
+from tests.client.look.worlds import serving
+
+PATIENCE_SECONDS = 20.0
+MORE_THAN_A_WINDOW = b"x" * 1_000_000
+UNLIMITED = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+
+
+class World:
+    """A server whose methods a test gives, and a plain client."""
+
+    def __init__(self, agent: Agent, methods: dict[str, Any], stack: ExitStack) -> None:
+        self.agent = agent
+        address = stack.enter_context(serving(agent, **methods))
+        channel = stack.enter_context(grpc.insecure_channel(address, options=UNLIMITED))
+        self.channel: Any = channel
+        self._calls = stack.enter_context(ThreadPoolExecutor(4))
+
+    def call(self, method: str) -> None:
+        self._calls.submit(self.channel.unary_unary(f"/s/{method}"), b"")
+
+    def standing(self, method: str) -> StandingParty:
+        """The party that serves a call of this method, once it is seen to stand still."""
+        while True:
+            for one in Stacks(self.agent.live, self.agent.parties, 0.05).find(1).parties:
+                if f"/{method}#" in one.party:
+                    return one
+
+
+@pytest.fixture
+def world(alone: Callable[..., Agent]) -> Iterator[Callable[..., World]]:
+    with ExitStack() as stack:
+        yield lambda **methods: World(alone("server"), methods, stack)
+
+
+def test_a_reply_is_due_while_its_handler_waits_for_nobody_known(world: Callable[..., World]) -> None:
+    never = threading.Event()
+    served = world(Get=lambda request, _: (never.wait(), request)[1])
+    served.call("Get")
+    found = served.standing("Get")
+    never.set()
+    assert (found.unexplained, found.owes_reply) == (True, True)
+
+
+def test_no_reply_is_due_from_a_handler_whose_wait_has_a_timeout(world: Callable[..., World]) -> None:
+    never = threading.Event()
+    served = world(Get=lambda request, _: (never.wait(PATIENCE_SECONDS), request)[1])
+    served.call("Get")
+    found = served.standing("Get")
+    never.set()
+    assert (found.unexplained, found.owes_reply) == (True, False)
+
+
+def test_a_stream_of_replies_may_pause(world: Callable[..., World]) -> None:
+    never = threading.Event()
+
+    def events(request: bytes, _: Any) -> Iterator[bytes]:
+        yield request
+        never.wait()
+
+    served = world(Watch=("unary_stream", events))
+    replies = served.channel.unary_stream("/s/Watch")(b"")
+    assert next(replies) == b""
+    found = served.standing("Watch")
+    never.set()
+    assert (found.unexplained, found.owes_reply) == (True, False)
+
+
+def test_a_reply_that_the_caller_does_not_read_is_due_and_shows_where_it_was_produced(world: Callable[..., World]) -> None:
+    """As when both ends of a stream write and neither reads."""
+
+    def replies_of(request: bytes, _: Any) -> Iterator[bytes]:
+        for _count in range(100):
+            yield MORE_THAN_A_WINDOW
+
+    served = world(Fetch=("unary_stream", replies_of))
+    replies = served.channel.unary_stream("/s/Fetch")(b"")
+    found = served.standing("Fetch")
+    assert (found.blocked_in, found.unexplained, found.owes_reply) == (BLOCKED_IN, True, True)
+    assert __file__ in found.stack[0]
+    assert found.stack[0].endswith("replies_of")
+    assert sum(1 for _ in replies) == 100
+
+
+async def test_the_same_on_an_event_loop(alone: Callable[..., Agent]) -> None:
+    async def replies_of(request: bytes, _: Any) -> AsyncIterator[bytes]:
+        for _count in range(100):
+            yield MORE_THAN_A_WINDOW
+
+    agent = alone("server")
+    server = grpc.aio.server(interceptors=[agent.aio_server_interceptor()])
+    method: Any = grpc.unary_stream_rpc_method_handler(replies_of)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", {"Fetch": method}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=UNLIMITED) as channel:
+        replies: Any = channel.unary_stream("/s/Fetch")(b"")  # type: ignore[arg-type]
+        stacks = Stacks(agent.live, agent.parties, 0.05)
+        while not (found := (await asyncio.to_thread(stacks.find, 1)).parties) or found[0].blocked_in != BLOCKED_IN:
+            pass
+        assert (found[0].unexplained, found[0].owes_reply) == (True, True)
+        assert found[0].stack[0].endswith("replies_of")
+        assert sum([1 async for _ in replies]) == 100
+    await server.stop(0)
+
+
+def test_a_call_counts_once_its_party_has_not_moved_for_long(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    never, failures = threading.Event(), list[str]()
+    served = world(Get=lambda request, _: (never.wait(), request)[1])
+    counts = Unexplained(Stacks(served.agent.live, served.agent.parties, 0.05), 0.0, failures.append)
+    served.call("Get")
+    served.standing("Get")
+    for _ in range(4):
+        _count_again(counts)
+    assert counts.calls() == 0
+    monkeypatch.setattr(unexplained, "CALL_SECONDS_MIN", 0.0)
+    _count_again(counts)
+    assert counts.calls() == 1
+    never.set()
+    while counts.calls():
+        _count_again(counts)
+    assert failures == []
+
+
+def _count_again(counts: Unexplained) -> None:
+    counts._not_before = 0.0
+    counts.count()
