@@ -51,7 +51,7 @@ class Looker:
 
     def _look(self, request: LookRequest) -> Look:
         at = self._observer.newest  # another thread may cut meanwhile
-        happenings, before = self.waits_in_force(request.suspects, at)
+        _, before = self.waits_in_force(request.suspects, at)
         acting: tuple[str, ...] = ()
         why = ""
         seen: dict[PartyName, Found] = {}
@@ -63,12 +63,12 @@ class Looker:
             seen = self._see(places, before, on_full, at)
             add_tasks_that_reach(seen, reachable, self._parties)
             add_threads_that_reach(seen, at.signalled, signalled, self._party_of(at))
-            acting = self._unaccounted(places) if request.activity else ()
+            acting = (self._unaccounted() or self._unaccounted()) if request.activity else ()
         except Exception as error:  # noqa: BLE001 - any failure here is doubt
             self._live.report_failure("taking a look")
             why = f"the look failed: {error!r}"
             acting = (why,)
-        _, after = self.waits_in_force(request.suspects, at)
+        happenings, after = self.waits_in_force(request.suspects, at)  # counts what happened while this look was taken
         looks = (_party_look(one.party, one.party in before, after, seen.get(one.party), why) for one in request.suspects)
         return Look(snapshot=request.snapshot, parties=tuple(looks), happenings=happenings, unaccounted=acting)
 
@@ -77,8 +77,9 @@ class Looker:
         waits = {one.ident: SeenWait(on=one.thing, enders=(one.ident,)) for one in at.signalled.values()}
         return LiveProcessView(self._parties, self._live.clock(), signalled=waits).party_of
 
-    def _unaccounted(self, places: Places) -> tuple[str, ...]:
-        live = self._live
+    def _unaccounted(self) -> tuple[str, ...]:
+        """What may still act now. One reading may miss work that passes from a thread to a loop meanwhile, so it takes two."""
+        places, live = Places(self._parties), self._live
         with live.lock:
             served = tuple(live.recorder._served.values())  # noqa: SLF001 - read under its lock
         return unaccounted(places, served, live.covered)
