@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import grpc
@@ -102,26 +103,69 @@ def test_a_reply_that_the_caller_does_not_read_is_due_and_shows_where_it_was_pro
     assert sum(1 for _ in replies) == 100
 
 
+@asynccontextmanager
+async def on_a_loop(agent: Agent, method: Any) -> AsyncIterator[Any]:
+    """A server of grpc.aio with this method, and a plain channel to it."""
+    server = grpc.aio.server(interceptors=[agent.aio_server_interceptor()])
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", {"Get": method}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=UNLIMITED) as channel:
+        yield channel
+    await server.stop(0)
+
+
+async def standing_on_loop(agent: Agent) -> StandingParty:
+    """The party that serves a call, once it is seen to stand still."""
+    stacks = Stacks(agent.live, agent.parties, 0.05)
+    while True:
+        for one in (await asyncio.to_thread(stacks.find, 1)).parties:
+            if "/Get#" in one.party and one.unexplained:
+                return one
+
+
 async def test_the_same_on_an_event_loop(alone: Callable[..., Agent]) -> None:
     async def replies_of(request: bytes, _: Any) -> AsyncIterator[bytes]:
         for _count in range(100):
             yield MORE_THAN_A_WINDOW
 
     agent = alone("server")
-    server = grpc.aio.server(interceptors=[agent.aio_server_interceptor()])
-    method: Any = grpc.unary_stream_rpc_method_handler(replies_of)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", {"Fetch": method}),))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=UNLIMITED) as channel:
-        replies: Any = channel.unary_stream("/s/Fetch")(b"")  # type: ignore[arg-type]
-        stacks = Stacks(agent.live, agent.parties, 0.05)
-        while not (found := (await asyncio.to_thread(stacks.find, 1)).parties) or found[0].blocked_in != BLOCKED_IN:
-            pass
-        assert (found[0].unexplained, found[0].owes_reply) == (True, True)
-        assert found[0].stack[0].endswith("replies_of")
+    async with on_a_loop(agent, grpc.unary_stream_rpc_method_handler(replies_of)) as channel:
+        replies = channel.unary_stream("/s/Get")(b"")
+        found = await standing_on_loop(agent)
+        while found.blocked_in != BLOCKED_IN:  # it is about to produce the next one
+            found = await standing_on_loop(agent)
+        assert found.owes_reply
+        assert found.stack[0].endswith("replies_of")
         assert sum([1 async for _ in replies]) == 100
-    await server.stop(0)
+
+
+@pytest.mark.parametrize(
+    "within",
+    ["", "wait_for", pytest.param("timeout", marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="new in 3.11"))],
+)
+async def test_a_reply_is_due_from_a_task_unless_its_wait_has_a_timeout(alone: Callable[..., Agent], within: str) -> None:
+    never = asyncio.Event()
+
+    async def get(request: bytes, _: Any) -> bytes:
+        match within:
+            case "wait_for":
+                await asyncio.wait_for(never.wait(), PATIENCE_SECONDS)
+            case "timeout":
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    await never.wait()
+            case _:
+                await never.wait()
+        return request
+
+    agent = alone("server")
+    method: Any = grpc.unary_unary_rpc_method_handler(get)
+    async with on_a_loop(agent, method) as channel:
+        call = channel.unary_unary("/s/Get")(b"")
+        found = await standing_on_loop(agent)
+        never.set()
+        await call
+    assert found.owes_reply == (not within)
 
 
 def test_a_call_counts_once_its_party_has_not_moved_for_long(
@@ -147,3 +191,21 @@ def test_a_call_counts_once_its_party_has_not_moved_for_long(
 def _count_again(counts: Unexplained) -> None:
     counts._not_before = 0.0
     counts.count()
+
+
+def test_no_reply_is_due_from_a_handler_whose_wait_for_a_pool_has_a_timeout(world: Callable[..., World]) -> None:
+    sqlalchemy = pytest.importorskip("sqlalchemy")
+    engine = sqlalchemy.create_engine(
+        "sqlite://", poolclass=sqlalchemy.pool.QueuePool, pool_size=1, max_overflow=0, pool_timeout=PATIENCE_SECONDS
+    )
+    taken = engine.connect()
+
+    def query(request: bytes, _: Any) -> bytes:
+        with engine.connect():
+            return request
+
+    served = world(Get=query)
+    served.call("Get")
+    found = served.standing("Get")
+    taken.close()
+    assert found.owes_reply is False

@@ -12,18 +12,18 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
-from types import FrameType
+from types import CoroutineType, FrameType
 from typing import Any
 
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.calls.incoming_call import IncomingCall
+from stilltrue.runtime.introspection.tasks import Task, read, timers
 from stilltrue.runtime.introspection.threads_and_tasks import is_shell, served_by
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.parties import Parties, Root
-from stilltrue.runtime.waits.wait import CallStack
+from stilltrue.runtime.waits.wait import CallStack, ProcessView
 
 BLOCKED_IN = "room for its next reply, since the caller does not read"
 _GENERATES = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
@@ -37,16 +37,26 @@ class BlockedReply:
     frames: tuple[FrameType, ...] = ()
 
 
-def owes_reply(frames: Sequence[FrameType]) -> bool:
-    """Whether the party with these frames serves a call whose reply is due (rules 1 and 2)."""
-    call, _ = served_by(list(frames))
-    if call is None or call.over or getattr(call, "response_streaming", False) or _has_timeout(frames[0]):
+def owes_reply(stack: CallStack, view: ProcessView) -> bool:
+    """Whether the party with this stack serves a call whose reply is due (rules 1 and 2)."""
+    call, _ = served_by(list(stack.frames))
+    if call is None or call.over or getattr(call, "response_streaming", False):
         return False
-    return not any(is_shell(frame) and frame.f_code.co_flags & _GENERATES for frame in frames)
+    if any(is_shell(frame) and frame.f_code.co_flags & _GENERATES for frame in stack.frames):
+        return False
+    return not (_has_timeout(stack.frames[0]) if stack.task is None else _has_timer(stack.task, stack, view))
 
 
 def _has_timeout(innermost: FrameType) -> bool:
     return innermost.f_code is threading.Condition.wait.__code__ and not compat.is_endless_wait(innermost)
+
+
+def _has_timer(task: Task, stack: CallStack, view: ProcessView) -> bool:
+    loop = task.get_loop()
+    ended = view.cached(("timers that end tasks", id(loop)), lambda: timers(loop))
+    outermost = next((one for one in reversed(stack.coroutines) if type(one) is CoroutineType), None)  # below gRPC's
+    awaited = read(task, stack.future, outermost)
+    return ended is None or id(task) in ended or (awaited is not None and awaited.until is not None)
 
 
 def reply_blocked_in(stack: CallStack, parties: Parties) -> BlockedReply | None:

@@ -191,7 +191,7 @@ def _blocked(reply: BlockedReply) -> StandingParty:
 def _standing(
     party: PartyName, stack: CallStack, wait: SeenWait | None, view: LiveProcessView, recorded: Mapping[PartyName, str]
 ) -> StandingParty:
-    positions, owes = stack_shown(stack.frames), owes_reply(stack.frames)
+    positions, owes = stack_shown(stack.frames), owes_reply(stack, view)
     if party in recorded:
         return StandingParty(party=party, blocked_in=recorded[party], stack=positions)
     if wait is None:
@@ -206,4 +206,5 @@ def _standing(
     known = [view.party_of(ender) for ender in wait.enders or () if not isinstance(ender, ResourceTarget)]
     enders = tuple(dict.fromkeys(ender for ender in known if ender is not None)) if None not in known else ()
     what = wait.what.format(" or ".join(enders) or "an unknown party")
+    owes = owes and wait.until is None
     return StandingParty(party=party, blocked_in=what, held_by=enders, stack=positions, unexplained=not enders, owes_reply=owes)
