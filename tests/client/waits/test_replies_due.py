@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from stilltrue.runtime.look.replies import BLOCKED_IN
 from stilltrue.runtime.look.stacks import Stacks
 from stilltrue.runtime.look.unexplained import Unexplained
 from tests.client.look.worlds import serving
+from tests.client.since_311 import timeout
 
 PATIENCE_SECONDS = 20.0
 MORE_THAN_A_WINDOW = b"x" * 1_000_000
@@ -140,10 +140,7 @@ async def test_the_same_on_an_event_loop(alone: Callable[..., Agent]) -> None:
         assert sum([1 async for _ in replies]) == 100
 
 
-@pytest.mark.parametrize(
-    "within",
-    ["", "wait_for", pytest.param("timeout", marks=pytest.mark.skipif(sys.version_info < (3, 11), reason="new in 3.11"))],
-)
+@pytest.mark.parametrize("within", ["", "wait_for", "timeout"])
 async def test_a_reply_is_due_from_a_task_unless_its_wait_has_a_timeout(alone: Callable[..., Agent], within: str) -> None:
     never = asyncio.Event()
 
@@ -152,7 +149,7 @@ async def test_a_reply_is_due_from_a_task_unless_its_wait_has_a_timeout(alone: C
             case "wait_for":
                 await asyncio.wait_for(never.wait(), PATIENCE_SECONDS)
             case "timeout":
-                async with asyncio.timeout(PATIENCE_SECONDS):
+                async with timeout(PATIENCE_SECONDS):
                     await never.wait()
             case _:
                 await never.wait()
