@@ -244,7 +244,7 @@ MUTANTS = (
     Mutant(
         "a thread that waits is idle",
         "stilltrue.protocol.recorder",
-        "if not (self._made or self._served or held_up(waits)):",
+        "if not (self._made or self._served or held_up(waits, self._parked)):",
         "if not (self._made or self._served):",
         "tests/client/protocol/test_recorder.py::test_a_process_whose_thread_waits_is_blocked_and_not_idle",
         quick=True,

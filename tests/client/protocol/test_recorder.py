@@ -209,6 +209,24 @@ def test_a_party_observed_to_wait_for_one_that_does_not_wait_leaves_the_process_
     assert seen(("main", "consumer"), ("main", "one"), ("one", "two"), ("two", "one")) is Activity.BLOCKED
 
 
+def test_a_party_observed_to_wait_for_a_message_or_the_end_of_another_process_leaves_the_process_idle() -> None:
+    def seen(*parked: int) -> Activity:
+        among = (ResourceTarget(resource="work of process 7"),)
+        waits = [
+            LocalWait(waiter=PartyName(f"a/{number}"), number=WaitNumber(OBSERVED_MIN + number), among=among)
+            for number in (1, 2)
+        ]
+        joins = LocalWait(
+            waiter=PartyName("a/3"), number=WaitNumber(OBSERVED_MIN + 3), among=(PartyTarget(party=PartyName("a/1")),)
+        )
+        numbers = frozenset(WaitNumber(OBSERVED_MIN + number) for number in parked)
+        observation = Observation(waits=(*waits, joins), parked=numbers)
+        return cut(Recorder(process=recorder().process, reactive=True, observe=lambda _: observation), 1).activity
+
+    assert seen(1, 2) is Activity.IDLE
+    assert seen(1) is seen(2) is seen() is Activity.BLOCKED
+
+
 def test_a_wait_lasts_until_it_ends_and_ending_it_twice_does_nothing() -> None:
     a = recorder()
     number = a.waits(PartyName("a/x"), [CallTarget(number=CallNumber(1))], 0.0)

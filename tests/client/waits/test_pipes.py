@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from stilltrue import Agent
-from stilltrue.model import PartyName
+from stilltrue.model import Activity, PartyName
 from stilltrue.protocol.report import LocalWait, Report, ResourceTarget
 from stilltrue.runtime.introspection import child_processes
 from stilltrue.runtime.introspection.child_processes import process_at
@@ -113,6 +113,24 @@ def test_who_writes_a_full_pipe_waits_for_those_who_can_read(front: Front, ends:
     assert wait.among == (own_work(),)
     assert of(look_at(front.agent, report), "front/thread:waiter").unchanged
     reader.recv_bytes()
+    front.let_go()
+
+
+@pytest.mark.parametrize("end", ["reader", "writer"])
+def test_a_process_whose_thread_waits_for_a_message_is_idle_but_not_one_whose_thread_waits_for_room(
+    front: Front, ends: Ends, end: str
+) -> None:
+    reader, writer = ends
+    front.agent.idle()
+    if end == "reader":
+        front.start("waiter", reader.recv)
+    else:
+        front.start("waiter", writer.send_bytes, bytes(FULL))
+    assert report_once_seen(front.agent).activity is (Activity.IDLE if end == "reader" else Activity.BLOCKED)
+    if end == "reader":
+        writer.send("")
+    else:
+        reader.recv_bytes()
     front.let_go()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from stilltrue.model import PartyName
+from stilltrue.model import PartyName, WaitNumber
 from stilltrue.protocol.report import Hold, LocalWait
 
 
@@ -16,14 +16,16 @@ class Observation:
     ``waits`` are further waits. ``deadlines``: parties whose waits end by themselves, and when (seconds since the epoch).
     ``ways_out``: for a party, others whose progress also ends its waits (a task is cancelled when a sibling in its group
     fails). ``held``: parties that no cancellation or deadline of their call can reach, because their event loop is blocked.
-    ``holds`` are further shares of resources in use. ``left``: for a recorded holder that has ended and a resource, the number
-    of its shares left behind, and the party that stands for the ended holder.
+    ``parked``: those of ``waits`` that another process ends, by a message or by its end. ``holds`` are further shares of
+    resources in use. ``left``: for a recorded holder that has ended and a resource, the number of its shares left behind, and
+    the party that stands for the ended holder.
     """
 
     waits: tuple[LocalWait, ...] = ()
     deadlines: Mapping[PartyName, float] = field(default_factory=dict)
     ways_out: Mapping[PartyName, tuple[PartyName, ...]] = field(default_factory=dict)
     held: frozenset[PartyName] = frozenset()
+    parked: frozenset[WaitNumber] = frozenset()
     holds: tuple[Hold, ...] = ()
     left: Mapping[tuple[PartyName, str], tuple[int, PartyName]] = field(default_factory=dict)
 

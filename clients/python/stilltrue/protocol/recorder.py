@@ -130,6 +130,7 @@ class Recorder:
         self._observe = observe
         self._held: frozenset[PartyName] = frozenset()
         self._all_holds: tuple[Hold, ...] = ()
+        self._parked: frozenset[WaitNumber] = frozenset()
         self._next_call: Any = 1  # a CallNumber; Any, since CallNumber(...) would cost a function call each time
         self._next_wait: Any = 1  # a WaitNumber
         self._next_party = 1
@@ -643,7 +644,7 @@ class Recorder:
         waits = [made.local_wait() for made in self._made.values() if made.wait and made.party is not None]
         waits += [wait.freeze() for wait in self._waits.values()]
         seen = self._observe(now)
-        self._held = seen.held
+        self._held, self._parked = seen.held, seen.parked
         self._all_holds = seen.merge_holds(hold for held in self._holds.values() for hold in held)
         interruptible = [call for call in self._served.values() if call.interruptible and call.party not in seen.held]
         ends = {call.party: call.deadline for call in interruptible if call.deadline is not None}
@@ -652,7 +653,7 @@ class Recorder:
     def _activity(self, waits: tuple[LocalWait, ...]) -> Activity:
         if self._inherited or not self._activities.all_idle:
             return Activity.ACTIVE
-        if not (self._made or self._served or held_up(waits)):
+        if not (self._made or self._served or held_up(waits, self._parked)):
             return Activity.IDLE
         blocked = is_blocked(self._made.values(), self._served.values(), {wait.waiter for wait in waits})
         return Activity.BLOCKED if blocked else Activity.ACTIVE

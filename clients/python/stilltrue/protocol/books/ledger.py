@@ -265,16 +265,17 @@ def is_blocked(made: Iterable[ClientCall], served: Iterable[ServerCall], waiters
     )
 
 
-def held_up(waits: Iterable[LocalWait]) -> set[PartyName]:
+def held_up(waits: Iterable[LocalWait], parked: Container[WaitNumber] = ()) -> set[PartyName]:
     """The parties that wait, except those seen to wait for one that waits for nothing (a task that takes from a queue, say).
 
-    What that one does is recorded if it makes a call, and found by the look for termination if not.
+    What that one does is recorded if it makes a call, and found by the look for termination if not. A wait that another
+    process ends (``parked``) counts likewise: for the process, it is like the wait for a call to serve.
     """
     left: dict[PartyName, list[LocalWait]] = {}
     for wait in waits:
         left.setdefault(wait.waiter, []).append(wait)
     for _ in range(ROUNDS_MAX):
-        free = [party for party, own in left.items() if all(_goes_on(wait, left) for wait in own)]
+        free = [party for party, own in left.items() if all(wait.number in parked or _goes_on(wait, left) for wait in own)]
         if not free:
             break
         for party in free:

@@ -166,7 +166,8 @@ class Observer:
             party for _, party, _ in workers.loops.values()
         }
         deadlines |= _deadlines_of_killed_workers(workers, now)
-        return Observation(waits=waits, deadlines=deadlines, ways_out=ways_out, held=frozenset(held))
+        parked = frozenset(self._cut.parked)
+        return Observation(waits=waits, deadlines=deadlines, ways_out=ways_out, held=frozenset(held), parked=parked)
 
     def _waits(
         self,
@@ -278,6 +279,8 @@ class Observer:
         since: float,
     ) -> LocalWait:
         """A wait that a resolver has seen, as reported: the object made at the cut before, if nothing about it has changed."""
+        if wait.parks:
+            self._cut.parked.add(number)
         needs = len(among) if wait.needs is None else wait.needs
         before = self.newest.local.get(number)
         if (

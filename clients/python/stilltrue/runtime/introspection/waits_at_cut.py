@@ -41,6 +41,8 @@ class SeenAtCut:
     """The ended parties that stand for the holders of semaphores of multiprocessing."""
     share_waits: frozenset[PartyName] = frozenset()
     """Parties that wait for shares which others may release. The second look reads them again."""
+    parked: set[WaitNumber] = field(default_factory=set)
+    """The waits that another process ends, in which a party is idle."""
     waiting: frozenset[PartyName] = frozenset()
     """The parties whose waits were observed."""
 

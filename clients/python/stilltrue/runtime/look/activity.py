@@ -91,7 +91,7 @@ def _acting_threads(places: Places, served: set[int], covered: IdleDeclaration |
                 yield from reactivation.subscribers(place)
             continue
         how, since = _role_of(place, served), _change_since(thread, place, covered)
-        if how == "" or (how in (None, _IN_EXECUTOR) and rests(place.frames, places.threads)):
+        if how == "" or (how in (None, _IN_EXECUTOR) and rests(place, places.threads)):
             continue
         if how == _IN_EXECUTOR and covered is not None and not since and place.ident in covered.standing:
             continue

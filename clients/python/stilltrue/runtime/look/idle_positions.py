@@ -6,14 +6,18 @@ Rules:
    the condition of a ``while`` is compiled twice.) If it waited without a timeout, and now waits with one, it has gone on:
    a scheduler has been given a job. Whether a wait for descriptors (a selector) has a timeout, the system shows.
 2. It rests if only another party of the process can wake it: without a timeout it waits for an event, a condition, a lock or a
-   queue. A wait for the result of an item is no rest, since whoever works on the item may be unknown.
+   queue. A wait for the result of an item is no rest, since whoever works on the item may be unknown. It also rests while it
+   waits for a message at an empty queue or pipe of ``multiprocessing``, whose other processes are looked at themselves, or
+   serves until its gRPC server is stopped.
 3. The main thread, the main task of a loop, and whoever called ``idle()`` may be elsewhere: at the first call they are often
-   still starting the program. They count only if they stood at a queue, or have been seen at one since.
+   still starting the program. They count only if they stood at a queue, or have been seen at one since. But the main thread of
+   a process that ``multiprocessing`` has started does that process's work, and is a thread like any other.
 4. Whoever has called ``active()`` or ``busy()`` declares its own work, during which the process is not idle.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
@@ -29,10 +33,15 @@ from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.introspection.tasks import Task, blocking_future, is_timed, read
 from stilltrue.runtime.introspection.threads_and_tasks import Place
+from stilltrue.runtime.look.progress.analysis import is_endless_service
+from stilltrue.runtime.waits.pipes.waits import waits_for_message
+from stilltrue.runtime.waits.wait import CallStack
 
 FRAMES_MAX = 8
 """The application's innermost frames that are compared (rule 1)."""
 _CHAIN_LENGTH_MAX = 20
+_SERVICE_DEPTH_MAX = 6
+"""The innermost frames among which ``wait_for_termination()`` is: below it, gRPC waits for its event in short steps."""
 
 _Position = tuple[CodeType, Any]
 
@@ -43,7 +52,8 @@ def is_elsewhere(place: Place, covered: IdleDeclaration) -> bool:
     stood = covered.standing.get(place.ident)
     if place.ident in covered.declaring:
         return False
-    if place.ident in (threading.main_thread().ident, covered.by) and (stood is None or not compat.is_polled_queue(stood)):
+    may_be_starting = place.ident == covered.by or (place.ident == threading.main_thread().ident and not _is_worker_process())
+    if may_be_starting and (stood is None or not compat.is_polled_queue(stood)):
         if compat.is_polled_queue(now):
             covered.standing[place.ident] = tuple(now)
         return False
@@ -68,15 +78,29 @@ def is_task_elsewhere(task: Task, covered: IdleDeclaration, timed: frozenset[int
     return begun or (stood is not None and _place(reversed(stood)) != _place(reversed(now)))
 
 
-def rests(frames: Sequence[FrameType], threads: Mapping[int, Place], length_max: int = _CHAIN_LENGTH_MAX) -> bool:
+def rests(place: Place, threads: Mapping[int, Place], length_max: int = _CHAIN_LENGTH_MAX) -> bool:
     """Whether a thread rests (rule 2), or waits for the end of one that does. ``threads``: all, by identity."""
+    frames = place.frames
+    if _serves(frames) or waits_for_message(CallStack(tuple(frames), place.ident)):
+        return True
     if not compat.is_endless_wait(frames[0]) or compat.waits_for_result(frames):
         return False
     joined = compat.joined_at(frames[0])
     if joined is None:
         return True
-    place = threads.get(joined.ident or 0)
-    return place is not None and length_max > 0 and rests(place.frames, threads, length_max - 1)
+    other = threads.get(joined.ident or 0)
+    return other is not None and length_max > 0 and rests(other, threads, length_max - 1)
+
+
+def _serves(frames: Sequence[FrameType]) -> bool:
+    """Whether a thread only keeps a gRPC server alive."""
+    return any(compat.is_grpc(one.f_code.co_filename) and is_endless_service(one) for one in frames[:_SERVICE_DEPTH_MAX])
+
+
+def _is_worker_process() -> bool:
+    """Whether ``multiprocessing`` has started this process."""
+    module = sys.modules.get("multiprocessing.process")
+    return module is not None and module.__dict__.get("_parent_process") is not None
 
 
 def task_rests(task: Task, timed: frozenset[int], length_max: int = _CHAIN_LENGTH_MAX) -> bool:

@@ -80,7 +80,7 @@ class SeenWait:
     ends the wait. ``helpers``: the library's own threads and tasks, which never do so by themselves. ``reached``: the enders
     are the parties that can reach ``on`` (:mod:`stilltrue.runtime.waits.reachability`), which the second look proves again.
     ``still``: what the second look asks besides whether this is the same wait. ``also``: another wait of the same party,
-    which must end, too.
+    which must end, too. ``parks``: another process ends it, by a message or by its end: to be in it is to be idle.
     """
 
     on: Any
@@ -100,6 +100,7 @@ class SeenWait:
     same: Callable[[], bool] | None = None
     still: Callable[[], bool] | None = None
     also: SeenWait | None = None
+    parks: bool = False
 
     @property
     def is_released_by_others(self) -> bool:

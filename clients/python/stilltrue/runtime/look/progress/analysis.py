@@ -168,7 +168,7 @@ class ProgressAnalysis:
         """The progress shown by a library frame below the application's; None if it shows nothing."""
         code = frame.f_code
         if compat.is_grpc(code.co_filename):
-            return NEVER if _is_endless_service(frame) else BY_ITSELF
+            return NEVER if is_endless_service(frame) else BY_ITSELF
         if code.co_name == "serve_forever":
             return BY_ITSELF if _acts_in_its_loop(variables_of(frame).get("self")) else NEVER
         task: Any = compat.main_task_in(frame)
@@ -259,7 +259,7 @@ class ProgressAnalysis:
         """The progress of a task's wait for something other than a task."""
         frames = frames_of_task(task)
         outer = [frame for frame in frames if not is_application(frame.f_code)]
-        if any(_is_endless_service(frame) or frame.f_code.co_name == "serve_forever" for frame in outer):
+        if any(is_endless_service(frame) or frame.f_code.co_name == "serve_forever" for frame in outer):
             return NEVER
         if compat.sleeps_until_stopped(frames):
             return NEVER
@@ -436,7 +436,7 @@ def _acts_in_its_loop(server: Any) -> bool:
     return type(method) is FunctionType and is_application(method.__code__)
 
 
-def _is_endless_service(frame: FrameType) -> bool:
+def is_endless_service(frame: FrameType) -> bool:
     """Whether this frame is gRPC's ``Server.wait_for_termination()`` without a timeout, of a server that is not stopped."""
     names = variables_of(frame)
     if frame.f_code.co_name != "wait_for_termination" or names.get("timeout", 0) is not None:

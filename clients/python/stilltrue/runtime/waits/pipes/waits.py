@@ -46,6 +46,11 @@ _CALLS = {"Connection._recv": "read", "Connection._send": "write"}
 _OTHERS = {"read": "write", "write": "read"}
 _QUEUES = "multiprocessing/queues.py"
 _PUTS = frozenset({"Queue.put", "JoinableQueue.put"})
+_TURN = (
+    ("multiprocessing/synchronize.py", frozenset({"SemLock.__enter__"})),
+    (_QUEUES, frozenset({"Queue.get", "SimpleQueue.get"})),
+)
+"""The two innermost frames of a thread that waits to read a queue, which one thread of all processes reads at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,19 @@ def find_processes_at_pipes() -> None:
     _Known.interval = min(2 * _Known.interval, AGAIN_SECONDS_MAX) if same else AGAIN_SECONDS_MIN
     _Known.not_before = end + max(AGAIN_SECONDS_MIN, (end - begun) / _SHARE_OF_TIME)
     _Known.again = end + _Known.interval
+
+
+def waits_for_message(stack: CallStack) -> bool:
+    """Whether a thread waits without a timeout for a message of another process, or for its turn to read a queue."""
+    awaited = _awaited_in(stack.ident, stack.frames[0])
+    if awaited is not None:
+        return awaited.call == "read"
+    return len(stack.frames) > 1 and all(map(_is_turn, stack.frames, _TURN))
+
+
+def _is_turn(frame: FrameType, place: tuple[str, frozenset[str]]) -> bool:
+    file, names = place
+    return frame.f_code.co_filename.replace("\\", "/").endswith(file) and qualname_of(frame.f_code) in names
 
 
 def _awaited_in(ident: int, frame: FrameType) -> _Awaited | None:
@@ -159,6 +177,7 @@ def _read(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None:
         ending_names=ENDING,
         ending_names_anywhere=ENDING_ANYWHERE,
         still=_still(awaited.key, awaited.is_blocked, frozenset(enders or ())),
+        parks=awaited.call == "read",
     )
 
 

@@ -84,7 +84,13 @@ def _wait_for(pid: int, *ended_through: Any, **of_wait: Any) -> SeenWait:
     what = f"the end of process {pid}, its child"
     through = tuple(one for one in ended_through if one is not None)
     return SeenWait(
-        enders=enders, what=what, ended_through=through, ending_names=ENDING, ending_names_anywhere=ENDING_ANYWHERE, **of_wait
+        enders=enders,
+        what=what,
+        ended_through=through,
+        ending_names=ENDING,
+        ending_names_anywhere=ENDING_ANYWHERE,
+        parks=True,
+        **of_wait,
     )
 
 
