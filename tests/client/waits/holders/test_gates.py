@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from stilltrue import Agent
 from stilltrue.runtime.waits.holders.gate_tests import Positive, keeps_waiting, wait_before
 from stilltrue.runtime.waits.holders.with_blocks import instructions_of
-from tests.client.look.worlds import look_at, of, report_when
+from tests.client.look.worlds import look_at, of, report_when, serving
 from tests.client.waits.conftest import Front, targets
 from tests.client.waits.resolvers.test_locks_of_tasks import waits_of
 
@@ -204,6 +205,68 @@ def test_a_party_that_may_lower_the_count_later_is_a_way_out(front: Front, how: 
         lock.readers = 0
         lock.condition.notify_all()
     front.let_go()
+
+
+class Table:
+    """A service with a lock of its own."""
+
+    def __init__(self) -> None:
+        self.lock = ReadWriteLock()
+
+    def by_calls(self, request: bytes, _: Any) -> bytes:
+        self.lock.acquire_read()
+        try:
+            return request
+        finally:
+            self.lock.release_read()
+
+    def by_block(self, request: bytes, _: Any) -> bytes:
+        with self.lock.read():
+            return request
+
+    def lets_another_end_it(self, request: bytes, _: Any) -> bytes:
+        let_another_end_it(self.lock)
+        return request
+
+    def lowers(self, request: bytes, _: Any) -> bytes:
+        self.lock.readers -= 1
+        return request
+
+    def writes(self, request: bytes, _: Any) -> bytes:
+        self.lock.acquire_write()
+        self.lock.release_write()
+        return request
+
+    def reads_and_lowers(self, request: bytes, _: Any) -> bytes:
+        with self.lock.read():
+            self.lock.readers -= 1
+        return request
+
+    def lets_one_in_by_a_text(self, request: bytes, _: Any) -> bytes:
+        with self.lock.read():
+            getattr(self.lock, request.decode())()
+        return request
+
+
+@pytest.mark.parametrize(
+    ("method", "doubtful"),
+    [
+        *((one, False) for one in (Table.by_calls, Table.by_block, Table.writes)),
+        *((one, True) for one in (Table.lets_another_end_it, Table.lowers)),
+        *((one, True) for one in (Table.reads_and_lowers, Table.lets_one_in_by_a_text)),
+    ],
+)
+def test_a_method_of_a_server_that_only_reads_in_between_is_no_doubt(
+    front: Front, alone: Callable[..., Agent], method: Any, doubtful: bool
+) -> None:
+    table = Table()
+    with serving(alone("other"), Query=method.__get__(table)):
+        front.hold(by_block, table.lock, lambda: front.get(b""))
+        assert front.waits_for(table.lock.acquire_write) == ["thread:holder"]
+        report = front.report_when_still("waiter")
+        look = of(look_at(front.agent, report), "front/thread:waiter")
+        front.let_go()
+    assert ("/s/Query" in look.doubt) is doubtful, look.doubt
 
 
 def test_a_reader_that_wants_to_write_waits_for_itself(front: Front) -> None:

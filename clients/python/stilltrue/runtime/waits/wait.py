@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, Protocol, TypeVar
 
 from stilltrue.model import PartyName
@@ -75,7 +75,8 @@ class SeenWait:
     ``on``: the object waited for (rule 3). ``once``: it is awaited only once (a future), so the same object is the same wait.
     ``same``: whether a thread that runs now and then is still in this wait (None: it must not run at all). ``until``: when the
     wait ends by itself (epoch). ``what``: the awaited thing as text, where ``{}`` stands for the enders' names.
-    ``handles``, ``ended_through``, ``ending_names``, ``ending_names_anywhere``: see rule 4. ``shares``: first a resource,
+    ``handles``, ``ended_through``, ``ending_names``, ``ending_names_anywhere``: see rule 4. ``has_own_share``: whether
+    a method of a server undoes only what it has done itself, by its code and all that it may run. ``shares``: first a resource,
     then its shares; any holder that releases one ends the wait, whatever its code mentions. ``owners``: closing one of these
     ends the wait. ``helpers``: the library's own threads and tasks, which never do so by themselves. ``reached``: the enders
     are the parties that can reach ``on`` (:mod:`stilltrue.runtime.waits.reachability`), which the second look proves again.
@@ -95,6 +96,7 @@ class SeenWait:
     ended_through: tuple[Any, ...] = ()
     ending_names: frozenset[str] = frozenset()
     ending_names_anywhere: frozenset[str] = frozenset()
+    has_own_share: Callable[[Sequence[CodeType]], bool] | None = None
     once: bool = False
     reached: bool = False
     same: Callable[[], bool] | None = None

@@ -113,6 +113,14 @@ def reachable_names(
     return found
 
 
+def codes_reached(code: CodeType, names: dict[str, Any], near: Iterable[Any]) -> list[CodeType]:
+    """``code`` with the globals ``names``, and all code that it reaches."""
+    words = names_in(code)
+    objects = (*near, *named_values(words, names))
+    unnamed, kept = classes_named(objects, words), functions_kept(code, used_by(code, names, objects, words), words)
+    return [one for one, _, _ in reachable_code(code, names, classes_near(objects), unnamed=unnamed, kept=kept)]
+
+
 @dataclass(frozen=True, slots=True)
 class _CodeNames:
     """One code's own names, like :class:`ReachableNames` with globals by identity; ``computed``: it computes names."""

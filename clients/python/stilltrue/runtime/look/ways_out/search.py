@@ -297,7 +297,8 @@ class Search:
             held = reach.held(actor.roots, ends=True) if actor.ends else ()
             ended = [one for key in held for one in (*by_handle.get(key, ()), *by_awaiter.get(key, ()))]
             ended += [one for key in held for one in by_context.get(key, ())] if cancels(actor) else []
-            freed = (found[party] for several in releasers for party in several.freed_by(actor))
+            undone = (party for several in releasers for party in several.freed_by(actor))
+            freed = (found[party] for party in undone if not self._undoes_only_its_own(party, request))
             grown = (found[party] for party in growers.grown_by(actor))
             for one, what in (
                 *((one, "end its wait") for one in (*ended, *freed)),
@@ -306,6 +307,11 @@ class Search:
                 if request.progress.by_itself:
                     one.doubt = one.doubt or f"{actor.text} may {what}"
                 one.add_ways_out(actor.text, request.progress.parties - {one.place.party})
+
+    def _undoes_only_its_own(self, party: PartyName, request: Request) -> bool:
+        """Whether a future request takes and gives back a share of its own of what a party waits for."""
+        wait = self._share_waits.get(party)
+        return wait is not None and wait.has_own_share is not None and wait.has_own_share(request.codes)
 
     def _check_signals_and_server(self, one: Found) -> None:
         """Check what ends a wait without holding anything: signals, a stopping server, the feeder of a request stream."""

@@ -11,7 +11,7 @@ Rules:
 3. All parties that have raised it must be known: as many as the count, or one for a flag or an owner. An owner that counts how
    often it has entered (``self.count += 1`` beside ``self.owner = me``) has raised that count.
 4. A party that may lower it without having raised it is a way out: one that can reach the object and whose code mentions such a
-   method or the attribute.
+   method or the attribute. A method of a server that only lowers a count which it has raised itself lets nobody else go on.
 5. It is not a lock if other parties are meant to lower it: if a method sets it to another value (``= 0``) or in another way, if
    the waiting function has raised it before, or if the waiter itself has raised the flag or is the owner and there is
    a method as in rule 4.
@@ -21,8 +21,9 @@ Rules:
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -34,6 +35,7 @@ from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 from stilltrue.runtime.look.code.names import VARIABLES
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.holders.gate_tests import Positive, keeps_waiting, wait_before
+from stilltrue.runtime.waits.holders.own_shares import has_own_share
 from stilltrue.runtime.waits.holders.with_blocks import expression_before, instructions_of, value_of
 from stilltrue.runtime.waits.orphaned_locks.balance import ACQUIRES, RELEASES, balance_of, leaves_with
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within
@@ -109,6 +111,17 @@ def lowering(kind: type, attribute: str) -> frozenset[str]:
         for name, one in base.__dict__.items()
         if type(one) is FunctionType and name != "__init__" and _may_lower(getattr(one, "__wrapped__", one), attribute)
     )
+
+
+def _raising(kind: type, attribute: str) -> frozenset[str]:
+    """The methods of a class that raise an attribute for their caller."""
+    members = ((name, one) for base in kind.__mro__ for name, one in base.__dict__.items() if type(one) is FunctionType)
+    return frozenset(name for name, one in members if _net(one.__code__) == (attribute, True))
+
+
+def _raises(code: CodeType, attribute: str) -> bool:
+    """Whether code raises an attribute for its caller, or before it lowers it."""
+    return attribute in _all_sure(code) or _net(code) == (attribute, True)
 
 
 def _may_lower(function: Any, attribute: str) -> bool:
@@ -248,21 +261,25 @@ def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
     known = [one for one in found if one is not None]
     if not known:
         return None
-    enders: list[Ender] = [ender for one, _, _ in known for ender in one]
+    enders: list[Ender] = [ender for one, _, _, _ in known for ender in one]
     return SeenWait(
         on=condition if stack.task is None else stack.future,
         enders=tuple(dict.fromkeys(enders)),
         needs=None,
         what="a lock of the application held by {}",
-        ended_through=tuple({id(owner): owner for _, owner, _ in known}.values()),
-        ending_names=frozenset[str]().union(*(by for _, _, by in known)),
+        ended_through=tuple({id(owner): owner for _, owner, _, _ in known}.values()),
+        ending_names=frozenset[str]().union(*(by for _, _, by, _ in known)),
+        has_own_share=known[0][3] if len(known) == 1 else None,
     )
 
 
 def _holders(
     owner: Any, attribute: str, stack: CallStack, view: ProcessView
-) -> tuple[tuple[Ender, ...], Any, frozenset[str]] | None:
-    """The parties that have raised an attribute, if all are known (rule 3), its owner, and the names that lower it (rule 4)."""
+) -> tuple[tuple[Ender, ...], Any, frozenset[str], Callable[[Sequence[CodeType]], bool] | None] | None:
+    """The parties that have raised an attribute, if all are known (rule 3), and its owner.
+
+    Also the names that lower it, and of a count whether some code only has a share of its own (rule 4).
+    """
     kind = type(owner)
     counted = _count_of(kind, attribute)
     raised = counted or attribute
@@ -279,7 +296,16 @@ def _holders(
         return None
     by = lowering(kind, attribute) | lowering(kind, raised)
     once = alone or bool(counted)
-    return None if once and by and stack.who in holders else (tuple(dict.fromkeys(holders)), owner, by | {attribute, raised})
+    if once and by and stack.who in holders:
+        return None
+    own = functools.partial(
+        has_own_share,
+        attribute=raised,
+        lowering=by,
+        raising=_raising(kind, raised),
+        raises=functools.partial(_raises, attribute=raised),
+    )
+    return tuple(dict.fromkeys(holders)), owner, by | {attribute, raised}, None if once else own
 
 
 def _count_of(kind: type, attribute: str) -> str:

@@ -6,6 +6,7 @@ Rules:
    suspect waits for through its instance, its closure or a global it names; or if it names ``cancel`` and can reach the context
    of the call that a suspect serves. Such a request may never come, so it is doubt and not a way out.
 2. For a lock a method counts if it names ``release`` and acquires nothing: a method that acquires a lock releases its own.
+   Likewise for a counter by which the application keeps others waiting (:mod:`~stilltrue.runtime.waits.holders.gates`).
 3. A method may also wake a thread or task that then ends the wait, by setting an event or feeding a queue; or add workers to
    the pool in which a suspect serves.
 4. If all workers of a server are suspects, or a suspect blocks its loop, a request begins when one of them continues.
@@ -17,13 +18,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import CodeType
 from typing import Any
 
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.origins import is_application_callback
 from stilltrue.runtime.introspection.threads_and_tasks import Places
-from stilltrue.runtime.look.code.reachable_names import ReachableNames, reachable_names
+from stilltrue.runtime.look.code.reachable_names import ReachableNames, codes_reached, reachable_names
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, Progress
 from stilltrue.runtime.look.ways_out.actor_code import callback_roots
 from stilltrue.runtime.look.ways_out.actors import Actor
@@ -60,6 +62,12 @@ class Request:
         """The globals it names, if it names a waking operation (rule 3); else None."""
         reachable = self.names_reached(True)
         return None if WAKING.isdisjoint(reachable.names) else reachable.global_values
+
+    @property
+    def codes(self) -> list[CodeType]:
+        """Its own code, and all that it may run."""
+        code, names, owner = compat.code_behind(self.behaviour)
+        return [] if code is None else codes_reached(code, names, (owner, *compat.bound_to(self.behaviour)))
 
     def names_reached(self, far: bool) -> ReachableNames:
         """The names it may use, without ``release`` if it releases what it acquired (rule 2)."""
