@@ -205,6 +205,25 @@ def test_a_wrapper_around_our_wrapper_is_called_once(detector: Any, tmp_path: Pa
     assert attached.stdout.split() == ["RecordedChannel", "RecordedChannel", "2", "Channel", "True"], attached.stderr
 
 
+@pytest.mark.parametrize("name", ["sched", "secrets", "socketserver", "tempfile", "random"])
+def test_a_module_of_the_program_with_a_name_of_the_standard_library_stays_the_programs(
+    detector: Any, tmp_path: Path, name: str
+) -> None:
+    """gRPC imports none of these names, so without the agent the program runs."""
+    (tmp_path / f"{name}.py").write_text(f"print('{name} is imported')\nOWN = 1\n")
+    (tmp_path / "orders.py").write_text(stay(PROGRAM) + f"    import {name}\n    print({name}.OWN)\n")
+    attached = started([sys.executable, "orders.py"], detector=detector.address, cwd=tmp_path)
+    assert attached.stdout.splitlines() == ["b'done!' grpc", f"{name} is imported", "1"], attached.stderr
+    assert joined(detector) == ["orders"]
+
+
+def test_a_program_with_a_name_of_the_standard_library_runs_once(detector: Any, tmp_path: Path) -> None:
+    (tmp_path / "sched.py").write_text(stay(PROGRAM.replace('if __name__ == "__main__":', "if True:")))
+    attached = started([sys.executable, "sched.py"], detector=detector.address, cwd=tmp_path)
+    assert attached.stdout.count("done!") == 1, attached.stderr
+    assert joined(detector) == ["sched"]
+
+
 def test_an_agent_that_cannot_start_leaves_the_program_alone(tmp_path: Path, program: Path) -> None:
     broken = tmp_path / "broken"
     (broken / "google").mkdir(parents=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import logging
 import os
-import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -382,7 +381,7 @@ class Agent:
         return ProcessId(
             service=self.settings.service,
             instance=check_process_name(instance),
-            incarnation=secrets.randbelow(INCARNATION_MAX) + 1,
+            incarnation=int.from_bytes(os.urandom(8), "big") % INCARNATION_MAX + 1,
         )
 
     def _new_recorder(self) -> Recorder:
@@ -400,7 +399,7 @@ class Agent:
     def _rename(self) -> None:
         """Choose another name, because another connected process uses this one."""
         taken = self._process.instance
-        self._process = self._identify(as_process_name(f"{taken[:240]}-{secrets.token_hex(3)}"))
+        self._process = self._identify(as_process_name(f"{taken[:240]}-{os.urandom(3).hex()}"))
         text = "name taken: another connected process uses instance=%s; this process is now %s (set STILLTRUE_INSTANCE)"
         LOG.warning(text, taken, self._process.instance)
         self.parties.restart(self._process.instance)

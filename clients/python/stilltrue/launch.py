@@ -11,7 +11,6 @@ import importlib
 import logging
 import os
 import re
-import shutil
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from itertools import pairwise
@@ -65,6 +64,8 @@ def add_site(environment: MutableMapping[str, str]) -> None:
 
 def copy_package(folder: Path) -> Path:
     """Copy the agent into ``folder``, for programs in other environments. Returns the path to put on ``PYTHONPATH``."""
+    import shutil  # noqa: PLC0415 - not in a stranger's process
+
     package = folder / "stilltrue"
     shutil.copytree(Path(__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
     return package / "site"

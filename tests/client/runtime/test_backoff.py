@@ -28,7 +28,7 @@ def attempts(backoff: Backoff) -> Iterator[float]:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_fleet_reconnects_soon_and_spread_out(absent: float, seed: int) -> None:
     longest = Settings().backoff_seconds_max
-    fleet = [Backoff(longest, random.Random(seed * AGENTS + number)) for number in range(AGENTS)]
+    fleet = [Backoff(longest, random.Random(seed * AGENTS + number).uniform) for number in range(AGENTS)]
     back = [next(at for at in attempts(each) if at >= absent) - absent for each in fleet]
     assert max(back) <= longest <= 4, "and a second is left in which they join"
     assert max(Counter(int(10 * one) for one in back).values()) < AGENTS * max(0.125, 0.3 / absent)

@@ -11,11 +11,10 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable
-from importlib.abc import MetaPathFinder
 from types import ModuleType
 from typing import Any
 
-from stilltrue.runtime.import_hook import after_import
+from stilltrue.runtime.import_hook import Finder, after_import
 
 PLACES: dict[str, tuple[str, ...]] = {
     "requests.adapters": ("HTTPAdapter.send",),
@@ -162,7 +161,7 @@ class _State:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.attach: Callable[[], object] | None = None
-        self.finder: MetaPathFinder | None = None
+        self.finder: Finder | None = None
         self.hooks: dict[tuple[str, str], Hook] = {}
         self.replacements: Callable[[str], Replacement | None] | None = None
 

@@ -6,7 +6,6 @@ import importlib.util
 import sys
 import threading
 from collections.abc import Callable, Container, Sequence
-from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
@@ -14,15 +13,18 @@ from typing import Any
 Then = Callable[[ModuleType], object]
 
 
-def after_import(names: Container[str], then: Then) -> MetaPathFinder:
+def after_import(names: Container[str], then: Then) -> Finder:
     """Call ``then`` with each of the named modules that is imported from now on, until the returned finder is removed."""
-    finder = _Finder(names, then)
+    finder = Finder(names, then)
     sys.meta_path.insert(0, finder)
     return finder
 
 
-class _Finder(MetaPathFinder):
-    """Delegates to the other finders and hooks into the loader they return."""
+class Finder:
+    """Delegates to the other finders and hooks into the loader they return.
+
+    No subclass of ``MetaPathFinder``: ``importlib.abc`` imports ``random`` and others, and a program may have such modules.
+    """
 
     def __init__(self, names: Container[str], then: Then) -> None:
         self._names = names

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import queue
-import sched
 import signal
 import sys
 import threading
@@ -48,7 +47,8 @@ _POOL_MAINTAINS = "Pool._handle_workers"
 _EXECUTOR_RECEIVES = "_ExecutorManagerThread.run"
 _OF_THREAD = 6
 """Clock id bits for the processor time of one thread (CPUCLOCK_SCHED, CPUCLOCK_PERTHREAD)."""
-SCHED_FILE = sched.__file__
+SCHED_FILE = str(Path(threading.__file__).with_name("sched.py"))
+"""The file of ``sched``, which is not imported: a program may have a module of that name."""
 SIGNALS_OF_ALARMS = {
     signal.ITIMER_REAL: signal.SIGALRM,
     signal.ITIMER_VIRTUAL: signal.SIGVTALRM,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-import tempfile
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -50,7 +50,6 @@ ATTRIBUTES_MAX = 100
 _OPENING = frozenset({OPENS_FILES})
 _BUFFERED = (io.BufferedWriter, io.BufferedReader, io.BufferedRandom)
 _MADE = (contextlib._GeneratorContextManager, contextlib._AsyncGeneratorContextManager)  # noqa: SLF001 - there is no public name
-_TEMPORARY = tempfile._TemporaryFileWrapper  # noqa: SLF001 - likewise
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +186,7 @@ def _through_files_of(thing: Any) -> Iterator[_Held]:
 def _layers_of(thing: Any) -> list[Any]:
     """A file object and those inside it, down to the one with the descriptor; empty for any other object."""
     layers: list[Any] = []
-    if type(thing) is _TEMPORARY:
+    if type(thing) is getattr(sys.modules.get("tempfile"), "_TemporaryFileWrapper", None):  # imported by the program, if at all
         layers.append(thing)
         thing = attribute_of(thing, "file")
     try:
