@@ -42,6 +42,11 @@ CURES = (
         "no party is known to wait for them: let the program forward traceparent (or stilltrue-party) from the calls that it "
         "serves to those that it makes; see docs/sidecar.md, 'Who waits for whom'",
     ),
+    (
+        "that no member has received",
+        "they count as able to end, so no deadlock through them is reported: give the process at that address an agent; if it "
+        "has one, its threads or its loop may be stuck (stilltrue stacks), and the calls wait in a queue before it",
+    ),
 )
 """How to fix a blind spot, by a part of its text; :mod:`detector.service.detection.membership.members` collects these texts."""
 LOST = (

@@ -3,7 +3,8 @@
 Rules:
 
 1. A member is *blind* if an answer cannot speak for it: it did not report, or its agent cannot see parts of it. It is
-   *partly* covered if something unknown about it may matter.
+   *partly* covered if something unknown about it may matter: a pool of unknown size, a caller or a server from outside. A FALSE
+   about waits also says for which calls its parties wait that no member has received (:mod:`.unreceived_calls`).
 2. An answer *speaks for all* if a member that was not seen could make it wrong: a FALSE of ``deadlock``, a TRUE of
    ``termination``. Other answers depend only on what was seen, and stand.
 3. Until the members from before a restart are back, answers that speak for all are UNDETERMINED ("gathering").
@@ -34,6 +35,7 @@ from detector.service.detection.incident.incidents import Incident
 from detector.service.detection.membership.expected import Expected
 from detector.service.detection.membership.members import NOT_MOVING, Member, Roster, unknowns
 from detector.service.detection.membership.unjoined_callers import UnjoinedCallers
+from detector.service.detection.membership.unreceived_calls import UnreceivedCall, described, unreceived_calls
 from detector.service.settings import Settings
 from stilltrue.model import BlindSpot, Coverage, Holds, ProcessName, ProcessState, Verdict
 from stilltrue.protocol.report import Report
@@ -48,6 +50,13 @@ class Qualified(NamedTuple):
 
     verdict: Verdict
     firm: bool
+
+
+class _Covered(NamedTuple):
+    """The coverage of one view, and by member the calls that no member has received."""
+
+    coverage: Coverage
+    unreceived: Mapping[ProcessName, Sequence[UnreceivedCall]]
 
 
 class _EarlierTrue(NamedTuple):
@@ -72,7 +81,7 @@ class Membership:
         self._before: frozenset[ProcessName] = frozenset()
         self._joined: dict[ProcessName, ProcessState] = {}
         self._earlier_true: dict[tuple[str, str], _EarlierTrue] = {}
-        self._covered: dict[str, tuple[Snapshot, Mapping[ProcessName, Report], Coverage]] = {}
+        self._covered: dict[str, tuple[Snapshot, Mapping[ProcessName, Report], _Covered]] = {}
         """By scope, the coverage of the newest view, which is the same for every predicate."""
 
     def restored(self) -> None:
@@ -103,12 +112,14 @@ class Membership:
         self, verdict: Verdict, view: Snapshot, reports: Mapping[ProcessName, Report], doubts: Sequence[MembershipDoubt]
     ) -> Qualified:
         """Add the coverage to a verdict on ``view``, and make it no more certain than the membership allows."""
-        coverage = self._coverage(view, reports)
+        coverage, unreceived = self._coverage(view, reports)
         verdict = withheld(replace(verdict, coverage=coverage), doubts)
         if verdict.holds is Holds.FALSE and coverage.members < coverage.expected:
             verdict = with_remark(verdict, _covers(coverage))
         if verdict.holds is Holds.FALSE and verdict.predicate in WAITED_FOR and (calls := self._unexplained_calls(view)):
             verdict = with_remark(verdict, calls)
+        if verdict.holds is Holds.FALSE and unreceived and verdict.predicate in WAITED_FOR:
+            verdict = with_remark(verdict, _unreceived(unreceived))
         return self._qualified_by_age(verdict, view)
 
     def _unexplained_calls(self, view: Snapshot) -> str:
@@ -189,34 +200,43 @@ class Membership:
         words = f"but the membership is young: {newest.name} joined {age} earlier, and more may join (serve --expect)"
         return Qualified(with_remark(verdict, words), firm=False)
 
-    def _coverage(self, view: Snapshot, reports: Mapping[ProcessName, Report]) -> Coverage:
+    def _coverage(self, view: Snapshot, reports: Mapping[ProcessName, Report]) -> _Covered:
         """The cached coverage of a view (rule 1)."""
         known = self._covered.get(view.ref.scope)
         if known is None or known[0] is not view or known[1] is not reports:
             known = self._covered[view.ref.scope] = view, reports, self._counted(view, reports)
         return known[2]
 
-    def _counted(self, view: Snapshot, reports: Mapping[ProcessName, Report]) -> Coverage:
+    def _counted(self, view: Snapshot, reports: Mapping[ProcessName, Report]) -> _Covered:
         blind = [BlindSpot(process=name, reasons=(self._absence(name, view),)) for name in view.missing]
         others = self._unjoined_callers(view)
         blind += [BlindSpot(process=name, reasons=(NO_MEMBER,)) for name in others]
         partly = []
+        unreceived = unreceived_calls(view, reports)
         for name in view.processes:
             member, report = self._roster.get(name), reports.get(name)
+            away = (described(unreceived[name]),) if name in unreceived else ()
             unseen = () if member is None else member.unseen()
+            if member is not None:
+                member.unreceived = away
             if unseen:
                 blind.append(BlindSpot(process=name, reasons=unseen))
-            elif unknown := (*(member.not_moving() if member else ()), *(unknowns(report) if report is not None else ())):
+            elif unknown := (
+                *(member.not_moving() if member else ()),
+                *(unknowns(report) if report is not None else ()),
+                *away,
+            ):
                 partly.append(BlindSpot(process=name, reasons=unknown))
         there = len(view.processes) + len(view.missing) + len(others)
         scope = view.ref.scope
         wanted = there + (self.expected.lacking(scope, self._joined_in(scope)) if scope in self.expected else 0)
-        return Coverage(
+        coverage = Coverage(
             members=there - len(blind),
             expected=wanted,
             blind=tuple(sorted(blind, key=lambda spot: spot.process)[:SPOTS_MAX]),
             partly=tuple(partly[:SPOTS_MAX]),
         )
+        return _Covered(coverage, unreceived)
 
     def _absence(self, name: ProcessName, view: Snapshot) -> str:
         if name in view.set_aside:
@@ -246,3 +266,11 @@ def _covers(coverage: Coverage) -> str:
     blind = [spot.process for spot in coverage.blind]
     who = f"; blind: {listed(blind)}" if blind else ""
     return f"covers {coverage.members} of {coverage.expected} members{who}"
+
+
+def _unreceived(calls: Mapping[ProcessName, Sequence[UnreceivedCall]]) -> str:
+    """Which parties wait for calls that no member has received, as text."""
+    waiters = {one.waiter: one.text for of_member in calls.values() for one in of_member}
+    named = listed([f"{waiter} for {text}" for waiter, text in waiters.items()])
+    waits = "party waits" if len(waiters) == 1 else "parties wait"
+    return f"{len(waiters)} {waits} for a call that no member has received ({named}): see stilltrue doctor"

@@ -138,6 +138,7 @@ class Member:
     ``joined_at``: when this incarnation first joined; ``sight``: what its agent records; ``report``: the last report.
     ``lost_at``: since when it is lost (rule 1); ``restored``: known from before a restart, and not back yet.
     ``looks``: can answer verification rounds (else its parties stay in doubt). ``names``: of its certificate.
+    ``unreceived``: the calls of its last report that no member has received, as text (:mod:`.unreceived_calls`).
     """
 
     process: ProcessId
@@ -159,6 +160,7 @@ class Member:
     cures: bool = False
     stacks: bool = False
     names: frozenset[str] = frozenset()
+    unreceived: tuple[str, ...] = ()
 
     @property
     def name(self) -> ProcessName:
@@ -202,7 +204,7 @@ class Member:
 
     def blind_spots(self) -> tuple[str, ...]:
         """The reasons why answers do not, or not fully, speak for it."""
-        return (*self.unseen(), *self.not_moving(), *(() if self.report is None else unknowns(self.report)))
+        return (*self.unseen(), *self.not_moving(), *(() if self.report is None else unknowns(self.report)), *self.unreceived)
 
     def busy(self) -> int:
         """The number of parties in its last report."""
