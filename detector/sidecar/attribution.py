@@ -3,14 +3,16 @@
 The rules (docs/sidecar.md argues why doubt never becomes a TRUE):
 
 1. ``stilltrue-party``, which the sidecar adds to the inbound call, identifies it exactly while that call is in progress.
-2. Otherwise the trace-id of ``traceparent`` identifies it, if that call is in progress and nothing else here has ever used the
-   trace. Another inbound call of the trace, earlier or concurrent, may have left work behind: a job that continues after the
-   reply, or a handler whose caller gave up and retried. So may an outbound call of the trace without an inbound one.
+2. Otherwise the trace-id (of ``traceparent`` or ``b3``) or ``x-request-id`` identifies it, if that call is in progress and
+   nothing else here has ever used the id. Another inbound call of the id, earlier or concurrent, may have left work behind: a
+   job that continues after the reply, or a handler whose caller gave up and retried. So may an outbound call of the id without
+   an inbound one. With several ids, none may be that of another inbound call.
 3. In all other cases the caller is unknown, and every inbound call of the trace may have made the call.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from hashlib import blake2b
 from struct import Struct
@@ -21,6 +23,8 @@ from stilltrue.model import PartyName
 TRACES_MAX = 500_000
 """Number of traces that each of two generations remembers."""
 _BITS_PER_TRACE = 16
+_B3_DIGITS = (16, 32)
+REQUEST_ID_BYTES_MAX = 256
 _NUMBERS = Struct(">4Q")
 """The hash of a trace, as four numbers."""
 
@@ -98,42 +102,60 @@ class CallerAttribution:
     def arrived(self, call: InboundCall) -> None:
         """An inbound call has arrived."""
         self._by_party[call.party] = call
-        if call.trace:
-            of_trace = self._by_trace.setdefault(call.trace, [])
-            call.sole_of_trace = not self._used.add(call.trace)
+        for trace in call.traces:
+            of_trace = self._by_trace.setdefault(trace, [])
+            if not self._used.add(trace):
+                call.sole_of.add(trace)
             for other in of_trace:
-                other.sole_of_trace = False
+                other.sole_of.discard(trace)
             of_trace.append(call)
 
     def ended(self, call: InboundCall, *, answered: bool) -> None:
         """An inbound call has ended; ``answered``: the program replied, rather than the caller abandoning it."""
         self._by_party.pop(call.party, None)
-        of_trace = self._by_trace.get(call.trace)
-        if of_trace is not None and call in of_trace:
-            of_trace.remove(call)
-            if not of_trace:
-                del self._by_trace[call.trace]
-            if answered:
-                self._answered.add(call.trace)
+        for trace in call.traces:
+            of_trace = self._by_trace.get(trace)
+            if of_trace is not None and call in of_trace:
+                of_trace.remove(call)
+                if not of_trace:
+                    del self._by_trace[trace]
+                if answered:
+                    self._answered.add(trace)
 
-    def caller(self, party: str, trace: bytes) -> tuple[InboundCall | None, Attribution]:
-        """Return the inbound call that made the outbound call with this ``party`` and ``trace`` (empty: none)."""
+    def caller(self, party: str, traces: Sequence[bytes]) -> tuple[InboundCall | None, Attribution]:
+        """Return the inbound call that made the outbound call with this ``party`` (empty: none) and these ids."""
         if party:  # rule 1
             call = self._by_party.get(PartyName(party))
             return (call, Attribution.PARTY) if call is not None else (None, Attribution.ENDED)
-        if not trace:
-            return None, Attribution.UNKNOWN
+        found = [self._of_trace(trace) for trace in traces]
+        calls = {call for call, _ in found if call is not None}
+        if len(calls) == 1:  # rule 2
+            call = calls.pop()
+            others = any(trace not in call.traces and self._is_of_inbound(trace) for trace in traces)
+            return (None, Attribution.AMBIGUOUS) if others else (call, Attribution.TRACE)
+        if calls:
+            return None, Attribution.AMBIGUOUS
+        for trace in traces:
+            if trace not in self._by_trace:
+                self._used.add(trace)  # rule 2
+        hows = {how for _, how in found}
+        return None, next((how for how in (Attribution.AMBIGUOUS, Attribution.ENDED) if how in hows), Attribution.UNKNOWN)
+
+    def _of_trace(self, trace: bytes) -> tuple[InboundCall | None, Attribution]:
+        """What one id says about the caller."""
         calls = self._by_trace.get(trace)
         if not calls:
-            self._used.add(trace)  # rule 2
             return None, Attribution.ENDED if trace in self._answered else Attribution.UNKNOWN
-        if len(calls) > 1 or not calls[0].sole_of_trace:  # rules 2 and 3
+        if len(calls) > 1 or trace not in calls[0].sole_of:  # rules 2 and 3
             return None, Attribution.AMBIGUOUS
         return calls[0], Attribution.TRACE
 
-    def suspects(self, trace: bytes) -> list[InboundCall]:
-        """Return the inbound calls that may have made an outbound call of an ambiguous trace."""
-        return list(self._by_trace.get(trace, ()))
+    def _is_of_inbound(self, trace: bytes) -> bool:
+        return trace in self._by_trace or trace in self._answered
+
+    def suspects(self, traces: Sequence[bytes]) -> list[InboundCall]:
+        """Return the inbound calls that may have made an outbound call of ambiguous ids."""
+        return list(dict.fromkeys(call for trace in traces for call in self._by_trace.get(trace, ())))
 
 
 def trace_of(traceparent: bytes) -> bytes:
@@ -142,3 +164,14 @@ def trace_of(traceparent: bytes) -> bytes:
     if len(parts) < 4 or len(parts[1]) != 32 or parts[1].strip(b"0") == b"":
         return b""
     return parts[1].lower()
+
+
+def trace_of_b3(value: bytes) -> bytes:
+    """Return the trace-id of ``b3`` (``<trace>-<span>-...``) or ``x-b3-traceid`` as a ``traceparent`` has it; empty if none."""
+    trace = value.split(b"-", 1)[0].lower()
+    return trace.rjust(32, b"0") if len(trace) in _B3_DIGITS and trace.strip(b"0") else b""
+
+
+def request_id_of(value: bytes) -> bytes:
+    """Return an ``x-request-id`` as an id that equals no trace-id; empty if there is none."""
+    return b"request " + value[:REQUEST_ID_BYTES_MAX] if value else b""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from detector.sidecar.attribution import trace_of
+from detector.sidecar.attribution import request_id_of, trace_of, trace_of_b3
 from detector.sidecar.http2.hpack import Headers, size_of
 from detector.sidecar.tracking.calls import InboundCall, OutboundCall
 from detector.sidecar.tracking.observer import TrackedCall
@@ -28,19 +28,21 @@ METHOD_BYTES_MAX = 256
 _ANSWERS = frozenset({b"0", b"3", b"5", b"6", b"7", b"9", b"10", b"11", b"15", b"16"})
 """The statuses that settle a call even without a stamp; the same as in ``stilltrue.sync.call``."""
 
+_IDS = {b"traceparent": trace_of, b"b3": trace_of_b3, b"x-b3-traceid": trace_of_b3, b"x-request-id": request_id_of}
+"""The headers with ids that programs forward from the calls they serve to those they make, and how to read each."""
 _TIMEOUT_SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 
 
 class _Request:
     """The relevant parts of a request's headers."""
 
-    __slots__ = ("grpc", "kept", "parties", "path", "stamps", "timeout", "trace")
+    __slots__ = ("grpc", "kept", "parties", "path", "stamps", "timeout", "traces")
 
     def __init__(self, headers: Headers, scheme: bytes) -> None:
         self.path = b""
         self.stamps: list[bytes] = []
         self.parties: set[bytes] = set()
-        self.trace = b""
+        self.traces: tuple[bytes, ...] = ()
         self.timeout: float | None = None
         self.grpc = False
         self.kept: Headers = []
@@ -56,8 +58,10 @@ class _Request:
                 self.path = value
             elif name == b"grpc-timeout":
                 self.timeout = timeout_of(value)
-            elif name == b"traceparent":
-                self.trace = trace_of(value)
+            elif (id_of := _IDS.get(name)) is not None:
+                found = id_of(value)
+                if found and found not in self.traces:
+                    self.traces = (*self.traces, found)
             elif name == b"content-type":
                 self.grpc = value.startswith(b"application/grpc")
             elif name == b":scheme" and scheme:
@@ -65,11 +69,11 @@ class _Request:
             self.kept.append(pair)
 
     @property
-    def caller_evidence(self) -> tuple[str, bytes]:
-        """The caller's party and trace (empty: none); neither if it names several parties."""
+    def caller_evidence(self) -> tuple[str, tuple[bytes, ...]]:
+        """The caller's party (empty: none) and ids; none if it names several parties."""
         if len(self.parties) > 1:
-            return "", b""
-        return "".join(party.decode("utf-8", "replace") for party in self.parties), self.trace
+            return "", ()
+        return "".join(party.decode("utf-8", "replace") for party in self.parties), self.traces
 
     @property
     def tracked(self) -> bool:
@@ -116,7 +120,7 @@ class Inbound:
             return request.kept, None
         method = request.method
         stamp = _only_stamp(request.stamps, self._program.live, method, reply=False)
-        call = self._program.arrives(method, stamp, request.timeout, request.trace)
+        call = self._program.arrives(method, stamp, request.timeout, request.traces)
         if self._tells_party and _fits(request.kept, limit):
             request.kept.append((_PARTY, call.party.encode()))
         return request.kept, TrackedInboundCall(self._program, call)
@@ -182,8 +186,8 @@ class Outbound:
             channel = ChannelRecord(self._channel.target)
             channel.strangers = True
         method = request.method
-        party, trace = request.caller_evidence
-        call, pair = self._program.calls(method, channel, request.timeout, trace=trace, party=party)
+        party, traces = request.caller_evidence
+        call, pair = self._program.calls(method, channel, request.timeout, traces=traces, party=party)
         if fits:
             request.kept.append(_header(pair))
         return request.kept, TrackedOutboundCall(self._program, call)

@@ -80,6 +80,8 @@ def describe(settings: SidecarSettings, agent: Agent, program: Program) -> dict[
             "workers_told": settings.workers,
             "outbound_calls": program.outbound,
             "outbound_calls_of_unknown_caller": unknown,
+            "outbound_calls_of_unknown_caller_outstanding": len(program.long_unattributed),
+            "blind_spots": list(program.counts()["blind"]),
             "methods_not_awaited": program.distrusted,
         },
     }
@@ -116,6 +118,11 @@ class _Collector(Collector):
         yield in_progress
         yield _gauge("workers", "Size of the program's pool; 0: unknown", program.pool.size or 0)
         yield _gauge("methods_not_awaited", "Methods whose calls do not count as waited for", len(program.distrusted))
+        yield _gauge(
+            "outbound_calls_of_unknown_caller",
+            "Outstanding calls by the program for more than a second whose caller is unknown: somebody may wait for them",
+            len(program.long_unattributed),
+        )
         yield _gauge("connections", "Relayed connections", self._connections())
         yield _counter("faults", "Internal failures; the calls went on", live.faults)
         yield _counter("reports_dropped", "Reports that could not be sent", live.dropped)

@@ -59,12 +59,15 @@ async def test_the_admin_pages_show_health_coverage_and_counts(program: str, sta
             "workers_told": 3,
             "outbound_calls": 1,
             "outbound_calls_of_unknown_caller": 1,
+            "outbound_calls_of_unknown_caller_outstanding": 0,
+            "blind_spots": [],
             "methods_not_awaited": ["/a.B/C"],
         }
         families = text_string_to_metric_families((await page(admin, "/metrics"))[1])
         samples = {(s.name, tuple(s.labels.values())): s.value for family in families for s in family.samples}
         assert samples["stilltrue_sidecar_inbound_calls_total", ()] == 1
         assert samples["stilltrue_sidecar_outbound_calls_total", ("unknown",)] == 1
+        assert samples["stilltrue_sidecar_outbound_calls_of_unknown_caller", ()] == 0
         assert samples["stilltrue_sidecar_workers", ()] == 3
         assert samples["stilltrue_sidecar_faults_total", ()] == 0
         assert samples["stilltrue_sidecar_reports_dropped_total", ()] == 0
@@ -96,7 +99,7 @@ async def test_a_detector_is_told_of_calls_whose_caller_is_unknown(
             for one in (listening.inbound, listening.outbound):
                 calls.append(asyncio.create_task(call(one)))
                 await held.acquire()
-            while "1 outgoing call whose caller is unknown" not in await blind_spots(detector):
+            while "1 outgoing call whose caller is unknown (/mix.Mix/Unary)" not in await blind_spots(detector):
                 await asyncio.sleep(0.05)
             go.set()
             await asyncio.gather(*calls)
@@ -108,7 +111,7 @@ async def test_a_detector_is_told_of_calls_whose_caller_is_unknown(
 async def blind_spots(detector: Detector) -> list[str]:
     """Those of the one member, if it has joined."""
     found = (await detector.stub.ListAgents(pb.ListAgentsRequest(), timeout=30)).agents
-    return [text for agent in found for text in agent.blind if "from outside" not in text]
+    return [text for agent in found for text in agent.blind if "whose caller is unknown" in text]
 
 
 async def test_without_its_program_a_sidecar_is_healthy_but_not_ready(start_sidecar: Any) -> None:

@@ -36,7 +36,7 @@ class Beside:
         return await self.answer
 
     def comes(self) -> InboundCall:
-        return self.program.arrives("/s/Place", None, None, b"")
+        return self.program.arrives("/s/Place", None, None, ())
 
     def doubts(self, *parties: str) -> list[str]:
         suspects = tuple(Suspect(party=party, waits=()) for party in parties)  # type: ignore[arg-type]

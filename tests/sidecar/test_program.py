@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from detector.sidecar.attribution import TraceFilter, trace_of
+from detector.sidecar.attribution import TraceFilter, trace_of, trace_of_b3
 from detector.sidecar.tracking.calls import InboundCall
 from detector.sidecar.tracking.program import SETTLING_SECONDS, UNKNOWN_SECONDS
 from stilltrue.model import ProcessName, SnapshotId
@@ -31,6 +31,41 @@ def test_a_forwarded_party_identifies_the_caller_exactly() -> None:
     assert beside.waits == {first.party: (1, {1})}
     beside.calls("t1", party=second.party)
     assert beside.waits == {first.party: (1, {1}), second.party: (1, {2})}
+
+
+def test_a_request_id_identifies_the_caller_if_the_trace_does_not() -> None:
+    beside = Beside()
+    beside.comes("t1 r1")
+    beside.comes("t1 r2")
+    beside.calls("t1 r2")
+    beside.calls("new r1")
+    assert beside.waits == {"orders/Place#2": (1, {1}), "orders/Place#1": (1, {2})}
+
+
+def test_ids_of_two_inbound_calls_identify_neither() -> None:
+    beside = Beside()
+    beside.comes("t1 r1")
+    beside.comes("t2 r2")
+    beside.calls("t1 r2")
+    assert beside.waits == {}
+    assert beside.program.callers["ambiguous"] == 1
+
+
+def test_an_id_of_a_call_that_was_answered_and_another_one_identify_no_caller() -> None:
+    beside = Beside()
+    beside.program.ends(beside.comes("t1 r1"))
+    beside.comes("t2 r2")
+    beside.calls("t2 r1")
+    assert beside.waits == {}
+
+
+def test_an_id_of_the_programs_own_spoils_no_trace() -> None:
+    beside = Beside()
+    beside.calls("own")
+    for trace in ("t1", "t2"):
+        beside.comes(trace)
+        beside.calls(f"{trace} own")
+    assert beside.waits == {"orders/Place#1": (1, {2}), "orders/Place#2": (1, {3})}
 
 
 def test_two_inbound_calls_of_one_trace_make_the_caller_unknown() -> None:
@@ -255,19 +290,28 @@ def test_methods_declared_as_not_awaited_are_never_waited_for() -> None:
     assert beside.waits == {}
 
 
-# -- the pool ----------------------------------------------------------------------------------------------------------
-
-
 # -- stamps ------------------------------------------------------------------------------------------------------------
 
 
 def test_a_request_of_a_newer_colour_makes_the_process_cut_before_it_is_handled() -> None:
     beside = Beside()
     stamp = Stamp(ProcessName("web"), 1, 1, SnapshotId(5), 1)  # type: ignore[arg-type]
-    beside.program.arrives("/s/Place", stamp, None, b"")
+    beside.program.arrives("/s/Place", stamp, None, ())
     (report,) = beside.live.reports
     assert report.served == ()
     assert report.snapshot == 5
+
+
+def test_a_b3_header_has_the_same_trace_id_as_a_traceparent() -> None:
+    trace = b"4bf92f3577b34da6a3ce929d0e0e4736"
+    assert trace_of(b"00-" + trace + b"-00f067aa0ba902b7-01") == trace
+    assert [trace_of_b3(value) for value in (trace.upper(), trace + b"-00f067aa0ba902b7-1", b"0", b"")] == [
+        trace,
+        trace,
+        b"",
+        b"",
+    ]
+    assert trace_of_b3(b"a3ce929d0e0e4736") == b"0" * 16 + b"a3ce929d0e0e4736"
 
 
 @pytest.mark.parametrize(
@@ -283,17 +327,82 @@ def test_the_trace_id_of_a_traceparent(header: bytes, trace: bytes) -> None:
     assert trace_of(header) == trace
 
 
-def test_a_long_call_of_an_unknown_caller_is_a_blind_spot_while_calls_are_served() -> None:
-    beside = Beside()
-    beside.calls()  # a job of the program's own
-    beside.later(UNKNOWN_SECONDS)
-    assert not beside.program.counts()["blind"]
+def test_a_long_call_of_an_unknown_caller_is_a_blind_spot() -> None:
+    beside = Beside(workers=1)
+    job = beside.calls()  # a job of the program's own: it serves nothing
     beside.comes("t1")
     call = beside.calls()
     beside.calls("t1")
-    assert not beside.program.counts()["blind"], "it may end soon"
+    assert _blind(beside) == [], "they may end soon"
     beside.later(UNKNOWN_SECONDS)
+    assert _blind(beside) == ["2 outgoing calls whose caller is unknown (/s/Reserve)"]
     sight = agent_pb2.Sight(**beside.program.counts())
-    assert (list(sight.blind), sight.servers, sight.calls) == (["1 outgoing call whose caller is unknown"], 1, 4)
+    assert (list(sight.blind), sight.servers, sight.calls) == (_blind(beside), 1, 4)
     beside.program.settles(call, None, in_doubt=False)
-    assert not beside.program.counts()["blind"]
+    assert _blind(beside) == ["1 outgoing call whose caller is unknown (/s/Reserve)"]
+    beside.program.settles(job, None, in_doubt=False)
+    assert _blind(beside) == []
+
+
+def test_the_call_of_a_handler_whose_caller_gave_up_is_a_blind_spot() -> None:
+    beside = Beside(workers=1)
+    inbound = beside.comes("t1")
+    beside.calls("t1")
+    beside.program.leaves(inbound)
+    beside.later(UNKNOWN_SECONDS)
+    assert _blind(beside) == ["1 outgoing call whose caller is unknown (/s/Reserve)"]
+
+
+def test_a_call_that_nobody_waits_for_is_no_blind_spot() -> None:
+    declared, streaming = Beside(never_awaited=["/s/Reserve"]), Beside()
+    declared.calls()
+    streaming.program.answering(streaming.calls())
+    for beside in (declared, streaming):
+        beside.later(UNKNOWN_SECONDS)
+        assert _blind(beside) == []
+
+
+def test_programs_that_forward_their_callers_have_no_blind_spots() -> None:
+    beside = Beside(workers=3)
+    for trace in ("t1", "t2", "t3", "t4"):
+        beside.comes(trace)
+        beside.calls(trace) if trace != "t4" else None
+    beside.later(60 * UNKNOWN_SECONDS)
+    assert _blind(beside) == []
+
+
+def test_calls_of_which_it_is_unknown_which_are_served_are_a_blind_spot_once_they_stand_still() -> None:
+    beside = Beside(workers=2)
+    first = beside.comes()
+    for _ in range(3):
+        beside.comes()
+    beside.later(UNKNOWN_SECONDS)
+    assert _blind(beside) == [], "two are served, and the others queued"
+    beside.program.ends(first)
+    assert _blind(beside) == []
+    beside.later(UNKNOWN_SECONDS)
+    assert _blind(beside) == ["which of 3 calls in progress are served is unknown (--workers 2)"]
+
+
+@pytest.mark.parametrize("needs_all", [False, True])
+def test_a_fan_out_that_may_need_all_its_calls_is_a_blind_spot(needs_all: bool) -> None:
+    beside = Beside(needs_all=needs_all)
+    beside.comes("t1")
+    beside.calls("t1")
+    beside.calls("t1")
+    assert _blind(beside) == []
+    beside.later(UNKNOWN_SECONDS)
+    text = "1 party with several outgoing calls, assumed to wait for any one of them"
+    assert _blind(beside) == ([] if needs_all else [text])
+
+
+def test_the_size_of_the_pool_matters_only_to_a_program_that_makes_calls() -> None:
+    beside = Beside()
+    beside.comes("t1")
+    assert beside.cut().pools == ()
+    beside.calls("t1")
+    assert [pool.size for pool in beside.cut().pools] == [None]
+
+
+def _blind(beside: Beside) -> list[str]:
+    return list(beside.program.counts()["blind"])

@@ -22,7 +22,8 @@ from detector.core.look.verification import AskLook, Verified, Verifier
 from detector.core.protocol.assembler import Assembled, PendingSnapshot
 from detector.predicates.deadlock import Deadlock
 from detector.sidecar.tracking.calls import InboundCall, OutboundCall
-from detector.sidecar.tracking.program import SETTLING_SECONDS, Program
+from detector.sidecar.tracking.possible_waits import UNACTED_SECONDS
+from detector.sidecar.tracking.program import SETTLING_SECONDS, UNKNOWN_SECONDS, Program
 from stilltrue.model import Holds, ProcessId, ProcessName, SnapshotId, Verdict
 from stilltrue.protocol.books.ledger import ChannelRecord
 from stilltrue.protocol.recorder import Recorder
@@ -188,14 +189,14 @@ class World:
         inbound = call.maker.call.inbound
         party = inbound.party if app.forwards and inbound is not None else ""
         channel = app.channels.setdefault(target.name, ChannelRecord(target.name))
-        call.out, pair = app.program.calls("/s/M", channel, None, trace=call.trace, party=party)
+        call.out, pair = app.program.calls("/s/M", channel, None, traces=(call.trace,), party=party)
         call.stamp = decode(pair[1])
         app.program.asked(call.out)
         self.net.append(lambda: self.reaches_target(call))
 
     def reaches_target(self, call: Call) -> None:
         target = call.target
-        call.inbound = target.program.arrives("/s/M", call.stamp, None, call.trace)
+        call.inbound = target.program.arrives("/s/M", call.stamp, None, (call.trace,))
 
         def arrives() -> None:
             if call.state == "travels":
@@ -370,6 +371,22 @@ def test_no_false_deadlock_is_called(part: int) -> None:
             World(seed).run()
         except AssertionError as breach:
             raise AssertionError(f"seed {seed}: {breach}") from breach
+
+
+def test_no_deadlock_is_denied_without_a_word() -> None:
+    """A FALSE about a deadlock that has lasted is one of a sidecar that names its blind spots."""
+    denied = 0
+    for seed in range(WORLDS // 2):
+        world = World(seed)
+        world.run()
+        world.now += max(UNKNOWN_SECONDS, UNACTED_SECONDS)
+        world.begin()
+        while world.step():
+            pass
+        if world.stuck() and world.verdicts[-1].holds is Holds.FALSE:
+            denied += 1
+            assert any(app.program.counts()["blind"] for app in world.apps), f"seed {seed}"
+    assert denied < WORLDS // 10
 
 
 @pytest.mark.soak

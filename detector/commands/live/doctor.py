@@ -28,6 +28,11 @@ CURES = (
         "whose calls are not recorded",
         "parties that wait there count as able to go on, so no cycle through it is reported: see docs/http.md",
     ),
+    (
+        "size of pool program is",
+        "tell its sidecar how many calls it serves at once: --workers N, or --workers 1000000 if there is no limit; see "
+        "docs/sidecar.md, 'The pool'",
+    ),
     ("size of pool", "give the server a pool of known size: grpc.server(agent.pool(executor), ...)"),
     (
         "not moved for long",
@@ -39,8 +44,19 @@ CURES = (
     ("dropped by the agent's bounds", "raise the agent's bounds (docs/agent.md), or find out why so many calls are in doubt"),
     (
         "whose caller is unknown",
-        "no party is known to wait for them: let the program forward traceparent (or stilltrue-party) from the calls that it "
-        "serves to those that it makes; see docs/sidecar.md, 'Who waits for whom'",
+        "no party is known to wait for them. If handlers make them, let the program forward stilltrue-party, traceparent or "
+        "x-request-id from the calls that it serves to those that it makes. If a job of its own makes them, let it call past "
+        "the sidecar, or declare methods that nobody waits for: --never-awaited. Or use an agent in the program. See "
+        "docs/sidecar.md, 'What it does not know'",
+    ),
+    (
+        "in progress are served is unknown",
+        "let the program forward stilltrue-party, traceparent or x-request-id: then each call that it makes shows which call "
+        "it serves; see docs/sidecar.md, 'What it does not know'",
+    ),
+    (
+        "assumed to wait for any one of them",
+        "if its handlers wait for all the calls that they make at once, tell its sidecar so: --fan-out all",
     ),
     (
         "that no member has received",

@@ -19,6 +19,8 @@ from stilltrue.model import Holds, PartyName, ProcessName, SnapshotRef, Verdict,
 
 NAMED_MAX = 12
 """Maximum number of parties that a FALSE or UNDETERMINED verdict names; often every party could still move."""
+DOUBTED_MAX = 3
+"""Maximum number of parties that are named with the same reason for doubt."""
 OTHER_CORES_MAX, OTHER_WAITS_MAX = 3, 8
 """Maximum number of separate deadlocks that a TRUE describes besides its witness, and of the waits that it lists of each."""
 
@@ -153,7 +155,7 @@ def _undetermined(name: str, snapshot: Snapshot, found: ReductionBounds) -> Verd
     named = listed(parties, len(left))
     decisive = _decisive(snapshot, found.pessimistic, found.missing)
     if unconfirmed:
-        text = f"{named} may be deadlocked: {not_certain(snapshot, parties)}"
+        text = f"{named} may be deadlocked: {not_certain(snapshot, waits.named(left))}"
     else:
         text = f"{named} may be deadlocked: it depends on {', '.join(decisive)}, which did not report"
     return Verdict(
@@ -169,10 +171,14 @@ def _undetermined(name: str, snapshot: Snapshot, found: ReductionBounds) -> Verd
 def not_certain(snapshot: Snapshot, names: Iterable[str]) -> str:
     """Why the waits of these parties (or of these processes' parties) are in doubt."""
     wanted = frozenset(names)
+    reasons: dict[tuple[str, str], list[PartyName]] = {}
+    for party, look in snapshot.looks.items():
+        if look.doubt and (party in wanted or process_of(party) in wanted):
+            why = "could not be" if look.unchanged else "had moved on when it was"
+            reasons.setdefault((why, look.doubt), []).append(party)
     doubts = [
-        f"{party} {'could not be' if look.unchanged else 'had moved on when it was'} looked at again ({look.doubt})"
-        for party, look in snapshot.looks.items()
-        if look.doubt and (party in wanted or process_of(party) in wanted)
+        f"{listed(parties[:DOUBTED_MAX], len(parties))} {why} looked at again ({doubt})"
+        for (why, doubt), parties in reasons.items()
     ]
     return "; ".join(shortened(doubts, most=3)) or "nothing confirms their waits: no stamp, and no second look"
 

@@ -12,15 +12,15 @@ from stilltrue.protocol.books.ledger import ClientCall, ServerCall
 class InboundCall:
     """A call to the program that has not ended.
 
-    ``trace`` is the trace-id of its ``traceparent`` (empty: none); ``stamped``: its caller reads stamps. ``sole_of_trace``:
-    nothing else here has used the trace. ``started_at``: when it was first known to be served. ``waits_since``: when its
+    ``traces``: its trace-id and ``x-request-id``; ``stamped``: its caller reads stamps. ``sole_of``: those of ``traces`` that
+    nothing else here has used. ``started_at``: when it was first known to be served. ``waits_since``: when its
     current wait began. Times are in seconds of the recorder's clock.
     """
 
     served: ServerCall
-    trace: bytes
+    traces: tuple[bytes, ...]
     stamped: bool
-    sole_of_trace: bool = False
+    sole_of: set[bytes] = field(default_factory=set)
     started_at: float = 0.0
     acted: bool = False
     over: bool = False
@@ -39,15 +39,16 @@ class InboundCall:
 class OutboundCall:
     """A call by the program whose outcome is not known.
 
-    ``caller`` is the inbound call that made it (None: unknown). ``asked``: its request is complete. ``answering``: its reply
-    has begun. ``counted``: no evidence contradicts that its caller is blocked on it. ``alone``: no other call of the same
-    caller has ended since.
+    ``caller`` is the inbound call that made it (None: unknown; ``late``: one that had ended before). ``asked``: its request is
+    complete. ``answering``: its reply has begun. ``counted``: no evidence contradicts that its caller is blocked on it.
+    ``alone``: no other call of the same caller has ended since.
     """
 
     made: ClientCall
     method: str
     caller: InboundCall | None
     counted: bool
+    late: bool = False
     asked: bool = False
     answering: bool = False
     alone: bool = True

@@ -36,6 +36,8 @@ class ProgramPool:
         self.size = size
         self._queued: dict[InboundCall, None] = {}
         self._serving: dict[InboundCall, None] = {}
+        self._moved_at = 0.0
+        """When the program last acted on behalf of a call, or a call ended."""
         if size is not None:
             live.pool_opened(POOL, size)
 
@@ -55,9 +57,22 @@ class ProgramPool:
         return tuple(self._serving)
 
     @property
+    def unclear_since(self) -> float | None:
+        """Since when nothing has happened while it is unknown which of the calls in progress are served; None: it is known."""
+        queued = tuple(self._queued)
+        if self.size is None or not queued or len(self._serving) >= self.size:
+            return None
+        return max(self._moved_at, queued[0].served.since)
+
+    @property
     def claimed_full(self) -> bool:
         """Whether the pool counts as full and calls as queued behind it (rule 3)."""
         return self.size is not None and bool(self._queued) and len(self._serving) >= self.size
+
+    def matters(self) -> None:
+        """The program makes calls: reports say so if the size of the pool is unknown, since its calls may wait for a worker."""
+        if self.size is None:
+            self._live.pool_opened(POOL, None)
 
     def answered_beside(self, served: Collection[InboundCall]) -> None:
         """Another call, which needs a worker, was answered a moment ago while ``served`` were being served."""
@@ -73,12 +88,14 @@ class ProgramPool:
     def acted(self, call: InboundCall) -> None:
         """The program acted on behalf of this call (rule 2)."""
         call.acted = True
+        self._moved_at = self._live.clock()
         if call in self._queued:
             self._doubt_size(call)
             self._start(call)
 
     def over(self, call: InboundCall) -> None:
         """A call has ended."""
+        self._moved_at = self._live.clock()
         self._queued.pop(call, None)
         self._serving.pop(call, None)
         self._start_all_that_fit()

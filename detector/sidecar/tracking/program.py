@@ -8,12 +8,13 @@ No I/O: the relay reports events in order and gets the stamps to add. The rules 
 3. Every wait is uncoloured: no verdict relies on it until a second look has found the very same wait.
 4. Evidence against rule 1 disqualifies a method for good: its caller replied while the call was outstanding, made it after
    replying, or cancelled it before any deadline.
+5. What may be a wait, but is not known to be one, is reported as a possible wait (:mod:`.possible_waits`).
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,8 +22,10 @@ from detector.core.counting import counted
 from detector.sidecar.attribution import Attribution, CallerAttribution
 from detector.sidecar.tracking.calls import InboundCall, OutboundCall
 from detector.sidecar.tracking.pool import GRACE_SECONDS, Later, ProgramPool
+from detector.sidecar.tracking.possible_waits import Possible, ProgramState, possible_waits
 from stilltrue.model import PartyName
 from stilltrue.protocol.books.ledger import ChannelRecord
+from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.report import CallTarget
 from stilltrue.protocol.requests.look import Look, LookRequest
 from stilltrue.protocol.stamp import Stamp
@@ -35,6 +38,8 @@ not reached the sidecar yet."""
 UNKNOWN_SECONDS = 1.0
 """How long a call of an unknown caller must have lasted to be reported: a shorter one holds up nobody."""
 METHODS_MAX = 1_000
+METHODS_NAMED_MAX = 3
+"""The maximum number of methods that a blind spot names."""
 
 
 class Program:
@@ -60,26 +65,45 @@ class Program:
         self._warn = warn
         self._needs_all = needs_all
         self._attribution = CallerAttribution()
+        self._declared = frozenset(never_awaited)
         self._distrusted = set(never_awaited)
         self.pool = ProgramPool(live, workers, later, warn)
         self.callers: Counter[str] = Counter()
         """The number of outbound calls, by how their caller was found."""
         self.inbound = 0
         self.outbound = 0
-        self._of_unknown: set[OutboundCall] = set()
-        """The calls under way whose caller is unknown, made while calls were served: one of these may wait for them."""
+        self._loose: dict[OutboundCall, None] = {}
+        """The outstanding calls that no inbound call in progress is known to have made."""
+        live.recorder.observe_with(self._observation)
 
     @property
     def in_progress(self) -> int:
         """The number of inbound calls in progress."""
         return len(self._attribution)
 
-    def counts(self) -> dict[str, Any]:
-        """What the calls show of the program, by the field names of :class:`stilltrue.v1.agent_pb2.Sight`."""
+    @property
+    def long_unattributed(self) -> list[OutboundCall]:
+        """The calls that somebody unknown may have waited for since ``UNKNOWN_SECONDS`` or longer. Thread-safe."""
         since = self.live.clock() - UNKNOWN_SECONDS
-        unknown = sum(call.made.since <= since for call in self._of_unknown)
-        blind = f"{counted(unknown, 'outgoing call')} whose caller is unknown"
-        return {"servers": 1, "calls": self.inbound + self.outbound, "blind": (blind,) if unknown else ()}
+        loose = [call for call in tuple(self._loose) if call.method not in self._declared and not call.answering]
+        return [call for call in loose if call.made.since <= since]
+
+    def counts(self) -> dict[str, Any]:
+        """What the calls show of the program, by the field names of :class:`stilltrue.v1.agent_pb2.Sight`. Thread-safe."""
+        return {"servers": 1, "calls": self.inbound + self.outbound, "blind": tuple(self._blind_spots())}
+
+    def _blind_spots(self) -> Iterator[str]:
+        """What the calls in progress have left unknown for ``UNKNOWN_SECONDS`` or longer, as text."""
+        if unknown := self.long_unattributed:
+            yield f"{counted(len(unknown), 'outgoing call')} whose caller is unknown ({_methods_of(unknown)})"
+        since = self.live.clock() - UNKNOWN_SECONDS
+        unclear_since = self.pool.unclear_since
+        if unclear_since is not None and unclear_since <= since:
+            yield f"which of {counted(self.in_progress, 'call')} in progress are served is unknown (--workers {self.pool.size})"
+        if not self._needs_all:
+            several = sum(len(call.waits_for) > 1 and call.waits_since <= since for call in self.pool.served)
+            if several:
+                yield f"{counted(several, 'party', 'parties')} with several outgoing calls, assumed to wait for any one of them"
 
     def look(self, request: LookRequest, doubt: str) -> Look:
         """Look again at parties of the program (rule 10), as far as its calls show; ``doubt``: why the pool may not be full.
@@ -89,8 +113,14 @@ class Program:
         """
         look, now = self.live.look(request), self.live.clock()
         served = {call.party for call in self.pool.served} if doubt else set()
+        possible = {one.wait.waiter: one.doubt for one in self._possible_waits(now)}
         parties = tuple(
-            replace(one, doubt=one.doubt or (doubt if one.party in served else self._unsettled(one.party, now)))
+            replace(
+                one,
+                doubt=one.doubt
+                or possible.get(one.party, "")
+                or (doubt if one.party in served else self._unsettled(one.party, now)),
+            )
             for one in look.parties
         )
         return replace(look, parties=parties)
@@ -102,6 +132,22 @@ class Program:
             return ""
         return f"its wait began less than {SETTLING_SECONDS:g} s ago, and it may be about to make another call"
 
+    def _possible_waits(self, now: float) -> tuple[Possible, ...]:
+        """The waits that the program may be in (rule 5). Thread-safe."""
+        state = ProgramState(
+            process=self.live.recorder.process.instance,
+            in_progress=self.in_progress,
+            served=self.pool.served,
+            loose=tuple(self._loose),
+            workers=self.pool.size,
+            declared=self._declared,
+            now=now,
+        )
+        return tuple(possible_waits(state))
+
+    def _observation(self, now: float) -> Observation:
+        return Observation(waits=tuple(one.wait for one in self._possible_waits(now)))
+
     @property
     def distrusted(self) -> list[str]:
         """The methods whose calls do not count as waited for, sorted."""
@@ -109,13 +155,13 @@ class Program:
 
     # -- inbound calls -------------------------------------------------------------------------------------------------
 
-    def arrives(self, method: str, stamp: Stamp | None, timeout: float | None, trace: bytes) -> InboundCall:
-        """A request arrived from outside."""
+    def arrives(self, method: str, stamp: Stamp | None, timeout: float | None, traces: tuple[bytes, ...]) -> InboundCall:
+        """A request arrived from outside; ``traces``: its trace-id and ``x-request-id``, those that it has."""
         live = self.live
         self.inbound += 1
         served = live.arrived(stamp, method, True)
         live.queued(served, self.pool.name, timeout)
-        call = InboundCall(served, trace, stamped=stamp is not None)
+        call = InboundCall(served, traces, stamped=stamp is not None)
         self._attribution.arrived(call)
         self.pool.arrived(call)
         return call
@@ -145,16 +191,19 @@ class Program:
         call.over = True
         self._attribution.ended(call, answered=answered)
         self.pool.over(call)
+        self._loose.update(dict.fromkeys(call.made))
         call.made.clear()
 
     # -- outbound calls ------------------------------------------------------------------------------------------------
 
     def calls(
-        self, method: str, channel: ChannelRecord, timeout: float | None, *, trace: bytes, party: str
+        self, method: str, channel: ChannelRecord, timeout: float | None, *, traces: tuple[bytes, ...], party: str
     ) -> tuple[OutboundCall, Pair]:
-        """The program makes a call whose headers name ``party`` and ``trace``; return it with our stamp."""
+        """The program makes a call whose headers name ``party`` and ``traces``; return it with our stamp."""
         self.outbound += 1
-        caller, how = self._attribution.caller(party, trace)
+        if self.outbound == 1:
+            self.pool.matters()
+        caller, how = self._attribution.caller(party, traces)
         trusted = method not in self._distrusted
         self.callers[how.value if caller is None or trusted else DISTRUSTED] += 1
         if how is Attribution.ENDED:
@@ -162,14 +211,14 @@ class Program:
         if caller is not None:
             self.pool.acted(caller)
         made, pair = self.live.sent(method, channel, caller.party if caller is not None and trusted else None, timeout, False)
-        call = OutboundCall(made, method, caller, counted=trusted)
-        if caller is None and self.in_progress:
-            self._of_unknown.add(call)
-        if caller is not None:
+        call = OutboundCall(made, method, caller, counted=trusted, late=how is Attribution.ENDED)
+        if caller is None:
+            self._loose[call] = None
+        else:
             caller.made.append(call)
             self._wait_anew(caller)
-        elif how is Attribution.AMBIGUOUS:
-            for suspect in self._attribution.suspects(trace):  # one of them made it, so its other calls may not block it
+        if how is Attribution.AMBIGUOUS:
+            for suspect in self._attribution.suspects(traces):  # one of them made it, so its other calls may not block it
                 self._uncount(suspect)
         return call, pair
 
@@ -202,7 +251,7 @@ class Program:
 
     def _settled(self, call: OutboundCall) -> None:
         call.over = True
-        self._of_unknown.discard(call)
+        self._loose.pop(call, None)
         caller = call.caller
         if caller is None or caller.over:
             return
@@ -272,3 +321,10 @@ class Program:
         if method not in self._distrusted and len(self._distrusted) < METHODS_MAX:
             self._distrusted.add(method)
             self._warn(f"{method} no longer counts as awaited: {why}")
+
+
+def _methods_of(calls: Collection[OutboundCall]) -> str:
+    """The methods of ``calls``, for people: the first few."""
+    methods = sorted({call.method for call in calls})
+    more = [f"{len(methods) - METHODS_NAMED_MAX} more"] if len(methods) > METHODS_NAMED_MAX else []
+    return ", ".join([*methods[:METHODS_NAMED_MAX], *more])

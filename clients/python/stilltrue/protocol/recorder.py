@@ -158,6 +158,10 @@ class Recorder:
         self._log = EventLog(bounds.story_max)
         self._log_event = self._log.append if bounds.story_max else None
 
+    def observe_with(self, observe: Callable[[float], Observation]) -> None:
+        """Replace what is called at each cut, and at each look, for what no event reveals."""
+        self._observe = observe
+
     # -- markers -------------------------------------------------------------------------------------------------------
 
     def marked(self, snapshot: SnapshotId, now: float) -> Report | None:
