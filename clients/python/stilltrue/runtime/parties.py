@@ -15,8 +15,9 @@ import threading
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
-from weakref import WeakSet, ref
+from weakref import WeakKeyDictionary, ref
 
 from stilltrue.model import PartyName, ProcessName
 from stilltrue.protocol.books.ledger import ServerCall
@@ -77,9 +78,10 @@ class Parties:
         """``here.serving`` is the call that this thread serves, or None."""
         self.roots: dict[PartyName, Root] = {}
         """The calls that tasks serve, by party."""
-        self._names: dict[ref[Task], tuple[PartyName, PartyName | None, bool]] = {}
-        """Each task's name, the call it is part of, and whether it has acted: a look also names tasks that have not."""
-        self._acted: WeakSet[threading.Thread] = WeakSet()
+        self._names: dict[ref[Task], tuple[PartyName, PartyName | None, float]] = {}
+        """Each task's name, the call it is part of, and when it first acted (0: never; a look also names such tasks)."""
+        self._acted: WeakKeyDictionary[threading.Thread, float] = WeakKeyDictionary()
+        """When each thread first acted (monotonic)."""
         self._taken: dict[PartyName, ref[Task]] = {}
         self._threads: dict[PartyName, ref[threading.Thread]] = {}
         self._resources: dict[str, ref[object]] = {}
@@ -103,7 +105,7 @@ class Parties:
         if own is None:
             thread = threading.current_thread()
             own = here.own = self.of_thread(thread)
-            self._acted.add(thread)
+            self._acted[thread] = monotonic()
         return own
 
     def of_running_task(self) -> PartyName | None:
@@ -135,7 +137,7 @@ class Parties:
         known = self._names.get(weak := ref(task))
         if known is not None:
             if not known[2]:
-                self._names[weak] = (known[0], known[1], True)
+                self._names[weak] = (known[0], known[1], monotonic())
             return known[0]
         served = self.here.serving
         if served is None or (root is not None and root.served is served):
@@ -180,7 +182,14 @@ class Parties:
         if isinstance(who, threading.Thread):
             return who in self._acted
         known = self._names.get(ref(who))
-        return (known is not None and known[2]) or any(root.task is who for root in list(self.roots.values()))
+        return bool(known is not None and known[2]) or any(root.task is who for root in list(self.roots.values()))
+
+    def first_acted(self, who: threading.Thread | Task) -> float | None:
+        """When this thread or task first called or waited by itself, serving no call (monotonic); None: never."""
+        if isinstance(who, threading.Thread):
+            return self._acted.get(who)
+        known = self._names.get(ref(who))
+        return known[2] or None if known is not None else None
 
     def belongs_to_other_agent(self, who: threading.Thread | Task) -> bool:
         """Whether only another agent of this process knows this thread or task, so that it is a party there."""
@@ -204,7 +213,7 @@ class Parties:
         while self._taken.setdefault(name, weak) is not weak:
             count += 1
             name = PartyName(f"{plain}~{count}")
-        return self._names.setdefault(weak, (name, None if root is None else root.party, acts))[0]
+        return self._names.setdefault(weak, (name, None if root is None else root.party, monotonic() if acts else 0.0))[0]
 
     def _forget(self, weak: ref[Task]) -> None:
         """Forget a task that is gone. Runs in a finalizer: single dictionary operations only."""

@@ -139,6 +139,7 @@ from stilltrue.runtime.compat.threads import (
     thread_arguments,
     threads,
     untimed_threads,
+    waits_for_event,
     waits_for_result,
 )
 from stilltrue.runtime.compat.uvloop_frames import is_uvloop_main_task
@@ -276,6 +277,7 @@ __all__ = [
     "timers_of",
     "uvicorn_sockets",
     "untimed_threads",
+    "waits_for_event",
     "waits_for_result",
     "waits_for_requests",
     "watched_by",

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import _base, thread
 from itertools import islice
 from pathlib import Path
@@ -160,6 +160,11 @@ def is_endless_wait(frame: FrameType) -> bool:
         return False
     timeout = variables_of(frame).get("timeout", -1)
     return not isinstance(timeout, int | float) or timeout < 0
+
+
+def waits_for_event(frames: Sequence[FrameType]) -> bool:
+    """Whether a thread waits for a ``threading.Event``."""
+    return len(frames) > 1 and frames[0].f_code is _CONDITION_WAIT and frames[1].f_code is _EVENT_WAIT
 
 
 def future_awaited(frame: FrameType) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass, field
+from math import inf
+from time import monotonic
 from types import CodeType
 from weakref import ref
 
@@ -29,7 +31,7 @@ class IdleDeclaration:
     ``untimed``, ``untimed_tasks``: the threads and tasks that waited without a timeout; ``polling``: the threads (native ids)
     that so waited for descriptors. ``foreign_loops``: by thread (identity), the loops of libraries other than asyncio.
     ``declaring``: the threads (identities) and tasks (``id``) that have called ``active()`` or ``busy()``; ``by``: the one that
-    called ``idle()``, if any.
+    called ``idle()``, if any. ``made_at``: like ``since``, by the monotonic clock.
     """
 
     since: float
@@ -50,6 +52,7 @@ class IdleDeclaration:
     polling: frozenset[int] = frozenset()
     declaring: Container[int] = frozenset()
     by: int = 0
+    made_at: float = inf
 
 
 def declaration(now: float, declaring: Container[int], by: int = 0) -> IdleDeclaration:
@@ -80,4 +83,5 @@ def declaration(now: float, declaring: Container[int], by: int = 0) -> IdleDecla
         polling=frozenset(thread for thread in sorted(threads)[:THREADS_MAX] if polls_without_end(thread)),
         declaring=declaring,
         by=by,
+        made_at=monotonic(),
     )

@@ -76,6 +76,7 @@ class Places:
         self._parties_of_tasks = dict(known)
         self.loop_threads = self._running_loops()
         self.root = parties.root
+        self.first_acted = parties.first_acted
         loops = blocked_loops(parties, {ident: place.frames for ident, place in self.threads.items()})
         self.blocked_loops = {loop: (party, task) for loop, party, task in loops.values()}
         """Loops blocked by a task: nothing runs there until its party continues."""

@@ -8,7 +8,8 @@ Rules:
    request stream (its call is outstanding).
 3. A thread started later, and the item of an executor, is at work unless it rests
    (:mod:`~stilltrue.runtime.look.idle_positions`). So is an earlier thread or task that is elsewhere than at the declaration
-   (on a queue that handlers feed, say), and a thread that now runs a scheduler but did not then.
+   (on a queue that handlers feed, say), one that has since called by itself (:mod:`~stilltrue.runtime.look.pollers`), and a
+   thread that now runs a scheduler but did not then.
    An event loop of trio or Twisted is at work if it runs a task, or has more timers or descriptors to wait for than then.
 4. A task or timer whose context comes from a finished handler was left behind by that handler. An application task started
    later by no known party is at work unless it rests. A timer or callback counts if its code was not scheduled before (code
@@ -35,6 +36,7 @@ from stilltrue.runtime.introspection.tasks import Task, is_timed, woken_by_timer
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look import reactivation
 from stilltrue.runtime.look.idle_positions import has_own_code, is_elsewhere, is_task_elsewhere, rests, task_rests
+from stilltrue.runtime.look.pollers import is_poller, is_polling_task
 from stilltrue.runtime.parties import Root
 from stilltrue.runtime.session import LEFT_OUT
 
@@ -90,7 +92,7 @@ def _acting_threads(places: Places, served: set[int], covered: IdleDeclaration |
                 yield from reactivation.callbacks_of_child_processes(place)
                 yield from reactivation.subscribers(place)
             continue
-        how, since = _role_of(place, served), _change_since(thread, place, covered)
+        how, since = _role_of(place, served), _change_since(thread, place, covered, places)
         if how == "" or (how in (None, _IN_EXECUTOR) and rests(place, places.threads)):
             continue
         if how == _IN_EXECUTOR and covered is not None and not since and place.ident in covered.standing:
@@ -131,7 +133,7 @@ def _is_of_application(code: CodeType) -> bool:
     return is_application(code) and not any(name in code.co_filename for name in _WATCHERS)
 
 
-def _change_since(thread: threading.Thread | None, place: Place, covered: IdleDeclaration | None) -> str:
+def _change_since(thread: threading.Thread | None, place: Place, covered: IdleDeclaration | None, places: Places) -> str:
     """What happened to a thread since the declaration, as text (rule 3); empty if nothing is known."""
     if _is_started_since(thread, covered):
         return "started"
@@ -139,6 +141,8 @@ def _change_since(thread: threading.Thread | None, place: Place, covered: IdleDe
         return ""
     if is_elsewhere(place, covered):
         return "resumed"
+    if thread is not threading.main_thread() and is_poller(thread, place, covered, places.first_acted):
+        return "has called by itself"
     stood = covered.standing.get(place.ident)
     if not stood or not compat.is_timer_thread(None, place.frames) or thread is threading.main_thread():
         return ""
@@ -195,6 +199,8 @@ def _acting_tasks(
             how = "started since the first call"
         elif covered is not None and ref(task) in covered.tasks and _has_resumed(task, covered, timed, is_main=task is main):
             how = "resumed since the first call"
+        elif covered is not None and task is not main and is_polling_task(task, covered, timed, places.first_acted):
+            how = "has called by itself since the first call"
         elif root is not None and root.task is not task and not compat.is_grpc_task(task):
             how = f"left behind by {root.party}"
         if how:
