@@ -347,6 +347,36 @@ def test_a_result_waits_for_all_its_parts_and_for_a_worker(front: Front) -> None
         front.let_go()
 
 
+def test_the_next_of_imap_waits_for_one_part_and_that_of_imap_unordered_is_unknown(front: Front) -> None:
+    with pool_of(1) as (pool, writer, _):
+        items: Any = pool.imap(read, range(2))
+        front.start("waiter", next, items)
+        part_of, turns = sorted(seen(front), key=lambda one: "turn" in resources(one)[0])
+        assert (resources(part_of), part_of.needs) == ([part(pool, items._job, 0)], 1)
+        assert resources(turns) == [name_of_turn(pool._pool[0].pid)]
+        writer.send_bytes(b"go")
+        writer.send_bytes(b"go")
+        front.let_go()
+        assert next(items) is None
+        front.start("other", next, pool.imap_unordered(read, range(2)))
+        report = front.report_when_still("other")
+        assert not [one for one in report.waits if one.waiter == "front/thread:other"]
+        writer.send_bytes(b"go")
+        writer.send_bytes(b"go")
+        front.let_go()
+
+
+def test_a_result_of_a_terminated_pool_never_comes(front: Front) -> None:
+    with pool_of(1) as (pool, _, __):
+        result: Any = pool.apply_async(read)
+        pool.terminate()
+        front.start("waiter", result.wait)
+        (wait,) = waits_of(report_when(front.agent, lambda report: bool(waits_of(report))))
+        assert [isinstance(one, PartyTarget) and has_ended(one.party) for one in wait.among] == [True]
+        result._event.set()  # nobody else does
+        front.let_go()
+
+
 def test_what_a_killed_worker_was_running_never_comes(front: Front) -> None:
     with pool_of(1) as (pool, _, __):
         result: Any = pool.apply_async(read)

@@ -131,4 +131,40 @@ ENTRIES = (
         },
         modules=("flask", "requests"),
     ),
+    Entry(
+        program="cpython_83371",
+        source="python/cpython 83371",
+        library="multiprocessing.pool",
+        what="A callback of a pool raises, which ends the pool's thread for results; no result comes any more.",
+        near={
+            "patience": "`get` has a timeout",
+            "slow": "the callback does not raise yet, but is slow",
+            "completed": "another thread sets the result later",
+        },
+        predicate="orphaned-resource",
+    ),
+    Entry(
+        program="pool_callback",
+        source="widely known",
+        library="multiprocessing.pool",
+        what="A callback of a pool waits for the same pool, whose thread for results runs it and would pass the answer on.",
+        near={
+            "patience": "`get` has a timeout",
+            "slow": "the callback is slow, and does not wait yet",
+            "another": "the callback waits for another pool, which is slow",
+            "completed": "another thread sets the result later",
+        },
+    ),
+    Entry(
+        program="nested_imap",
+        source="widely known",
+        library="multiprocessing.pool",
+        what="A function that a pool of one thread runs iterates over results of the same pool, which are queued behind it.",
+        near={
+            "patience": "`next` has a timeout",
+            "one_more": "the pool has one more thread, which is slow",
+            "another": "another pool runs the parts, slowly",
+            "completed": "another thread sets an item later",
+        },
+    ),
 )

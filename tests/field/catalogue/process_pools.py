@@ -74,4 +74,29 @@ ENTRIES = (
             "all_terminated": "another thread terminates all active children later",
         },
     ),
+    Entry(
+        program="imap_calls_back",
+        source="widely known",
+        library="multiprocessing.pool, gRPC",
+        what="A handler iterates over a pool's results; an item of the pool calls the same server, which has no free thread.",
+        near={
+            "patience": "`next` has a timeout",
+            "deadline": "the item's call has a deadline",
+            "worker": "the server has one more thread",
+            "killed": "another thread kills the pool's workers later",
+            "lazy": "the iterator that gives the pool its items has yet to end",
+        },
+    ),
+    Entry(
+        program="left_pool",
+        source="widely known",
+        library="multiprocessing.pool",
+        what="The block of a pool is left, which terminates the pool, before its results have been asked for: they never come.",
+        near={
+            "patience": "`get` has a timeout",
+            "inside": "the results are asked for in the block, and the items are slow",
+            "completed": "another thread sets the result later",
+        },
+        predicate="orphaned-resource",
+    ),
 )

@@ -7,18 +7,25 @@ from typing import Any
 import grpc
 import grpc.aio
 
-Call = Callable[[bytes], bytes]
+Call = Callable[..., bytes]
 _kept: list[Any] = []
 """The servers: one stops when it is collected."""
 
 
-def serve(handler: Callable[[bytes, grpc.ServicerContext], bytes], workers: int = 4) -> Call:
-    """Serve ``handler`` on loopback by a pool of ``workers`` threads. Returns the method as its clients call it."""
+def serve(
+    handler: Callable[[bytes, grpc.ServicerContext], bytes], workers: int = 4, port_for: Callable[[int], Any] | None = None
+) -> Call:
+    """Serve ``handler`` on loopback by a pool of ``workers`` threads. Returns the method as its clients call it.
+
+    ``port_for`` gets the port.
+    """
     server = grpc.server(ThreadPoolExecutor(workers))
     server.add_generic_rpc_handlers((_named(handler),))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     _kept.append(server)
+    if port_for is not None:
+        port_for(port)
     return call_at(port)
 
 

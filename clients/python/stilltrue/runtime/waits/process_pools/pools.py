@@ -2,10 +2,12 @@
 
 Rules:
 
-1. A result comes once the workers have finished all of its parts, each run by one worker; who waits, waits for all of them.
-   If all workers are busy, a part that is queued begins after one worker's turn.
+1. A result comes once the workers have finished all of its parts, each run by one worker; who waits, waits for all of them,
+   or, for the next item of ``imap``, for one. If all workers are busy, a part that is queued begins after one worker's turn.
+   Which parts of ``imap_unordered`` are left is not known, so a wait for one is unknown.
 2. The pool's thread for results completes them. While it is elsewhere than at its wait for results (in a callback), all
-   results wait for it.
+   results wait for it. Once it has ended, because a callback failed or the pool was terminated, no result comes any more,
+   unless the thread for tasks fails to send one.
 3. The pool replaces a worker that has ended, but not what this worker was running: such a part is *lost*, and its result never
    comes. It is lost if it is nowhere: no task is left to be sent, both pipes are empty, the thread for results waits for more,
    and each worker of the pool waits for a task, which Linux shows (a worker needs no agent). The order of these reads matters:
@@ -30,7 +32,16 @@ from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.pipes.kernel import is_blocked, is_in_call, other_end_at
 from stilltrue.runtime.waits.process_pools.names import name_of_item, name_of_turn
 from stilltrue.runtime.waits.resolvers.processes import ENDING, ENDING_ANYWHERE
-from stilltrue.runtime.waits.resolvers.thread_pools import awaited_result
+from stilltrue.runtime.waits.resolvers.thread_pools import (
+    COMPLETING,
+    PLACES,
+    awaited_result,
+    has_ended,
+    is_iterator,
+    is_unordered,
+    wait_for_callback,
+    wait_for_ended_thread,
+)
 from stilltrue.runtime.waits.semaphores.kernel import address_awaited, mapped_in
 from stilltrue.runtime.waits.wait import CallStack, EndedHolder, ProcessView, Resolver, SeenWait
 
@@ -38,7 +49,8 @@ WORKERS_MAX = 64
 PARTS_MAX = 1_000
 _READ = {"x86_64": 0, "aarch64": 63}
 _PROC = Path("/proc")
-_BY = frozenset({"_set", "_event", "_cache", "_processes", "_repopulate_pool", "_inqueue", "_outqueue", "_pool"})
+_BY = COMPLETING | {"_processes", "_repopulate_pool", "_inqueue", "_outqueue", "_pool"}
+_WAITS = frozenset(name for _, name in PLACES)
 _LOST = "a part of its result, which {} never finished"
 
 
@@ -50,13 +62,13 @@ def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
     result, job, pool = found
     same = _same(stack.ident, result)
     passes_on = _thread_for_results(pool, view)
-    if passes_on is None:
+    lost = wait_for_ended_thread(result, pool, same) if _has_sent_all(pool, view) else None
+    if lost is not None or passes_on is None:
+        return lost
+    if is_iterator(result) and type(attribute_of(result, "_length")) is not int:
         return None
     if not _is_at(passes_on, pool):
-        if not any(qualname_of(one.f_code) in ("ApplyResult._set", "MapResult._set") for one in passes_on.frames):
-            return None
-        what = "the results of a pool, which {} passes on"
-        return SeenWait(on=result, enders=(passes_on.ident,), what=what, ended_through=(result,), ending_names=_BY, same=same)
+        return wait_for_callback(result, passes_on, same=same)
     if is_lost(pool, passes_on, view):
         ended = EndedHolder("the worker that had it")
         weak, of = ref(result), ref(pool)
@@ -71,12 +83,13 @@ def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
 def _of_parts(result: Any, job: int, pool: Any, same: Any) -> SeenWait | None:
     """Rule 1."""
     size, length = attribute_of(result, "_chunksize"), attribute_of(result, "_value")
-    parts = -(-len(length) // size) if type(length) is list and type(size) is int and size > 0 else 1
+    number = -(-len(length) // size) if type(length) is list and type(size) is int and size > 0 else 1
+    parts = [attribute_of(result, "_index")] if is_iterator(result) else range(number)
     workers = attribute_of(pool, "_pool")
-    if parts > PARTS_MAX or type(workers) is not list:
+    if len(parts) > PARTS_MAX or type(workers) is not list or is_unordered(result):
         return None
     reader = _queue(pool, "out")
-    names = [name_of_item(reader, job, part) for part in range(parts)]
+    names = [name_of_item(reader, job, part) for part in parts]
     turns = [name_of_turn(one.pid) for one in workers.copy() if type(one.pid) is int]
     if None in names:
         return None
@@ -108,19 +121,22 @@ def _targets(names: list[str | None]) -> tuple[ResourceTarget, ...]:
 
 
 def _same(ident: int, result: Any) -> Any:
-    """Whether a thread is still in the wait for this result, which has not come."""
-    weak = ref(result)
+    """Whether a thread is still in the wait for this result, or item of ``imap``, which has not come."""
+    weak, index = ref(result), attribute_of(result, "_index")
 
     def same() -> bool:
         now = weak()
         frames = frames_of_threads().get(ident, [])
-        waits = any(qualname_of(one.f_code) == "ApplyResult.wait" and variables_of(one).get("self") is now for one in frames)
-        return now is not None and waits and not _has_come(now)
+        waits = any(qualname_of(one.f_code) in _WAITS and variables_of(one).get("self") is now for one in frames)
+        return now is not None and waits and not _has_come(now, index)
 
     return same
 
 
-def _has_come(result: Any) -> bool:
+def _has_come(result: Any, index: Any) -> bool:
+    """``index``: how many items of ``imap`` had come."""
+    if is_iterator(result):
+        return attribute_of(result, "_index") != index or bool(attribute_of(result, "_items"))
     return attribute_of(attribute_of(result, "_event"), "_flag") is not False
 
 
@@ -161,6 +177,13 @@ def is_lost(pool: Any, passes_on: CallStack, view: ProcessView) -> bool:
     return _sends_nothing(sends, queue) and is_blocked(tasks, "read") and _is_at(passes_on, pool)
 
 
+def _has_sent_all(pool: Any, view: ProcessView) -> bool:
+    """Whether the thread for tasks has none to send, or has ended."""
+    thread = attribute_of(pool, "_task_handler")
+    sends = view.stacks().get(getattr(thread, "ident", None) or 0)
+    return has_ended(thread) or (sends is not None and _sends_nothing(sends, attribute_of(pool, "_taskqueue")))
+
+
 def _sends_nothing(sends: CallStack, queue: Any) -> bool:
     """Whether the thread for tasks has none to send."""
     frame = sends.frames[0]
@@ -184,4 +207,4 @@ def _waits_for_task(pid: int, pipe: str, lock: Any) -> bool:
     return start <= address < end
 
 
-RESOLVERS = (Resolver((("multiprocessing/pool.py", "ApplyResult.wait"),), _read),)
+RESOLVERS = (Resolver(PLACES, _read),)

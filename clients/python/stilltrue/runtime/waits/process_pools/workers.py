@@ -24,9 +24,9 @@ from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.process_pools.names import EXECUTORS, POOLS, name_of_item, name_of_turn
 from stilltrue.runtime.waits.process_view import LiveProcessView
+from stilltrue.runtime.waits.resolvers.thread_pools import item_of
 
 _OUTERMOST_MAX = 16
-_PARTS = 5
 _WORKERS = {("concurrent/futures/process.py", "_process_worker"): EXECUTORS, ("multiprocessing/pool.py", "worker"): POOLS}
 
 
@@ -63,10 +63,3 @@ def _names(kind: str, names: Mapping[str, Any]) -> tuple[str, ...]:
         return ()
     found = (name_of_item(attribute_of(queue, "_writer"), number, part), name_of_turn(os.getpid()))
     return tuple(one for one in found if one is not None)
-
-
-def item_of(task: Any) -> tuple[int, int] | None:
-    """The numbers of the job and of its part that a worker of ``multiprocessing.pool`` runs."""
-    if type(task) is not tuple or len(task) != _PARTS or type(task[0]) is not int:
-        return None
-    return (task[0], task[1]) if type(task[1]) is int else None

@@ -2,30 +2,48 @@
 
 Rules:
 
-1. A result comes only after the threads that run its items have finished them; a result of ``map`` waits for all its parts.
-2. If none of its items is running, and all threads of the pool run others, its queued items begin after one of these ends.
+1. A result comes only after the threads that run its items have finished them; a result of ``map`` waits for all its parts,
+   the next item of ``imap`` for one part, and that of ``imap_unordered`` for any of those left.
+2. If none of its items is running, and all threads of the pool run others, its queued items begin after one of these ends. If
+   any part will do, and one is queued, each of the pool's threads may end the wait.
 3. Terminating the pool does not wake waiters. A party that sets a result itself, or gives the pool more threads, must mention
    one of the pool's private names.
+4. The pool's thread for results completes them all. While it is in a callback, a result whose items no thread runs waits for
+   it. Once it has ended, because a callback failed or the pool was terminated, no result comes any more.
 """
 
 from __future__ import annotations
 
 import gc
+import queue
 import sys
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType
 from typing import Any
 
+from stilltrue.runtime import compat
+from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
-from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
+from stilltrue.runtime.waits.wait import CallStack, EndedHolder, ProcessView, Resolver, SeenWait
 
 MODULE = "multiprocessing.pool"
 """Not imported here: it costs 1.3 MB, and a program that waits in it has imported it."""
+PLACES = (("multiprocessing/pool.py", "ApplyResult.wait"), ("multiprocessing/pool.py", "IMapIterator.next"))
+COMPLETING = frozenset({"_set", "_event", "_cache", "_cond", "_items"})
+"""What code mentions that completes a result, or an item of ``imap``, itself.
+
+Not ``_set_length``: the pool's thread for tasks keeps this method after it has called it.
+"""
 _OUTERMOST_MAX = 8
 _ITEMS_MAX = 10_000
 _PARTS = 5
-_BY = frozenset({"_set", "_event", "_processes", "_repopulate_pool", "_inqueue", "_pool"})
+_BY = COMPLETING | {"_processes", "_repopulate_pool", "_inqueue", "_pool"}
+_PASSES_ON = frozenset({"ApplyResult._set", "MapResult._set"})
+_PASSED_ON = "the results of a pool, which {} passes on"
+_Item = tuple[int, int]
+"""The numbers of a job and of its part."""
 
 
 def awaited_result(stack: CallStack, at: int) -> tuple[Any, int, Any] | None:
@@ -36,47 +54,145 @@ def awaited_result(stack: CallStack, at: int) -> tuple[Any, int, Any] | None:
     job, pool = attribute_of(result, "_job"), attribute_of(result, "_pool")
     if module is None or stack.task is not None or names.get("timeout", 0) is not None or type(job) is not int:
         return None
+    if is_iterator(result) and (at == 0 or stack.frames[at - 1].f_code is not threading.Condition.wait.__code__):
+        return None
     return (result, job, pool) if issubclass(type(pool), module.Pool) else None
+
+
+def is_iterator(result: Any) -> bool:
+    """Whether it is what ``imap`` and ``imap_unordered`` return."""
+    return issubclass(type(result), sys.modules[MODULE].IMapIterator)
+
+
+def is_unordered(result: Any) -> bool:
+    """Whether it is what ``imap_unordered`` returns."""
+    return issubclass(type(result), sys.modules[MODULE].IMapUnorderedIterator)
+
+
+def _has_known_length(result: Any) -> bool:
+    """Whether no other thread of the pool may complete it: the one for tasks tells ``imap`` how many items there are."""
+    return not is_iterator(result) or type(attribute_of(result, "_length")) is int
+
+
+def has_ended(thread: Any) -> bool:
+    """Whether this is a thread that has run and ended; another one may have its identity by now."""
+    started = issubclass(type(thread), threading.Thread) and thread.ident is not None
+    return started and compat.threads().get(thread.ident) is not thread
+
+
+def wait_for_ended_thread(result: Any, pool: Any, same: Callable[[], bool] | None = None) -> SeenWait | None:
+    """Rule 4: the wait for a result that the pool's thread for results would complete, if that has ended."""
+    thread = attribute_of(pool, "_result_handler")
+    if not has_ended(thread) or not _has_known_length(result):
+        return None
+
+    def still() -> bool:
+        return has_ended(thread) and (same is None or same())
+
+    return SeenWait(
+        on=result,
+        enders=(EndedHolder("the pool's thread for results"),),
+        what="a result that {} never passed on",
+        ended_through=(result,),
+        ending_names=COMPLETING,
+        same=None if same is None else still,
+        still=still,
+    )
+
+
+def wait_for_callback(result: Any, passes_on: CallStack, **of_wait: Any) -> SeenWait | None:
+    """Rule 4: the wait for the pool's thread for results, if that is in a callback."""
+    if not _has_known_length(result) or not any(qualname_of(one.f_code) in _PASSES_ON for one in passes_on.frames):
+        return None
+    through, ident = (result,), passes_on.ident
+    return SeenWait(on=result, enders=(ident,), what=_PASSED_ON, ended_through=through, ending_names=_BY, **of_wait)
 
 
 def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
     """A thread that waits for a result without a timeout."""
     found = awaited_result(stack, at)
-    if found is None:
+    tasks = None if found is None else attribute_of(found[2], "_inqueue")
+    if found is None or not issubclass(type(tasks), queue.SimpleQueue):
         return None
     result, job, pool = found
+    lost = wait_for_ended_thread(result, pool)
+    if lost is not None:
+        return lost
     pools = sys.modules[MODULE]
-    queue, size = attribute_of(pool, "_inqueue"), attribute_of(pool, "_processes")
     running = view.cached(__name__, lambda: list(_running(view.stacks().values(), pools.worker.__code__)))
-    at_work = {ident: item for ident, of, item in running if of is queue and item is not None}
-    for_it = tuple(ident for ident, item in at_work.items() if item == job)
+    at_work = {ident: item for ident, of, item in running if of is tasks and item is not None}
+    queued = [one for one in _queued_in(tasks) if one[0] == job]
+    for_it = tuple(ident for ident, item in at_work.items() if _is_awaited(item, result, job))
+    if is_unordered(result) and (queued or not _are_all_left(result, len(for_it))):
+        for_it = ()
     if for_it:
         return SeenWait(
-            on=result, enders=for_it, needs=None, what="a pool's item run by {}", ended_through=(result,), ending_names=_BY
+            on=result,
+            enders=for_it,
+            needs=1 if is_iterator(result) else None,
+            what="a pool's item run by {}",
+            ended_through=(result,),
+            ending_names=_BY,
         )
-    if len(at_work) != size or sum(of is queue for _, of, _ in running) != size or job not in _queued_in(queue):
+    size = attribute_of(pool, "_processes")
+    busy = len(at_work) == size and sum(of is tasks for _, of, _ in running) == size
+    if busy and _is_queued(queued, result, sum(item[0] == job for item in at_work.values())):
+        return SeenWait(
+            on=result,
+            enders=tuple(at_work),
+            what="a queued item of a pool whose threads are all busy: {}",
+            ended_through=(result, pool),
+            ending_names=_BY,
+        )
+    passes_on = view.stacks().get(getattr(attribute_of(pool, "_result_handler"), "ident", None) or 0)
+    if passes_on is None or any(item[0] == job for item in at_work.values()):
         return None
-    what = "a queued item of a pool whose threads are all busy: {}"
-    return SeenWait(on=result, enders=tuple(at_work), what=what, ended_through=(result, pool), ending_names=_BY)
+    return wait_for_callback(result, passes_on)
 
 
-def _running(stacks: Iterable[CallStack], worker: CodeType) -> Iterator[tuple[int, Any, int | None]]:
-    """The threads that run ``worker``, each with its pool's queue and the number of the job that it runs, if any."""
+def _is_awaited(item: _Item, result: Any, job: int) -> bool:
+    """Whether a wait for this result, of this job, may be one for the end of this item."""
+    if item[0] != job or not is_iterator(result) or is_unordered(result):
+        return item[0] == job
+    return bool(item[1] == attribute_of(result, "_index"))
+
+
+def _are_all_left(result: Any, count: int) -> bool:
+    """Whether so many parts are left of what ``imap_unordered`` has returned: none is on its way."""
+    done, length = attribute_of(result, "_index"), attribute_of(result, "_length")
+    return type(done) is int and type(length) is int and done + count == length
+
+
+def _is_queued(queued: list[_Item], result: Any, at_work: int) -> bool:
+    """Whether what a wait for this result needs is in the pool's queue; ``at_work``: how many of its items are running."""
+    if not is_iterator(result):
+        return bool(queued)
+    if is_unordered(result):
+        return bool(queued) and _are_all_left(result, at_work + len(queued))
+    return any(item[1] == attribute_of(result, "_index") for item in queued)
+
+
+def _running(stacks: Iterable[CallStack], worker: CodeType) -> Iterator[tuple[int, Any, _Item | None]]:
+    """The threads that run ``worker``, each with its pool's queue and the item that it runs, if any."""
     for stack in stacks:
         frame = next((one for one in stack.frames[-_OUTERMOST_MAX:] if one.f_code is worker), None)
         if frame is not None:
             names = variables_of(frame)
-            yield stack.ident, names.get("inqueue"), _job_of(names.get("task"))
+            yield stack.ident, names.get("inqueue"), item_of(names.get("task"))
 
 
-def _job_of(item: Any) -> int | None:
-    return item[0] if type(item) is tuple and len(item) == _PARTS and type(item[0]) is int else None
+def item_of(task: Any) -> _Item | None:
+    """The numbers of the job and of its part that a worker of ``multiprocessing.pool`` runs."""
+    if type(task) is not tuple or len(task) != _PARTS or type(task[0]) is not int:
+        return None
+    return (task[0], task[1]) if type(task[1]) is int else None
 
 
-def _queued_in(queue: Any) -> set[int | None]:
-    """The job numbers in a ``SimpleQueue``, whose items only the garbage collector can list."""
-    held = gc.get_referents(queue)
-    return {_job_of(one) for part in held for one in (part[:_ITEMS_MAX] if type(part) is list else (part,))}
+def _queued_in(tasks: Any) -> list[_Item]:
+    """The items in a ``SimpleQueue``, which only the garbage collector can list."""
+    held = gc.get_referents(tasks)
+    every = (item_of(one) for part in held for one in (part[:_ITEMS_MAX] if type(part) is list else (part,)))
+    return [one for one in every if one is not None]
 
 
-RESOLVERS = (Resolver((("multiprocessing/pool.py", "ApplyResult.wait"),), _read),)
+RESOLVERS = (Resolver(PLACES, _read),)
