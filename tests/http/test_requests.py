@@ -10,10 +10,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
+import httpx
 import pytest
+import requests
 
 import stilltrue
 from stilltrue.agent import Agent
+from stilltrue.protocol.report import CallTarget
 from tests.http import servers
 from tests.http.clients import CLIENTS, ON_LOOP, Seen
 
@@ -108,6 +111,47 @@ def test_both_ends_record_a_request_while_it_lasts(
     assert served.method == made.method == "GET /slow"
     assert served.party.startswith("here/GET:slow#")
     assert [wait.waiter for wait in report.waits if wait.waiter == made.party] == [made.party]
+    gate.open.set()
+    asking.join(SECONDS_MAX)
+    until(lambda: in_flight(agent) == (0, 0))
+
+
+def httpx_of_one_connection(url: str) -> None:
+    limits = httpx.Limits(max_connections=1)
+    with httpx.Client(limits=limits, timeout=None, trust_env=False) as client, ThreadPoolExecutor(2) as pool:
+        list(pool.map(client.get, (url, url)))
+
+
+def aio_httpx_of_one_connection(url: str) -> None:
+    async def run() -> None:
+        async with httpx.AsyncClient(limits=httpx.Limits(max_connections=1), timeout=None, trust_env=False) as client:
+            await asyncio.gather(client.get(url), client.get(url))
+
+    asyncio.run(run())
+
+
+def requests_of_one_connection(url: str) -> None:
+    with requests.Session() as session, ThreadPoolExecutor(2) as pool:
+        session.trust_env = False
+        session.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=1, pool_block=True))
+        list(pool.map(session.get, (url, url)))
+
+
+@pytest.mark.parametrize("ask", [httpx_of_one_connection, aio_httpx_of_one_connection, requests_of_one_connection])
+def test_a_request_that_waits_for_a_connection_of_the_pool_does_not_wait_for_a_reply(
+    url: str, ask: Callable[[str], None], attached: Callable[[], Agent], gate: servers.Gate
+) -> None:
+    """Otherwise the wait for the connection, and who has it, would never be looked for."""
+    agent = attached()
+    asking = threading.Thread(target=ask, args=(f"{url}/slow",), daemon=True)
+    asking.start()
+    assert gate.arrived.acquire(timeout=SECONDS_MAX)
+    until(lambda: in_flight(agent) == (2, 1))
+    report = agent.live.marked(agent.live.recorder.colour + 1)  # type: ignore[arg-type]  # the next snapshot
+    assert report is not None
+    (served,) = report.served
+    waited_for = [target.number for wait in report.waits for target in wait.among if isinstance(target, CallTarget)]
+    assert waited_for == [served.number]
     gate.open.set()
     asking.join(SECONDS_MAX)
     until(lambda: in_flight(agent) == (0, 0))

@@ -4,8 +4,9 @@ Rules:
 
 1. Each hop is a call: redirects and the client library's own attempts are further requests on a connection. Attempts of one
    hop (urllib3's ``Retry``) share one number: the call can be at two servers.
-2. The party waits until the head of the reply has come, unless code of the application still produces the request's body. The
-   call is outstanding until the reply's body has ended, or is closed or dropped; a party that reads a body is not waiting.
+2. The party waits from the writing of the request until the head of the reply has come, unless code of the application still
+   produces the request's body. Before, it may wait for a connection of the client's pool. The call is outstanding until the
+   reply's body has ended, or is closed or dropped; a party that reads a body is not waiting.
 3. A request that was written to a connection and got no reply is in doubt (rule 8 of docs/design.md section 3). So is one
    whose reply has no stamp and a status that a proxy may have set.
 
@@ -40,12 +41,13 @@ Pair = tuple[str, str]
 class HttpCall(OutgoingCall):
     """An HTTP request made here."""
 
-    __slots__ = ("_addresses", "_outcome", "_pair", "_written")
+    __slots__ = ("_addresses", "_outcome", "_pair", "_waits", "_written")
 
-    def __init__(self, session: Session, made: ClientCall, pair: Pair) -> None:
-        """``pair`` is its stamp, as a header."""
+    def __init__(self, session: Session, made: ClientCall, pair: Pair, *, waits: bool) -> None:
+        """``pair`` is its stamp, as a header. ``waits``: the party is blocked once the request is written."""
         super().__init__(session, made)
         self._pair = pair
+        self._waits = waits
         self._written = False
         self._addresses: tuple[object, object] | None = None
         self._outcome: tuple[Stamp | None, bool] | None = None
@@ -61,11 +63,19 @@ class HttpCall(OutgoingCall):
         return None if self._addresses is None else ends_of(*self._addresses)
 
     def headers(self, address: object, peer: object) -> tuple[Pair, ...]:
-        """The headers to write to a connection from ``address`` to ``peer`` (as returned by sockets)."""
+        """The headers to write to a connection from ``address`` to ``peer``, as sockets return them; now the party waits."""
         self._written = True
+        if self._waits:
+            self._await()
         self._addresses = address, peer
         text = address_text(address)
         return (self._pair, (ADDRESS, text)) if text else (self._pair,)
+
+    def _await(self) -> None:
+        try:
+            self.live.awaits(self.made)
+        except Exception:  # noqa: BLE001 - fail open: the request still needs its stamp
+            self.live.report_failure("waiting for a reply")
 
     def head_received(self, status: int, stamp: str | None) -> None:
         """The head of the reply has come, with this stamp header: the party goes on."""
@@ -119,7 +129,7 @@ class Requests:
         """Begin a request for ``target`` (a path and query) at ``host`` (``HOST:PORT``); None if it is not recorded.
 
         ``owner`` has the connections; ``closes``: closing it ends open requests. ``timeout`` in seconds. ``now`` returns the
-        party that makes the request; ``waiting``: that party is blocked, since the request's body is complete.
+        party that makes the request; ``waiting``: it is blocked once the request is written, since the body is complete.
         Raises :class:`~stilltrue.protocol.step.StepError` if the application misuses a step.
         """
         session = self.session
@@ -130,13 +140,13 @@ class Requests:
             self._start()
             party = now()
             channel = self._channel(owner, host, copies_max, closes)
-            made, pair = session.live.sent(method, channel, party, timeout, waiting and party is not None)
+            made, pair = session.live.sent(method, channel, party, timeout, False)
         except StepError:
             raise
         except Exception:  # noqa: BLE001 - fail open: the request goes on unrecorded
             session.live.report_failure("starting a request")
             return None
-        return HttpCall(session, made, pair)
+        return HttpCall(session, made, pair, waits=waiting and party is not None)
 
     def _channel(self, owner: object, host: str, copies_max: int, closes: bool) -> ChannelRecord:
         channels = self._channels.setdefault(owner, {})
