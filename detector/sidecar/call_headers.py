@@ -139,7 +139,7 @@ class TrackedInboundCall:
 
     def request_message(self, count: int) -> None:  # noqa: ARG002 - the recorder counts itself
         """An item arrived."""
-        self._program.live.item_received(self._call.served)
+        self._program.item_arrived(self._call)
 
     def request_ended(self) -> None:
         """Irrelevant: it does not show who waits."""
@@ -151,8 +151,8 @@ class TrackedInboundCall:
             self._program.answers(call)
 
     def reply_message(self, count: int) -> None:
-        """An item is sent. A single one may be a unary reply, which is not counted."""
-        _count_sent(self._program.live, self._call.served, count)
+        """A message is sent: an item, or a unary reply."""
+        self._program.item_sent(self._call, count)
 
     def trailers(self, headers: Headers, limit: int | None) -> Headers:
         """The call is complete."""

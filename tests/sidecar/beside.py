@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from detector.sidecar.tracking.calls import InboundCall, OutboundCall
+from detector.sidecar.tracking.pool import QUEUED_MIN
 from detector.sidecar.tracking.possible_waits import POSSIBLE_MIN
 from detector.sidecar.tracking.program import Program
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId
@@ -58,7 +59,7 @@ class Beside:
         found = {}
         for wait in self.cut().waits:
             assert wait.uncoloured
-            if wait.number >= POSSIBLE_MIN:
+            if wait.number >= QUEUED_MIN:
                 continue
             targets = {int(target.number) for target in wait.among if isinstance(target, CallTarget)}
             found[str(wait.waiter)] = (wait.needs, targets)
@@ -74,12 +75,21 @@ class Beside:
                 found[str(wait.waiter)] = targets
         return found
 
-    def doubt(self, party: str) -> str:
-        """Why the second look leaves the waits of ``party`` in doubt; empty if it does not."""
+    @property
+    def queued(self) -> dict[str, set[str]]:
+        """The calls that counted as served and are queued: each with those that it waits for."""
+        found = {}
+        for wait in self.cut().waits:
+            if QUEUED_MIN <= wait.number < POSSIBLE_MIN:
+                found[str(wait.waiter)] = {str(target.party) for target in wait.among if isinstance(target, PartyTarget)}
+        return found
+
+    def doubt(self, party: str, pool: str = "") -> str:
+        """Why the second look leaves ``party`` in doubt (empty: it does not); ``pool``: why the pool may not be full."""
         waits = tuple(wait.number for wait in self.cut().waits if wait.waiter == party)
         assert waits
         request = LookRequest(snapshot=SnapshotId(self._cuts), suspects=(Suspect(party=PartyName(party), waits=waits),))
-        (look,) = self.program.look(request, "").parties
+        (look,) = self.program.look(request, pool).parties
         assert look.unchanged
         return look.doubt
 

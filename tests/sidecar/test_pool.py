@@ -110,3 +110,50 @@ def test_without_a_size_all_calls_are_served_and_no_pool_is_reported() -> None:
     report = beside.cut()
     assert report.pools == ()
     assert all(call.serving and call.pool == "" for call in report.served)
+
+
+def test_calls_that_overtake_others_on_their_way_to_the_program_do_not_disprove_the_size() -> None:
+    """Calls on several connections, while the program starts: the first that arrive here are the last that it serves."""
+    beside = Beside(workers=2)
+    for trace in ("t1", "t2", "t3", "t4"):
+        beside.comes(trace)
+    for trace in ("t3", "t4"):
+        beside.calls(trace)
+    beside.later()
+    assert beside.program.pool.size == 2
+    assert beside.warnings == []
+    assert beside.full
+
+
+def test_calls_that_were_overtaken_wait_for_one_of_those_that_have_acted() -> None:
+    beside = Beside(workers=2)
+    for trace in ("t1", "t2", "t3"):
+        beside.comes(trace)
+    beside.calls("t2")
+    assert beside.queued == {}
+    beside.calls("t3")
+    assert beside.queued == {"orders/Place#1": {"orders/Place#2", "orders/Place#3"}}
+    assert beside.program.pool.claimed_full
+    number = _number(beside, "orders/Place#1")
+    assert _number(beside, "orders/Place#1") == number
+    beside.program.ends(beside.program.pool.served[1])
+    assert beside.queued == {}
+    beside.comes("t4")
+    beside.calls("t4")
+    assert beside.queued == {"orders/Place#1": {"orders/Place#3", "orders/Place#4"}}
+    assert _number(beside, "orders/Place#1") != number, "it is another wait"
+
+
+def _number(beside: Beside, party: str) -> int:
+    (number,) = (wait.number for wait in beside.cut().waits if wait.waiter == party)
+    return int(number)
+
+
+def test_an_untested_size_leaves_the_wait_of_an_overtaken_call_in_doubt() -> None:
+    beside = Beside(workers=1)
+    beside.comes("t1")
+    beside.comes("t2")
+    beside.calls("t2")
+    assert beside.queued == {"orders/Place#1": {"orders/Place#2"}}
+    assert beside.doubt("orders/Place#1") == ""
+    assert beside.doubt("orders/Place#1", "--workers 1 is not tested") == "--workers 1 is not tested"

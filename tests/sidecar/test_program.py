@@ -8,7 +8,8 @@ import pytest
 
 from detector.sidecar.attribution import TraceFilter, trace_of, trace_of_b3
 from detector.sidecar.tracking.calls import InboundCall
-from detector.sidecar.tracking.program import SETTLING_SECONDS, UNKNOWN_SECONDS
+from detector.sidecar.tracking.pool import GRACE_SECONDS
+from detector.sidecar.tracking.program import SETTLING_SECONDS, STANDING_SECONDS, UNKNOWN_SECONDS
 from stilltrue.model import ProcessName, SnapshotId
 from stilltrue.protocol.requests.look import LookRequest, Suspect
 from stilltrue.protocol.stamp import Stamp
@@ -394,6 +395,42 @@ def test_a_fan_out_that_may_need_all_its_calls_is_a_blind_spot(needs_all: bool) 
     beside.later(UNKNOWN_SECONDS)
     text = "1 party with several outgoing calls, assumed to wait for any one of them"
     assert _blind(beside) == ([] if needs_all else [text])
+
+
+def test_calls_that_have_not_moved_for_long_and_are_in_no_known_wait_are_unexplained() -> None:
+    beside = Beside(workers=9)
+    beside.comes()  # waits for a lock, say
+    beside.comes("t1")
+    beside.calls("t1")
+    streams = beside.comes()
+    beside.program.answers(streams)
+    moving = beside.comes()
+    beside.later(STANDING_SECONDS)
+    beside.program.item_arrived(moving)
+    assert [beside.program.counts()[name] for name in ("unexplained", "unexplained_calls")] == [1, 1]
+
+
+def test_a_call_that_is_known_to_be_queued_is_not_unexplained() -> None:
+    beside = Beside(workers=1)
+    beside.comes("t1")
+    beside.comes("t2")
+    beside.calls("t2")
+    beside.later(STANDING_SECONDS)
+    assert beside.program.counts()["unexplained"] == 0
+
+
+def test_the_first_message_of_a_stream_is_counted_with_the_second_or_once_the_call_outlasts_it() -> None:
+    beside = Beside()
+    unary, one, several = beside.comes(), beside.comes(), beside.comes()
+    for call in (unary, one, several):
+        beside.program.item_sent(call, 1)
+    beside.program.item_sent(several, 2)
+    beside.program.ends(unary)
+    assert [call.sent for call in beside.cut().served] == [0, 2]
+    beside.later(GRACE_SECONDS)
+    assert [call.sent for call in beside.cut().served] == [1, 2]
+    beside.program.item_sent(one, 2)
+    assert [call.sent for call in beside.cut().served] == [2, 2]
 
 
 def test_the_size_of_the_pool_matters_only_to_a_program_that_makes_calls() -> None:

@@ -14,7 +14,8 @@ class InboundCall:
 
     ``traces``: its trace-id and ``x-request-id``; ``stamped``: its caller reads stamps. ``sole_of``: those of ``traces`` that
     nothing else here has used. ``started_at``: when it was first known to be served. ``waits_since``: when its
-    current wait began. Times are in seconds of the recorder's clock.
+    current wait began; ``moved_at``: when anything last happened in it. ``first_item_at``: when the first message of its reply
+    was sent, until that is counted as an item of a stream. Times are in seconds of the recorder's clock.
     """
 
     served: ServerCall
@@ -28,6 +29,9 @@ class InboundCall:
     wait: WaitNumber | None = None
     waits_for: tuple[CallNumber, ...] = ()
     waits_since: float = 0.0
+    moved_at: float = 0.0
+    replied: bool = False
+    first_item_at: float | None = None
 
     @property
     def party(self) -> PartyName:

@@ -37,6 +37,8 @@ SETTLING_SECONDS = 0.1
 not reached the sidecar yet."""
 UNKNOWN_SECONDS = 1.0
 """How long a call of an unknown caller must have lasted to be reported: a shorter one holds up nobody."""
+STANDING_SECONDS = 5.0
+"""How long a call must not have moved to be unexplained; the same as in ``stilltrue.runtime.look.unexplained``."""
 METHODS_MAX = 1_000
 METHODS_NAMED_MAX = 3
 """The maximum number of methods that a blind spot names."""
@@ -90,7 +92,20 @@ class Program:
 
     def counts(self) -> dict[str, Any]:
         """What the calls show of the program, by the field names of :class:`stilltrue.v1.agent_pb2.Sight`. Thread-safe."""
-        return {"servers": 1, "calls": self.inbound + self.outbound, "blind": tuple(self._blind_spots())}
+        unexplained = self._unexplained()
+        return {
+            "servers": 1,
+            "calls": self.inbound + self.outbound,
+            "blind": tuple(self._blind_spots()),
+            "unexplained": unexplained,
+            "unexplained_calls": unexplained,
+        }
+
+    def _unexplained(self) -> int:
+        """The number of calls whose reply is due, that have not moved for long, and that are in no known wait."""
+        since = self.live.clock() - STANDING_SECONDS
+        still = [call for call in self.pool.served if call.wait is None and not call.replied and call.moved_at <= since]
+        return len(still) - len({call.party for call in still} & set(self.pool.known_queued))
 
     def _blind_spots(self) -> Iterator[str]:
         """What the calls in progress have left unknown for ``UNKNOWN_SECONDS`` or longer, as text."""
@@ -134,10 +149,11 @@ class Program:
 
     def _possible_waits(self, now: float) -> tuple[Possible, ...]:
         """The waits that the program may be in (rule 5). Thread-safe."""
+        queued = self.pool.known_queued
         state = ProgramState(
             process=self.live.recorder.process.instance,
             in_progress=self.in_progress,
-            served=self.pool.served,
+            served=[call for call in self.pool.served if call.party not in queued],
             loose=tuple(self._loose),
             workers=self.pool.size,
             declared=self._declared,
@@ -146,7 +162,8 @@ class Program:
         return tuple(possible_waits(state))
 
     def _observation(self, now: float) -> Observation:
-        return Observation(waits=tuple(one.wait for one in self._possible_waits(now)))
+        self._count_first_items(now)
+        return Observation(waits=(*(one.wait for one in self._possible_waits(now)), *self.pool.queue_waits()))
 
     @property
     def distrusted(self) -> list[str]:
@@ -161,17 +178,44 @@ class Program:
         self.inbound += 1
         served = live.arrived(stamp, method, True)
         live.queued(served, self.pool.name, timeout)
-        call = InboundCall(served, traces, stamped=stamp is not None)
+        call = InboundCall(served, traces, stamped=stamp is not None, moved_at=served.since)
         self._attribution.arrived(call)
         self.pool.arrived(call)
         return call
 
     def answers(self, call: InboundCall) -> None:
         """The program sent part of its reply."""
+        call.replied = True
         if not call.acted:
             self.pool.acted(call)
         if call.wait is not None:
             self._answered_meanwhile(call)
+
+    def item_arrived(self, call: InboundCall) -> None:
+        """A message of the request arrived."""
+        call.moved_at = self.live.clock()
+        self.live.item_received(call.served)
+
+    def item_sent(self, call: InboundCall, count: int) -> None:
+        """The program sent the ``count``-th message of its reply.
+
+        The first may be a unary reply, which is no item. It is counted with the second, or once the call outlasts it.
+        """
+        call.moved_at = self.live.clock()
+        if count == 1:
+            call.first_item_at = call.moved_at
+            return
+        if call.first_item_at is not None:
+            call.first_item_at = None
+            self.live.item_sent(call.served)
+        self.live.item_sent(call.served)
+
+    def _count_first_items(self, now: float) -> None:
+        """Count the first messages of replies that have not ended: they belong to streams. The recorder is locked."""
+        for call in self.pool.served:
+            if call.first_item_at is not None and now >= call.first_item_at + GRACE_SECONDS:
+                call.first_item_at = None
+                self.live.recorder.item_sent(call.served)
 
     def ends(self, call: InboundCall) -> Pair | None:
         """The program completed its reply; return our stamp for it."""
@@ -269,6 +313,7 @@ class Program:
 
     def _wait_anew(self, caller: InboundCall) -> None:
         """Update the wait of ``caller``: it waits for its calls only if all of them count as awaited."""
+        caller.moved_at = self.live.clock()
         made = caller.made
         wanted = tuple(call.made.number for call in made) if made and all(call.awaited for call in made) else ()
         if wanted == caller.waits_for:
