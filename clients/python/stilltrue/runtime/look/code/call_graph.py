@@ -38,7 +38,7 @@ from stilltrue.runtime.look.code.methods import (
     merge_methods,
     methods_of,
 )
-from stilltrue.runtime.look.code.names import WITH, markers_in, only_measured_names, words_in
+from stilltrue.runtime.look.code.names import WITH, markers_in, names_of_own_timers, only_measured_names, words_in
 from stilltrue.runtime.look.code.nearby import ObjectsAlong, classes_named, classes_near
 
 KINDS_WALKS_MAX = 4
@@ -277,7 +277,8 @@ def names_within(code: CodeType, ahead: frozenset[CodeType]) -> frozenset[str]:
 def names_in(code: CodeType) -> frozenset[str]:
     """The names used by a code object and the functions inside it."""
     within = (names_in(one) for one in code.co_consts if isinstance(one, CodeType))
-    return (frozenset(code.co_names) - only_measured_names(code)).union(looked_up(code), markers_in(code), *within)
+    named = frozenset(code.co_names) - only_measured_names(code) - names_of_own_timers(code)
+    return named.union(looked_up(code), markers_in(code), *within)
 
 
 def own_names_of(codes: Iterable[CodeType]) -> frozenset[str]:

@@ -40,7 +40,7 @@ from stilltrue.runtime.look.code.indirect_calls import functions_kept, used_by
 from stilltrue.runtime.look.code.jobs import job_in
 from stilltrue.runtime.look.code.lookups import COMPUTED, COMPUTED_SET, name_called, texts_near
 from stilltrue.runtime.look.code.methods import SETTERS, class_attributes, methods_of, partialmethod_arguments
-from stilltrue.runtime.look.code.names import names_stored_in
+from stilltrue.runtime.look.code.names import names_of_own_timers, names_stored_in
 from stilltrue.runtime.look.code.nearby import classes_named, classes_near
 from stilltrue.runtime.look.code.reachable_names import ReachableNames, reachable_names
 from stilltrue.runtime.look.ways_out import reach
@@ -287,7 +287,8 @@ def _cancels(code: CodeType) -> bool:
 
 def _mentions_ending_itself(code: CodeType) -> bool:
     sets_deadline = "deadline" in code.co_names and "deadline" in names_stored_in(code)
-    return sets_deadline or any(map(_ENDS.search, code.co_names)) or any(map(_constant_mentions_ending, code.co_consts))
+    named = frozenset(code.co_names) - names_of_own_timers(code)
+    return sets_deadline or any(map(_ENDS.search, named)) or any(map(_constant_mentions_ending, code.co_consts))
 
 
 def _constant_mentions_ending(const: object) -> bool:

@@ -33,6 +33,9 @@ _IGNORED = frozenset({"CACHE", "NOP", "PRECALL"})
 _EXECUTOR_COUNTERS = frozenset({"_max_workers", "_work_queue"})
 """Attributes of an executor that metrics read."""
 _SIZES = frozenset({"qsize", "empty"})
+_CANCEL = "cancel"
+_CANCELLING = frozenset({_CANCEL})
+_OF_TIMERS = frozenset({"threading", "Timer", _CANCEL})
 _ENTERS = frozenset({"BEFORE_WITH", "BEFORE_ASYNC_WITH", "LOAD_SPECIAL", "SETUP_WITH", "SETUP_ASYNC_WITH"})
 _MARKING = frozenset(dis.opmap[name] for name in (*_ENTERS, "IMPORT_NAME") if name in dis.opmap)
 CALLING = frozenset({"CALL", "CALL_FUNCTION_EX", "CALL_KW"})
@@ -138,6 +141,39 @@ def only_measured_names(code: CodeType) -> frozenset[str]:
         for one, after in itertools.zip_longest(every, every[1:])
         if one.argval in _EXECUTOR_COUNTERS and not (one.opname in ATTRIBUTES and _is_size(one.argval, after))
     )
+
+
+@cached_by_code
+def names_of_own_timers(code: CodeType) -> frozenset[str]:
+    """``cancel``, if a code object cancels nothing but the timers in its own variables: ``timer = threading.Timer(...)``."""
+    if not _OF_TIMERS.issubset(code.co_names):
+        return frozenset()
+    every = [one for one in instructions(code) if one.opname not in _IGNORED]
+    stores: dict[str, list[bool]] = {}
+    for index, one in enumerate(every):
+        if one.opname in STORES or one.opname.startswith("STORE_FAST"):
+            made = one.opname == "STORE_FAST" and _makes_timer(every, index - 1)
+            for name in one.argval if isinstance(one.argval, tuple) else (one.argval,):
+                stores.setdefault(name, []).append(made)
+    timers = {(name,) for name, made in stores.items() if all(made) and name not in code.co_varnames[: _parameters_of(code)]}
+    cancelled = [chain_before(every, index) for index, one in enumerate(every) if one.argval == _CANCEL]
+    return _CANCELLING if all(one in timers for one in cancelled) else frozenset()
+
+
+def _parameters_of(code: CodeType) -> int:
+    return code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
+
+
+def _makes_timer(every: Sequence[dis.Instruction], at: int) -> bool:
+    """Whether the instruction at ``at`` calls ``threading.Timer``."""
+    place = None if every[at].opname not in CALLING else every[at].positions
+    begins = _position_start(place)
+    if None in begins:
+        return False
+    same = [index for index, one in enumerate(every[: at + 1]) if _position_start(one.positions) == begins]
+    made = [every[index] for index in same if is_part(every[index].positions, place)]
+    names = [one.argval for one in made if one.opname in ATTRIBUTES | VARIABLES]
+    return names == ["threading", "Timer"] and sum(one.opname in CALLING for one in made) == 1
 
 
 def _is_size(name: str, after: Any) -> bool:

@@ -17,7 +17,13 @@ from stilltrue.runtime.look.code.instructions_ahead import Ahead, ahead_of
 from stilltrue.runtime.look.code.jobs import FUNCTIONS
 from stilltrue.runtime.look.code.lookups import LOOKUPS
 from stilltrue.runtime.look.code.methods import class_attributes
-from stilltrue.runtime.look.code.names import names_stored_in, only_measured_names, still_named, still_named_outside_call
+from stilltrue.runtime.look.code.names import (
+    names_of_own_timers,
+    names_stored_in,
+    only_measured_names,
+    still_named,
+    still_named_outside_call,
+)
 from stilltrue.runtime.look.code.reachable_names import ReachableNames, own_reachable_names, reachable_names
 from stilltrue.runtime.look.code.system_operations import OPERATIONS
 from stilltrue.runtime.waits.holders.try_finally import has_released_nothing_else
@@ -62,7 +68,7 @@ def names_ahead(frame: FrameType, far: bool) -> ReachableNames:
     """
     ahead = ahead_of(frame.f_code, frame.f_lasti)
     within = ahead.known and not depth_of(frame)  # leaving a block may use any name
-    named = (ahead.names | ahead.stored) - only_measured_names(frame.f_code)
+    named = (ahead.names | ahead.stored) - only_measured_names(frame.f_code) - names_of_own_timers(frame.f_code)
     begin = named | ahead.markers | names_within(frame.f_code, ahead.functions) if within else None
     if begin is not None and has_released_nothing_else(frame):
         begin -= {"release"}  # rule 2 of reachable_names
@@ -210,7 +216,7 @@ def _names_still_ahead(frame: FrameType, *, exits: bool = True) -> frozenset[str
         return None
     outside = _names_outside_call(frame)
     begin = still_named(code, frame.f_lasti) if outside is None else outside
-    return None if begin is None or not _DYNAMIC.isdisjoint(begin) else begin
+    return None if begin is None or not _DYNAMIC.isdisjoint(begin) else begin - names_of_own_timers(code)
 
 
 def _names_still_used(frame: FrameType) -> frozenset[str] | None:
