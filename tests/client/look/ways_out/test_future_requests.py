@@ -12,7 +12,7 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.protocol.requests.look import PartyLook
-from tests.client.look.worlds import LoopWorld, Stuck, look_at, look_at_caller, of, report_when, serving, task_of
+from tests.client.look.worlds import LoopWorld, Stuck, handler_of, look_at, look_at_caller, of, report_when, serving, task_of
 
 _CALLS: dict[int, Any] = {}
 _CONTEXTS: dict[int, Any] = {}
@@ -215,6 +215,45 @@ def test_a_method_that_releases_a_lock_it_has_not_taken_is_doubt(
         holder.join()
         waiter.join()
     assert bool(seen.doubt) is doubtful, seen.doubt
+
+
+async def aborts_on_a_loop(request: bytes, _: Any) -> bytes:
+    await _CONTEXTS[0].abort(grpc.StatusCode.ABORTED, "by an operator")
+    return request
+
+
+async def writes_on_a_loop(request: bytes, _: Any) -> bytes:
+    for context in _CONTEXTS.values():
+        await context.write(request)
+    return request
+
+
+async def aborts_itself(request: bytes, context: Any) -> bytes:
+    if not request:
+        await context.abort(grpc.StatusCode.NOT_FOUND, "nothing")
+    return request
+
+
+async def lists_peers_on_a_loop(_: bytes, __: Any) -> bytes:
+    return "".join(context.peer() for context in _CONTEXTS.values()).encode()
+
+
+@pytest.mark.parametrize(
+    ("method", "doubtful"),
+    [(aborts_on_a_loop, True), (writes_on_a_loop, True), (aborts_itself, False), (lists_peers_on_a_loop, False)],
+)
+async def test_a_method_on_a_loop_that_answers_the_caller_of_another_call_is_doubt(
+    world: LoopWorld, method: Any, doubtful: bool
+) -> None:
+    admin = grpc.aio.server()
+    handler: Any = grpc.unary_unary_rpc_method_handler(method)
+    admin.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", {"Do": handler}),))
+    admin.add_insecure_port("127.0.0.1:0")
+    await admin.start()
+    world.on_context = lambda context: _CONTEXTS.update({0: context})
+    seen = handler_of(await world.look(lambda world: world.stuck(b"")))
+    await admin.stop(0)
+    assert ("/s/Do" in seen.doubt) is doubtful, seen.doubt
 
 
 _JOBS: set[Any] = set()

@@ -290,13 +290,16 @@ class Search:
         reach: Reach,
     ) -> None:
         """Add future requests whose methods can reach what ends a wait, or the call or the pool that a suspect serves."""
+        contexts = {id(context) for one in found.values() for context in contexts_of(one.place)}
         for request in self._requests:
             if self._budget.spent:
                 break
             actor = request.actor
-            held = reach.held(actor.roots, ends=True) if actor.ends else ()
+            held = reach.held(actor.roots, ends=True) if actor.ends else set[int]()
             ended = [one for key in held for one in (*by_handle.get(key, ()), *by_awaiter.get(key, ()))]
             ended += [one for key in held for one in by_context.get(key, ())] if cancels(actor) else []
+            answered = reach.held((*actor.roots, *request.globals), ends=True) & contexts if request.answers else ()
+            ended += [one for key in answered for one in by_handle.get(key, ())]
             undone = (party for several in releasers for party in several.freed_by(actor))
             freed = (found[party] for party in undone if not self._undoes_only_its_own(party, request))
             grown = (found[party] for party in growers.grown_by(actor))
