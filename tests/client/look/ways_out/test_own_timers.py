@@ -118,7 +118,7 @@ def of_a_parameter(timer: Any) -> None:
 
 
 def of_what_else_it_makes(calls: Any) -> None:
-    timer = threading.Timer(1, print).function(calls)  # type: ignore[attr-defined]
+    timer = threading.Timer(1, print).function(calls)
     timer.cancel()
 
 
