@@ -256,6 +256,44 @@ async def test_a_method_on_a_loop_that_answers_the_caller_of_another_call_is_dou
     assert ("/s/Do" in seen.doubt) is doubtful, seen.doubt
 
 
+async def writes_a_request(request: bytes, _: Any) -> bytes:
+    await _CALLS[0].write(request)
+    return request
+
+
+async def ends_the_requests(request: bytes, _: Any) -> bytes:
+    await _CALLS[0].done_writing()
+    return request
+
+
+async def tells_its_state(_: bytes, __: Any) -> bytes:
+    return str(_CALLS[0].done()).encode()
+
+
+@pytest.mark.parametrize(
+    ("method", "doubtful"), [(writes_a_request, True), (ends_the_requests, True), (tells_its_state, False)]
+)
+async def test_a_method_on_a_loop_that_writes_the_requests_of_another_call_is_doubt(
+    world: LoopWorld, method: Any, doubtful: bool
+) -> None:
+    call = _CALLS[0] = world.upload()
+    begin = call.write
+
+    async def body(_: LoopWorld) -> None:
+        await begin(b"")
+        await _CALLS[0]
+
+    del call
+    admin = grpc.aio.server()
+    handler: Any = grpc.unary_unary_rpc_method_handler(method)
+    admin.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", {"Do": handler}),))
+    admin.add_insecure_port("127.0.0.1:0")
+    await admin.start()
+    seen = handler_of(await world.look(body))
+    await admin.stop(0)
+    assert ("/s/Do" in seen.doubt) is doubtful, seen.doubt
+
+
 _JOBS: set[Any] = set()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import Future
 from types import FrameType
 from typing import Any
@@ -20,6 +21,7 @@ from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
 
 _CALLS = (grpc.Call, grpc.Future, grpc.aio.Call)
+_STREAMS = (grpc.aio.StreamStreamCall, grpc.aio.StreamUnaryCall)
 
 
 def handles_of(place: Place) -> list[Any]:
@@ -40,6 +42,11 @@ def contexts_of(place: Place) -> list[Any]:
     held = (one for frame in place.frames for one in variables_of(frame).values())
     ours = (one for one in held if issubclass(type(one), StandIn))
     return [place.context, *(one for one in ours if getattr(one, "_inner", None) is place.context)]
+
+
+def streams_of(handles: Iterable[Any]) -> list[Any]:
+    """The calls among some objects whose requests others may write."""
+    return [one for one in handles if issubclass(type(one), _STREAMS)]
 
 
 def owners_of(place: Place, places: Places) -> list[Any]:

@@ -26,7 +26,7 @@ from stilltrue.runtime.look.code.methods import is_program_class
 from stilltrue.runtime.look.code.reachable_names import ReachableNames
 from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
 from stilltrue.runtime.look.progress.progress import NEVER
-from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of
+from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of, streams_of
 from stilltrue.runtime.look.ways_out import actors, timers_and_callbacks
 from stilltrue.runtime.look.ways_out.actors import Actor
 from stilltrue.runtime.look.ways_out.awaiters import all_awaiters
@@ -290,7 +290,9 @@ class Search:
         reach: Reach,
     ) -> None:
         """Add future requests whose methods can reach what ends a wait, or the call or the pool that a suspect serves."""
-        contexts = {id(context) for one in found.values() for context in contexts_of(one.place)}
+        answerable = {
+            id(one) for suspect in found.values() for one in (*contexts_of(suspect.place), *streams_of(suspect.handles))
+        }
         for request in self._requests:
             if self._budget.spent:
                 break
@@ -298,7 +300,7 @@ class Search:
             held = reach.held(actor.roots, ends=True) if actor.ends else set[int]()
             ended = [one for key in held for one in (*by_handle.get(key, ()), *by_awaiter.get(key, ()))]
             ended += [one for key in held for one in by_context.get(key, ())] if cancels(actor) else []
-            answered = reach.held((*actor.roots, *request.globals), ends=True) & contexts if request.answers else ()
+            answered = reach.held((*actor.roots, *request.globals), ends=True) & answerable if request.answers else ()
             ended += [one for key in answered for one in by_handle.get(key, ())]
             undone = (party for several in releasers for party in several.freed_by(actor))
             freed = (found[party] for party in undone if not self._undoes_only_its_own(party, request))

@@ -4,8 +4,8 @@ Rules:
 
 1. A method counts if its code, or code it calls, names an ending operation (``cancel``, ``set_result``) and can reach what a
    suspect waits for through its instance, its closure or a global it names; or if it names ``cancel``, or on a loop ``abort``
-   or ``write``, and can reach the context of the call that a suspect serves. Such a request may never come, so it is doubt and
-   not a way out.
+   or ``write``, and can reach the context of the call that a suspect serves, or the stream of requests that it has begun. Such
+   a request may never come, so it is doubt and not a way out.
 2. For a lock a method counts if it names ``release`` and acquires nothing: a method that acquires a lock releases its own.
    Likewise for a counter by which the application keeps others waiting (:mod:`~stilltrue.runtime.waits.holders.gates`).
 3. A method may also wake a thread or task that then ends the wait, by setting an event or feeding a queue; or add workers to
@@ -34,7 +34,7 @@ from stilltrue.runtime.look.ways_out.findings import Found
 from stilltrue.runtime.waits.resolvers.executors import executor_of
 
 _ENDING = frozenset({"cancel", "throw", "set_result", "set_exception", "reschedule"})
-_ANSWERING = frozenset({"abort", "abort_with_status", "cancel", "write"})
+_ANSWERING = frozenset({"abort", "abort_with_status", "cancel", "done_writing", "write"})
 _RELEASE, _TAKES = frozenset({"release"}), "acquire"
 WAKING = frozenset({"set", "notify", "notify_all", "put", "put_nowait", "set_result", "set_exception", "call_soon_threadsafe"})
 """Names of operations that wake a waiter."""
@@ -61,7 +61,7 @@ class Request:
 
     @property
     def answers(self) -> bool:
-        """Whether it names an operation that sends the caller of another call something, through that call's context."""
+        """Whether it names an operation that sends something to the other end of another call."""
         return not _ANSWERING.isdisjoint(self.names_reached(True).names)
 
     @property
