@@ -110,6 +110,8 @@ class World:
         self.net: list[Callable[[], None]] = []
         self.put_off: list[Callable[[], None]] = []
         self.warnings: list[str] = []
+        self.arrived: list[Call] = []
+        """The calls that have reached their target's sidecar."""
         self.only_all = dice.random() < 0.4
         forwards = dice.choice((0.0, 1.0, 0.5))
         sizes = dice.choice(((1, 1, 2), (2, 3), (2, 3, 4)))
@@ -196,6 +198,7 @@ class World:
 
     def reaches_target(self, call: Call) -> None:
         target = call.target
+        self.arrived.append(call)
         call.inbound = target.program.arrives("/s/M", call.stamp, None, (call.trace,))
 
         def arrives() -> None:
@@ -278,7 +281,9 @@ class World:
         verdict = Deadlock().evaluate(self.looked_again(assembled).snapshot)
         self.verdicts.append(verdict)
         if verdict.holds is Holds.TRUE:
-            stuck = {str(call.inbound.party) for call in self.stuck() if call.inbound is not None}
+            served = self.stuck()
+            queued = {call for call in self.arrived if call.state in {"travels", "queued"} and not self._comes(call, served)}
+            stuck = {str(call.inbound.party) for call in served | queued if call.inbound is not None}
             assert set(verdict.remainder) <= stuck, f"{verdict.remainder} is called, {sorted(stuck)} is true"
 
     def looked_again(self, assembled: Assembled) -> Assembled:
