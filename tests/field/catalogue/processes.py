@@ -133,4 +133,19 @@ ENTRIES = (
             "third": "a third process has the reading end of the queue of tasks, and reads later",
         },
     ),
+    Entry(
+        program="turbinia_945",
+        source="google/turbinia 945",
+        library="subprocess",
+        what="A command's output goes to a pipe, which is read once the command has ended; the command waits for room there.",
+        near={
+            "patience": "`wait` has a timeout",
+            "read": "another thread reads the output later",
+            "killed": "another thread kills the command later",
+            "signalled": "another thread sends a signal to the command's process id later",
+            "slow": "the command does not write yet",
+            "alarm": "the command has an alarm",
+            "thread": "another thread of the command goes on",
+        },
+    ),
 )

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import FrameType, MappingProxyType
 from typing import Any
@@ -36,6 +36,7 @@ from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.waits.call_stack import stack_of_task, where_is
 from stilltrue.runtime.waits.frame_search import objects_held
 from stilltrue.runtime.waits.holders.held_locks import held_by
+from stilltrue.runtime.waits.pipes.child_output import waits_for_child
 from stilltrue.runtime.waits.reachability.thread_waits import CANDIDATES_MAX, awaited_in, without_parked
 from stilltrue.runtime.waits.reachability.waking import depends_on_others
 from stilltrue.runtime.waits.registry import resolve
@@ -120,9 +121,13 @@ class LiveProcessView:
     def wait_of(self, stack: CallStack) -> SeenWait | None:
         """The wait of the thread or task with this stack; None if unknown."""
         found = resolve(stack, self)
-        if stack.task is not None or stack.ident not in self._signalled or not _is_unknown(found):
+        if stack.task is not None or stack.ident not in self._signalled or not _may_be_reached(found, stack):
             return found
-        return self._unparked.get(stack.ident, found)
+        reached = self._unparked.get(stack.ident)
+        if reached is None or found is None:
+            return reached or found
+        names, anywhere = found.ending_names, found.ending_names_anywhere
+        return replace(reached, ended_through=found.ended_through, ending_names=names, ending_names_anywhere=anywhere)
 
     @CachedAttribute
     def _unparked(self) -> Mapping[int, SeenWait]:
@@ -132,7 +137,7 @@ class LiveProcessView:
     def unexplained(self) -> list[CallStack]:
         """The first threads that wait for a signal of unknown parties."""
         waiting = islice((one for one in self.stacks().values() if awaited_in(one.frames) is not None), CANDIDATES_MAX)
-        return [stack for stack in waiting if _is_unknown(resolve(stack, self))]
+        return [stack for stack in waiting if _may_be_reached(resolve(stack, self), stack)]
 
     def _depended_on(self) -> set[int]:
         """The threads that serve a call, can end another party's wait, or block an event loop with other tasks."""
@@ -397,6 +402,11 @@ class LiveProcessView:
 
 def _is_unknown(wait: SeenWait | None) -> bool:
     return wait is None or (wait.enders is None and wait.until is None)
+
+
+def _may_be_reached(wait: SeenWait | None, stack: CallStack) -> bool:
+    """Whether a wait counts as one for the parties that can reach something: also that for a child that waits for them."""
+    return _is_unknown(wait) or waits_for_child(stack.frames[0].f_code)
 
 
 def _named_by(waits: Iterable[SeenWait]) -> set[Any]:

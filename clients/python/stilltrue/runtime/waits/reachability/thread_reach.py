@@ -70,6 +70,10 @@ _WAITS = frozenset({threading.__file__, queue.__file__})
 _TIMERS = frozenset({threading.Timer.run.__code__})
 _OPEN = (type, weakref.ref, CoroutineType, AsyncGeneratorType, asyncio.Future, asyncio.AbstractEventLoop, ModuleType)
 _HAVING_GLOBALS = (FunctionType, ModuleType, FrameType)
+_OF_FILES = frozenset(
+    {("subprocess", "Popen"), *(("_io", one) for one in ("FileIO", "BufferedReader", "BufferedWriter", "TextIOWrapper"))}
+)
+"""Classes whose finalizers only close files, which have no other holder by then."""
 _PROBE = -1
 _OF_THREADS = threading.Thread().__dict__.keys()
 _INLINED = (3, 12)
@@ -197,7 +201,9 @@ def _leads(holder: Any, held: int, found: LeadingObjects) -> bool:
         if not any(is_application(one.f_code) for one in found.running[holder.ident]):
             found.reachers.setdefault(held, set()).add(holder.ident)
         return False
-    is_open = issubclass(kind, _OPEN) or any("__del__" in base.__dict__ for base in kind.__mro__)
+    is_open = issubclass(kind, _OPEN) or (
+        any("__del__" in base.__dict__ for base in kind.__mro__) and (compat.module_of(kind), kind.__name__) not in _OF_FILES
+    )
     found.unknown |= {held} if is_open else set()
     return not is_open
 

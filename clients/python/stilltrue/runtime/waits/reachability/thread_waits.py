@@ -3,16 +3,17 @@
 Rules:
 
 1. A thread in :mod:`threading` or :mod:`queue` that waits without a timeout, called by the application, waits for any party
-   that can reach the object, to set, notify, feed or empty it. The agent's own thread tries to prove which parties these are
-   (:mod:`~stilltrue.runtime.waits.reachability.thread_reach`) once the thread has waited since the previous cut. If the proof
-   fails, it is tried again after twice the time.
+   that can reach the object, to set, notify, feed or empty it. One that waits for a child process, which waits at a pipe, does
+   so for any party that can reach the pipe's file (:mod:`~stilltrue.runtime.waits.pipes.child_output`). The agent's own thread
+   tries to prove which parties these are (:mod:`~stilltrue.runtime.waits.reachability.thread_reach`) once the thread has waited
+   since the previous cut. If the proof fails, it is tried again after twice the time.
 2. A proof is valid while the waiting thread has not run, and the parties that can reach the object are where they were. It is a
    suspicion: the second look proves it again.
 3. Threads park if only they can reach what they wait for, such as idle workers at a queue that is never fed. A parked thread
    does not count as waiting. A thread does not park if another of these is about to wake it, or if a party waits for its end,
    its item, its call or its lock. A thread that waits in a loop is an idle worker.
-4. A thread never parks at a full queue, at a barrier, or while it waits for the items of a queue to be done: it depends on
-   others, even if these have ended or forgotten it.
+4. A thread never parks at a full queue, at a barrier, while it waits for a child, or for the items of a queue to be done: it
+   depends on others, even if these have ended or forgotten it.
 5. A thread that does not park, and whose object no other party can reach, waits for itself.
 6. An idle worker does not park if a thread that does not park either waits for it. It waits for that thread, which might feed
    it.
@@ -40,6 +41,7 @@ from stilltrue.runtime.look.code.instructions_ahead import is_looped
 from stilltrue.runtime.look.code.reachable_names import clear_caches
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.call_stack import where_is
+from stilltrue.runtime.waits.pipes import child_output
 from stilltrue.runtime.waits.reachability.thread_reach import leading_to, reached_by
 from stilltrue.runtime.waits.reachability.waking import mentioned_ahead
 from stilltrue.runtime.waits.wait import CallStack, SeenWait
@@ -69,6 +71,9 @@ _Frames = Mapping[int, Sequence[FrameType]]
 
 def awaited_in(frames: Sequence[FrameType]) -> tuple[Any, CodeType] | None:
     """The object that a thread with these frames waits for by rule 1, and the function in which; None if it does not."""
+    file = child_output.file_at_child(frames)
+    if file is not None:
+        return file, frames[0].f_code
     if not frames or frames[0].f_code is not threading.Condition.wait.__code__ or not compat.is_endless_wait(frames[0]):
         return None
     at = next((index for index, one in enumerate(frames) if one.f_code.co_filename not in _FILES), len(frames))
@@ -140,7 +145,7 @@ class ThreadWaits:
         running = frames_of_threads() if every else {}
         frames = {ident: those[0] for ident, those in running.items()}
         return {
-            one.ident: SeenWait(on=thing, enders=enders, what=WHAT, reached=True)
+            one.ident: _seen(thing, enders, running[one.ident])
             for one in every
             if one.still_waits(frames) and (enders := one.enders(running)) is not None and (thing := one.thing()) is not None
         }
@@ -187,6 +192,14 @@ class ThreadWaits:
         return {
             party: None if (proof := proved.get(one.ident)) is None else proof.enders(running) for party, one in asked.items()
         }
+
+
+def _seen(thing: Any, enders: tuple[int | Task, ...], frames: Sequence[FrameType]) -> SeenWait:
+    """A proved wait for ``thing`` of the thread with these frames."""
+    if not child_output.waits_for_child(frames[0].f_code):
+        return SeenWait(on=thing, enders=enders, what=WHAT, reached=True)
+    still = child_output.still_waits(frames)
+    return SeenWait(on=thing, enders=enders, what=child_output.WHAT, reached=True, still=still)
 
 
 def _proved(waiting: Mapping[int, OwnRef], until: float) -> dict[int, _Proof]:
@@ -238,7 +251,8 @@ def _with_conditions(thing: OwnRef) -> list[OwnRef]:
     """The awaited object and its conditions, through which it can also be woken."""
     awaited = thing()
     every = (attribute_of(awaited, name) for name in _CONDITIONS)
-    return [thing, *(OwnRef(one) for one in every if issubclass(type(one), threading.Condition))]
+    within = (OwnRef(one) for one in child_output.parts_of(awaited)[1:])
+    return [thing, *(OwnRef(one) for one in every if issubclass(type(one), threading.Condition)), *within]
 
 
 def _place(frames: Sequence[FrameType]) -> object:
@@ -280,7 +294,7 @@ def _is_to_be_woken(ident: int, wait: SeenWait, running: _Frames) -> bool:
     awaited = awaited_in(frames)
     if awaited is None:
         return False
-    if awaited[1] in _NEVER_IDLE:
+    if awaited[1] in _NEVER_IDLE or child_output.waits_for_child(awaited[1]):
         return True
     if _is_in_loop(frames):
         return False

@@ -1,0 +1,132 @@
+"""Waits for the end of a child process that itself waits at its standard input or output, which only this process could end.
+
+Rules:
+
+1. A thread waits so in ``Popen.wait()`` without a timeout (also by ``call()``) if the child has one thread, no children, and is
+   blocked in ``write()`` to the pipe that is ``stdout`` or ``stderr`` of the ``Popen``, or in ``read()`` of the one that is
+   ``stdin``. So it neither ends nor closes anything, until a party of this process reads, writes or closes that file.
+2. The child must not be about to be interrupted: it has no timer that Linux shows, and no handler for those that it does not
+   show. An alarm without a handler in a child that has no agent is not seen: an assumption.
+3. No other process may have the pipe's other end open, and this one has a single descriptor of it. This is asked at the second
+   look, as it reads the descriptors of all processes.
+4. Whoever can reach the file, by whatever leads to it, may use it. Others are known by name: those that send signals.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from stilltrue.runtime import compat
+from stilltrue.runtime.bytecode.qualified_names import qualname_of
+from stilltrue.runtime.introspection.child_processes import all_processes, parent_of
+from stilltrue.runtime.introspection.code_cache import cached_by_code
+from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.look.code.attributes import attribute_of
+from stilltrue.runtime.waits.pipes.kernel import other_end_at, processes_at
+
+WHAT = "the end of its child, which waits at a pipe that only {} can use"
+_PROC = Path("/proc")
+_FILES = {"stdout": "write", "stderr": "write", "stdin": "read"}
+"""What the child does at the other end of each."""
+_OTHERS = {"read": "write", "write": "read"}
+_CALLS = {
+    ("x86_64", "read"): (0, 19),
+    ("x86_64", "write"): (1, 20),
+    ("aarch64", "read"): (63, 65),
+    ("aarch64", "write"): (64, 66),
+}
+"""Also ``readv()`` and ``writev()``."""
+_TIMERS = (14, 26, 27, 29)
+"""``SIGALRM``, ``SIGVTALRM``, ``SIGPROF`` and ``SIGIO``."""
+_CAUGHT = re.compile(r"^SigCgt:\s*([0-9a-f]+)$", re.M)
+_FRAMES_MAX = 6
+
+
+@cached_by_code
+def waits_for_child(code: CodeType) -> bool:
+    """Whether this is the function in which a thread waits for a child of ``subprocess``."""
+    return code.co_filename.replace("\\", "/").endswith("/subprocess.py") and qualname_of(code) == "Popen._try_wait"
+
+
+def file_at_child(frames: Sequence[FrameType]) -> Any:
+    """The file of a ``Popen`` at whose other end the child waits for whose end a thread with these frames does; else None."""
+    if not frames or not waits_for_child(frames[0].f_code):
+        return None
+    names = variables_of(frames[0])
+    process = names.get("self")
+    pid = attribute_of(process, "pid")
+    outer = [variables_of(one) for one in frames[1:_FRAMES_MAX] if qualname_of(one.f_code) in ("Popen._wait", "Popen.wait")]
+    if names.get("wait_flags") != 0 or type(pid) is not int or any(one.get("timeout") is not None for one in outer):
+        return None
+    for name, call in _FILES.items():
+        file = attribute_of(process, name)
+        descriptor = descriptor_of(file)
+        end = None if descriptor is None else other_end_at(descriptor)
+        if end is not None and _stands_at(pid, end, call):
+            return file
+    return None
+
+
+def descriptor_of(file: Any) -> int | None:
+    """The descriptor of an open file of ``io``'s own classes."""
+    if compat.module_of(type(file)) != "_io":
+        return None
+    try:
+        return int(file.fileno())
+    except (OSError, ValueError):  # closed, or detached
+        return None
+
+
+def parts_of(file: Any) -> list[Any]:
+    """The file and the files within it, any of which may be used."""
+    found = [file] if compat.module_of(type(file)) == "_io" else []
+    for name in ("buffer", "raw"):
+        inner = getattr(found[-1], name, None) if found else None
+        found += [inner] if inner is not None and compat.module_of(type(inner)) == "_io" else []
+    return found
+
+
+def still_waits(frames: Sequence[FrameType]) -> Callable[[], bool]:
+    """A function that returns whether the child of a thread with these frames still waits so (rules 1 to 3)."""
+    process = variables_of(frames[0]).get("self")
+    pid = attribute_of(process, "pid")
+    found = [(name, descriptor_of(attribute_of(process, name))) for name in _FILES]
+    ends = [(_FILES[name], other_end_at(one)) for name, one in found if one is not None]
+
+    def still() -> bool:
+        return any(end is not None and _stands_at(pid, end, call) and _is_ours_alone(pid, end, call) for call, end in ends)
+
+    return still
+
+
+def _is_ours_alone(pid: int, end: str, call: str) -> bool:
+    """Rule 3, and that the child has no children."""
+    own = [int(one) for one in os.listdir(_PROC / "self/fd")]  # noqa: PTH208 - names are enough
+    if sum(other_end_at(one) == end for one in own) != 1 or any(parent_of(one) == pid for one in all_processes()):
+        return False
+    return processes_at(end, _OTHERS[call]) == frozenset({os.getpid()})
+
+
+def _stands_at(pid: int, end: str, call: str) -> bool:
+    """Rules 1 and 2."""
+    process = _PROC / str(pid)
+    try:
+        number, *arguments = (process / "syscall").read_text().split()
+        if int(number) not in _CALLS.get((os.uname().machine, call), ()):
+            return False
+        if str((process / "fd" / str(int(arguments[0], 16))).readlink()) != end:
+            return False
+        caught = _CAUGHT.search((process / "status").read_text())
+        alone = [one.name for one in (process / "task").iterdir()] == [str(pid)]
+        return alone and caught is not None and not _catches(int(caught[1], 16)) and not (process / "timers").read_text()
+    except (OSError, ValueError, IndexError):  # it has ended, it runs, or the system does not show it
+        return False
+
+
+def _catches(signals: int) -> bool:
+    return any(signals >> (one - 1) & 1 for one in _TIMERS)
