@@ -81,7 +81,7 @@ def _verdict(name: str, snapshot: Snapshot, fact: str, expected: float, *, too_m
         return depends_on_missing(name, snapshot, _sum(amount, fact, expected))
     if amount.unknown and wrong is not too_much:
         holders = listed(amount.unknown)
-        why = "a call that carried some has failed or was abandoned"
+        why = "a call that carried some has failed or was abandoned, and the fact has not been set since"
         text = f"{_sum(amount, fact, expected)}; the amount at {holders} is unknown: {why}"
         return process_verdict(name, snapshot, Holds.UNDETERMINED, "sum", text, amount.unknown)
     holds = Holds.TRUE if wrong else Holds.FALSE

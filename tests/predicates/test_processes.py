@@ -214,3 +214,12 @@ def test_a_message_in_transit_on_a_channel_is_not_lost(carried: list[dict[str, A
     }
     verdict = LostMessage().evaluate(read_document({"processes": processes, "in_transit": carried}))
     assert (verdict.holds, verdict.explanation) == (T, told)
+
+
+@pytest.mark.parametrize("predicate", [TokenLost(), TokenDuplicated()])
+def test_an_unknown_amount_names_the_process_that_has_to_set_it(predicate: Predicate) -> None:
+    verdict = ask(predicate, read_document({"processes": {"a": has(token="unknown"), "b": has(token=0)}}))
+    assert (
+        "the amount at a is unknown: a call that carried some has failed or was abandoned, and the fact has not been set since"
+        in (verdict.witness.text)
+    )
