@@ -18,7 +18,8 @@ import grpc.aio
 
 from stilltrue.aio.context import RecordedContext, RecordedSyncContext
 from stilltrue.protocol.books.ledger import ServerCall
-from stilltrue.runtime.calls.incoming_call import CLASSES_MAX, KINDS, IncomingCall, enter_task, has_failed, receive_request
+from stilltrue.runtime.calls.handler_classes import HandlerClasses
+from stilltrue.runtime.calls.incoming_call import KINDS, IncomingCall, enter_task, has_failed, receive_request
 from stilltrue.runtime.calls.pool import PoolTask, arriving
 from stilltrue.runtime.calls.server_options import call_seconds_max, options_of_task
 from stilltrue.runtime.calls.stand_in import StandIn
@@ -40,7 +41,8 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
         self._knows_options = False
         self.is_stopping: Callable[[], bool] = bool
         """Whether the server is being stopped; False until its first call."""
-        self._methods: dict[int, tuple[Any, type[_Handler | _PoolHandler]]] = {}
+        self._classes: HandlerClasses[type[_Handler | _PoolHandler]] = HandlerClasses()
+        self._known = self._classes.known
 
     async def intercept_service(self, continuation: Callable[[Any], Any], handler_call_details: Any) -> Any:
         """As ``grpc.aio.ServerInterceptor.intercept_service``."""
@@ -58,8 +60,8 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
         try:
             inner = await continuation(handler_call_details)
             if inner is not None:
-                known = self._methods.get(id(inner))
-                handler = (self._make(inner) if known is None or known[0] is not inner else known[1])(served, root)
+                known = self._known.get(id(inner))
+                handler = (self._class_of(inner) if known is None or known[0] is not inner else known[1])(served, root)
         finally:
             if handler is None:
                 session.parties.roots.pop(served.party, None)
@@ -77,9 +79,11 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
         except Exception:  # noqa: BLE001 - fail open
             self._session.live.report_failure("reading a server's options")
 
-    def _make(self, inner: Any) -> type[_Handler | _PoolHandler]:
+    def _class_of(self, inner: Any) -> type[_Handler | _PoolHandler]:
+        return self._classes.of(inner, KINDS[bool(inner.request_streaming), bool(inner.response_streaming)], self._make)
+
+    def _make(self, inner: Any, kind: str) -> type[_Handler | _PoolHandler]:
         """Make the handler class of one method, so that what all its calls share is looked up once."""
-        kind = KINDS[bool(inner.request_streaming), bool(inner.response_streaming)]
         parts = {"request_deserializer": inner.request_deserializer, "response_serializer": inner.response_serializer}
         recorded = _recorded(getattr(inner, kind), bool(inner.response_streaming))
         in_pool = recorded in (_InPool, _sync_generator)
@@ -97,11 +101,7 @@ class RecordedAioServer(grpc.aio.ServerInterceptor):
             **{other: None for other in KINDS.values() if other != kind},
             **({} if in_pool else {kind: recorded}),
         }
-        made: type[_Handler | _PoolHandler] = type(f"Recorded_{kind}", (_PoolHandler if in_pool else _Handler,), attributes)
-        if len(self._methods) >= CLASSES_MAX:  # the application makes a new handler for each call
-            self._methods.clear()
-        self._methods[id(inner)] = (inner, made)
-        return made
+        return type(f"Recorded_{kind}", (_PoolHandler if in_pool else _Handler,), attributes)
 
 
 class _Handler(IncomingCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  # generic in the stubs alone

@@ -14,7 +14,8 @@ import grpc
 
 from stilltrue.model import WaitNumber
 from stilltrue.protocol.books.ledger import ServerCall
-from stilltrue.runtime.calls.incoming_call import CLASSES_MAX, KINDS, IncomingCall, has_failed, receive_request
+from stilltrue.runtime.calls.handler_classes import HandlerClasses
+from stilltrue.runtime.calls.incoming_call import KINDS, IncomingCall, has_failed, receive_request
 from stilltrue.runtime.calls.pool import arriving
 from stilltrue.runtime.calls.server_options import call_seconds_max, options_of_thread, server_of_thread
 from stilltrue.runtime.calls.stand_in import StandIn
@@ -35,7 +36,8 @@ class RecordedServer(grpc.ServerInterceptor):
         self._knows_options = False
         self.is_stopping: Callable[[], bool] = bool
         """Whether the server is being stopped; False until its first call."""
-        self._classes: dict[int, tuple[Any, type[_Handler]]] = {}
+        self._classes: HandlerClasses[type[_Handler]] = HandlerClasses()
+        self._known = self._classes.known
 
     def intercept_service(self, continuation: Callable[[Any], Any], handler_call_details: Any) -> Any:
         """As ``grpc.ServerInterceptor.intercept_service``."""
@@ -58,8 +60,8 @@ class RecordedServer(grpc.ServerInterceptor):
             inner = continuation(handler_call_details)
             if inner is None:
                 return None
-            known = self._classes.get(id(inner))
-            handler = (self._make(inner) if known is None or known[0] is not inner else known[1])(served)
+            known = self._known.get(id(inner))
+            handler = (self._class_of(inner) if known is None or known[0] is not inner else known[1])(served)
         finally:
             here.serving = None
             if handler is None:
@@ -80,16 +82,18 @@ class RecordedServer(grpc.ServerInterceptor):
         except Exception:  # noqa: BLE001 - fail open
             self._session.live.report_failure("reading a server's options")
 
-    def _make(self, inner: Any) -> type[_Handler]:
+    def _class_of(self, inner: Any) -> type[_Handler]:
+        return self._classes.of(inner, KINDS[bool(inner.request_streaming), bool(inner.response_streaming)], self._make)
+
+    def _make(self, inner: Any, kind: str) -> type[_Handler]:
         """Make the handler class of one method, so that what all its calls share is looked up once."""
-        kind = KINDS[bool(inner.request_streaming), bool(inner.response_streaming)]
         behaviour = getattr(inner, kind)
         parts = {
             "behaviour": behaviour,
             "request_deserializer": inner.request_deserializer,
             "response_serializer": inner.response_serializer,
         }
-        made: type[_Handler] = type(
+        return type(
             f"Recorded_{kind}",
             (_HANDLERS[kind],),
             {
@@ -102,10 +106,6 @@ class RecordedServer(grpc.ServerInterceptor):
                 **({} if _has_experimental(behaviour) else {kind: _HANDLERS[kind].__call__}),
             },
         )
-        if len(self._classes) >= CLASSES_MAX:  # the application makes a new handler for each call
-            self._classes.clear()
-        self._classes[id(inner)] = (inner, made)
-        return made
 
 
 def _has_experimental(behaviour: Any) -> bool:

@@ -31,7 +31,6 @@ KINDS = {
     (True, True): "stream_stream",
 }
 """The four arities, by whether requests and replies are streams."""
-CLASSES_MAX = 4_096
 
 
 class IncomingCall:
