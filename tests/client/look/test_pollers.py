@@ -98,21 +98,25 @@ def texts_of(agent: Agent, name: str) -> list[str]:
     return [text for text in acting(agent) if name in text]
 
 
-def settles_to(agent: Agent, name: str, *, acts: bool, seconds: float = PATIENCE_SECONDS) -> list[str]:
-    """What the look says of it, once it says so (``acts``) or says nothing several times."""
-    end, calm = time.monotonic() + seconds, 0
-    while time.monotonic() < end and calm < 5:
-        found = texts_of(agent, name)
-        calm = calm + 1 if bool(found) is acts else 0
-        time.sleep(PAUSE_SECONDS / 2)
-    return found
-
-
-def covers(agent: Agent, name: str) -> None:
-    """Let the declaration be made while the poller sleeps: at the first call it may just have been awake."""
+def says(agent: Agent, text: str) -> None:
+    """Wait until a look says this of the poller; at another moment it may be awake."""
     end = time.monotonic() + PATIENCE_SECONDS
-    while settles_to(agent, name, acts=False, seconds=1) and time.monotonic() < end:
-        agent.idle()
+    while not texts_of(agent, text):
+        assert time.monotonic() < end
+        time.sleep(PAUSE_SECONDS / 3)
+
+
+def covers(agent: Agent, name: str, *, again: bool = True) -> None:
+    """Wait until the looks say nothing of it. If it was awake at the declaration, that is made ``again``."""
+    end, calm = time.monotonic() + PATIENCE_SECONDS, 0
+    while calm < 5:
+        found = texts_of(agent, name)
+        assert not any("has called by itself" in text for text in found)
+        assert time.monotonic() < end, found
+        calm = 0 if found else calm + 1
+        if again and any("resumed" in text for text in found):
+            agent.idle()
+        time.sleep(PAUSE_SECONDS / 3)
 
 
 @pytest.mark.parametrize(
@@ -139,10 +143,10 @@ def test_a_thread_that_has_called_between_two_sleeps_is_at_work(
         covers(front, "poller")
         poller.give()
         assert poller.sent.acquire(timeout=PATIENCE_SECONDS)
-        found = settles_to(front, "poller", acts=acts)
-        assert any("has called by itself after" in text for text in found) is acts
-        front.idle()
-        assert settles_to(front, "poller", acts=False) == []
+        if acts:
+            says(front, "thread poller, has called by itself after")
+            front.idle()
+        covers(front, "poller", again=acts)
         poller.stop.set()
 
 
@@ -172,10 +176,9 @@ def test_a_task_that_has_called_between_two_sleeps_is_at_work(
         covers(front, "test_pollers")
         poller.give()
         assert poller.sent.acquire(timeout=PATIENCE_SECONDS)
-        found = settles_to(front, "test_pollers", acts=True)
-        assert any("has called by itself since" in text for text in found)
+        says(front, ", has called by itself since")
         front.idle()
-        assert settles_to(front, "test_pollers", acts=False) == []
+        covers(front, "test_pollers")
         poller.stop.set()
         ended.result(PATIENCE_SECONDS)
     loop.call_soon_threadsafe(loop.stop)
