@@ -21,6 +21,7 @@ import pytest
 
 from detector.service.detection.incident.incidents import Incident
 from detector.service.detection.membership.members import NOT_MOVING, Member, Roster
+from detector.service.detection.membership.unreceived_calls import NOT_RECEIVED
 from detector.service.web import pages
 from detector.service.web.api.headline import Headline, Level, headline, level_of
 from detector.service.web.formatting import timed
@@ -126,6 +127,17 @@ def test_calls_that_have_not_moved_for_long_are_not_shown_as_healthy() -> None:
     found = said([verdict("deadlock", Holds.FALSE, coverage=Coverage(members=2, expected=2, partly=partly))], [])
     detail = "covers 2 of 2 members; calls that b serves have not moved for long, in no known wait"
     assert found == Headline(level=Level.DOUBT, text="Nothing is known to be stuck", at=100.0, detail=detail)
+
+
+def test_calls_that_no_member_has_received_are_not_shown_as_healthy() -> None:
+    waits = BlindSpot(process=ProcessName("front"), reasons=(f"waits for 1 call {NOT_RECEIVED}: /shop.Stock/Reserve",))
+    stands = BlindSpot(process=ProcessName("b"), reasons=(f"serves 1 call that has {NOT_MOVING}",))
+    found = said([verdict("deadlock", Holds.FALSE, coverage=Coverage(members=2, expected=2, partly=(waits,)))], [])
+    detail = "covers 2 of 2 members; front waits for calls that no member has received"
+    assert found == Headline(level=Level.DOUBT, text="Nothing is known to be stuck", at=100.0, detail=detail)
+    both = said([verdict("deadlock", Holds.FALSE, coverage=Coverage(members=2, expected=2, partly=(waits, stands)))], [])
+    stand = "calls that b serves have not moved for long, in no known wait"
+    assert both.detail == f"covers 2 of 2 members; {stand}; front waits for calls that no member has received"
 
 
 def test_the_unknown_is_not_shown_as_healthy() -> None:

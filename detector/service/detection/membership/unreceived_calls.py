@@ -24,6 +24,7 @@ from stilltrue.model import CallNumber, PartyName, ProcessName
 from stilltrue.protocol.report import Caller, CallTarget, OutstandingCall, Report
 
 SECONDS_MIN = 5.0
+NOT_RECEIVED = "that no member has received"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,4 +96,4 @@ def _received(
 def described(calls: Sequence[UnreceivedCall]) -> str:
     """A member's unreceived calls, as text."""
     texts = list(dict.fromkeys(one.text for one in calls))
-    return f"waits for {counted(len(calls), 'call')} that no member has received: {listed(texts)}"
+    return f"waits for {counted(len(calls), 'call')} {NOT_RECEIVED}: {listed(texts)}"

@@ -11,6 +11,7 @@ from detector.predicates.evidence.explanation import listed
 from detector.service.detection.incident.explanation import current_verdict_of
 from detector.service.detection.incident.incidents import Incident
 from detector.service.detection.membership.members import NOT_MOVING
+from detector.service.detection.membership.unreceived_calls import NOT_RECEIVED
 from stilltrue.model import Coverage, Holds, PartyName, ProcessName, Verdict, process_of
 
 _TROUBLE = frozenset({"deadlock", "gridlock", "token-lost", "token-duplicated", "lost-message", "orphaned-resource"})
@@ -102,8 +103,8 @@ def _free(verdict: Verdict) -> Headline:
             if coverage.members < coverage.expected:  # a member that is not seen may be stuck
                 text = "Nothing is stuck as far as is seen"
                 return Headline(level=Level.DOUBT, text=text, detail=_covers(coverage), at=begun)
-            if not_moving := _not_moving(coverage):
-                detail = f"{_covers(coverage)}; {not_moving}"
+            if doubts := [text for text in (_not_moving(coverage), _unreceived(coverage)) if text]:
+                detail = "; ".join((_covers(coverage), *doubts))
                 return Headline(level=Level.DOUBT, text="Nothing is known to be stuck", detail=detail, at=begun)
             return Headline(level=Level.FINE, text="Nothing is stuck", detail=_covers(coverage), at=begun)
         case Holds.TRUE:  # the membership is too young to open an incident
@@ -117,6 +118,11 @@ def _not_moving(coverage: Coverage) -> str:
     processes = [one.process for one in coverage.partly if any(NOT_MOVING in reason for reason in one.reasons)]
     who = f"{listed(processes)} {'serves' if len(processes) == 1 else 'serve'}"
     return f"calls that {who} have {NOT_MOVING}" if processes else ""
+
+
+def _unreceived(coverage: Coverage) -> str:
+    processes = [one.process for one in coverage.partly if any(NOT_RECEIVED in reason for reason in one.reasons)]
+    return f"{listed(processes)} {'waits' if len(processes) == 1 else 'wait'} for calls {NOT_RECEIVED}" if processes else ""
 
 
 def _covers(coverage: Coverage) -> str:
