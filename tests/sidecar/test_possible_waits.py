@@ -18,7 +18,8 @@ def test_somebody_unknown_made_each_call_of_no_known_caller() -> None:
     beside = Beside(workers=1)
     call = beside.calls()
     assert beside.possible == {"orders/unknown-caller:Reserve#1": {"1"}}
-    assert "who made /s/Reserve is unknown" in beside.doubt("orders/unknown-caller:Reserve#1")
+    assert "who made /s/Reserve is unknown" in (doubt := beside.doubt("orders/unknown-caller:Reserve#1"))
+    assert "stilltrue doctor" in doubt
     beside.program.settles(call, None, in_doubt=False)
     assert beside.possible == {}
 
@@ -110,7 +111,7 @@ def test_behind_a_pool_of_unknown_size_a_call_that_has_not_acted_for_a_while_may
     beside.later(UNACTED_SECONDS)
     queue = "orders/queue-for:Place#2"
     assert beside.possible == {"orders/Place#2": {queue}, queue: {"orders/Place#1"}}
-    assert "--workers" in beside.doubt(queue)
+    assert "(--workers; see stilltrue doctor)" in beside.doubt(queue)
 
 
 def test_a_call_is_said_to_wait_for_a_bounded_number_of_others() -> None:

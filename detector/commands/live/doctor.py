@@ -36,8 +36,9 @@ CURES = (
     ("size of pool", "give the server a pool of known size: grpc.server(agent.pool(executor), ...)"),
     (
         "not moved for long",
-        "see what each of them is blocked on: stilltrue stacks PROCESS. They count as able to go on; if nothing can free them, "
-        "use agent.Lock or agent.waiting_for there, or put an agent where they wait for: see docs/troubleshooting.md",
+        "stilltrue stacks shows what each of them is blocked on (behind a sidecar, use the program's own tools, such as a "
+        "thread dump). They count as able to go on; if nothing can free them, use agent.Lock or agent.waiting_for there, or "
+        "put an agent where they wait for: see docs/troubleshooting.md",
     ),
     ("from outside", "callers without an agent can free or hold its parties: give them an agent, or a sidecar"),
     ("the database does not answer", "start the server, or correct the probe's DSN: see docs/databases.md"),

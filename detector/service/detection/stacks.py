@@ -41,7 +41,10 @@ class StacksRequests:
         if member.stream is None:
             return ProcessStacks(process=member.name, found=nothing, silent="it is not connected")
         if not member.stacks:
-            text = f"its agent ({member.agent or 'unknown'}) is too old, or its parties live in another process"
+            text = (
+                "a sidecar or a probe cannot look into its program: use the program's own tools, such as a thread dump "
+                f"(if it is neither, its agent, {member.agent or 'unknown'}, is too old)"
+            )
             return ProcessStacks(process=member.name, found=nothing, silent=text)
         key = number, member.name
         future = self._waiting[key] = asyncio.get_running_loop().create_future()

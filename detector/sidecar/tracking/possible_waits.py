@@ -117,7 +117,10 @@ def _queue(state: ProgramState, inbound: InboundCall, callers: Iterable[PartyNam
     targets = [PartyTarget(party=one) for one in dict.fromkeys(ahead)]
     return Possible(
         wait=_wait(party, _Kind.QUEUE, inbound.served.serial, targets, inbound.served.since, needs=1),
-        doubt=f"{inbound.party} may be queued: how many calls the program serves at once is unknown (--workers)",
+        doubt=(
+            f"{inbound.party} may be queued: how many calls the program serves at once is unknown "
+            "(--workers; see stilltrue doctor)"
+        ),
     )
 
 
@@ -133,7 +136,7 @@ def _why(call: OutboundCall) -> str:
         return f"it made {call.method}, and its own call has ended meanwhile; its handler may still wait"
     return (
         f"who made {call.method} is unknown, and may wait for it: neither stilltrue-party nor a trace or request id names a "
-        "call in progress"
+        "call in progress (see stilltrue doctor)"
     )
 
 

@@ -141,7 +141,10 @@ async def test_termination_is_undetermined_while_a_member_has_channels_that_are_
 
         verdict = await told(agent_pb2.Sight(channels=1, calls=1, channels_unseen=1))
         assert verdict.holds == UNDETERMINED
-        assert "calls of a are not recorded (a: 1 channel made before the agent, or without it)" in verdict.witness.text
+        assert (
+            "not all calls of a are recorded and attributed (a: 1 channel made before the agent, or without it)"
+            in verdict.witness.text
+        )
         assert (await detector.ask()).holds == FALSE
         assert (await told(agent_pb2.Sight(channels=1, calls=1))).holds == TRUE
 

@@ -156,7 +156,7 @@ class Membership:
         what = {name: member.unrecorded() for name, member in found if member is not None and member.unrecorded()}
         if what:
             first = next(iter(what))
-            text = f"calls of {listed(list(what))} are not recorded ({first}: {'; '.join(what[first])})"
+            text = f"not all calls of {listed(list(what))} are recorded and attributed ({first}: {'; '.join(what[first])})"
             yield MembershipDoubt(about=About.STATES, text=text, decisive=tuple(what))
 
     def _called_by_others(self, view: Snapshot) -> Iterator[MembershipDoubt]:
