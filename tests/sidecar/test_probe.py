@@ -97,7 +97,7 @@ async def test_without_a_health_service_the_size_stays_in_doubt(tested: Beside) 
     tested.comes()
     await tested.sent.wait()
     tested.answer.set_result(Answer.UNIMPLEMENTED)
-    await _until(lambda: "does not implement" in tested.doubts(served.party)[0])
+    await _until(lambda: "does not implement the health service (grpc.health.v1.Health)" in tested.doubts(served.party)[0])
     tested.now += 3600.0
     assert "does not implement" in tested.doubts(served.party)[0]
 

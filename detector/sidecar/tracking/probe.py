@@ -35,7 +35,7 @@ class Answer(Enum):
     """The outcome of a health check."""
 
     SERVED = "a worker answered it"
-    UNIMPLEMENTED = "the program does not implement the health service"
+    UNIMPLEMENTED = "the program does not implement the health service (grpc.health.v1.Health), whose check would test it"
     NONE = "the program could not be reached"
 
 
