@@ -185,6 +185,35 @@ def test_a_call_counts_once_its_party_has_not_moved_for_long(
     assert failures == []
 
 
+def test_a_call_counts_that_waits_for_a_party_in_no_known_wait(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own wait is known: it is for a lock."""
+    lock, never, taken = threading.Lock(), threading.Event(), threading.Event()
+
+    def hold(request: bytes, _: Any) -> bytes:
+        with lock:
+            taken.set()
+            never.wait()
+        return request
+
+    def take(request: bytes, _: Any) -> bytes:
+        with lock:
+            return request
+
+    monkeypatch.setattr(unexplained, "CALL_SECONDS_MIN", 0.0)
+    served = world(Hold=hold, Take=take)
+    served.call("Hold")
+    taken.wait()
+    served.call("Take")
+    assert not served.standing("Take").unexplained
+    counts = Unexplained(Stacks(served.agent.live, served.agent.parties, 0.05), 0.0, lambda _: None)
+    for _ in range(3):
+        _count_again(counts)
+    never.set()
+    assert counts.calls() == 2
+
+
 def _count_again(counts: Unexplained) -> None:
     counts._not_before = 0.0
     counts.count()

@@ -6,9 +6,10 @@ Uses at most a small share of processor time: with more to read, it counts less 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from stilltrue.model import PartyName
+from stilltrue.protocol.requests.stacks import StandingParty
 from stilltrue.runtime.look.stacks import Positions, Stacks
 
 CALL_SECONDS_MIN = 5.0
@@ -46,15 +47,31 @@ class Unexplained:
         return self._count
 
     def calls(self) -> int | None:
-        """The number of calls of these parties whose reply is due, as of the same count."""
+        """The number of calls whose reply is due from these parties, or from parties that wait for them; of the same count."""
         return self._calls
 
     def _look(self, now: float) -> None:
         if self._before is None:
             self._before = now, self._stacks.positions()
         elif now - self._before[0] >= self._stand_seconds:
-            found = [one for one in self._stacks.standing(self._before[1]) if one.unexplained]
-            self._since = {one.party: self._since.get(one.party, self._before[0]) for one in found if one.owes_reply}
-            self._count = len(found)
+            found = self._stacks.standing(self._before[1])
+            stuck = _with_waiters({one.party for one in found if one.unexplained}, found)
+            due = [one.party for one in found if one.owes_reply and one.party in stuck]
+            self._since = {party: self._since.get(party, self._before[0]) for party in due}
+            self._count = sum(one.unexplained for one in found)
             self._calls = sum(now - since >= CALL_SECONDS_MIN for since in self._since.values())
             self._before = now, self._stacks.positions()
+
+
+def _with_waiters(stuck: set[str], found: Iterable[StandingParty]) -> set[str]:
+    """``stuck`` with the parties that wait, directly or not, for one of them."""
+    waiters: dict[str, list[str]] = {}
+    for one in found:
+        for holder in one.held_by:
+            waiters.setdefault(holder, []).append(one.party)
+    todo, seen = list(stuck), set(stuck)
+    while todo:
+        fresh = [party for party in waiters.get(todo.pop(), ()) if party not in seen]
+        seen.update(fresh)
+        todo += fresh
+    return seen
