@@ -59,7 +59,8 @@ _REASONS = {
 """By the reason that a command prints: how gRPC's error message, which differs between its versions, gives it."""
 _HANDSHAKE_FAILED = (
     "something listens at {address} but does not answer as a detector: if it uses TLS, give --tls-ca-file (and --tls-cert-file "
-    "and --tls-key-file, if it asks for certificates); if this is the web UI's port, give the gRPC port (7600 by default)"
+    "and --tls-key-file, if it asks for certificates), and a host name that its certificate is for; if this is the web UI's "
+    "port, give the gRPC port (7600 by default)"
 )
 """gRPC reports a failed handshake exactly as it reports a port where nothing listens."""
 

@@ -13,6 +13,7 @@ from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, Functi
 from typing import Any
 
 from stilltrue.runtime import compat
+from stilltrue.runtime.introspection.collector import objects_of
 from stilltrue.runtime.introspection.frames import frame_of, no_collection
 from stilltrue.runtime.introspection.origins import is_application
 
@@ -22,6 +23,7 @@ _FROZEN_MAX = 1_000
 """Python 3.12 has frozen some hundred objects of its own when it starts; an application has tens of thousands."""
 _INSTALLED = "-packages"
 _SUSPENDED = (CoroutineType, GeneratorType, AsyncGeneratorType)
+_COUNTED = frozenset({FunctionType, *_SUSPENDED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +45,19 @@ def take_census() -> Census | None:
     if not can_list_objects():
         return None
     with no_collection:
-        objects = gc.get_objects()
+        objects = objects_of(_COUNTED | _greenlets())
         functions = [one for one in objects if type(one) is FunctionType]
         suspended = [one for one in objects if type(one) in _SUSPENDED]
-        hidden = any(_is_greenlet(one) for one in objects if type(one).__name__ == "greenlet")
+        hidden = any(map(_is_greenlet, objects))
         del objects
     frames = [(one, frame) for one in suspended if (frame := frame_of(one)) is not None and not _runs(one)]
     return Census(functions, frames, hidden)
+
+
+def _greenlets() -> frozenset[type]:
+    module = sys.modules.get("greenlet")
+    kind = None if module is None else module.__dict__.get("greenlet")
+    return frozenset({kind}) if isinstance(kind, type) else frozenset()
 
 
 def _is_greenlet(thing: Any) -> bool:

@@ -28,6 +28,7 @@ from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
+from stilltrue.runtime.introspection.collector import referrers_of
 from stilltrue.runtime.introspection.frames import no_collection, variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_ours
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_dictionary, attribute_of
@@ -65,7 +66,7 @@ class Proof:
         self._roots = frozenset(
             root_of(frame.f_code) for one in waiters for frame in one.frames[:4] if is_application(frame.f_code)
         )
-        self._referrers = [one for one in gc.get_referrers(thing) if type(one) is not list]
+        self._referrers = [one for one in referrers_of((thing,)) if type(one) is not list]
         self._modules = {compat.module_of(kind) for owner in self._owners() for kind in type(owner).__mro__}
 
     def holds(self, running: Iterable[Sequence[FrameType]]) -> bool:
@@ -222,7 +223,7 @@ class Proof:
         """The objects with it as an attribute."""
         for one in self._referrers:
             if type(one) is dict:
-                yield from (owner for owner in gc.get_referrers(one) if attribute_dictionary(owner) is one)
+                yield from (owner for owner in referrers_of((one,)) if attribute_dictionary(owner) is one)
             else:
                 yield one
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, FunctionType, GeneratorType
 from typing import Any
 
 from stilltrue.runtime.introspection.code_cache import cached_by_code
+from stilltrue.runtime.introspection.collector import objects_of
 from stilltrue.runtime.introspection.frames import no_collection
 from stilltrue.runtime.introspection.origins import is_own_code
 from stilltrue.runtime.look.code.call_graph import names_in
@@ -23,12 +23,13 @@ LOCALS = _ANYWHERE | {"locals"}
 _EVERYTHING = frozenset({"_current_frames", "get_objects", "get_referrers", "_active"})
 """Application code that mentions one of these may reach any object."""
 _PAUSED = (GeneratorType, CoroutineType, AsyncGeneratorType)
+_COUNTED = frozenset({FunctionType, *_PAUSED})
 
 
 def census() -> tuple[list[FunctionType], list[Any]]:
     """All functions, coroutines and generators of the process."""
     with no_collection:
-        objects = gc.get_objects()
+        objects = objects_of(_COUNTED)
         functions = [one for one in objects if type(one) is FunctionType and one.__code__.co_name != "<module>"]
         paused = [one for one in objects if type(one) in _PAUSED]
         del objects

@@ -40,6 +40,7 @@ from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.instructions import opname_at
+from stilltrue.runtime.introspection.collector import referrers_of
 from stilltrue.runtime.introspection.frames import no_collection, variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.tasks import Task
@@ -168,7 +169,7 @@ def _referrers_of(level: list[Any], found: LeadingObjects) -> list[Any]:
     wanted = set(map(id, level))
     further: dict[int, Any] = {}
     with no_collection:
-        holders = gc.get_referrers(*asked)
+        holders = referrers_of(asked)
     for holder in holders:
         if id(holder) in ours or (type(holder) is FrameType and _is_running(holder, found)):
             continue

@@ -10,13 +10,13 @@ Rules:
 
 from __future__ import annotations
 
-import gc
 import sys
 import time
 from collections.abc import Iterable
 from typing import Any
 
 from stilltrue.runtime.concurrent_reads import items_of
+from stilltrue.runtime.introspection.collector import objects_of
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.orphaned_locks.census import can_list_objects
@@ -61,8 +61,10 @@ def registered_semaphores() -> list[Any]:
 
 
 def _all_objects() -> list[Any]:
-    kind = sys.modules[MODULE].__dict__["SemLock"]
-    return [one for one in gc.get_objects() if issubclass(type(one), kind)]
+    kinds = [sys.modules[MODULE].__dict__["SemLock"]]
+    for kind in kinds:
+        kinds += [one for one in type.__subclasses__(kind) if one not in kinds]
+    return objects_of(frozenset(kinds))
 
 
 def _by_semaphore(objects: Iterable[Any], mapped: dict[Semaphore, tuple[int, int]]) -> dict[Semaphore, tuple[OwnRef, ...]]:
