@@ -20,6 +20,7 @@ import pytest
 from stilltrue import Agent
 from stilltrue.protocol.report import PartyTarget, Report
 from stilltrue.protocol.requests.look import PartyLook
+from stilltrue.runtime.waits.reachability import task_reach, task_waits
 from stilltrue.runtime.waits.reachability.task_waits import TaskWaits
 from tests.client.look.worlds import look_at, report_of, report_when, settle
 
@@ -564,10 +565,6 @@ def _looked_at(agent: Agent) -> dict[str, PartyLook]:
     return {one.party.rpartition(":")[2]: one for one in look_at(agent, report).parties}
 
 
-LOOKS_MAX = 20
-"""A look at a large process may run out of time."""
-
-
 async def _waits_in_a_group(request: bytes, context: Any) -> bytes:
     event = asyncio.Event()
     child = waiter(event)
@@ -576,11 +573,11 @@ async def _waits_in_a_group(request: bytes, context: Any) -> bytes:
     return b""
 
 
-def waiter_of(agent: Agent) -> PartyLook:
-    return _looked_at(agent)["here/Wait#1.waiter"]
-
-
-def test_a_handler_that_alone_can_end_its_tasks_wait_is_no_way_out_of_it(alone: Callable[..., Agent]) -> None:
+def test_a_handler_that_alone_can_end_its_tasks_wait_is_no_way_out_of_it(
+    alone: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_waits, "LOOK_SECONDS_MAX", PATIENCE_SECONDS)  # its task reaches all that is imported
+    monkeypatch.setattr(task_reach, "NODES_MAX", 10_000_000)
     agent, ports = alone("here"), list[int]()
 
     async def serve() -> None:
@@ -599,7 +596,7 @@ def test_a_handler_that_alone_can_end_its_tasks_wait_is_no_way_out_of_it(alone: 
         call = method.future(b"")
         ring = {"here/Wait#1": {"here/Wait#1.waiter"}, "here/Wait#1.waiter": {"here/Wait#1"}}
         report_when(agent, lambda report: ring.items() <= waits_of(report).items())
-        seen = next((one for one in map(waiter_of, [agent] * LOOKS_MAX) if not one.doubt), waiter_of(agent))
+        seen = _looked_at(agent)["here/Wait#1.waiter"]
         run = {"Task-1"}  # the main task, whose end would cancel all others
         assert {str(way.party).rpartition(":")[2] for way in seen.ways_out} <= {*ring, *run}
         assert not seen.doubt
