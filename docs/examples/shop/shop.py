@@ -82,7 +82,9 @@ def order_for_ever() -> None:
 
 def main() -> None:
     """Run one of the services until it is ended; stock also brings the customers."""
-    name = sys.argv[1]
+    name = sys.argv[-1]
+    if len(sys.argv) != 2 or name not in ADDRESSES:
+        sys.exit("usage: shop.py orders|stock")
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     logging.getLogger("grpc").setLevel(logging.CRITICAL)  # no traceback for calls that fail because a service ends
     CHANNELS.update((other, grpc.insecure_channel(address)) for other, address in ADDRESSES.items())
