@@ -304,7 +304,7 @@ class Search:
             ended += [one for key in answered for one in by_handle.get(key, ())]
             undone = (party for several in releasers for party in several.freed_by(actor))
             freed = (found[party] for party in undone if not self._undoes_only_its_own(party, request))
-            grown = (found[party] for party in growers.grown_by(actor))
+            grown = (found[party] for party in growers.grown_by(actor, by_name=True))
             for one, what in (
                 *((one, "end its wait") for one in (*ended, *freed)),
                 *((one, "add workers to its pool") for one in grown),

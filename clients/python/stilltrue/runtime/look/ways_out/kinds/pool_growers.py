@@ -4,7 +4,8 @@ Rules:
 
 1. An actor counts if it can reach the executor and uses names that only the executor's own code uses, as for any queued item
    (:mod:`~stilltrue.runtime.waits.resolvers.executors`). Reading the pool's size or queue length does not count.
-2. An executor whose own class grows it on submit grows with the next request from any caller.
+2. A method of a server counts only if it names them outright: many handlers import or look up something by a computed name.
+3. An executor whose own class grows it on submit grows with the next request from any caller.
 """
 
 from __future__ import annotations
@@ -39,9 +40,11 @@ class Growers:
                 one.grown_by = f"{type(executor).__qualname__}, which grows on submit"
         self._undoers = Releasers(waits, {}, budget) if waits else None
 
-    def grown_by(self, actor: Actor) -> list[PartyName]:
-        """The parties whose pool an actor may enlarge."""
-        return [] if self._undoers is None else self._undoers.freed_by(actor)
+    def grown_by(self, actor: Actor, *, by_name: bool = False) -> list[PartyName]:
+        """The parties whose pool an actor may enlarge. ``by_name``: only if its code names one of the executor's own names."""
+        if self._undoers is None or (by_name and GROWING.isdisjoint(actor.names_reached(False).names)):
+            return []
+        return self._undoers.freed_by(actor)
 
     def grown_by_calls(self, actors: Iterable[Actor]) -> Iterator[tuple[Actor, PartyName]]:
         """As :meth:`Releasers.freed_by_calls`."""
@@ -49,7 +52,7 @@ class Growers:
 
 
 def _grows_by_itself(executor: Any) -> bool:
-    """Rule 2."""
+    """Rule 3."""
     submit: Any = type(executor).submit
     if submit is ThreadPoolExecutor.submit or not is_application(submit.__code__):
         return False
