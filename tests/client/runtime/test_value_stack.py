@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -200,3 +201,36 @@ _FORKING = """
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0, flush=True)
     os._exit(0)
 """
+
+
+class Unmapped:
+    """Memory that has been returned: to read it would end the process."""
+
+    @classmethod
+    def from_address(cls, _: int) -> Unmapped:
+        return cls()
+
+    def __getattr__(self, name: str) -> int:
+        pytest.fail(f"{name} was read")
+
+
+@needs_reading
+def test_an_object_that_is_gone_by_the_time_of_the_check_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check lets other threads run, so the frame may move on, and the memory of the object may be returned."""
+
+    def stands() -> Iterator[None]:
+        yield
+        yield
+
+    standing: Any = stands()
+    next(standing)
+    frame = standing.gi_frame
+    at = frame.f_lasti
+
+    def moves_on(_: int) -> bool:
+        next(standing)
+        return True
+
+    monkeypatch.setattr(value_stack, "_is_like_an_object", moves_on)
+    monkeypatch.setattr(value_stack, "_Object", Unmapped)
+    assert value_stack._read(frame, at, 0) is None

@@ -67,8 +67,12 @@ class _FrameOfObjects(ctypes.Structure):
     _fields_ = (*_Frame._fields_[:3], ("objects", ctypes.POINTER(ctypes.py_object)))
 
 
-class _Object(ctypes.Structure):
+class _Type(ctypes.Structure):
     _fields_ = (("references", ctypes.c_ssize_t), ("type", ctypes.c_size_t))
+
+
+class _Object(ctypes.Structure):
+    _fields_ = (("references", ctypes.c_ssize_t), ("type", ctypes.POINTER(_Type)))
 
 
 def stack_value_at(frame: FrameType, at: int, depth: int) -> Any:
@@ -138,15 +142,16 @@ def _read(frame: FrameType, at: int, depth: int) -> Any:
             return found if frame.f_lasti == at and is_there else None
         if not _is_like_an_object(kept):
             return None
-        one = _Object.from_address(kept)
-        kind = _Object.from_address(one.type)
+        one = _Object.from_address(
+            kept
+        )  # other threads have run since it was looked at: it is read only where the slot is checked
         found = (
             values[place]
             if frame.f_lasti == at
             and (numbers[_HEAD - 1] >> _OWNER_BIT) & 0xFF != _ENDED
             and numbers[place] == kept
             and 0 < one.references < _REFERENCES_MAX
-            and kind.type in _TYPES
+            and one.type[0].type in _TYPES
             else None
         )
         if id(type(found)) in _METHODS:
