@@ -1,28 +1,11 @@
 """A download is read from a client with one connection; for each part of it a request is made with the same client."""
 
-import http.server
 import threading
 
 import httpx
 from field_program import FAR_SECONDS, MODE, begin, join, stay
+from files import serve_files
 from served import serve
-
-SIZE = 1 << 20
-
-
-class Files(http.server.BaseHTTPRequestHandler):
-    """Serves one file."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(SIZE))
-        self.end_headers()
-        self.wfile.write(bytes(SIZE))
-
-    def log_message(self, *_: object) -> None:
-        """Nothing is logged."""
 
 
 def close_later(response: httpx.Response) -> None:
@@ -42,9 +25,7 @@ def download(request: bytes, context: object) -> bytes:
 
 
 join("files")
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Files)
-begin(server.serve_forever)
-url = f"http://127.0.0.1:{server.server_port}/"
+url = serve_files()
 limits = httpx.Limits(max_connections=1)
 client = httpx.Client(limits=limits, timeout=httpx.Timeout(None, pool=FAR_SECONDS if MODE == "patience" else None))
 call = serve(download)

@@ -279,8 +279,9 @@ async def test_a_method_on_a_loop_that_writes_the_requests_of_another_call_is_do
     call = _CALLS[0] = world.upload()
     begin = call.write
 
-    async def body(_: LoopWorld) -> None:
+    async def body(world: LoopWorld) -> None:
         await begin(b"")
+        world.held.release()  # as the method that holds the call: the request may arrive before it is written
         await _CALLS[0]
 
     del call
@@ -289,7 +290,7 @@ async def test_a_method_on_a_loop_that_writes_the_requests_of_another_call_is_do
     admin.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", {"Do": handler}),))
     admin.add_insecure_port("127.0.0.1:0")
     await admin.start()
-    seen = handler_of(await world.look(body))
+    seen = handler_of(await world.look(body, stuck=2))
     await admin.stop(0)
     assert ("/s/Do" in seen.doubt) is doubtful, seen.doubt
 
