@@ -23,16 +23,11 @@ import grpc.aio
 
 from stilltrue.aio.channel import RecordedAioChannel
 from stilltrue.aio.server import RecordedAioServer
-from stilltrue.http.asgi import ASGIMiddleware
-from stilltrue.http.replacements import Replacements
-from stilltrue.http.wsgi import WSGIMiddleware
 from stilltrue.lock_factory import TaskLocks, ThreadLocks
 from stilltrue.model import Fact, ProcessId
 from stilltrue.protocol.names import as_process_name, check_process_name
 from stilltrue.protocol.recorder import Bounds, Recorder
 from stilltrue.protocol.report import Target
-from stilltrue.protocol.requests.cure import Cured, CureRequest
-from stilltrue.protocol.requests.look import Look, LookRequest
 from stilltrue.protocol.stamp import INCARNATION_MAX
 from stilltrue.protocol.stamp_tag import StampKeyError
 from stilltrue.protocol.step import Step, check_facts
@@ -58,6 +53,11 @@ from stilltrue.sync.channel import RecordedChannel
 from stilltrue.sync.server import RecordedServer
 
 if TYPE_CHECKING:
+    from stilltrue.http.asgi import ASGIMiddleware
+    from stilltrue.http.replacements import Replacements
+    from stilltrue.http.wsgi import WSGIMiddleware
+    from stilltrue.protocol.requests.cure import Cured, CureRequest
+    from stilltrue.protocol.requests.look import Look, LookRequest
     from stilltrue.protocol.requests.stacks import StacksFound
     from stilltrue.runtime.introspection.observation import Observer
     from stilltrue.runtime.look.looker import Looker
@@ -218,11 +218,15 @@ class Agent:
 
     def wsgi(self, app: Callable[..., Any]) -> WSGIMiddleware:
         """Wrap a WSGI application so that its requests are recorded; put it outside of all other middleware."""
+        from stilltrue.http.wsgi import WSGIMiddleware  # noqa: PLC0415 - few gRPC programs serve HTTP
+
         self.start()
         return WSGIMiddleware(app, self._session)
 
     def asgi(self, app: Callable[..., Any]) -> ASGIMiddleware:
         """Wrap an ASGI application so that its requests are recorded; put it outside of all other middleware."""
+        from stilltrue.http.asgi import ASGIMiddleware  # noqa: PLC0415 - few gRPC programs serve HTTP
+
         self.start()
         return ASGIMiddleware(app, self._session)
 
@@ -355,6 +359,8 @@ class Agent:
 
     def http_replacements(self) -> Replacements:
         """The replacements for methods of HTTP libraries while the process is instrumented."""
+        from stilltrue.http.replacements import Replacements  # noqa: PLC0415 - only instrument() needs it
+
         return Replacements(self._session, self._start, self.sight.add_unrecorded, self.close)
 
     def looker(self) -> Looker:

@@ -9,17 +9,15 @@ import logging
 import os
 import sys
 import threading
-from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 RECORDS_MAX = 100
 """Maximum number of records that wait to be written; further ones are dropped."""
 END_SECONDS_MAX = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
+class _Record(NamedTuple):
     level: int
     text: str
     arguments: tuple[object, ...]

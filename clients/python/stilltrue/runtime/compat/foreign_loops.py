@@ -6,9 +6,8 @@ Their tasks and timers are not read one by one: only how many timers are pending
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 from stilltrue.runtime.introspection.frames import variables_of
 
@@ -16,8 +15,7 @@ _POLLS = frozenset({"get_events", "doPoll", "doSelect", "doKEvent"})
 """The functions in which they wait."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForeignLoop:
+class ForeignLoop(NamedTuple):
     """A loop of ``library``. ``waits``: it runs no task now; ``timers``: those pending; ``descriptors``: those it waits for."""
 
     library: str

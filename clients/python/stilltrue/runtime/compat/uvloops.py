@@ -20,9 +20,8 @@ import socket
 import time
 from collections import deque
 from contextvars import Context, copy_context
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from stilltrue.runtime.compat.callables import module_of
@@ -35,18 +34,16 @@ _CLOCKS_APART_SECONDS_MAX = 1.0
 _POLLED = "tfd:"
 
 
-@dataclass(frozen=True, slots=True)
-class _Fields:
+class _Fields(NamedTuple):
     """The number of fields of a handle, and the positions of its callback, arguments and context."""
 
-    count: int
+    size: int
     callback: int
     arguments: int
     context: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Layout:
+class _Layout(NamedTuple):
     """The field positions of both kinds of handles."""
 
     timer: _Fields
@@ -135,7 +132,7 @@ def _timers(loop: asyncio.AbstractEventLoop, layout: _Layout) -> list[asyncio.Ti
     for handle in _in_sets(loop):
         held = gc.get_referents(handle) if _is(handle, "TimerHandle") and not handle.cancelled() else ()
         fields = layout.timer
-        if len(held) == fields.count and held[fields.callback] is not None:
+        if len(held) == fields.size and held[fields.callback] is not None:
             arguments, context = held[fields.arguments] or (), held[fields.context]
             found.append(asyncio.TimerHandle(handle.when(), held[fields.callback], arguments, loop, context))
     return found
@@ -156,7 +153,7 @@ def _plain(loop: asyncio.AbstractEventLoop, handle: Any, layout: _Layout) -> asy
     """A callback of the application or asyncio; None for uvloop's own methods, whose field is not callable."""
     fields = layout.plain
     held = gc.get_referents(handle) if not handle.cancelled() else ()
-    if len(held) != fields.count or not callable(held[fields.callback]):
+    if len(held) != fields.size or not callable(held[fields.callback]):
         return None
     return asyncio.Handle(held[fields.callback], held[fields.arguments] or (), loop, held[fields.context])
 
@@ -165,7 +162,7 @@ def _own(loop: asyncio.AbstractEventLoop, handle: Any, layout: _Layout) -> async
     """A uvloop method: ``loop.stop``, or a stand-in that carries the method's objects."""
     fields = layout.plain
     held = gc.get_referents(handle) if not handle.cancelled() else ()
-    if len(held) != fields.count or held[fields.callback] is None:
+    if len(held) != fields.size or held[fields.callback] is None:
         return None
     if held[fields.callback] is loop and "Loop._stop" in repr(handle):
         return asyncio.Handle(loop.stop, (), loop, held[fields.context])

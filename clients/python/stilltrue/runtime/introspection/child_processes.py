@@ -22,10 +22,9 @@ import sys
 import time
 from collections import deque
 from collections.abc import Container
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 MARK = "stilltrue-member"
 """The start of the descriptor's name, which ends in the time of joining."""
@@ -45,8 +44,7 @@ _PARENT, _GROUP, _SESSION, _TICKS, _STARTED = 1, 2, 3, slice(11, 13), 19
 """Positions of fields in ``/proc/PID/stat`` after the name, which ends with the last parenthesis."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChildProcess:
+class ChildProcess(NamedTuple):
     """A running child process; ``started``: clock ticks since the machine booted."""
 
     pid: int

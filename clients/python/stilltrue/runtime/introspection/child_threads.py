@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from stilltrue.runtime.introspection.child_processes import ChildProcess, processor_ticks
 
@@ -49,8 +49,7 @@ _POLLS = {
 """poll, ppoll, select, pselect6, epoll_wait, epoll_pwait: which argument is the timeout, and its value without one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """Where a thread is: the system call, its stack pointer and its instruction.
 
     ``reads``: the descriptor that it reads from, if any; ``endless``: whether it has no timeout; ``is_poll``: whether it may
@@ -71,8 +70,7 @@ class Standing:
         return self.call, self.stack, self.instruction, self.reads
 
 
-@dataclass(frozen=True, slots=True)
-class ChildThreads:
+class ChildThreads(NamedTuple):
     """The ``threads`` of the child ``pid`` by the system's ids (None: on a processor, or about to be); None if not shown.
 
     ``ticks``: the child's processor time so far.

@@ -18,8 +18,8 @@ import os
 import sys
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from stilltrue.runtime.transport.channelz import CachedRead, address_text
 
@@ -32,8 +32,7 @@ PROCESSES_MAX = 2_000
 DESCRIPTORS_MAX = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Socket:
+class Socket(NamedTuple):
     """A line of a table: the local and remote address, and the socket's ``inode`` (0: not accepted yet)."""
 
     local: str
