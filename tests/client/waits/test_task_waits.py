@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import importlib.util
 import signal
 import threading
 import time
@@ -472,6 +473,10 @@ async def two_that_set_each_others_event() -> None:
     await asyncio.gather(*_two_of(_waits_and_sets, asyncio.Event))
 
 
+async def two_that_set_each_others_event_of_a_library() -> None:
+    await asyncio.gather(*_two_of(_waits_and_sets, importlib.import_module("anyio").Event))
+
+
 async def two_that_complete_each_others_future() -> None:
     await asyncio.gather(*_two_of(_waits_and_completes, asyncio.get_running_loop().create_future))
 
@@ -485,7 +490,16 @@ async def two_that_park() -> None:
 
 
 @pytest.mark.parametrize(
-    "stuck", [two_that_set_each_others_event, two_that_complete_each_others_future, two_that_alone_have_a_condition]
+    "stuck",
+    [
+        two_that_set_each_others_event,
+        pytest.param(
+            two_that_set_each_others_event_of_a_library,
+            marks=pytest.mark.skipif(importlib.util.find_spec("anyio") is None, reason="needs anyio"),
+        ),
+        two_that_complete_each_others_future,
+        two_that_alone_have_a_condition,
+    ],
 )
 def test_tasks_that_are_to_wake_each_other_are_not_parked(alone: Callable[..., Agent], stuck: Main) -> None:
     agent = alone("here")

@@ -231,10 +231,10 @@ def _functions_named(
     placed = called_in_places(code, frozenset(variables))
     for one in dict.fromkeys((*_with_closures(named), *methods, *unnamed, *placed)):
         key = one.__code__, id(one.__globals__), kinds
-        if key not in _named_cache:
-            every = reachable_code(one.__code__, one.__globals__, kinds, unnamed=())
-            _named_cache[key] = tuple(every)
-        for reached, within, depth in _named_cache[key]:
+        every = _named_cache.get(key)
+        if every is None:  # a cut in another thread may clear the cache
+            every = _named_cache[key] = tuple(reachable_code(one.__code__, one.__globals__, kinds, unnamed=()))
+        for reached, within, depth in every:
             if depth < NAMED_DEPTH or (far and is_own_code(reached)):
                 yield reached, within
 

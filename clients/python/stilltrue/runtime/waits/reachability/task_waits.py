@@ -33,7 +33,7 @@ from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.reachability.task_reach import References, kept, reached_by, references_from
 from stilltrue.runtime.waits.reachability.thread_waits import WHAT
-from stilltrue.runtime.waits.reachability.waking import depends_on_others, is_to_wake
+from stilltrue.runtime.waits.reachability.waking import depends_on_others, forget_objects, is_to_wake
 from stilltrue.runtime.waits.wait import SeenWait, Task
 
 CUT_SECONDS_MAX = 0.01
@@ -185,7 +185,10 @@ def _proved(found: References, budget: Budget) -> dict[Task, frozenset[Task]]:
 
 def parked(proved: Mapping[Task, frozenset[Task]]) -> frozenset[Task]:
     """The tasks that park (rule 5), among those with proved enders."""
-    found = {task for task, enders in proved.items() if not (_awaits_tasks(task) or _is_to_be_woken(task, enders))}
+    try:
+        found = {task for task, enders in proved.items() if not (_awaits_tasks(task) or _is_to_be_woken(task, enders))}
+    finally:
+        forget_objects()
     found = {task for task in found if not depends_on_others(task)}
     while gone := {task for task in found if not proved[task] <= found}:
         found -= gone

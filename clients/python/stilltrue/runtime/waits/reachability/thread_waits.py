@@ -38,12 +38,11 @@ from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.tasks import Task, blocking_future
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.look.code.instructions_ahead import is_looped
-from stilltrue.runtime.look.code.reachable_names import clear_caches
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.call_stack import where_is
 from stilltrue.runtime.waits.pipes import child_output
 from stilltrue.runtime.waits.reachability.thread_reach import leading_to, reached_by
-from stilltrue.runtime.waits.reachability.waking import mentioned_ahead
+from stilltrue.runtime.waits.reachability.waking import forget_objects, mentioned_ahead
 from stilltrue.runtime.waits.wait import CallStack, SeenWait
 
 CANDIDATES_MAX = 200
@@ -269,7 +268,7 @@ def without_parked(waits: Mapping[int, SeenWait], running: _Frames, depended_on:
     try:
         parked = {one for one, wait in waits.items() if one not in depended_on and not _is_to_be_woken(one, wait, running)}
     finally:
-        clear_caches()  # cached objects of the application would count as references
+        forget_objects()
     while gone := {one for one in parked if not parked.issuperset(waits[one].enders or ())}:
         parked -= gone
     return _with_idle_workers({one: wait for one, wait in waits.items() if one not in parked}, waits)

@@ -13,6 +13,8 @@ from types import CodeType, FrameType
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of, variables_of
 from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.look.code import call_graph
+from stilltrue.runtime.look.code import reachable_names as reachable_code_names
 from stilltrue.runtime.look.code.instructions_ahead import ahead_of
 from stilltrue.runtime.look.code.reachable_names import reachable_names
 from stilltrue.runtime.waits.wait import Task
@@ -35,6 +37,12 @@ def is_to_wake(task: Task, waiting: Task) -> bool:
 def depends_on_others(task: Task) -> bool:
     """Whether ``task`` is at a full queue or a barrier, or waits for the items of a queue to be done."""
     return any(id(frame.f_code) in _DEPENDS_ON_OTHERS for frame in _frames_of(task))
+
+
+def forget_objects() -> None:
+    """Clear the caches of :func:`mentioned_ahead`: application objects in them would count as references, and live on."""
+    reachable_code_names.clear_caches()
+    call_graph.clear_caches()
 
 
 def _waking(waiting: Task) -> frozenset[str]:
