@@ -70,10 +70,11 @@ class Slow:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.may_end = threading.Event()
 
     def evaluate(self, snapshot: Any) -> Verdict:
         self.asked += 1
-        time.sleep(0.6)
+        self.may_end.wait(30)
         raise ValueError("late")
 
 
@@ -83,7 +84,8 @@ async def test_an_abandoned_evaluation_is_not_started(start_detector: Any, proce
         await detector.join(process("a"))
         for _ in range(3):
             assert "longer than 0.1 s" in (await detector.ask("slow")).witness.text
-        await asyncio.sleep(0.8)
+        slow.may_end.set()
+        await asyncio.sleep(0.3)
         assert slow.asked == 1
 
 
