@@ -1,4 +1,7 @@
-"""What the sentences of an explanation are about (:mod:`detector.predicates.evidence.explanation` writes them)."""
+"""Reads the sentences of answers: what each is about, and where its remarks begin.
+
+:mod:`detector.predicates.evidence.explanation` and :func:`detector.core.membership_doubt.with_remark` write them.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,29 @@ import re
 
 from stilltrue.model import PartyName
 
+NO_MEMBERS = "no process is connected"
+"""The text of an answer without members."""
 _WAITING = re.compile(" has waited | waits for ")
 
 
 def waiter_in(sentence: str) -> PartyName:
     """The party whose wait a sentence explains; the whole sentence if it is about something else."""
     return PartyName(_WAITING.split(sentence, maxsplit=1)[0])
+
+
+def remarks_of(text: str) -> list[str]:
+    """The parts of a witness text: its sentence, then each remark after a semicolon. One within parentheses separates nothing.
+
+    Examples
+    --------
+    >>> remarks_of("no party was waiting (a; b); but 2 calls have not moved; covers 1 of 2 members")
+    ['no party was waiting (a; b)', 'but 2 calls have not moved', 'covers 1 of 2 members']
+    """
+    parts = [""]
+    for piece in text.split("; "):
+        open_before = parts[-1].count("(") > parts[-1].count(")")
+        if open_before:
+            parts[-1] += f"; {piece}"
+        else:
+            parts.append(piece)
+    return parts[1:]

@@ -49,6 +49,12 @@ def test_silent_and_lost_members_are_complaints() -> None:
     assert [cure for _, cure in complaints_of(agent(detector_pb2.AGENT_STATE_MISSING))] == [MISSING]
 
 
+def test_of_a_lost_member_only_its_loss_is_reported() -> None:
+    old = {"blind": ["serves 2 calls that have not moved for long, in no known wait"], "reports_dropped": 3}
+    assert [cure for _, cure in complaints_of(agent(detector_pb2.AGENT_STATE_LOST, **old))] == [LOST]
+    assert len(complaints_of(agent(detector_pb2.AGENT_STATE_MISSING, **old))) == 3
+
+
 def test_a_process_without_calls_is_explained_but_no_failure() -> None:
     idle, lost = agent(blind=["no server, channel or call is recorded"]), agent(detector_pb2.AGENT_STATE_LOST)
     assert exit_code([(idle, complaints_of(idle))], 2) == 0

@@ -274,6 +274,21 @@ def test_an_unexpected_end_is_reported_on_the_last_line(tmp_path: Path) -> None:
     assert "l.jsonl: 3: invalid JSON" in result.stderr
 
 
+def test_what_is_not_one_document_is_refused_with_the_way_to_evaluate_it(tmp_path: Path) -> None:
+    many, archive = tmp_path / "many.json", tmp_path / "archive"
+    many.write_text("".join(f"{json.dumps(document)}\n" for document in (RING, LINE)))
+    archive.mkdir()
+    (archive / "part.parquet").write_bytes(b"PAR1\xff")
+    for file, words in (
+        (many, "2: invalid JSON: Extra data; if each line is a document, add --jsonl\n"),
+        (archive, "an archive is evaluated by 'stilltrue analyze'\n"),
+        (archive / "part.parquet", "an archive is evaluated by 'stilltrue analyze'\n"),
+    ):
+        result = run("deadlock", str(file))
+        assert (result.exit_code, result.stderr.count("\n"), result.stderr.endswith(words)) == (2, 1, True), result.stderr
+    assert run("deadlock", "--jsonl", str(many)).exit_code == 0
+
+
 def test_a_scope_without_members_has_no_answer() -> None:
     result = run("deadlock", "-", "--scope", "team=none", text=json.dumps(RING))
     assert (result.exit_code, "no process has the labels team=none" in result.stdout) == (3, True)

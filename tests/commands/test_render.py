@@ -60,6 +60,48 @@ def test_the_victims_are_named_once(capsys: pytest.CaptureFixture[str], told: bo
     assert capsys.readouterr().out.count("aborting") == 1
 
 
+def remarked() -> Verdict:
+    """A FALSE with two remarks, one of which has a semicolon in parentheses."""
+    text = (
+        "no party was waiting as of 14:02:11; but 2 calls have not moved, at orders-0 (stilltrue stacks); 1 party waits for a "
+        "call that no member has received (orders-0/Place#7 for /shop.Stock/Reserve; at stock:50051): see stilltrue doctor"
+    )
+    return Verdict(predicate="deadlock", holds=Holds.FALSE, witness=Witness(kind="none", parties=(), text=text))
+
+
+def test_in_a_pipe_each_part_of_a_verdict_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    print_verdict(remarked())
+    assert capsys.readouterr().out == f"deadlock: not when the snapshot began\n  {remarked().witness.text}\n"
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_on_a_terminal_each_remark_begins_a_line_and_none_is_too_long(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_verdict(remarked())
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.startswith("deadlock: not when")
+    assert max(map(len, lines)) <= width
+    begun = [line.split()[0] for line in lines if not line.startswith("    ")]
+    assert begun == ["no", "but", "1"]
+    assert " ".join(" ".join(lines).split()) == remarked().witness.text.replace("; but", " but").replace(
+        "; 1 party", " 1 party"
+    )
+
+
+def test_on_a_terminal_a_long_name_is_not_broken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "30")
+    place = "/home/you/a/long/way/down/to/shop.py:35"
+    explanation = (f"b/Y#1 is at {place} in call",)
+    witness = Witness(kind="none", parties=(), text="")
+    print_verdict(Verdict(predicate="deadlock", holds=Holds.TRUE, witness=witness, explanation=explanation))
+    assert f"    {place}\n" in capsys.readouterr().out
+
+
 def test_wide_omits_nothing_even_on_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "40")

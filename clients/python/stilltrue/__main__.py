@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from stilltrue.launch import copy_package, run
-from stilltrue.protocol.address import is_address
+from stilltrue.protocol.address import is_address, what_is_wrong
 from stilltrue.version import __version__
 
 DESCRIPTION = "Run a program with the agent, without changing its code. Its child processes get the agent too."
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"{copy_package(given.folder)}\n")
         return 0
     if given.detector and not is_address(given.detector):
-        launch.error(f"--detector: {given.detector!r} is not a valid HOST:PORT")
+        launch.error(f"--detector: {what_is_wrong(given.detector)}")
     program = given.program[1:] if given.program[:1] == ["--"] else given.program
     if not program:
         launch.error("no command given: python -m stilltrue run -- python app.py")

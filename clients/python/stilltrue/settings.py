@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import cast
 
-from stilltrue.protocol.address import is_address
+from stilltrue.protocol.address import is_address, what_is_wrong
 from stilltrue.protocol.names import as_process_name, check_process_name
 
 _LOGGER = logging.getLogger("stilltrue")
@@ -90,7 +90,7 @@ class Settings:
         if bool(self.tls_cert_file) != bool(self.tls_key_file):
             raise SettingRefusedError("tls_cert_file and tls_key_file must be set together", "tls_cert_file", "tls_key_file")
         if not is_address(self.detector):
-            raise SettingRefusedError(f"detector: {self.detector!r} is not a valid HOST:PORT", "detector")
+            raise SettingRefusedError(f"detector: {what_is_wrong(self.detector)}", "detector")
         if self.instance:
             try:
                 check_process_name(self.instance)

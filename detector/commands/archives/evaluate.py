@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import Any
 
 import click
@@ -21,7 +22,7 @@ from detector.commands.shared.output import Output, output_option, print_names, 
 from detector.commands.shared.parallel_evaluation import Chunk, UnknownKeys, chunked, evaluate_chunks, evaluate_files, size_of
 from detector.commands.shared.render import EXIT_CODES, print_verdict
 from detector.commands.shared.run import EXIT_WRONG, CommandError
-from detector.core.document.reader import DocumentError
+from detector.core.document.reader import SEVERAL_TEXTS, DocumentError
 from detector.core.registry import PluginError, UnknownPredicateError
 from detector.core.selector import parse_selector
 from detector.core.verdict import write_verdict
@@ -139,13 +140,24 @@ def evaluate(
         else:
             code = _batch(question, evaluator, files) if jsonl else _single(question, evaluator, files, output=output)
         sys.stdout.flush()
-    except (DocumentError, PluginError) as error:
+    except DocumentError as error:
+        raise CommandError(f"{error}{_hint(error, files, jsonl=jsonl)}") from None
+    except PluginError as error:
         raise CommandError(str(error)) from None
     except UnknownPredicateError as error:
         raise CommandError(str(error.args[0])) from None
     except BrokenProcessPool:
         raise CommandError("a worker process died (out of memory?)") from None
     click.get_current_context().exit(code)
+
+
+def _hint(error: DocumentError, files: tuple[str, ...], *, jsonl: bool) -> str:
+    """How to evaluate files that are not one document each; empty if ``error`` does not look like that."""
+    if not jsonl and error.text == SEVERAL_TEXTS:
+        return "; if each line is a document, add --jsonl"
+    if any(Path(file).is_dir() or file.endswith(".parquet") for file in files):
+        return "; an archive is evaluated by 'stilltrue analyze'"
+    return ""
 
 
 def _single(question: Question, evaluator: OfflineEvaluator, files: tuple[str, ...], *, output: Output) -> int:

@@ -9,7 +9,8 @@ import click
 from detector.commands.shared import names
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
 from detector.commands.shared.output import Output, output_option, print_data, print_names
-from detector.commands.shared.render import EXIT_CODES, print_verdict
+from detector.commands.shared.render import EXIT_CODES, START_ONE, console, print_verdict
+from detector.core.sentences import NO_MEMBERS
 from detector.core.verdict import write_verdict
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
@@ -44,4 +45,6 @@ def ask(predicate: str, scope: str, endpoint: Endpoint, timeout_seconds: float, 
         print_names(verdict.core)
     elif not print_data(write_verdict(verdict), output):
         print_verdict(verdict)
+        if verdict.witness.text == NO_MEMBERS:
+            console().print(f"  {START_ONE}")
     sys.exit(EXIT_CODES[verdict.holds])

@@ -8,7 +8,7 @@ import click
 
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
 from detector.commands.shared.output import Output, output_option, print_data, print_names
-from detector.commands.shared.render import NOBODY, console, escape
+from detector.commands.shared.render import NOBODY, console, escape, print_indented
 from detector.core.times import local_time
 from detector.service.documents import STATES
 from stilltrue.v1 import detector_pb2 as pb
@@ -121,19 +121,22 @@ def print_complaints(ill: list[tuple[pb.Agent, list[tuple[str, str]]]], members:
     for agent, complaints in ill:
         out.print(f"[yellow]{escape(agent.process.instance)}[/] ({escape(agent.process.service)})")
         for what, cure in complaints:
-            out.print(f"  - {escape(what)}\n    {'as above' if cure in explained else escape(cure)}")
+            print_indented(out, f"- {escape(what)}")
+            print_indented(out, "as above" if cure in explained else escape(cure), indent=4)
             explained.add(cure)
     if members and not ill:
         out.print(f"[green]answers speak for {'the only member' if members == 1 else f'all {members} members'}[/]")
 
 
 def complaints_of(agent: pb.Agent) -> list[tuple[str, str]]:
-    """The gaps of a member, each with how to fix it."""
+    """The gaps of a member, each with how to fix it; of a lost one only that it is lost, since its other data are old."""
     found = []
     seen = local_time(agent.heard_at) if agent.HasField("heard_at") else "-"
     if agent.state != pb.AGENT_STATE_LIVE:
         cure = LOST if agent.state == pb.AGENT_STATE_LOST else MISSING
         found.append((f"{STATES.get(agent.state, 'unknown')}, last seen {seen}", cure))
+    if agent.state == pb.AGENT_STATE_LOST:
+        return found
     found += [(reason, next((cure for text, cure in CURES if text in reason), "see docs/agent.md")) for reason in agent.blind]
     if agent.reports_dropped:
         found.append((f"{agent.reports_dropped} reports dropped", DROPPED))

@@ -11,7 +11,7 @@ import click
 from detector.commands.shared import names
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, timeout_option
 from detector.commands.shared.output import Output, output_option, print_data, print_names
-from detector.commands.shared.render import PIPE_WIDTH, AdaptiveTable, console, escape, listed, table
+from detector.commands.shared.render import PIPE_WIDTH, AdaptiveTable, console, escape, listed, print_indented, table
 from detector.commands.shared.run import CommandError
 from detector.core.times import duration, local_time
 from detector.service.documents import time_to_detection, written_incident
@@ -104,21 +104,21 @@ def print_incident(incident: pb.Incident) -> None:
     closed = incident.HasField("closed")
     state = f"ended {local_time(incident.closed)}: {incident.ending}" if closed else _open(incident)
     out.print(f"{escape(incident.id)}: {escape(incident.predicate)}, [{'green' if closed else 'bold red'}]{escape(state)}[/]")
-    out.print(f"  {escape(incident.text)}")
+    print_indented(out, escape(incident.text))
     if closed or incident.lost:
-        out.print("  when it was first seen:")
+        print_indented(out, "when it was first seen:")
     for wait in incident.waits:
-        out.print(f"  - {escape(wait)}")
-    out.print(f"  core ({len(incident.core)}): {escape(listed(incident.core))}")
+        print_indented(out, f"- {escape(wait)}")
+    print_indented(out, f"core ({len(incident.core)}): {escape(listed(incident.core))}")
     if incident.behind:
-        out.print(f"  behind it ({len(incident.behind)}): {escape(listed(incident.behind))}")
+        print_indented(out, f"behind it ({len(incident.behind)}): {escape(listed(incident.behind))}")
     for note in incident.cures:
-        out.print(f"  cure: {local_time(note.at)} {escape(note.who)}: {escape(note.text)}")
+        print_indented(out, f"cure: {local_time(note.at)} {escape(note.who)}: {escape(note.text)}")
     if incident.HasField("formed"):
-        out.print(f"  formed {local_time(incident.formed)}, detected after {duration(time_to_detection(incident))}")
-    out.print(f"  first seen {local_time(incident.opened)} in snapshot {incident.first_snapshot}")
-    out.print(
-        f"  last seen {local_time(incident.seen)} in snapshot {incident.last_snapshot}, lasted {duration(lasted(incident))}"
+        print_indented(out, f"formed {local_time(incident.formed)}, detected after {duration(time_to_detection(incident))}")
+    print_indented(out, f"first seen {local_time(incident.opened)} in snapshot {incident.first_snapshot}")
+    print_indented(
+        out, f"last seen {local_time(incident.seen)} in snapshot {incident.last_snapshot}, lasted {duration(lasted(incident))}"
     )
 
 

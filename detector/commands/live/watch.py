@@ -16,7 +16,7 @@ from detector.commands.shared import names
 from detector.commands.shared.connection import Endpoint, detector_option, detector_stub, handshake_failure, listens
 from detector.commands.shared.finite_range import FiniteRange
 from detector.commands.shared.output import Output, output_option, print_data, print_names
-from detector.commands.shared.render import console, escape, holds_text, listed, styled
+from detector.commands.shared.render import console, escape, holds_text, listed, print_indented, styled
 from detector.commands.shared.run import CommandError
 from detector.core.times import local_time
 from detector.core.verdict import write_verdict
@@ -129,11 +129,12 @@ def _write(verdict: Verdict, output: Output) -> None:
 
 
 def _print(verdict: Verdict) -> None:
-    """Print the verdict on one line, and its core on the next."""
+    """Print the verdict on one line, which a terminal wraps, and its core on the next."""
     out = console()
     scope = "" if verdict.snapshot.scope == "all" else f"@{verdict.snapshot.scope}"
     answer = styled(verdict.holds, verdict.predicate, holds_text(verdict))
     text = escape(verdict.witness.text)
-    out.print(f"[dim]{local_time(verdict.snapshot.ended)}[/] {escape(verdict.predicate + scope)}: {answer}  {text}")
+    head = f"[dim]{local_time(verdict.snapshot.ended)}[/] {escape(verdict.predicate + scope)}"
+    print_indented(out, f"{head}: {answer}  {text}", indent=0)
     if verdict.core:
-        out.print(f"  core: {escape(listed(verdict.core))}")
+        print_indented(out, f"core: {escape(listed(verdict.core))}")

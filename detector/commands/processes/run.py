@@ -8,7 +8,7 @@ import click
 
 from detector.commands.shared import names
 from stilltrue.launch import run as run_program
-from stilltrue.protocol.address import is_address
+from stilltrue.protocol.address import is_address, what_is_wrong
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -26,6 +26,6 @@ def run(service: str | None, detector: str | None, command: tuple[str, ...]) -> 
       stilltrue run --service orders -- gunicorn orders.wsgi:app
     """
     if detector and not is_address(detector):
-        raise click.BadParameter(f"{detector!r} is not a valid HOST:PORT", param_hint="--detector")
+        raise click.BadParameter(what_is_wrong(detector), param_hint="--detector")
     settings = {"STILLTRUE_SERVICE": service, "STILLTRUE_DETECTOR": detector}
     sys.exit(run_program(command, {name: value for name, value in settings.items() if value}))

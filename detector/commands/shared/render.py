@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from detector.core.counting import counted
-from detector.core.sentences import waiter_in
+from detector.core.sentences import NO_MEMBERS, remarks_of, waiter_in
 from detector.core.times import duration, local_time
 from detector.ops.printable_text import printable, printable_json
 from stilltrue.model import Holds, Verdict
@@ -23,13 +24,16 @@ from stilltrue.model import Holds, Verdict
 EXIT_CODES = {Holds.TRUE: 0, Holds.FALSE: 1, Holds.UNDETERMINED: 3}
 _STYLES = {Holds.TRUE: "bold red", Holds.FALSE: "green", Holds.UNDETERMINED: "yellow"}
 _GOOD_NEWS = {"termination", "quiescence", "phase-ended"}
-NOBODY = "no process is connected: start one with 'stilltrue run -- python app.py'"
+START_ONE = "start one with 'stilltrue run -- python app.py'"
+NOBODY = f"{NO_MEMBERS}: {START_ONE}"
 _NAMES_MAX = 20
 PIPE_WIDTH = 1_000_000
 WORD_WIDTH = 12
 """Narrower columns of words are unreadable."""
 GAP = 2
 """Spaces between two columns."""
+INDENT = 2
+"""Spaces before each line of a verdict's evidence."""
 
 
 def escape(text: str) -> str:
@@ -80,17 +84,43 @@ def _print(verdict: Verdict, head: str, out: Console) -> None:
     answer = styled(verdict.holds, verdict.predicate, holds_text(verdict))
     out.print(f"{escape(head + verdict.predicate)}: {answer}")
     if verdict.witness.text:
-        out.print(f"  {escape(verdict.witness.text)}")
+        for part in _parts(out, verdict.witness.text):
+            print_indented(out, escape(part))
     for sentence in verdict.explanation:
-        out.print(f"  - {escape(sentence)}")
+        print_indented(out, f"- {escape(sentence)}")
     for word, names in _remaining_parts(verdict):
-        out.print(f"  {word} ({len(names)}): {escape(listed(names))}")
+        print_indented(out, f"{word} ({len(names)}): {escape(listed(names))}")
     if verdict.until is not None:
-        out.print(f"  until {local_time(verdict.until)} (when a deadline expires)")
+        print_indented(out, f"until {local_time(verdict.until)} (when a deadline expires)")
     if verdict.assumptions:
-        out.print(f"  [dim]assuming that {escape('; '.join(verdict.assumptions))}[/]")
+        print_indented(out, f"[dim]assuming that {escape('; '.join(verdict.assumptions))}[/]")
     if verdict.snapshot.id is not None:
-        out.print(f"  [dim]{escape(_snapshot_line(verdict))}[/]")
+        print_indented(out, f"[dim]{escape(_snapshot_line(verdict))}[/]")
+
+
+def _parts(out: Console, text: str) -> list[str]:
+    """A witness text as the lines to print: on a terminal each remark has its own."""
+    return [text] if out.width >= PIPE_WIDTH else remarks_of(text)
+
+
+def print_indented(out: Console, line: str, indent: int = INDENT) -> None:
+    """Print ``line``, which may contain markup, after ``indent`` spaces; on a terminal wrapped between words, and aligned."""
+    text = Text.from_markup(line)
+    for number, part in enumerate(text.divide(_breaks(text.plain, out.width - indent - INDENT))):
+        part.rstrip()
+        out.print(Text(" " * (indent + INDENT if number else indent)) + part)
+
+
+def _breaks(text: str, width: int) -> list[int]:
+    """Where to break ``text`` into lines of at most ``width`` cells. A longer word is not broken, so that it can be copied."""
+    found: list[int] = []
+    column = 0
+    for word in re.finditer(r"\S+\s*", text):
+        if column and column + cell_len(word[0].rstrip()) > width:
+            found.append(word.start())
+            column = 0
+        column += cell_len(word[0])
+    return found
 
 
 def _remaining_parts(verdict: Verdict) -> list[tuple[str, Sequence[str]]]:

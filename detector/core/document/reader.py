@@ -38,9 +38,11 @@ from stilltrue.model import (
     SnapshotRef,
 )
 
-__all__ = ["DocumentError", "key_of", "message_order", "parse_document", "read_document", "write_document"]
+__all__ = ["SEVERAL_TEXTS", "DocumentError", "key_of", "message_order", "parse_document", "read_document", "write_document"]
 
 NAN = float("nan")
+SEVERAL_TEXTS = "invalid JSON: Extra data"
+"""The error of a document that is followed by another one."""
 _ABOUT = {about.value: about for about in About}
 ACTIVITIES = {activity.value: activity for activity in Activity}
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from detector.core.sentences import NO_MEMBERS
 from detector.core.undetermined import undetermined
 from detector.ops.clock import Clock
 from detector.service.settings import Settings
@@ -85,7 +86,7 @@ class PendingAsks:
     def no_members(self, numbers: tuple[int, ...]) -> None:
         """Answer the questions: no process is connected."""
         for ask in self._waiting(numbers):
-            ask.answer.set_result(self._no_answer(ask.predicate, ask.scope, "missing", "no process is connected"))
+            ask.answer.set_result(self._no_answer(ask.predicate, ask.scope, "missing", NO_MEMBERS))
 
     def _waiting(self, numbers: tuple[int, ...]) -> list[_Ask]:
         return [ask for number in numbers if (ask := self._asks.get(number)) is not None and not ask.answer.done()]

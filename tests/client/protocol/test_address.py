@@ -34,14 +34,24 @@ def test_an_address_has_a_host_and_a_port(text: str, right: bool) -> None:
     assert is_address(text) is right
 
 
-@pytest.mark.parametrize("text", ["http://detector:7600", "detector", "detector:99999", "detector:7600,http://other:7600"])
-def test_an_invalid_address_is_reported_at_once(text: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("detector", "is not a valid HOST:PORT"),
+        ("detector:99999", "is not a valid HOST:PORT"),
+        ("detector:7600,http://other:7600", "is not a valid HOST:PORT"),
+        ("http://detector:7600", "is a URL, not HOST:PORT: write detector:7600"),
+        ("https://detector:7600/incidents", "is a URL, not HOST:PORT: write detector:7600"),
+        ("http://detector", "is a URL, not HOST:PORT: write HOST:PORT"),
+    ],
+)
+def test_an_invalid_address_is_reported_at_once(text: str, wrong: str, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "stilltrue"):
         assert read_settings({}, {"STILLTRUE_DETECTOR": text}).detector == "127.0.0.1:7600"
     (line,) = caplog.messages
     assert "STILLTRUE_DETECTOR" in line
-    assert f"{text!r} is not a valid HOST:PORT" in line
-    with pytest.raises(SettingRefusedError, match=r"detector: .* is not a valid HOST:PORT"):
+    assert f"{text!r} {wrong}" in line
+    with pytest.raises(SettingRefusedError, match=f"detector: .* {wrong}"):
         read_settings({"detector": text}, {})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _ADDRESS = re.compile(r"unix:\S+|(?!https?://)\S+:0*([1-9]\d{0,4})")
+_URL = re.compile(r"https?://([^/\s]*)\S*")
 _PORT_MAX = 65535
 
 
@@ -12,3 +13,10 @@ def is_address(text: str) -> bool:
     """Whether ``text`` is HOST:PORT, another gRPC target with a port, or a Unix socket; or a comma-separated list of these."""
     found = [_ADDRESS.fullmatch(part.strip()) for part in text.split(",")]
     return all(each is not None and int(each[1] or 1) <= _PORT_MAX for each in found)
+
+
+def what_is_wrong(text: str) -> str:
+    """What is wrong with ``text``, which is not an address (:func:`is_address`), and what to write if that is known."""
+    if url := _URL.fullmatch(text):
+        return f"{text!r} is a URL, not HOST:PORT: write {url[1] if is_address(url[1]) else 'HOST:PORT'}"
+    return f"{text!r} is not a valid HOST:PORT"
