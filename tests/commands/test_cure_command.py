@@ -11,7 +11,14 @@ import pytest
 pytestmark = [pytest.mark.slow, pytest.mark.live]
 
 
-@pytest.mark.parametrize(("answer", "code", "says", "asked"), [("n\n", 1, "nothing was aborted", 0), ("y\n", 0, "", 1)])
+@pytest.mark.parametrize(
+    ("answer", "code", "says", "asked"),
+    [
+        ("n\n", 1, "nothing was aborted\n", 0),
+        ("", 1, "nothing was aborted: standard input has no answer; --yes ", 0),
+        ("y\n", 0, "", 1),
+    ],
+)
 async def test_a_declined_cure_aborts_nothing(
     played: Any,
     here: Any,

@@ -173,9 +173,10 @@ async def test_lists_are_filtered_and_cut(start_detector: Any, process: Any, tmp
     ("path", "status", "says"),
     [
         ("nothing", 404, "openapi.json"),
-        ("incidents/i-none", 404, "openapi.json"),
-        ("snapshots/99999", 404, "openapi.json"),
-        ("snapshots/0/graph", 404, "openapi.json"),
+        ("incidents/i-none", 404, "no incident i-none: "),
+        ("snapshots/99999", 404, "no snapshot 99999: "),
+        ("snapshots/0/graph", 404, "no snapshot 0: "),
+        ("snapshots/latest/changes?since=17", 404, "no snapshot latest or 17: "),
         ("snapshots/x", 400, "a number or 'latest'"),
         ("snapshots/" + "9" * 400, 400, "a number or 'latest'"),
         ("members?limit=-1", 400, "limit must be a whole number"),

@@ -238,6 +238,7 @@ class Pages:
             verdicts=_declared(summary["verdicts"]),
             undeclared=_undeclared(summary["verdicts"]),
             changes=await self._api.document(f"snapshots/{number}/changes", wanted),
+            since_given=wanted.get("since", ""),
             pictured=summary["id"],
             predicate="",
             incident_id="",

@@ -424,6 +424,15 @@ async def test_a_page_shows_an_older_snapshot_from_the_archive(
         assert (await detector.fetch("/snapshots/999999"))[0] == 404
 
 
+async def test_a_comparison_with_a_snapshot_that_is_gone_says_so(start_detector: Any, process: Any, tmp_path: Path) -> None:
+    async with start_detector(tmp_path) as detector:
+        await detector.join(process("a"))
+        number = (await detector.ask()).snapshot.id
+        _, _, body = await detector.fetch(f"/snapshots/{number}?since=999999")
+        assert "snapshot 999999 was never taken, or newer ones have displaced it" in body
+        assert '<input id=since name=since type=number min=1 value="999999">' in body
+
+
 async def test_snapshots_are_listed_page_by_page_and_by_outcome(
     start_detector: Any, process: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -93,7 +93,7 @@ class Api:
         except BadRequestError as error:
             return _json({"error": str(error)}, HTTPStatus.BAD_REQUEST)
         if found is None:
-            return _json({"error": "no such resource; see openapi.json"}, HTTPStatus.NOT_FOUND)
+            return _json({"error": self._absence(path, query)}, HTTPStatus.NOT_FOUND)
         return found if isinstance(found, Answer) else _json(found)
 
     async def document(self, path: str, query: Query = NO_QUERY) -> Any:
@@ -107,6 +107,17 @@ class Api:
                 return await self._ones[(kind, *rest)](id, query)
             case _:
                 return None
+
+    def _absence(self, path: str, query: Query) -> str:
+        """Why there is no document at ``path``, as text."""
+        match path.strip("/").split("/"):
+            case ["snapshots", id, *rest] if ("snapshots", *rest) in self._ones:
+                numbers = f"{id[:40]} or {query['since'][:40]}" if rest == ["changes"] and "since" in query else id[:40]
+                return f"no snapshot {numbers}: it was never taken, or newer ones have displaced it"
+            case ["incidents", id, *rest] if ("incidents", *rest) in self._ones:
+                return f"no incident {id[:40]}: there never was one, or it was deleted"
+            case _:
+                return "no such resource; see openapi.json"
 
     async def _overview(self, _query: Query) -> Any:
         verdicts, members = self._driver.current.all(), self._driver.roster.all()
