@@ -46,7 +46,7 @@ class Metrics:
         self._verification = seconds("stilltrue_verification_duration_seconds", rounds, ["outcome"])
         self._last = gauge("stilltrue_snapshot_last_complete_timestamp_seconds", "End of the last complete snapshot")
         self._members = gauge("stilltrue_members", "Members by state", ["state"])
-        unexplained = "Parties of live members that have not moved for long and are in no known wait"
+        unexplained = "Parties of live members that have not moved for a while and are in no known wait"
         self._unexplained = gauge("stilltrue_unexplained_parties", unexplained)
         calls = "Calls served by such parties, whose reply is due"
         self._unexplained_calls = gauge("stilltrue_unexplained_calls", calls)

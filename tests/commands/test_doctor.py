@@ -35,7 +35,7 @@ def test_a_fully_covered_member_has_no_complaint() -> None:
             "1 party with several outgoing calls, assumed to wait for any one of them",
             dict(CURES)["assumed to wait for any one of them"],
         ),
-        ("serves 2 calls that have not moved for long, in no known wait", dict(CURES)["not moved for long"]),
+        ("serves 2 calls that have not moved for a while, in no known wait", dict(CURES)["not moved for a while"]),
         ("waits for 1 call that no member has received: GET /stock", dict(CURES)["that no member has received"]),
         ("something new", "see docs/agent.md"),
     ],
@@ -50,7 +50,7 @@ def test_silent_and_lost_members_are_complaints() -> None:
 
 
 def test_of_a_lost_member_only_its_loss_is_reported() -> None:
-    old = {"blind": ["serves 2 calls that have not moved for long, in no known wait"], "reports_dropped": 3}
+    old = {"blind": ["serves 2 calls that have not moved for a while, in no known wait"], "reports_dropped": 3}
     assert [cure for _, cure in complaints_of(agent(detector_pb2.AGENT_STATE_LOST, **old))] == [LOST]
     assert len(complaints_of(agent(detector_pb2.AGENT_STATE_MISSING, **old))) == 3
 

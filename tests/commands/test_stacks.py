@@ -26,7 +26,7 @@ async def test_the_command_prints_stacks_and_the_unexplained_parties(played: Any
         await detector.join(a, old)
         address = ("--detector", detector.address)
         text = (await here("stacks", "a", *address)).out
-        assert text.startswith("a: 2 parties have not moved for long, 1 unexplained\n")
+        assert text.startswith("a: 2 parties have not moved for a while, 1 unexplained\n")
         assert "unexplained (Event.wait)" in text
         assert "a lock that a/thread:two holds" in text
         assert "app.py:1 in <module>" in (await here("stacks", "a", "-o", "wide", *address)).out

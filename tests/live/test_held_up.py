@@ -87,10 +87,10 @@ def test_an_answer_says_that_both_ends_of_a_stream_have_stopped_writing(harness:
 
     def says_so() -> bool:
         verdicts.append(demo.verdict("deadlock"))
-        return "not moved for long" in verdicts[-1]["witness"]["text"]
+        return "not moved for a while" in verdicts[-1]["witness"]["text"]
 
     demo.until("the answer to mention the call", says_so)
-    assert "1 call has not moved for long, in no known wait, at a (stilltrue stacks)" in verdicts[-1]["witness"]["text"]
+    assert "1 call has not moved for a while, in no known wait, at a (stilltrue stacks)" in verdicts[-1]["witness"]["text"]
     (spot,) = [one for one in verdicts[-1]["coverage"]["partly"] if one["process"] == "a"]
-    assert "serves 1 call that has not moved for long, in no known wait" in spot["reasons"]
+    assert "serves 1 call that has not moved for a while, in no known wait" in spot["reasons"]
     assert "held_up_scenes.py" in demo.command("stacks", "a")

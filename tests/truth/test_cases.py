@@ -47,7 +47,7 @@ MODES: dict[str, tuple[str, ...]] = {
 STILL_MISSED = {"m01_missed bidi_flow"}
 """Deadlocks that are not called: another call on the connection, here by the main thread, could enlarge the stream's window.
 
-docs/proofs.md, limit 6, has the reasons. The answer says that a call has not moved for long.
+docs/proofs.md, limit 6, has the reasons. The answer says that a call has not moved for a while.
 """
 
 

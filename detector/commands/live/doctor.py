@@ -35,7 +35,7 @@ CURES = (
     ),
     ("size of pool", "give the server a pool of known size: grpc.server(agent.pool(executor), ...)"),
     (
-        "not moved for long",
+        "not moved for a while",
         "stilltrue stacks shows what each of them is blocked on (behind a sidecar, use the program's own tools, such as a "
         "thread dump). They count as able to go on; if nothing can free them, use agent.Lock or agent.waiting_for there, or "
         "put an agent where they wait for: see docs/troubleshooting.md",

@@ -26,7 +26,7 @@ COLUMNS = ("party", "blocked on", "held by", "at")
 @timeout_option
 @output_option
 def stacks(process: str, endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
-    """Show what the threads and tasks of PROCESS that have not moved for long are blocked on, and who can free them.
+    """Show what the threads and tasks of PROCESS that have not moved for a while are blocked on, and who can free them.
 
     PROCESS may also be a service, for all its processes. Without PROCESS, it asks every connected process. A party is
     unexplained if nothing is known that can end its wait: verdicts count it as active. -o wide prints whole stacks.
@@ -59,7 +59,7 @@ def _print(found: list[pb.ProcessStacks], *, whole: bool) -> None:
         unexplained = sum(one.unexplained for one in each.parties)
         still = counted(len(each.parties) + each.left_out, "party has", "parties have")
         beyond = f"; {each.left_out} of them are left out" if each.left_out else ""
-        out.print(f"{escape(each.process)}: {still} not moved for long, {unexplained} unexplained{beyond}")
+        out.print(f"{escape(each.process)}: {still} not moved for a while, {unexplained} unexplained{beyond}")
         if whole:
             for one in each.parties:
                 out.print(f"  {escape(one.party)}: {escape(_blocked_in(one))}")

@@ -1,4 +1,4 @@
-"""Asks agents for the stacks of parties that have not moved for long, and waits for the answers."""
+"""Asks agents for the stacks of parties that have not moved for a while, and waits for the answers."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ class AgentStream:
         self._send_request(pb.ConnectResponse(cure=cure_to_wire(request)))
 
     def send_stacks_request(self, number: int) -> None:
-        """Request the stacks of parties that have not moved for long."""
+        """Request the stacks of parties that have not moved for a while."""
         self._send_request(pb.ConnectResponse(stacks=pb.StacksRequest(number=number)))
 
     def _send_request(self, request: pb.ConnectResponse) -> None:

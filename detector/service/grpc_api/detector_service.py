@@ -193,7 +193,7 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         return plan_to_wire(outcome.plan, text=outcome.text, over=outcome.over, snapshot=outcome.snapshot)
 
     async def ListStacks(self, request: pb.ListStacksRequest, context: Context) -> pb.ListStacksResponse:  # noqa: N802
-        """Return what the parties that have not moved for long are blocked on."""
+        """Return what the parties that have not moved for a while are blocked on."""
         everyone = self._driver.roster.all()
         if request.process:
             members = [one for one in everyone if one.name == request.process]

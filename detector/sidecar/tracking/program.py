@@ -102,7 +102,7 @@ class Program:
         }
 
     def _unexplained(self) -> int:
-        """The number of calls whose reply is due, that have not moved for long, and that are in no known wait."""
+        """The number of calls whose reply is due, that have not moved for a while, and that are in no known wait."""
         since = self.live.clock() - STANDING_SECONDS
         still = [call for call in self.pool.served if call.wait is None and not call.replied and call.moved_at <= since]
         return len(still) - len({call.party for call in still} & set(self.pool.known_queued))

@@ -1,4 +1,4 @@
-"""Reports about parties that have not moved for long: what each waits for, or that its wait is unexplained."""
+"""Reports about parties that have not moved for a while: what each waits for, or that its wait is unexplained."""
 
 from __future__ import annotations
 

@@ -230,10 +230,10 @@ async def test_a_false_says_that_calls_have_not_moved_for_long(start_detector: A
                 await asyncio.sleep(0.01)
         assert verdict.holds == FALSE
         assert await detector.metric("stilltrue_unexplained_calls") == 2
-        said = "but 2 calls have not moved for long, in no known wait, at a (stilltrue stacks)"
+        said = "but 2 calls have not moved for a while, in no known wait, at a (stilltrue stacks)"
         assert verdict.witness.text.endswith(said)
         (spot,) = verdict.coverage.partly
-        assert (spot.process, list(spot.reasons)) == ("a", ["serves 2 calls that have not moved for long, in no known wait"])
+        assert (spot.process, list(spot.reasons)) == ("a", ["serves 2 calls that have not moved for a while, in no known wait"])
         assert verdict.coverage.members == 2
         assert said not in (await detector.ask("termination")).witness.text
         answer = await detector.stub.ListAgents(detector_pb2.ListAgentsRequest(), timeout=10)

@@ -1,4 +1,4 @@
-"""The stacks of parties that have not moved for long, which readers may request."""
+"""The stacks of parties that have not moved for a while, which readers may request."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ def test_an_all_clear_states_its_time_and_coverage() -> None:
 def test_calls_that_have_not_moved_for_long_are_not_shown_as_healthy() -> None:
     partly = (BlindSpot(process=ProcessName("b"), reasons=(f"serves 1 call that has {NOT_MOVING}",)),)
     found = said([verdict("deadlock", Holds.FALSE, coverage=Coverage(members=2, expected=2, partly=partly))], [])
-    detail = "covers 2 of 2 members; calls that b serves have not moved for long, in no known wait"
+    detail = "covers 2 of 2 members; calls that b serves have not moved for a while, in no known wait"
     assert found == Headline(level=Level.DOUBT, text="Nothing is known to be stuck", at=100.0, detail=detail)
 
 
@@ -136,7 +136,7 @@ def test_calls_that_no_member_has_received_are_not_shown_as_healthy() -> None:
     detail = "covers 2 of 2 members; front waits for calls that no member has received"
     assert found == Headline(level=Level.DOUBT, text="Nothing is known to be stuck", at=100.0, detail=detail)
     both = said([verdict("deadlock", Holds.FALSE, coverage=Coverage(members=2, expected=2, partly=(waits, stands)))], [])
-    stand = "calls that b serves have not moved for long, in no known wait"
+    stand = "calls that b serves have not moved for a while, in no known wait"
     assert both.detail == f"covers 2 of 2 members; {stand}; front waits for calls that no member has received"
 
 

@@ -122,7 +122,7 @@ class DetectorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListStacks(self, request, context):
-        """Lists the parties that have not moved for long, each with its stack. NOT_FOUND for an unknown process.
+        """Lists the parties that have not moved for a while, each with its stack. NOT_FOUND for an unknown process.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -15,7 +15,7 @@ Rules:
 7. While a member has servers or channels that its agent does not record, answers about all members' states are UNDETERMINED.
 8. So are they while a process that is not a member calls members (:mod:`.unjoined_callers`), unless the scope's members are
    stated: it may call again. It counts as blind.
-9. A FALSE of ``deadlock`` or ``gridlock`` says so if served calls have not moved for long and are in no known wait: their
+9. A FALSE of ``deadlock`` or ``gridlock`` says so if served calls have not moved for a while and are in no known wait: their
    parties count as able to go on. Their members are partly covered.
 """
 
@@ -123,7 +123,7 @@ class Membership:
         return self._qualified_by_age(verdict, view)
 
     def _unexplained_calls(self, view: Snapshot) -> str:
-        """The calls that have not moved for long, as a remark on a FALSE (rule 9); empty if none are known."""
+        """The calls that have not moved for a while, as a remark on a FALSE (rule 9); empty if none are known."""
         members = (member for name in view.processes if (member := self._roster.get(name)) is not None)
         found = {member.name: member.unexplained_calls for member in members if member.unexplained_calls}
         count = sum(found.values())

@@ -109,7 +109,7 @@ class MemberRecord:
         )
 
 
-NOT_MOVING = "not moved for long, in no known wait"
+NOT_MOVING = "not moved for a while, in no known wait"
 """How texts describe unexplained calls."""
 
 
@@ -117,7 +117,7 @@ NOT_MOVING = "not moved for long, in no known wait"
 class Sight:
     """What an agent records of its process: counts, and descriptions of what it cannot see.
 
-    ``unexplained``: the number of parties that have not moved for long and are in no known wait; None if unknown.
+    ``unexplained``: the number of parties that have not moved for a while and are in no known wait; None if unknown.
     ``unexplained_calls``: the number of calls that such parties serve, whose reply is due; None if unknown.
     """
 

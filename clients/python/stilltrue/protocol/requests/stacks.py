@@ -1,4 +1,4 @@
-"""The types of a look at all parties of a process that have not moved for long: where each of them is."""
+"""The types of a look at all parties of a process that have not moved for a while: where each of them is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from stilltrue.model import PartyName
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StandingParty:
-    """A party that has not moved for long.
+    """A party that has not moved for a while.
 
     ``blocked_in``: what it waits for (empty: unknown). ``held_by``: who can end its wait (empty: unknown). ``stack``: innermost
     frame first, as ``file:line in function``. ``unexplained``: it is unknown what it waits for, or who can end that.

@@ -25,7 +25,7 @@ class Sight:
         """``live`` counts the calls."""
         self._live = live
         self.unexplained: Callable[[], int | None] = lambda: None
-        """The number of parties that have not moved for long and are in no known wait."""
+        """The number of parties that have not moved for a while and are in no known wait."""
         self.unexplained_calls: Callable[[], int | None] = lambda: None
         """The number of calls that such parties serve, whose reply is due; read after the above."""
         self.channels: WeakSet[Any] = WeakSet()

@@ -1,4 +1,4 @@
-"""Shows what threads and tasks that have not moved for long are blocked in: ``stilltrue stacks``.
+"""Shows what threads and tasks that have not moved for a while are blocked in: ``stilltrue stacks``.
 
 Rules:
 

@@ -1,4 +1,4 @@
-"""Counts, at each lease, the parties that have not moved for long and are in no known wait, and the calls that they serve.
+"""Counts, at each lease, the parties that have not moved for a while and are in no known wait, and the calls that they serve.
 
 Uses at most a small share of processor time: with more to read, it counts less often.
 """
