@@ -34,6 +34,27 @@ MUTANTS = (
         quick=True,
     ),
     Mutant(
+        "a set of keys in use counts although something else refers to it",
+        "stilltrue.runtime.waits.holders.keyed_gates",
+        " or sys.getrefcount(keys) > _REFERENCES",
+        "",
+        "tests/client/waits/holders/test_keyed_gates.py::test_a_wait_that_may_end_otherwise_is_not_reported",
+    ),
+    Mutant(
+        "a party waits for its own key although others are meant to free it",
+        "stilltrue.runtime.waits.holders.keyed_gates",
+        " or (by and stack.who in holders)",
+        "",
+        "tests/client/waits/holders/test_keyed_gates.py::test_it_does_not_if_others_are_meant_to_free_the_key",
+    ),
+    Mutant(
+        "a key counts as in use after its variable has been set to another",
+        "stilltrue.runtime.waits.holders.keyed_gates",
+        'balance_of(code, effects, (owner, (("name", key),)), swallowed=False)',
+        "balance_of(code, effects, (owner,), swallowed=False)",
+        "tests/client/waits/holders/test_keyed_gates.py::test_a_wait_that_may_end_otherwise_is_not_reported",
+    ),
+    Mutant(
         "a semaphore of multiprocessing is left although a thread that waits for it has been woken",
         "stilltrue.runtime.waits.semaphores.left",
         "self.is_taken and all(one.sleeps() for one in self.sleepers)",

@@ -130,4 +130,26 @@ ENTRIES = (
             "released": "another thread releases one more permit later",
         },
     ),
+    Entry(
+        program="keys_in_use",
+        source="widely known",
+        library="threading, gRPC",
+        what="Two requests mark an account as in use, and each calls the service for the other's account.",
+        near={
+            "limit": "the inner call has a deadline",
+            "slow": "the inner calls are for other accounts, and are slow",
+            "freed": "another thread frees an account later",
+        },
+    ),
+    Entry(
+        program="cached_recursion",
+        source="widely known",
+        library="cachetools",
+        what="A cached function, computed by one caller at a time for each key, calls itself for a key that is being computed.",
+        near={
+            "slow": "the function does not call itself for that key, but is slow",
+            "in_time": "a thread calls it for that key, and `join` has a timeout",
+        },
+        modules=("cachetools",),
+    ),
 )

@@ -13,7 +13,7 @@ from stilltrue.runtime.waits import pools
 from stilltrue.runtime.waits.databases import redis_locks
 from stilltrue.runtime.waits.databases import waits as databases
 from stilltrue.runtime.waits.files import waits as files
-from stilltrue.runtime.waits.holders import gates
+from stilltrue.runtime.waits.holders import gates, keyed_gates
 from stilltrue.runtime.waits.pipes import waits as pipes
 from stilltrue.runtime.waits.process_pools import executors as process_executors
 from stilltrue.runtime.waits.process_pools import pools as process_pools
@@ -41,6 +41,7 @@ RESOLVERS: tuple[Resolver, ...] = (
     *locks.RESOLVERS,
     *executors.RESOLVERS,
     *gates.RESOLVERS,
+    *keyed_gates.RESOLVERS,
     *loops.RESOLVERS,
     *servers.RESOLVERS,
     *anyio_waits.RESOLVERS,

@@ -29,12 +29,16 @@ Path = tuple[int, Stack]
 
 
 class Positive(Enum):
-    """The kinds of positive attributes: a count of at least one, ``True``, an owner (true in a test), or any owner."""
+    """The kinds of positive attributes: a count of at least one, ``True``, an owner (true in a test), or any owner.
+
+    ``HAS_KEY``: a set that has the variables ``others`` among its items.
+    """
 
     COUNT = "count"
     FLAG = "flag"
     OWNER = "owner"
     ANYBODY = "anybody"
+    HAS_KEY = "has the key"
 
 
 class _Unknown:
@@ -182,6 +186,12 @@ def _is(_: _Test, one: Any, stack: Stack) -> Stack:
     return (*below, _Unknown() if same is None else same != bool(one.arg))
 
 
+def _contains(_: _Test, one: Any, stack: Stack) -> Stack:
+    *below, key, within = stack
+    known = key is _OTHER and within is Positive.HAS_KEY
+    return (*below, not one.arg if known else _Unknown())
+
+
 def _is_owner_and_other(left: Any, right: Any) -> bool:
     return (isinstance(left, Positive) and right is _OTHER) or (left is _OTHER and isinstance(right, Positive))
 
@@ -196,5 +206,6 @@ _STRAIGHT: dict[str, tuple[int, Callable[[_Test, Any, Stack], Stack]]] = {
     "COPY": (1, _copy),
     "COMPARE_OP": (2, _compare),
     "IS_OP": (2, _is),
+    "CONTAINS_OP": (2, _contains),
 }
 """Instructions without jumps: the number of stack values that each needs, and its effect."""

@@ -86,7 +86,7 @@ def raised_in(frame: FrameType) -> Iterator[tuple[Gate, frozenset[str]]]:
     code = frame.f_code
     raised = [attribute for attribute, offsets in _all_sure(code).items() if frame.f_lasti in offsets]
     owner = variables_of(frame).get(code.co_varnames[0], UNKNOWN) if raised else UNKNOWN
-    if owner is UNKNOWN or not _swallows_nothing(code, owner):
+    if owner is UNKNOWN or not swallows_nothing(code, owner):
         return
     for attribute in raised:
         gate = gate_of(owner, attribute)
@@ -97,7 +97,7 @@ def raised_in(frame: FrameType) -> Iterator[tuple[Gate, frozenset[str]]]:
 def raised_by(function: FunctionType, given: list[Any]) -> tuple[Gate, bool] | None:
     """The gate that a call raises for its caller (True) or lowers (False); None if not understood."""
     found = _net(function.__code__) if given else None
-    if found is None or not _swallows_nothing(function.__code__, given[0]):
+    if found is None or not swallows_nothing(function.__code__, given[0]):
         return None
     gate = gate_of(given[0], found[0])
     return None if gate is None else (gate, found[1])
@@ -239,10 +239,13 @@ def _counting_beside(code: CodeType) -> str:
     return counts[0] if len(counts) == 1 and len(changes) == 2 and _owned(code) else ""
 
 
-def _swallows_nothing(code: CodeType, owner: Any) -> bool:
-    """Rule 6."""
+def swallows_nothing(code: CodeType, owner: Any, variables: Mapping[str, Any] | None = None) -> bool:
+    """Rule 6; ``variables``: those of a frame of this code, which count if they are set at most once."""
     every = instructions_of(code)
-    names = {code.co_varnames[0]: owner}
+    stores = [one.argval for one in every if one.opname.startswith("STORE_FAST")]  # since 3.13, two variables at once
+    stores = [name for one in stores for name in (one if type(one) is tuple else (one,))]
+    names = {name: value for name, value in (variables or {}).items() if stores.count(name) <= 1}
+    names[code.co_varnames[0]] = owner
     entered = (expression_before(every, index) for index, one in enumerate(every) if one.opname in _ENTERS)
     return all(one and lock_of(value_of(one, names, {})) is not None for one in entered)
 
@@ -250,13 +253,18 @@ def _swallows_nothing(code: CodeType, owner: Any) -> bool:
 # -- waiting (rules 1 and 3) ---------------------------------------------------------------------------------------------
 
 
-def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
+def condition_at(stack: CallStack, at: int) -> Any:
+    """The condition that a party waits for without a timeout, in a frame that another has called; else None."""
     if at or stack.frames[0].f_code not in _WAITS or len(stack.frames) < 2:
         return None
     names = variables_of(stack.frames[0])
-    if stack.task is None and names.get("timeout", 0) is not None:
+    return None if stack.task is None and names.get("timeout", 0) is not None else names.get("self")
+
+
+def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
+    condition = condition_at(stack, at)
+    if condition is None:
         return None
-    condition = names.get("self")
     found = [_holders(owner, attribute, stack, view) for owner, attribute in _gates_of(stack, condition)]
     known = [one for one in found if one is not None]
     if not known:
@@ -310,23 +318,23 @@ def _holders(
 
 def _count_of(kind: type, attribute: str) -> str:
     """The attribute in which the methods of a class count the entries of the owner ``attribute``; empty if there is none."""
-    beside = {_counting_beside(code) for code in _codes_in(kind) if attribute in _owned(code)}
+    beside = {_counting_beside(code) for code in codes_in(kind) if attribute in _owned(code)}
     return beside.pop() if len(beside) == 1 else ""
 
 
 def _is_set_otherwise(kind: type, attribute: str) -> bool:
     """Whether a method sets it to another value, or methods set it both as an owner and as a count (rule 5)."""
-    changing = [code for code in _codes_in(kind) if attribute in _changes(code)]
+    changing = [code for code in codes_in(kind) if attribute in _changes(code)]
     owned = sum(attribute in _owned(code) for code in changing)
     return owned not in (0, len(changing)) or any(_changes(code)[attribute] is None for code in changing)
 
 
 def _has_owner(kind: type, attribute: str) -> bool:
     """Whether a method raises or lowers it by setting an owner."""
-    return any(attribute in _owned(code) for code in _codes_in(kind))
+    return any(attribute in _owned(code) for code in codes_in(kind))
 
 
-def _codes_in(kind: type) -> Iterator[CodeType]:
+def codes_in(kind: type) -> Iterator[CodeType]:
     """The code of all methods of a class except ``__init__``."""
     members = ((name, one) for base in kind.__mro__ for name, one in base.__dict__.items() if name != "__init__")
     return (code for name, one in members for code in _codes_of(one))
@@ -342,28 +350,42 @@ def _has_raised(frame: FrameType, attribute: str) -> bool:
     return frame.f_lasti in _all_sure(frame.f_code).get(attribute, ())
 
 
-def _gates_of(stack: CallStack, condition: Any) -> Iterator[tuple[Any, str]]:
-    """The attributes, with their objects, each of which alone keeps a party at this position waiting (rule 1)."""
+@dataclass(frozen=True, slots=True)
+class WaitTest:
+    """What a party that waits for a condition tests: from where to where in ``code`` (None: its result), with ``names``."""
+
+    code: CodeType
+    begins: int
+    ends: int | None
+    names: Mapping[str, Any]
+
+
+def test_of(stack: CallStack, condition: Any) -> WaitTest | None:
+    """What a party tests before it waits for a condition again; None if not understood."""
     frame = stack.frames[1]
     if frame.f_code in _WAITS_FOR:
         predicate = variables_of(frame).get("predicate")
         if type(predicate) is not FunctionType or predicate.__code__.co_argcount:
-            return
-        code, begins, ends = predicate.__code__, 0, None
-        names = dict(zip(code.co_freevars, _contents(predicate), strict=True))
-    else:
-        code, names = frame.f_code, variables_of(frame)
-        every = instructions_of(code)
-        place = wait_before(code, frame.f_lasti)
-        if place is None:
-            return
-        begins, ends = place
-        if value_of(expression_before(every, ends), names, frame.f_globals) is not condition:
-            return
+            return None
+        names = dict(zip(predicate.__code__.co_freevars, _contents(predicate), strict=True))
+        return WaitTest(predicate.__code__, 0, None, names)
+    code, names = frame.f_code, variables_of(frame)
+    place = wait_before(code, frame.f_lasti)
+    if place is None or value_of(expression_before(instructions_of(code), place[1]), names, frame.f_globals) is not condition:
+        return None
+    return WaitTest(code, *place, names)
+
+
+def _gates_of(stack: CallStack, condition: Any) -> Iterator[tuple[Any, str]]:
+    """The attributes, with their objects, each of which alone keeps a party at this position waiting (rule 1)."""
+    test = test_of(stack, condition)
+    if test is None:
+        return
+    code, names = test.code, test.names
     for name in [*names][:_NAMES_MAX]:
         for attribute in [one for one in code.co_names if _is_raised(names[name], one)]:
             others = _others_than(attribute_of(names[name], attribute), names, code)
-            if keeps_waiting(code, begins, ends, name, attribute, _kind_of(names[name], attribute), others):
+            if keeps_waiting(code, test.begins, test.ends, name, attribute, _kind_of(names[name], attribute), others):
                 yield names[name], attribute
 
 
@@ -376,7 +398,7 @@ def _contents(function: FunctionType) -> Iterator[Any]:
 
 
 def _is_raised(owner: Any, attribute: str) -> bool:
-    value = attribute_of(owner, attribute) if _is_of_application(type(owner)) else UNKNOWN
+    value = attribute_of(owner, attribute) if is_of_application(type(owner)) else UNKNOWN
     if value is True or (type(value) is int and value > 0):
         return True
     return value is not UNKNOWN and value is not None and value is not False and _has_owner(type(owner), attribute)
@@ -409,11 +431,12 @@ def _is_surely_true(value: Any) -> bool:
     return not any("__bool__" in base.__dict__ or "__len__" in base.__dict__ for base in kind.__mro__)
 
 
-def _is_of_application(kind: type) -> bool:
+def is_of_application(kind: type) -> bool:
     """Whether a class has a method that the application defines."""
     return any(
         type(one) is FunctionType and is_application(one.__code__) for base in kind.__mro__ for one in base.__dict__.values()
     )
 
 
-RESOLVERS = (Resolver((("threading.py", "Condition.wait"), ("asyncio/locks.py", "Condition.wait")), _read),)
+PLACES = (("threading.py", "Condition.wait"), ("asyncio/locks.py", "Condition.wait"))
+RESOLVERS = (Resolver(PLACES, _read),)

@@ -16,7 +16,8 @@ Rules:
    installed package counts only if that may be the lock (:mod:`~stilltrue.runtime.waits.holders.installed_packages`).
 4. Functions of the application may acquire and release the lock (:mod:`~stilltrue.runtime.waits.holders.held_by_calls`). Then a
    mention of these functions is a mention of releasing.
-5. A party also holds the application's gates that it has raised (:mod:`~stilltrue.runtime.waits.holders.gates`).
+5. A party also holds the application's gates that it has raised (:mod:`~stilltrue.runtime.waits.holders.gates`), and the keys
+   that it has added to a set of keys in use (:mod:`~stilltrue.runtime.waits.holders.keyed_gates`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from stilltrue.runtime.waits.holders.exit_stacks import exits_in, is_stack
 from stilltrue.runtime.waits.holders.gates import Gate, may_raise, raised_in
 from stilltrue.runtime.waits.holders.held_by_calls import held_by_calls_in, may_hold_by_calls, may_release_by_calls
 from stilltrue.runtime.waits.holders.installed_packages import may_release
+from stilltrue.runtime.waits.holders.keyed_gates import keys_held_in, may_hold_key
 from stilltrue.runtime.waits.holders.try_finally import held_by_try_finally, may_hold_by_try_finally, releases_only_in_finally
 from stilltrue.runtime.waits.holders.with_blocks import EXITS, METHODS, blocks_at, depth_of, exits_of, named_blocks_of
 from stilltrue.runtime.waits.orphaned_locks.balance import may_hold, releases_only_own, surely_held
@@ -106,13 +108,14 @@ def _held_in(frame: FrameType, coroutine: Any, deep: int = 0) -> Iterator[Held]:
         return
     yield from ((lock, None, _NO_FUNCTIONS) for lock in _held_without_block(frame))
     yield from ((lock, None, givers) for lock, givers in held_by_calls_in(frame))
-    yield from ((gate, None, givers) for gate, givers in raised_in(frame))
+    yield from ((gate, None, givers) for gate, givers in (*raised_in(frame), *keys_held_in(frame)))
 
 
 @cached_by_code
 def _may_hold_without_block(code: CodeType) -> bool:
     """Whether a frame of this code may hold anything outside its blocks."""
-    return may_hold_by_try_finally(code) or may_hold(code) or may_hold_by_calls(code) or may_raise(code)
+    by_locks = may_hold_by_try_finally(code) or may_hold(code) or may_hold_by_calls(code)
+    return by_locks or may_raise(code) or may_hold_key(code)
 
 
 @cached_by_code

@@ -17,7 +17,7 @@ from stilltrue.runtime.introspection.origins import is_own_code
 from stilltrue.runtime.look.code.names import names_stored_in, words_in
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within
 
-_COMPUTING = frozenset({"getattr", "methodcaller", "attrgetter", "vars", "globals", "__dict__", "eval", "exec"})
+COMPUTING = frozenset({"getattr", "methodcaller", "attrgetter", "vars", "globals", "__dict__", "eval", "exec"})
 
 
 def has_own_share(
@@ -37,7 +37,7 @@ def has_own_share(
     named = frozenset().union(*words.values())
     for code in every:
         stored = names_stored_in(code)
-        if "*" in stored or (is_own_code(code) and not _COMPUTING.isdisjoint(words[code])):
+        if "*" in stored or (is_own_code(code) and not COMPUTING.isdisjoint(words[code])):
             return False
         if attribute in stored and not raises(code) and (code is codes[0] or code.co_name not in lowering & named):
             return False
