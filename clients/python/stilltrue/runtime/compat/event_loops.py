@@ -21,7 +21,7 @@ from stilltrue.runtime.compat.callables import Task, bound_to, code_behind, is_f
 from stilltrue.runtime.compat.http_servers import closes_idle_connection
 from stilltrue.runtime.compat.tasks import CHAIN_LENGTH_MAX, is_task, tasks_of
 from stilltrue.runtime.compat.uvloop_frames import is_uvloop_main_task, uvloop_in
-from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
+from stilltrue.runtime.introspection.frames import frames_of_threads, no_collection, variables_of
 
 _ATTEMPTS = 10
 _ASYNCIO = str(Path(asyncio.__file__).parent)
@@ -32,8 +32,13 @@ _OF_TASKS = frozenset({"_set_result_unless_cancelled", "_release_waiter", "_on_t
 
 
 def callbacks_of(future: Any) -> list[tuple[Any, Any]]:
-    """The done callbacks of a future or task, each with its context."""
-    return list(getattr(future, "_callbacks", None) or ())
+    """The done callbacks of a future or task, each with its context.
+
+    Up to Python 3.11, asyncio's compiled future counts its callbacks and then allocates a list for them. If a collection runs a
+    finalizer in between that adds or removes one, or lets the loop do so, memory is corrupted.
+    """
+    with no_collection:
+        return list(getattr(future, "_callbacks", None) or ())
 
 
 def callbacks_after(future: Any) -> list[tuple[Any, Any]]:

@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakSet, ref
 
 from stilltrue.runtime.compat.callables import WRAPPERS, Task, Where, code_of
-from stilltrue.runtime.introspection.frames import frame_of
+from stilltrue.runtime.introspection.frames import awaited_by, frame_of
 
 CHAIN_LENGTH_MAX = 200
 ASYNCIO_WAITS = frozenset({asyncio.locks.__file__, asyncio.queues.__file__})
@@ -151,7 +151,7 @@ def await_chain(coroutine: Any) -> list[Any]:
     while _is_awaiting(coroutine) and len(chain) < CHAIN_LENGTH_MAX:
         if type(coroutine) is CoroutineType:
             chain.append(coroutine)
-            coroutine = coroutine.cr_await
+            coroutine = awaited_by(coroutine)
             continue
         if hasattr(coroutine, "cr_await") or frame_of(coroutine) is not None:
             chain.append(coroutine)
@@ -170,13 +170,10 @@ def _is_awaiting(thing: Any) -> bool:
 
 
 def _awaited_by(coroutine: Any) -> Any:
-    for name in ("cr_await", "gi_yieldfrom", "ag_await"):
-        below = getattr(coroutine, name, None)
-        if below is not None:
-            return below
-    if type(coroutine).__name__ in WRAPPERS:
+    below = awaited_by(coroutine)
+    if below is None and type(coroutine).__name__ in WRAPPERS:
         return next((one for one in gc.get_referents(coroutine) if frame_of(one) is not None), None)
-    return None
+    return below
 
 
 class _Nothing:

@@ -9,6 +9,10 @@ Rules:
    keep alive what the application has released, and the next read would run finalizers. So the dictionary is cleared again,
    unless the application has it too (``locals()``) or a debugger may write it back. A kept frame keeps its variables.
 3. The reader's own frames are left out. They would keep each other, and all that was read, alive until a collection.
+4. Only what is suspended is asked what it awaits. Python 3.11 and 3.12 answer by the code unit after the current instruction,
+   which may be a number in that instruction's cache. A coroutine that runs can then answer with an address that is no object: a
+   segmentation fault. The check and the question are one expression without calls, in which the interpreter does not switch
+   threads.
 """
 
 from __future__ import annotations
@@ -18,17 +22,18 @@ import gc
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from inspect import CO_OPTIMIZED
 from itertools import dropwhile
 from pathlib import Path
-from types import CoroutineType, FrameType
+from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
 FRAMES_MAX = 300
 _RUNTIME = str(Path(__file__).parents[1])
 _KEEPS_DICTIONARY = sys.version_info < (3, 13)
 _BEGIN = bytes([dis.opmap["RESUME"]]) if "RESUME" in dis.opmap else b""
+_YIELD = dis.opmap["YIELD_VALUE"]
 _REFERENCES_OF_OURS = 3
 """References to a frame's dictionary if only the reader has it: the frame's, the reader's and ``getrefcount``'s own."""
 
@@ -120,6 +125,46 @@ def frame_of(coroutine: Any) -> FrameType | None:
             if frame is not None:
                 return frame
     return None
+
+
+def awaited_by(paused: Any) -> Any:
+    """What a suspended coroutine, generator or asynchronous generator awaits (rule 4).
+
+    None if it awaits nothing, runs, has not begun or has ended.
+    """
+    read = _AWAITED_BY.get(type(paused))
+    if read is not None:
+        return read(paused)
+    # compiled coroutines keep it in a field
+    values = (getattr(paused, name, None) for name in ("cr_await", "gi_yieldfrom", "ag_await"))
+    return next((one for one in values if one is not None), None)
+
+
+def _awaited_by_async_generator(paused: Any) -> Any:
+    """For Python 3.11, where ``ag_running`` is also true while it awaits within ``__anext__``: its instruction decides."""
+    frame = frame_of(paused)
+    at = -1 if frame is None else frame.f_lasti
+    if frame is None or at < 0 or frame.f_code.co_code[at] != _YIELD:
+        return None
+    return paused.ag_await if frame.f_lasti == at else None
+
+
+_AWAITED_BY: dict[type, Callable[[Any], Any]] = (
+    {
+        CoroutineType: lambda one: one.cr_await if one.cr_suspended else None,
+        GeneratorType: lambda one: one.gi_yieldfrom if one.gi_suspended else None,
+    }
+    if sys.version_info >= (3, 11)
+    else {
+        CoroutineType: lambda one: None if one.cr_running else one.cr_await,
+        GeneratorType: lambda one: None if one.gi_running else one.gi_yieldfrom,
+        AsyncGeneratorType: lambda one: one.ag_await,  # Python 3.10 has no caches, and does not switch before an await
+    }
+)
+if sys.version_info >= (3, 12):
+    _AWAITED_BY[AsyncGeneratorType] = lambda one: one.ag_await if one.ag_suspended else None
+elif sys.version_info >= (3, 11):
+    _AWAITED_BY[AsyncGeneratorType] = _awaited_by_async_generator
 
 
 def frames_of_coroutines(coroutines: Iterable[Any]) -> list[tuple[FrameType, Any]]:

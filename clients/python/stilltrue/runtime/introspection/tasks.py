@@ -21,13 +21,13 @@ from asyncio import tasks
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import CodeType, CoroutineType, FrameType, MemberDescriptorType, MethodType
+from types import CodeType, FrameType, MemberDescriptorType, MethodType
 from typing import Any
 
 import grpc.aio
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.frames import frame_of, variables_of
+from stilltrue.runtime.introspection.frames import awaited_by, frame_of, variables_of
 
 Task = asyncio.Task[Any]
 CHAIN_LENGTH_MAX = 200
@@ -103,7 +103,7 @@ def _look_through_shields(found: Awaited) -> Awaited:
 
 def _shielded_by(future: Any) -> Any:
     """The future shielded by ``future`` if ``asyncio.shield`` returned it, else None."""
-    for callback, _ in getattr(future, "_callbacks", None) or ():
+    for callback, _ in compat.callbacks_of(future):
         code = getattr(callback, "__code__", None)
         if code in _SHIELDING and "inner" in code.co_freevars:
             return callback.__closure__[code.co_freevars.index("inner")].cell_contents
@@ -155,20 +155,12 @@ def _read_frame(frame: FrameType, future: Any) -> Awaited | None:
 def _innermost_known(coroutine: Any) -> FrameType | None:
     """The innermost frame of the await chain if it is a known form directly above a future, else None."""
     for _ in range(CHAIN_LENGTH_MAX):
-        below = coroutine.cr_await if type(coroutine) is CoroutineType else _awaited_by(coroutine)
+        below = awaited_by(coroutine)
         if id(compat.code_of(coroutine)) in _KNOWN and (frame := frame_of(coroutine)) is not None:
             return frame
         if below is None:
             return None
         coroutine = below
-    return None
-
-
-def _awaited_by(coroutine: Any) -> Any:
-    for name in ("cr_await", "gi_yieldfrom", "ag_await"):
-        below = getattr(coroutine, name, None)
-        if below is not None:
-            return below
     return None
 
 
@@ -178,7 +170,7 @@ def _not_done(futures: Any) -> tuple[Any, ...]:
 
 def _returns_exceptions(children: tuple[Any, ...]) -> bool:
     """Whether ``gather`` returns exceptions, read from the callback on its children."""
-    for callback, _ in getattr(children[0], "_callbacks", None) or ():
+    for callback, _ in compat.callbacks_of(children[0]):
         code = getattr(callback, "__code__", None)
         if code is None or getattr(callback, "__qualname__", "") != "gather.<locals>._done_callback":
             continue
@@ -193,7 +185,7 @@ def _when(handle: Any) -> float | None:
 
 def group_of(task: Task) -> Any:
     """The ``TaskGroup`` that cancels ``task`` when another of its tasks fails, or None."""
-    for callback, _ in getattr(task, "_callbacks", None) or ():
+    for callback, _ in compat.callbacks_of(task):
         for owner in compat.bound_to(callback):
             if issubclass(type(owner), compat.TASK_GROUP):
                 return None if compat.serves_alone(task) else owner
@@ -226,14 +218,14 @@ def _groups_around(task: Task, coroutine: Any) -> list[Any]:
 def awaiters(task: Task, *, through_shields: bool = False) -> list[Task]:
     """The tasks that await ``task`` by a known form. Their timeouts are its own, except through a shield."""
     found: list[Task] = []
-    for callback, _ in getattr(task, "_callbacks", None) or ():
+    for callback, _ in compat.callbacks_of(task):
         if not through_shields and getattr(callback, "__code__", None) in _SHIELDED:
             continue
         for thing in _objects_bound_to(callback):
             if compat.is_task(thing):
                 found.append(thing)
             elif issubclass(type(thing), asyncio.Future):
-                woken = getattr(thing, "_callbacks", None) or ()
+                woken = compat.callbacks_of(thing)
                 found += [owner for wake, _ in woken for owner in compat.bound_to(wake) if compat.is_task(owner)]
             elif issubclass(type(thing), compat.TASK_GROUP) and not compat.serves_alone(task):
                 found.append(thing._parent_task)  # noqa: SLF001

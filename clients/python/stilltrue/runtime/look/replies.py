@@ -19,6 +19,7 @@ from typing import Any
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.calls.incoming_call import IncomingCall
+from stilltrue.runtime.introspection.frames import awaited_by
 from stilltrue.runtime.introspection.tasks import Task, read, timers
 from stilltrue.runtime.introspection.threads_and_tasks import is_shell, served_by
 from stilltrue.runtime.look.code.attributes import attribute_of
@@ -70,7 +71,7 @@ def reply_blocked_in(stack: CallStack, parties: Parties) -> BlockedReply | None:
 
 def reply_blocked_on_loop(stack: CallStack, root: Root) -> BlockedReply | None:
     """As :func:`reply_blocked_in`, for the task that serves the call of ``root``."""
-    paused = inspect.isasyncgen(root.coroutine) and root.coroutine.ag_await is None and not root.coroutine.ag_running
+    paused = inspect.isasyncgen(root.coroutine) and not root.coroutine.ag_running and awaited_by(root.coroutine) is None
     if not paused or any(is_shell(frame) for frame in stack.frames):
         return None
     return BlockedReply(root.served.party, _frames_of(root.coroutine))

@@ -1,0 +1,138 @@
+"""Reads that would end the process if Python's memory were in another state than it seems, each in a program of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+PATIENCE_SECONDS = 60.0
+
+
+def run(program: str) -> None:
+    """Run a program with guarded memory; it must end without an error."""
+    with_guards = {**os.environ, "PYTHONMALLOC": "debug", "PYTHONFAULTHANDLER": "1"}
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    ended = subprocess.run(command, check=False, env=with_guards, capture_output=True, text=True, timeout=PATIENCE_SECONDS)
+    assert ended.returncode == 0, ended.stderr[-2000:]
+
+
+@pytest.mark.parametrize(
+    ("begin", "step", "call"),
+    [
+        ("async def run(read):", "one.send(None)", "await_chain(one)"),
+        ("async def run(read):", "one.send(None)", "awaited_by(one)"),
+        ("def run(read):\n    yield", "next(one)", "awaited_by(one)"),
+        ("async def run(read):\n    yield", "one.asend(None).send(None)", "awaited_by(one)"),
+    ],
+)
+def test_what_runs_may_be_asked_what_it_awaits_at_any_instruction(begin: str, step: str, call: str) -> None:
+    """The number in a call's cache changes with each execution, and for some it reads as an instruction."""
+    run(
+        f"""
+from contextlib import suppress
+from stilltrue.runtime.compat.tasks import await_chain
+from stilltrue.runtime.introspection.frames import awaited_by
+
+class Call:
+    def __call__(self, function):
+        return function()
+
+def read():
+    found.append({call})
+
+{begin}
+    call = Call()
+    for _ in range(20_000):
+        call(read)
+
+found, one = [], None
+one = run(read)
+for _ in range(2):
+    with suppress(StopIteration, StopAsyncIteration, RuntimeError):
+        {step}
+assert len(found) == 20_000 and all(below == ({"[one]" if "chain" in call else "None"}) for below in found), found[:3]
+"""
+    )
+
+
+@pytest.mark.parametrize(
+    "change", ["future.remove_done_callback(done)", "[future.add_done_callback(print) for _ in range(50)]"]
+)
+def test_a_futures_callbacks_can_be_read_while_a_collection_is_due_that_changes_them(change: str) -> None:
+    run(
+        f"""
+import asyncio
+import gc
+from stilltrue.runtime.introspection.tasks import awaiters
+from stilltrue.runtime import compat
+
+class Cycle:
+    def __init__(self):
+        self.own = self
+
+    def __del__(self):
+        {change}
+
+def done(future):
+    pass
+
+loop = asyncio.new_event_loop()
+for read in (compat.callbacks_of, awaiters) * 100:
+    future = loop.create_future()
+    future.add_done_callback(done)
+    future.add_done_callback(done)
+    gc.disable()
+    gc.collect()
+    Cycle()
+    gc.set_threshold(1)
+    gc.enable()
+    read(future)
+    gc.disable()
+"""
+    )
+
+
+def test_a_suspended_coroutine_generator_and_asynchronous_generator_show_what_they_await() -> None:
+    run(
+        """
+from stilltrue.runtime.introspection.frames import awaited_by
+
+class Waits:
+    def __await__(self):
+        yield
+
+async def outer():
+    await inner()
+
+async def inner():
+    await Waits()
+
+def delegates():
+    yield from items()
+
+def items():
+    yield 1
+
+async def produces():
+    await inner()
+    yield
+
+coroutine, generator, producer = outer(), delegates(), produces()
+assert [awaited_by(one) for one in (coroutine, generator, producer)] == [None] * 3
+coroutine.send(None)
+next(generator)
+step = producer.asend(None)
+step.send(None)
+assert awaited_by(coroutine).__name__ == awaited_by(producer).__name__ == "inner"
+assert awaited_by(awaited_by(coroutine)).__name__ == "__await__"
+assert awaited_by(generator).__name__ == "items" and awaited_by(awaited_by(generator)) is None
+coroutine.close()
+step.close()
+generator.close()
+assert [awaited_by(one) for one in (coroutine, generator)] == [None] * 2
+"""
+    )
