@@ -152,4 +152,16 @@ ENTRIES = (
         },
         modules=("cachetools",),
     ),
+    Entry(
+        program="cachebox_54",
+        source="awolverp/cachebox 54",
+        library="cachebox",
+        what="A cached function, which logs, is called by the log's handler for the key that it is computing.",
+        near={
+            "slow": "the function is slow, and logs nothing yet",
+            "other_key": "the handler calls it for another key, which is slow",
+            "in_time": "another thread logs, and is joined with a timeout",
+        },
+        modules=("cachebox",),
+    ),
 )

@@ -35,6 +35,17 @@ class Delegating(Mutex):
         return self._lock.__exit__(*reason)
 
 
+class DelegatingAndCounting(Delegating):
+    waiting = 0
+
+    def __enter__(self) -> Any:
+        self.waiting += 1
+        try:
+            self._lock.__enter__()
+        finally:
+            self.waiting -= 1
+
+
 class Counting(Mutex):
     entries = 0
 
@@ -159,7 +170,7 @@ class LockingOnce(Locking):
         self._lock.acquire(timeout=1)
 
 
-@pytest.mark.parametrize("kind", [Mutex, Delegating, Counting, Releasable, AsyncMutex, Facade, Locking])
+@pytest.mark.parametrize("kind", [Mutex, Delegating, DelegatingAndCounting, Counting, Releasable, AsyncMutex, Facade, Locking])
 def test_a_party_inside_the_block_holds_the_lock(kind: type) -> None:
     thing = kind()
     assert lock_inside(thing)[0] is thing._lock
@@ -176,8 +187,9 @@ def test_for_other_classes_the_holder_is_unknown(kind: type) -> None:
     assert lock_inside(kind())[0] is None
 
 
-def test_two_threads_in_the_blocks_of_objects_wait_for_each_other(front: Front) -> None:
-    first, second, met = Mutex(), Mutex(), threading.Barrier(2)
+@pytest.mark.parametrize("kind", [Mutex, Delegating, DelegatingAndCounting])
+def test_two_threads_in_the_blocks_of_objects_wait_for_each_other(front: Front, kind: type[Mutex]) -> None:
+    first, second, met = kind(), kind(), threading.Barrier(2)
 
     def both(one: Mutex, other: Mutex) -> None:
         with one:

@@ -36,6 +36,7 @@ _ENTERING = (SHUFFLES - _ENTERS) | {
 """Instructions between the load of a block's ``__exit__`` and the return of its ``__enter__``."""
 _MAKES = _CALLS | {"CALL_KW", "CALL_FUNCTION_EX"}
 _ACQUIRE = _CALLS | {"BEFORE_WITH"}
+_ACQUIRING = frozenset({"acquire", "__enter__"})
 _STORES = STORES | {"STORE_ATTR", "DELETE_FAST"}
 _KEYS = (str, int, bytes, bool, type(None))
 _LENGTH_MAX = 16
@@ -77,7 +78,10 @@ def depth_of(frame: FrameType) -> int:
 
 
 def acquired_at(frame: FrameType) -> Any:
-    """The object whose ``with`` block a frame is entering, or whose ``acquire()`` it calls without arguments; else None."""
+    """The object whose ``with`` block a frame is entering, or whose ``acquire()`` or ``__enter__()`` it calls; else None.
+
+    Calls with arguments do not count.
+    """
     at = frame.f_lasti
     expression = _acquired_at(frame.f_code, at)
     value = value_of(expression, variables_of(frame), frame.f_globals) if expression else UNKNOWN
@@ -107,7 +111,7 @@ def _entered_by(code: CodeType, at: int) -> int | None:
 @cached_by_code
 def _acquired_at(code: CodeType, at: int) -> Expression:
     name = opname_at(code, at)
-    if name not in _ACQUIRE or (name in _CALLS and "acquire" not in code.co_names and sys.version_info < (3, 14)):
+    if name not in _ACQUIRE or (name in _CALLS and _ACQUIRING.isdisjoint(code.co_names) and sys.version_info < (3, 14)):
         return ()
     every = instructions_of(code)
     index = next(number for number, one in enumerate(every) if one.offset == at)
@@ -120,7 +124,7 @@ def _acquired_at(code: CodeType, at: int) -> Expression:
     if every[index - 1].opname == "LOAD_SPECIAL":
         return expression_before(every, before + 1)
     called = every[before]
-    return expression_before(every, before) if called.opname in ATTRIBUTES and called.argval == "acquire" else ()
+    return expression_before(every, before) if called.opname in ATTRIBUTES and called.argval in _ACQUIRING else ()
 
 
 def factories_at(frame: FrameType) -> tuple[Expression, ...]:
