@@ -16,9 +16,10 @@ class Observation:
     ``waits`` are further waits. ``deadlines``: parties whose waits end by themselves, and when (seconds since the epoch).
     ``ways_out``: for a party, others whose progress also ends its waits (a task is cancelled when a sibling in its group
     fails). ``held``: parties that no cancellation or deadline of their call can reach, because their event loop is blocked.
-    ``parked``: those of ``waits`` that another process ends, by a message or by its end. ``holds`` are further shares of
-    resources in use. ``left``: for a recorded holder that has ended and a resource, the number of its shares left behind, and
-    the party that stands for the ended holder.
+    ``parked``: those of ``waits`` that another process ends, by a message or by its end. ``intercepted``: the parties of queued
+    calls that the application's interceptors work on, each with the time at which gRPC ends the call (None: never). ``holds``
+    are further shares of resources in use. ``left``: for a recorded holder that has ended and a resource, the number of its
+    shares left behind, and the party that stands for the ended holder.
     """
 
     waits: tuple[LocalWait, ...] = ()
@@ -26,6 +27,7 @@ class Observation:
     ways_out: Mapping[PartyName, tuple[PartyName, ...]] = field(default_factory=dict)
     held: frozenset[PartyName] = frozenset()
     parked: frozenset[WaitNumber] = frozenset()
+    intercepted: Mapping[PartyName, float | None] = field(default_factory=dict)
     holds: tuple[Hold, ...] = ()
     left: Mapping[tuple[PartyName, str], tuple[int, PartyName]] = field(default_factory=dict)
 

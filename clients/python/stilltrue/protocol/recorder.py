@@ -26,7 +26,7 @@ each call. Calls go through the states of :mod:`stilltrue.protocol.books.call_st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -131,6 +131,7 @@ class Recorder:
         self._held: frozenset[PartyName] = frozenset()
         self._all_holds: tuple[Hold, ...] = ()
         self._parked: frozenset[WaitNumber] = frozenset()
+        self._intercepted: Mapping[PartyName, float | None] = {}
         self._next_call: Any = 1  # a CallNumber; Any, since CallNumber(...) would cost a function call each time
         self._next_wait: Any = 1  # a WaitNumber
         self._next_party = 1
@@ -632,7 +633,7 @@ class Recorder:
             next_number=self._next_call,
             activity=self._activity(waits),
             made=tuple(made.freeze() for made in (*self._made.values(), *self._in_doubt.values())),
-            served=tuple(_served_call(call, self._held) for call in served),
+            served=tuple(self._served_call(call) for call in served),
             seen=self._callers.seen(),
             pools=tuple(_pool(name, size, queued.get(name, 0)) for name, size in self._pools.items()),
             waits=waits,
@@ -643,12 +644,20 @@ class Recorder:
             happenings=self.happenings,
         )
 
+    def _served_call(self, call: ServerCall) -> ServedCall:
+        """The call as reported: not interruptible while its event loop is blocked, served if interceptors work on it."""
+        frozen = call.freeze()
+        if call.party in self._intercepted and call.state is ServerState.QUEUED and not call.pool:
+            ends = [end for end in (call.deadline, self._intercepted[call.party]) if end is not None]
+            frozen = replace(frozen, serving=True, deadline=min(ends, default=None))
+        return replace(frozen, interruptible=False) if call.interruptible and call.party in self._held else frozen
+
     def _all_waits(self, now: float) -> tuple[LocalWait, ...]:
         """Every open wait, with the time by which its waiter is freed anyway."""
         waits = [made.local_wait() for made in self._made.values() if made.wait and made.party is not None]
         waits += [wait.freeze() for wait in self._waits.values()]
         seen = self._observe(now)
-        self._held, self._parked = seen.held, seen.parked
+        self._held, self._parked, self._intercepted = seen.held, seen.parked, seen.intercepted
         self._all_holds = seen.merge_holds(hold for held in self._holds.values() for hold in held)
         interruptible = [call for call in self._served.values() if call.interruptible and call.party not in seen.held]
         ends = {call.party: call.deadline for call in interruptible if call.deadline is not None}
@@ -718,12 +727,6 @@ class Recorder:
 
 def _pool(name: str, size: PoolSize, queued: int) -> Pool:
     return Pool(name=name, size=size() if callable(size) else size, queued=queued)
-
-
-def _served_call(call: ServerCall, held: Container[PartyName]) -> ServedCall:
-    """The call as reported: not interruptible while its event loop is blocked."""
-    frozen = call.freeze()
-    return replace(frozen, interruptible=False) if call.interruptible and call.party in held else frozen
 
 
 def _look_at(suspect: Suspect, waits: Mapping[WaitNumber, LocalWait]) -> PartyLook:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from pathlib import Path
-from types import CoroutineType, FrameType
+from types import CodeType, CoroutineType, FrameType, FunctionType
 from typing import Any
 from weakref import WeakSet, ref
 
@@ -36,7 +36,7 @@ _GRPC = tuple(
 )
 """The folders of gRPC's own packages; others whose names begin so (``grpc_clients``) are the application's."""
 _SERVER_DEPTH_MAX = 6
-_AIO_SERVER = "AioServer"
+_AIO_SERVER, _AIO_CALL = "AioServer", "RPCState"
 _STANDS_BEFORE = (
     ((grpc.Channel, grpc.aio.Channel), ("_inner", "_channel")),
     ((grpc.Server, grpc.aio.Server), ("_state", "_server")),
@@ -158,7 +158,15 @@ def serves_own_channel(frame: FrameType) -> bool:
 
 def is_feeding(frame: FrameType) -> bool:
     """Whether this frame is gRPC's thread that feeds a request stream."""
-    code = frame.f_code
+    return _feeds(frame.f_code)
+
+
+def feeds_stream(function: Any) -> bool:
+    """Whether this is gRPC's function that feeds a request stream in a thread of its own."""
+    return type(function) is FunctionType and _feeds(function.__code__)
+
+
+def _feeds(code: CodeType) -> bool:
     return code.co_name == "consume_request_iterator" and is_grpc(code.co_filename)
 
 
@@ -267,11 +275,29 @@ def server_calls(server_state: Any) -> set[int]:
 
 def aio_server_of(task: Task) -> Any:
     """The ``grpc.aio`` core server whose call ``task`` serves, or None."""
+    return _held_by_task(task, _AIO_SERVER)
+
+
+def aio_seconds_left(task: Task) -> float | None:
+    """The seconds after which gRPC ends the call that ``task`` serves, before its handler has a context; None: never.
+
+    Raises LookupError, TypeError or AttributeError if that cannot be read.
+    """
+    call = _held_by_task(task, _AIO_CALL)
+    if call is None:
+        raise LookupError(_AIO_CALL)
+    context = cygrpc._ServicerContext(call, None, None, task.get_loop())  # noqa: SLF001 - as gRPC does for the handler
+    left: float | None = context.time_remaining()
+    return None if left is None or left > DEADLINE_SECONDS_MAX else left
+
+
+def _held_by_task(task: Task, name: str) -> Any:
+    """The compiled object of gRPC with this class's name that a task's coroutine leads to; None if there is none."""
     level: list[Any] = [task.get_coro()]
     for _ in range(_SERVER_DEPTH_MAX):
         level = [one for holder in level for one in gc.get_referents(holder)]
         for one in level:
-            if type(one).__name__ == _AIO_SERVER:
+            if type(one).__name__ == name:
                 return one
         level = [one for one in level if module_of(type(one)).startswith(("grpc.", "_cython"))]
     return None

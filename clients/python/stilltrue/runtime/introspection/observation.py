@@ -21,6 +21,7 @@ from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.report import OBSERVED_MIN, Hold, LocalWait, PartyTarget, ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import no_collection
+from stilltrue.runtime.introspection.intercepted_calls import intercepted_calls
 from stilltrue.runtime.introspection.tasks import Task, blocking_future
 from stilltrue.runtime.introspection.tasks_at_cut import TASKS_MAX, TaskAtCut, read_tasks
 from stilltrue.runtime.introspection.threads_and_tasks import Places
@@ -165,9 +166,13 @@ class Observer:
         held = {one.party for one in seen.values() if one.holder is not None} | {
             party for _, party, _ in workers.loops.values()
         }
+        intercepted = intercepted_calls(self._parties, now)
+        deadlines |= {party: end for party, end in intercepted.items() if end is not None}
         deadlines |= _deadlines_of_killed_workers(workers, now)
         parked = frozenset(self._cut.parked)
-        return Observation(waits=waits, deadlines=deadlines, ways_out=ways_out, held=frozenset(held), parked=parked)
+        return Observation(
+            waits=waits, deadlines=deadlines, ways_out=ways_out, held=frozenset(held), parked=parked, intercepted=intercepted
+        )
 
     def _waits(
         self,
