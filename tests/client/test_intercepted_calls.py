@@ -43,7 +43,8 @@ async def _report_of_intercepted(agent: Agent, timeout: float | None) -> Report:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel, since_311.timeout(PATIENCE_SECONDS):
-        call = channel.unary_unary("/t.T/Do")(b"x", timeout=timeout)
+        do_stub: Any = channel.unary_unary("/t.T/Do")
+        call = do_stub(b"x", timeout=timeout)
         while not (report := report_of(agent)).served or not report.served[0].serving:
             await asyncio.sleep(0.01)
         waits.go.set()

@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 from stilltrue.model import PartyName
-from stilltrue.protocol.books.ledger import ServerState
+from stilltrue.protocol.books.call_state import ServerState
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.tasks import blocking_future
 from stilltrue.runtime.parties import Parties

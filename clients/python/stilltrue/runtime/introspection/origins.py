@@ -17,6 +17,7 @@ from stilltrue.runtime.introspection.code_cache import cached_by_code
 _OURS = str(Path(__file__).parents[2]) + os.sep  # not "stilltrue_detector" beside it
 _STDLIB = str(Path(os.__file__).parent) + os.sep
 _INSTALLED = ("site-packages", "dist-packages")
+_FEEDS = "OutgoingRequests.__next__"
 _OF_DATACLASSES = "__create_fn__.<locals>."
 _OF_NAMEDTUPLES = ("_tuple_new",)
 """Methods that the standard library makes from text."""
@@ -35,6 +36,11 @@ def position_of(frame: FrameType) -> str:
 def is_ours(code: CodeType) -> bool:
     """Whether this is the agent's own code."""
     return _origin(code) is Origin.OURS
+
+
+def feeds_requests(code: CodeType) -> bool:
+    """Whether this is the agent's own code that asks the application's iterator for the next request of a call."""
+    return qualname_of(code) == _FEEDS and is_ours(code)
 
 
 def is_library(code: CodeType) -> bool:

@@ -12,14 +12,11 @@ from typing import Any
 from stilltrue.model import ProcessName
 from stilltrue.protocol.report import Hold, next_request_of
 from stilltrue.runtime import compat
-from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.frames import variables_of
-from stilltrue.runtime.introspection.origins import is_ours
+from stilltrue.runtime.introspection.origins import feeds_requests, is_ours
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.process_view import LiveProcessView
 from stilltrue.runtime.waits.wait import CallStack
-
-FEEDS = "OutgoingRequests.__next__"
 
 
 def holds(view: LiveProcessView, process: ProcessName) -> Iterable[Hold]:
@@ -36,13 +33,13 @@ def _may_wait(stack: CallStack, view: LiveProcessView) -> bool:
     """Whether a thread is in a known wait, or in one of our shells, which record theirs. Asking for its party names it."""
     wait = view.wait_of(stack)
     known = wait is not None and wait.enders is not None
-    return known or any(is_ours(frame.f_code) and qualname_of(frame.f_code) != FEEDS for frame in stack.frames)
+    return known or any(is_ours(frame.f_code) and not feeds_requests(frame.f_code) for frame in stack.frames)
 
 
 def _number_of(stack: CallStack) -> Any:
     """The number of the call whose requests a thread feeds."""
     for frame in stack.frames:
-        if qualname_of(frame.f_code) == FEEDS and is_ours(frame.f_code):
+        if feeds_requests(frame.f_code):
             call = attribute_of(variables_of(frame).get("self"), "_call")
             number = getattr(attribute_of(call, "made"), "number", None)
             return number if isinstance(number, int) else None

@@ -17,7 +17,7 @@ from typing import Any
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.client_interceptors import interceptor_tasks
-from stilltrue.runtime.introspection.origins import is_application, position_of
+from stilltrue.runtime.introspection.origins import feeds_requests, is_application, position_of
 from stilltrue.runtime.introspection.tasks import blocking_future, siblings_of
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.budget import Budget
@@ -354,6 +354,9 @@ class Search:
         if feeding is None:
             return
         frame = next((frame for frame in feeding.frames if is_application(frame.f_code)), None)
+        if frame is None:  # a library's iterator, such as ``iter(queue.get, None)``
+            every = zip(feeding.frames, feeding.frames[1:], strict=False)
+            frame = next((inner for inner, outer in every if feeds_requests(outer.f_code)), None)
         if frame is not None:
             one.add_way_out(f"its request iterator, which may fail: {position_of(frame)}", feeding.party)
         else:  # it is asked again when the current request has been sent

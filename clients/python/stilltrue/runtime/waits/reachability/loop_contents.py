@@ -3,9 +3,10 @@
 Rules:
 
 1. A task can reach what its suspended coroutines read again, if it waits for a future, or if its loop is blocked by another
-   step. A running coroutine, and what a loop has scheduled, belong to the loop's thread. For any other task nothing is known.
-2. A coroutine shows its variables to the garbage collector, unless it runs and has called a compiled function: then only its
-   frame shows them.
+   step. A running coroutine, and what a loop has scheduled, belong to the loop's thread; a running generator belongs to the
+   thread that runs it. For any other task nothing is known.
+2. A coroutine or generator shows its variables to the garbage collector, unless it runs and has called a compiled function:
+   then only its frame shows them.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ import gc
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import CoroutineType, FrameType
+from types import CoroutineType, FrameType, GeneratorType
 from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of
 from stilltrue.runtime.introspection.tasks import Task, blocking_future
 
+_SUSPENDABLE = inspect.CO_COROUTINE | inspect.CO_GENERATOR
+_RUNS_ON_THREAD = (CoroutineType, GeneratorType)
 _RUNNING = ("cr_running", "gi_running", "ag_running")
 
 
@@ -35,9 +38,9 @@ class LoopContents:
     suspended: dict[int, int] = field(default_factory=dict)
     """Suspended coroutines, each with the identity of its task. Another may get its identity once the task has moved."""
     running: dict[int, int] = field(default_factory=dict)
-    """Running coroutines, each with its thread."""
+    """Running coroutines and generators, each with its thread."""
     hidden: set[int] = field(default_factory=set)
-    """The frames of running coroutines that only they themselves show (rule 2)."""
+    """The frames of running coroutines and generators that only they themselves show (rule 2)."""
 
     def reacher(self, one: int) -> int | Task:
         """The task with this identity, or the thread that runs it, or the callback, next."""
@@ -73,9 +76,9 @@ def read_loops(frames: Mapping[int, Sequence[FrameType]], paused: Callable[[], I
 
 
 def _read_running(found: LoopContents, frames: Mapping[int, Sequence[FrameType]], paused: Callable[[], Iterable[Any]]) -> None:
-    threads = {id(one): ident for ident, those in frames.items() for one in those if one.f_code.co_flags & inspect.CO_COROUTINE}
+    threads = {id(one): ident for ident, those in frames.items() for one in those if one.f_code.co_flags & _SUSPENDABLE}
     for one in paused() if threads else ():
-        frame = frame_of(one) if type(one) is CoroutineType and one.cr_running else None
+        frame = frame_of(one) if type(one) in _RUNS_ON_THREAD and is_running(one) else None
         if frame is None or id(frame) not in threads:
             continue
         found.running[id(one)] = threads[id(frame)]

@@ -10,8 +10,8 @@ Rules:
    one: a compiled extension, a signal handler, a running thread. The counts, and what the known holders refer to, are read in
    one step, during which no other code runs.
 3. A variable that its frame never reads again leads nowhere; nor does one of the standard library's own waits.
-4. Any other referrer makes the reachers unknown: a class, another module's globals, a generator, an object with a finalizer, a
-   weak reference that is not the agent's own.
+4. Any other referrer makes the reachers unknown: a class, another module's globals, a suspended generator, an object with a
+   finalizer, a weak reference that is not the agent's own.
 5. A party that has a thread does not have what the thread was started with, but does have its other attributes, of a derived
    class or set later. If some code of the application asks for all threads or all frames, it may reach anything.
 6. What a coroutine refers to, its task or thread can reach (:mod:`~stilltrue.runtime.waits.reachability.loop_contents`), and so
@@ -42,7 +42,7 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.instructions import opname_at
 from stilltrue.runtime.introspection.collector import referrers_of
 from stilltrue.runtime.introspection.frames import no_collection, variables_of
-from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.introspection.origins import feeds_requests, is_application
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.look.code.call_graph import names_in
@@ -67,6 +67,9 @@ _SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENE
 _CALLS = (threading.Thread.run.__code__, thread._WorkItem.run.__code__)  # noqa: SLF001 - an executor's thread runs the latter
 _CALLED_WITH = 4
 """Number of stack slots in which these keep the called function and its arguments."""
+_CALLING = frozenset({"CALL", "PRECALL"})
+_NEXT_WITH = 3
+"""Likewise in ``next(requests)``, which is all that those who feed a request stream call while they wait."""
 _WAITS = frozenset({threading.__file__, queue.__file__})
 _TIMERS = frozenset({threading.Timer.run.__code__})
 _OPEN = (type, weakref.ref, CoroutineType, AsyncGeneratorType, asyncio.Future, asyncio.AbstractEventLoop, ModuleType)
@@ -194,7 +197,7 @@ def _leads(holder: Any, held: int, found: LeadingObjects) -> bool:
     if id(holder) in found.loops.scheduled:
         found.reachers.setdefault(held, set()).add(found.loops.reacher(id(holder)))
         return False
-    if kind is CoroutineType and (id(holder) in found.loops.suspended or id(holder) in found.loops.running):
+    if id(holder) in found.loops.running or (kind is CoroutineType and id(holder) in found.loops.suspended):
         return _coroutine_leads(holder, held, found)
     if _is_of_library(holder):
         return False
@@ -227,8 +230,13 @@ def _coroutine_leads(coroutine: Any, held: int, found: LeadingObjects) -> bool:
 
 
 def _is_of_library(holder: Any) -> bool:
-    """Whether it lists all threads, starts one, or only tells an executor's threads to end (rule 7)."""
+    """Whether it lists all threads, starts one, or only tells an executor's threads to end (rule 7).
+
+    A tuple of nothing but gRPC's function that feeds a request stream is what gRPC calls its thread with.
+    """
     if holder is threading._active:  # type: ignore[attr-defined]  # noqa: SLF001 - all live threads
+        return True
+    if type(holder) is tuple and len(holder) == 1 and compat.feeds_stream(holder[0]):
         return True
     return _begins(holder) or compat.only_ends_executors_threads(holder)
 
@@ -314,7 +322,7 @@ def _held_by(frame: FrameType, called: FrameType | None, found: LeadingObjects) 
     code = frame.f_code
     if code.co_flags & _SUSPENDED and id(frame) not in found.loops.hidden:  # its generator or coroutine is a referrer itself
         return
-    read = compat.frame_references(frame, _CALLED_WITH if _keeps_arguments(frame, called) else 0)
+    read = compat.frame_references(frame, _slots_in_call(frame, called))
     if read is None:
         found.is_whole = False
         return
@@ -326,6 +334,14 @@ def _held_by(frame: FrameType, called: FrameType | None, found: LeadingObjects) 
             yield held, None if leads_nowhere or (name and not _is_read_again(frame, name)) else name
     exits = exits_of(frame) if _has_methods(found) else []
     yield from ((id(one), None if waits else "") for one in exits if one is not None and id(one) in found.things)
+
+
+def _slots_in_call(frame: FrameType, called: FrameType | None) -> int:
+    """The number of stack slots in which a frame keeps what it has called, as far as it is known."""
+    if _keeps_arguments(frame, called):
+        return _CALLED_WITH
+    feeds = compat.is_feeding(frame) or feeds_requests(frame.f_code)
+    return _NEXT_WITH if feeds and opname_at(frame.f_code, frame.f_lasti) in _CALLING else 0
 
 
 def _keeps_arguments(frame: FrameType, called: FrameType | None) -> bool:

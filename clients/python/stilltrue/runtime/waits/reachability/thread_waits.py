@@ -2,11 +2,12 @@
 
 Rules:
 
-1. A thread in :mod:`threading` or :mod:`queue` that waits without a timeout, called by the application, waits for any party
-   that can reach the object, to set, notify, feed or empty it. One that waits for a child process, which waits at a pipe, does
-   so for any party that can reach the pipe's file (:mod:`~stilltrue.runtime.waits.pipes.child_output`). The agent's own thread
-   tries to prove which parties these are (:mod:`~stilltrue.runtime.waits.reachability.thread_reach`) once the thread has waited
-   since the previous cut. If the proof fails, it is tried again after twice the time.
+1. A thread in :mod:`threading` or :mod:`queue` that waits without a timeout, called by the application or as the iterator of
+   a call's requests (``iter(queue.get, None)``), waits for any party that can reach the object, to set, notify, feed or empty
+   it. One that waits for a child process, which waits at a pipe, does so for any party that can reach the pipe's file
+   (:mod:`~stilltrue.runtime.waits.pipes.child_output`). The agent's own thread tries to prove which parties these are
+   (:mod:`~stilltrue.runtime.waits.reachability.thread_reach`) once the thread has waited since the previous cut. If the proof
+   fails, it is tried again after twice the time.
 2. A proof is valid while the waiting thread has not run, and the parties that can reach the object are where they were. It is a
    suspicion: the second look proves it again.
 3. Threads park if only they can reach what they wait for, such as idle workers at a queue that is never fed. A parked thread
@@ -34,7 +35,7 @@ from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.concurrent_reads import items_of
 from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
-from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.introspection.origins import feeds_requests, is_application
 from stilltrue.runtime.introspection.tasks import Task, blocking_future
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.look.code.instructions_ahead import is_looped
@@ -76,10 +77,15 @@ def awaited_in(frames: Sequence[FrameType]) -> tuple[Any, CodeType] | None:
     if not frames or frames[0].f_code is not threading.Condition.wait.__code__ or not compat.is_endless_wait(frames[0]):
         return None
     at = next((index for index, one in enumerate(frames) if one.f_code.co_filename not in _FILES), len(frames))
-    if at == len(frames) or not is_application(frames[at].f_code) or frames[at - 1].f_code not in _WAKING:
+    if at == len(frames) or not _is_caller(frames[at].f_code) or frames[at - 1].f_code not in _WAKING:
         return None
     thing = variables_of(frames[at - 1]).get("self")
     return None if thing is None else (thing, frames[at - 1].f_code)
+
+
+def _is_caller(code: CodeType) -> bool:
+    """Whether a function is the application's, or the agent's that asks the application's iterator for the next request."""
+    return is_application(code) or feeds_requests(code)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
