@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from detector.archive.filesystem import open_filesystem
+from detector.archive.journal import FILE as JOURNAL
 from detector.archive.row_groups import Span, archive_of, paths_for, spans_of, whole_groups
 from detector.archive.rows.schema import REPLACES_KEY, SCHEMA_VERSION, TABLE_KEY, TABLES, VERSION_KEY, conformed, stamped
 from detector.ops.atomic_file import sync
@@ -98,6 +99,9 @@ class Scan:
     left_out: tuple[LeftOut, ...]
 
 
+FIRST_FILES = "a detector writes its first files within a minute, and when it stops"
+
+
 class ArchiveFiles:
     """The archive's files, on any filesystem that pyarrow knows; a local directory by default."""
 
@@ -119,10 +123,14 @@ class ArchiveFiles:
         if not self._has_tables(self.root):
             folder = self.filesystem.get_file_info(self.root).type == fs.FileType.Directory
             none = "a detector keeps one if its environment has the extra: pip install 'stilltrue-detector[archive]'"
-            hint = "a detector writes its first files within a minute" if folder else none
+            hint = FIRST_FILES if folder or self._has_journal() else none
             if folder and self._has_tables(f"{self.root}/archive"):
                 hint = f"there is one in {self.location.rstrip('/')}/archive"
             raise ArchiveError(f"{self.location}: no archive here (none of the folders {', '.join(sorted(TABLES))}); {hint}")
+
+    def _has_journal(self) -> bool:
+        """Whether a detector is gathering rows for its first files here."""
+        return self.filesystem.get_file_info(f"{self.root.rpartition('/')[0]}/{JOURNAL}").type == fs.FileType.File
 
     def _has_tables(self, folder: str) -> bool:
         return any(self.filesystem.get_file_info(f"{folder}/{table}").type == fs.FileType.Directory for table in TABLES)

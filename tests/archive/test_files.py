@@ -134,6 +134,9 @@ def test_a_missing_archive_is_an_error_in_one_line(tmp_path: Path) -> None:
         ArchiveFiles(str(tmp_path / "nothing")).check()
     with pytest.raises(ArchiveError, match=r"no archive here .*; a detector writes its first files within a minute"):
         ArchiveFiles(str(tmp_path)).check()  # a detector makes the folder when it starts
+    (tmp_path / "archive-journal").touch()  # rows for its first files
+    with pytest.raises(ArchiveError, match=r"no archive here .*; a detector writes its first files within a minute"):
+        ArchiveFiles(str(tmp_path / "archive")).check()
     (tmp_path / "archive" / "reports").mkdir(parents=True)
     with pytest.raises(ArchiveError, match=f"no archive here .*; there is one in {tmp_path}/archive$"):
         ArchiveFiles(f"{tmp_path}/").check()  # the detector's own folder
