@@ -5,7 +5,7 @@ from __future__ import annotations
 from detector.core.counting import all_of
 from detector.core.snapshot import Snapshot
 from detector.predicates.evidence.blocked_verdict import as_of
-from detector.predicates.evidence.explanation import counted, joined_by_and
+from detector.predicates.evidence.explanation import counted, joined_by_and, listed
 from detector.predicates.evidence.process_verdict import depends_on_missing, process_verdict, undeclared
 from stilltrue.model import Activity, Fact, Facts, Holds, ProcessState, Verdict
 
@@ -41,6 +41,10 @@ class PhaseEnded:
         declared = [state.facts for state in processes.values()] + [message.facts for message in snapshot.in_transit]
         phases = [phase for facts in declared if (phase := self._phase_of(facts)) is not None]
         if not phases:
+            odd = [name for name, state in processes.items() if self._fact in state.facts]
+            if odd:
+                text = f"the fact {self._fact!r} of {listed(odd)} is not an integer"
+                return process_verdict(self.name, snapshot, Holds.UNDETERMINED, "undeclared", text, odd)
             return undeclared(self.name, snapshot, self._fact)
         asked = min(phases) if self._phase is None else self._phase
         inside = [name for name, state in processes.items() if not self._finished(state, asked)]

@@ -158,6 +158,13 @@ def test_phase_ended(processes: dict[str, Any], more: dict[str, Any], phase: int
     check(PhaseEnded(phase=phase), processes, more, holds)
 
 
+def test_a_phase_that_is_no_integer_is_named_not_called_undeclared() -> None:
+    verdict = ask(PhaseEnded(), read_document({"processes": {"a": has(phase="warm"), "b": IDLE}}))
+    assert (verdict.holds, verdict.witness.text) == (U, "the fact 'phase' of a is not an integer")
+    verdict = ask(PhaseEnded(), read_document({"processes": {"b": IDLE}}))
+    assert verdict.witness.text == "no process and no message declares the fact 'phase'"
+
+
 def test_a_phase_that_has_not_ended_names_what_is_left_of_it() -> None:
     message = {"source": "a", "target": "b", "facts": {"phase": 2}}
     processes = {"a": has(phase=2) | ACTIVE, "b": has(phase=3)}

@@ -1,7 +1,7 @@
 """Rule 7 for the application: facts change in the same step as the message they belong to.
 
     with agent.atomic() as step:      # give the token up, and send it, in one step
-        step.fact(tokens=0)
+        step.fact(token=0)
         step.carries(token=1)
         stub.Pass(request)
 
