@@ -130,7 +130,7 @@ class ArchiveFiles:
 
     def _has_journal(self) -> bool:
         """Whether a detector is gathering rows for its first files here."""
-        return self.filesystem.get_file_info(f"{self.root.rpartition('/')[0]}/{JOURNAL}").type == fs.FileType.File
+        return bool(self.filesystem.get_file_info(f"{self.root.rpartition('/')[0]}/{JOURNAL}").type == fs.FileType.File)
 
     def _has_tables(self, folder: str) -> bool:
         return any(self.filesystem.get_file_info(f"{folder}/{table}").type == fs.FileType.Directory for table in TABLES)
