@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from stilltrue.protocol.report import PartyTarget
 from stilltrue.protocol.requests.look import Look
 from tests.client.look.worlds import LoopWorld, free_of_ways_out, handler_of, holders, report_of, seconds_to, settle
 from tests.client.since_311 import timeout
@@ -108,6 +109,40 @@ async def test_an_interceptor_that_awaits_something_else_may_end_the_wait(world:
     assert ends
     assert all(end is not None and end <= world.cut.cut_at for end in ends)
     assert all(one.doubt for one in look.parties)
+
+
+class Refreshes(grpc.aio.UnaryUnaryClientInterceptor):
+    """Makes a call of its own under a lock, before each call."""
+
+    def __init__(self, call: Any) -> None:
+        self.call = call
+        self.lock = asyncio.Lock()
+
+    async def intercept_unary_unary(self, continuation: Any, client_call_details: Any, request: Any) -> Any:
+        """gRPC's interface."""
+        async with self.lock:
+            await self.call(b"")
+        return await continuation(client_call_details, request)
+
+
+async def test_a_call_waits_for_its_interceptor_that_waits_for_a_lock(world: LoopWorld) -> None:
+    """The lock is held by the interceptor of another call, which is stuck in a call of its own."""
+    interceptors: Any = [Refreshes(world.stuck)]
+
+    async def ask(quick: Any) -> None:
+        await quick(b"")
+
+    async def body(world: LoopWorld) -> None:
+        async with world.front.channel(grpc.aio.insecure_channel(world.address, interceptors=interceptors)) as channel:
+            quick: Any = channel.unary_unary("/t.T/Quick")
+            await asyncio.gather(ask(quick), ask(quick))
+
+    look = await world.look(body)
+    (at_lock,) = [wait for wait in world.cut.waits if wait.what.startswith("a lock")]
+    awaiters = [wait.waiter for wait in world.cut.waits if PartyTarget(party=at_lock.waiter) in wait.among]
+    assert len(awaiters) == 1
+    assert not any("interceptor" in one.doubt for one in look.parties)
+    assert all(wait.deadline is None for wait in world.cut.waits)
 
 
 async def test_a_party_that_keeps_an_interceptors_calls_may_cancel_them(world: LoopWorld) -> None:

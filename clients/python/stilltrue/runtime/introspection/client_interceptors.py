@@ -5,13 +5,14 @@ Rules:
 1. The awaiter of a call with interceptors waits for that task, then for the call that the task returns.
 2. While the task awaits a call, directly or by a known form, the wait is for that call. A timeout there is the caller's, and
    what may end the task or its awaitable may end the wait.
-3. A task that does anything else (sleeps before a retry, awaits something unknown) makes progress by itself.
+3. A task that does anything else (sleeps before a retry, awaits something unknown) makes progress by itself, unless it is in a
+   known wait of its own, such as that for a lock. Then the awaiter waits for the task.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,13 +31,18 @@ _BEGINNINGS = frozenset({"initial_metadata", "wait_for_connection"})
 class InterceptorTasks:
     """The ``tasks`` that a caller awaits, the ``handles`` that end their waits, and the loop time of their first timeout.
 
-    ``known``: whether they all await only calls (rule 3).
+    ``others``: those that do anything but await calls (rule 3). ``complete``: whether all tasks were read.
     """
 
     tasks: tuple[Task, ...] = ()
     handles: tuple[Any, ...] = ()
     until: float | None = None
-    known: bool = True
+    others: tuple[Task, ...] = ()
+    complete: bool = True
+
+    def are_held_up(self, waits: Callable[[Task], bool]) -> bool:
+        """Whether those that do not await calls are all in known waits, as ``waits`` tells."""
+        return self.complete and all(map(waits, self.others))
 
 
 def interceptor_tasks(future: Any) -> InterceptorTasks | None:
@@ -46,14 +52,15 @@ def interceptor_tasks(future: Any) -> InterceptorTasks | None:
     todo, tasks = [future], {future: None}
     handles: list[Any] = []
     until: list[float] = []
-    known = True
+    others: list[Task] = []
+    complete = True
     while todo and len(tasks) < _TASKS_MAX:
         task = todo.pop()
         on = blocking_future(task)
         chain = compat.await_chain(task.get_coro())
         handles += [on, *_calls_of(chain)]
         if on is None:
-            known = known and task.done()
+            complete = complete and task.done()
             continue
         if compat.runs_interceptors(on):
             more: Iterable[Any] = (on,)
@@ -61,22 +68,31 @@ def interceptor_tasks(future: Any) -> InterceptorTasks | None:
             continue
         else:
             awaited = read(task, on)
-            known = known and awaited is not None and all(map(compat.is_task, awaited.futures))
+            others += [] if awaited is not None and all(map(compat.is_task, awaited.futures)) else [task]
             until += [] if awaited is None or awaited.until is None else [awaited.until]
             more = () if awaited is None else awaited.futures
         todo += [one for one in more if compat.is_task(one) and one not in tasks]
         tasks |= dict.fromkeys(one for one in more if compat.is_task(one))
-    known = known and not todo
-    return InterceptorTasks(tuple(tasks), tuple(one for one in handles if one is not None), min(until, default=None), known)
+    return InterceptorTasks(
+        tuple(tasks),
+        tuple(one for one in handles if one is not None),
+        min(until, default=None),
+        tuple(others),
+        complete and not todo,
+    )
 
 
-def interceptor_deadlines(future: Any, timers: Mapping[int, float]) -> Iterator[float | None]:
-    """Yield the loop times at which interceptors end a call's wait; None: at any time. ``timers``: first timer by task id."""
-    interceptors = interceptor_tasks(future)
+def interceptor_deadlines(
+    interceptors: InterceptorTasks | None, timers: Mapping[int, float], waits: Callable[[Task], bool]
+) -> Iterator[float | None]:
+    """Yield the loop times at which interceptors end a call's wait; None: at any time.
+
+    ``timers``: first timer by task id; ``waits``: whether a task is in a known wait of its own (rule 3).
+    """
     if interceptors is not None:
         yield from (timers[id(one)] for one in interceptors.tasks if id(one) in timers)
         yield from () if interceptors.until is None else (interceptors.until,)
-        yield from () if interceptors.known else (None,)
+        yield from () if interceptors.are_held_up(waits) else (None,)
 
 
 def _calls_of(chain: Iterable[Any]) -> list[Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.client_interceptors import interceptor_deadlines
+from stilltrue.runtime.introspection.client_interceptors import interceptor_deadlines, interceptor_tasks
 from stilltrue.runtime.introspection.tasks import Awaited, Task, awaiters, blocking_future, read, siblings_of, timers
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.waits.process_view import LiveProcessView
@@ -100,9 +100,13 @@ class _Reader:
         if root is not None and root.task is not task:
             ends += [timed[id(root.task)] + offset] if id(root.task) in timed else []
             ends += [root.deadline] if root.deadline is not None else []
-        ends += [self._now if end is None else end + offset for end in interceptor_deadlines(future, timed)]
+        interceptors = interceptor_tasks(future)
+        found = interceptor_deadlines(interceptors, timed, self._is_in_known_wait)
+        ends += [self._now if end is None else end + offset for end in found]
         coroutine = root.coroutine if root is not None and root.task is task else None
         one.awaited = read(task, future, coroutine)
+        if interceptors is not None and interceptors.others:  # the call has not been sent yet, and waits for their task
+            one.awaited = Awaited((future,))
         if one.awaited is not None:
             tasks = [child for child in one.awaited.futures if isinstance(child, asyncio.Task)]
             one.children = [child for child in tasks if child not in one.awaited.shielded]
@@ -119,6 +123,10 @@ class _Reader:
         one.cancellers = siblings_of(task, coroutine)
         one.deadline = min(ends, default=None)
         one.others += [*one.cancellers, *awaiters(task)]
+
+    def _is_in_known_wait(self, task: Task) -> bool:
+        wait = self._scene.wait_of_task(task)
+        return wait is not None and bool(wait.enders)
 
     def _clock_of(self, loop: asyncio.AbstractEventLoop) -> tuple[dict[int, float] | None, float]:
         """The loop times at which a loop's timers end tasks (None: unknown), and the epoch's offset from the loop's clock."""

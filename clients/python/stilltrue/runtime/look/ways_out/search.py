@@ -18,7 +18,7 @@ from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.client_interceptors import interceptor_tasks
 from stilltrue.runtime.introspection.origins import feeds_requests, is_application, position_of
-from stilltrue.runtime.introspection.tasks import blocking_future, siblings_of
+from stilltrue.runtime.introspection.tasks import Task, blocking_future, siblings_of
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.code.ending import clear_caches, ended_by, ends_far
@@ -89,9 +89,13 @@ class Search:
         self._budget = budget
         self._analysis = ProgressAnalysis(places, waiting, budget, self._open_calls)
         self._requests: list[Request] = []
+        self._suspected: frozenset[Task] = frozenset()
+        """The tasks among the suspects."""
 
     def find(self, suspects: Iterable[Place]) -> dict[PartyName, Found]:
         """Find the ways out of the parties at these places, by party."""
+        suspects = list(suspects)
+        self._suspected = frozenset(place.task for place in suspects if place.task is not None)
         found = {place.party: self._suspect(place) for place in suspects if place.party is not None}
         by_handle: dict[int, list[Found]] = {}
         by_awaiter: dict[int, list[Found]] = {}
@@ -189,7 +193,8 @@ class Search:
         acts = place.party in self._on_full_connections or writes
         handles += contexts_of(place) if acts else []
         lost = any(party == place.party and wait is None for party, wait in self._share_waits.items())
-        doubt = "the holders of what it waits for could not be read again" if lost else _doubt_from_interceptors(place)
+        unread = "the holders of what it waits for could not be read again"
+        doubt = unread if lost else _doubt_from_interceptors(place, self._suspected)
         awaiters = [] if place.task is None else all_awaiters(place.task)
         return Found(place, handles, awaiters, [] if acts else contexts_of(place), doubt=doubt)
 
@@ -363,10 +368,11 @@ class Search:
             one.doubt = one.doubt or "gRPC is sending one of its requests"
 
 
-def _doubt_from_interceptors(place: Place) -> str:
-    """Why a task's wait may end through its call's interceptors; empty if it may not."""
+def _doubt_from_interceptors(place: Place, suspected: Container[Task]) -> str:
+    """Why a task's wait may end through its call's interceptors; empty if it may not, since their tasks are ``suspected``."""
     interceptors = None if place.task is None else interceptor_tasks(blocking_future(place.task))
-    return "" if interceptors is None or interceptors.known else "an interceptor of its call waits for something else"
+    held_up = interceptors is None or interceptors.are_held_up(suspected.__contains__)
+    return "" if held_up else "an interceptor of its call waits for something else"
 
 
 def _reads(called: Any, arguments: Iterable[Any], kept: ShareHolders) -> bool:
