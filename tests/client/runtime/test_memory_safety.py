@@ -6,8 +6,13 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
+import weakref
+from collections.abc import Iterator
 
 import pytest
+
+from stilltrue.runtime.introspection import kept_generators
 
 PATIENCE_SECONDS = 60.0
 
@@ -136,3 +141,63 @@ generator.close()
 assert [awaited_by(one) for one in (coroutine, generator)] == [None] * 2
 """
     )
+
+
+def test_a_generators_frame_can_be_read_after_the_generator_is_gone() -> None:
+    run(
+        """
+import threading
+from types import FrameType
+from stilltrue.runtime.introspection.frames import frames_of_threads, innermost_frames, variables_of
+
+def items():
+    mine = ["here"]
+    lock.acquire()
+    yield mine
+
+def takes_one():
+    next(items())
+
+lock = threading.Lock()
+for read in (frames_of_threads, innermost_frames):
+    lock.acquire()
+    thread = threading.Thread(target=takes_one)
+    thread.start()
+    frame = None
+    while frame is None or frame.f_code.co_name != "items":
+        whole = read()
+        found = whole.get(thread.ident)
+        frame = found[0] if type(found) is not FrameType and found else found
+    assert variables_of(frame) == {"mine": ["here"]}
+    lock.release()
+    thread.join()
+    others = [bytes(size) for size in range(50, 1000)]
+    assert frame.f_code.co_name == "items"
+    assert list(variables_of(frame)) in ([], ["mine"])
+    del frame, found, whole
+    lock.release()
+"""
+    )
+
+
+@pytest.mark.skipif(not kept_generators.IS_NEEDED, reason="this Python keeps the data of a generator's frame itself")
+def test_a_generator_is_kept_only_as_long_as_the_frames_of_its_thread() -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def waits() -> Iterator[None]:
+        inside.set()
+        go_on.wait(PATIENCE_SECONDS)
+        yield
+
+    generators = [waits()]
+    weak = weakref.ref(generators[0])
+    thread = threading.Thread(target=lambda: next(generators[0]))
+    thread.start()
+    inside.wait(PATIENCE_SECONDS)
+    found = kept_generators.frames_with_generators(10)[thread.ident or 0]
+    go_on.set()
+    thread.join()
+    generators.clear()
+    assert found.kept == [weak()] != [None]
+    del found
+    assert weak() is None

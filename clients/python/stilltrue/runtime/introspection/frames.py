@@ -1,4 +1,4 @@
-"""Reads other threads' frames safely. No other module accesses frames' variables and callers.
+"""Reads other threads' frames safely. No other module accesses frames' variables and callers, but for the one of rule 5.
 
 Rules:
 
@@ -13,6 +13,7 @@ Rules:
    which may be a number in that instruction's cache. A coroutine that runs can then answer with an address that is no object: a
    segmentation fault. The check and the question are one expression without calls, in which the interpreter does not switch
    threads.
+5. Where Python needs it, the generators of frames are kept (:mod:`~stilltrue.runtime.introspection.kept_generators`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from itertools import dropwhile
 from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any
+
+from stilltrue.runtime.introspection import kept_generators
 
 FRAMES_MAX = 300
 _RUNTIME = str(Path(__file__).parents[1])
@@ -74,9 +77,20 @@ class _NoCollection:
 no_collection = _NoCollection()
 
 
+class InnermostFrames(dict[int, FrameType]):
+    """The innermost frame of each thread, by identity, and the generators to which they belong (rule 5)."""
+
+    def __init__(self, stacks: dict[int, kept_generators.Frames], own: FrameType) -> None:
+        super().__init__((ident, frames[0]) for ident, frames in stacks.items())
+        self[threading.get_ident()] = own
+        self._stacks = stacks
+
+
 def innermost_frames() -> dict[int, FrameType]:
     """The innermost frame of each thread, by identity."""
     with no_collection:
+        if kept_generators.IS_NEEDED:
+            return InnermostFrames(kept_generators.frames_with_generators(1), sys._getframe())  # noqa: SLF001 - as below
         return sys._current_frames()  # noqa: SLF001 - documented
 
 
@@ -90,7 +104,11 @@ def innermost_frames_of_others() -> dict[int, FrameType]:
 def frames_of_threads() -> dict[int, list[FrameType]]:
     """The frames of each thread, innermost first, by identity (rule 3)."""
     with no_collection:
-        found = {ident: list(_outward_frames(frame)) for ident, frame in sys._current_frames().items()}  # noqa: SLF001
+        found: dict[int, list[FrameType]]
+        if kept_generators.IS_NEEDED:
+            found = {**kept_generators.frames_with_generators(FRAMES_MAX)}
+        else:
+            found = {ident: list(_outward_frames(frame)) for ident, frame in sys._current_frames().items()}  # noqa: SLF001
         outer = list(dropwhile(_is_reading, _outward_frames(sys._getframe())))  # noqa: SLF001 - as above
     found.pop(threading.get_ident(), None)
     return found | {threading.get_ident(): outer} if outer else found

@@ -67,9 +67,8 @@ class Places:
         """``parties`` maps threads and tasks to parties."""
         self._parties = parties
         self._names = {thread.ident: name for name, thread in parties.threads()}
-        self.threads: dict[int, Place] = {
-            ident: self._place_of_thread(ident, frames) for ident, frames in frames_of_threads().items()
-        }
+        self._frames = frames_of_threads()  # as long as the places that have them
+        self.threads: dict[int, Place] = {ident: self._place_of_thread(ident, frames) for ident, frames in self._frames.items()}
         self._by_party = {place.party: place for place in self.threads.values() if place.party is not None}
         known = parties.tasks()
         self._tasks = {party: task for task, party in known}
