@@ -20,6 +20,7 @@ from stilltrue.runtime.waits.process_pools import pools as process_pools
 from stilltrue.runtime.waits.resolvers import (
     anyio_waits,
     asgiref_waits,
+    channel_callbacks,
     executors,
     imports,
     locks,
@@ -44,6 +45,7 @@ RESOLVERS: tuple[Resolver, ...] = (
     *keyed_gates.RESOLVERS,
     *loops.RESOLVERS,
     *servers.RESOLVERS,
+    *channel_callbacks.RESOLVERS,
     *anyio_waits.RESOLVERS,
     *asgiref_waits.RESOLVERS,
     *pools.RESOLVERS,
@@ -64,7 +66,7 @@ def resolve(stack: CallStack, view: ProcessView) -> SeenWait | None:
     for at in range(len(frames) - 1, -1, -1):
         for resolver in _resolvers_for(frames[at].f_code):
             found = resolver.read(stack, at, view)
-            if found is not None and not _is_of_shells(frames):
+            if found is not None and (resolver.of_shells or not _is_of_shells(frames)):
                 return found
     for resolver in _ANYWHERE if frames else ():
         found = resolver.read(stack, 0, view)

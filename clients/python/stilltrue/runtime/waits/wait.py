@@ -184,8 +184,9 @@ class Resolver:
 
     ``places``: the functions in whose frames such waits occur (end of the file name, qualified name); empty: any function.
     ``read`` gets the call stack, the index of such a frame (0 for any function) and the view; it returns None if this is not
-    such a wait.
+    such a wait. ``of_shells``: its waits are recorded by our shells as well, and it adds why they never end.
     """
 
     places: tuple[tuple[str, str], ...]
     read: Callable[[CallStack, int, ProcessView], SeenWait | None]
+    of_shells: bool = False
