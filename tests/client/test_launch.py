@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -251,6 +252,19 @@ def test_a_missing_program_is_reported_as_by_a_shell(tmp_path: Path) -> None:
     assert (script.returncode, script.stderr) == (127, hint)
     assert started([]).returncode == 2
     assert started([sys.executable, "-c", "raise SystemExit(7)"]).returncode == 7
+
+
+def test_a_folder_of_the_path_that_may_not_be_read_does_not_make_a_missing_program_a_forbidden_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")  # as execvp does if it could not look into one of the folders
+
+    monkeypatch.setattr(os, "execvpe", refused)
+    assert launch.run(["no-such-command"], {}) == 127
+    assert capsys.readouterr().err == "stilltrue run: no such command: no-such-command\n"
+    assert launch.run([str(tmp_path / "app")], {}) == 126
+    assert capsys.readouterr().err.endswith("app: Permission denied\n")
 
 
 def test_a_django_project_is_named_by_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:

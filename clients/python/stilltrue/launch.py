@@ -11,6 +11,7 @@ import importlib
 import logging
 import os
 import re
+import shutil
 import sys
 from collections.abc import Mapping, MutableMapping, Sequence
 from itertools import pairwise
@@ -47,13 +48,14 @@ def run(command: Sequence[str], settings: Mapping[str, str]) -> int:
     sys.stderr.flush()
     try:
         os.execvpe(command[0], list(command), environment)
-    except FileNotFoundError:
+    except OSError as error:
+        found = os.sep in command[0] or shutil.which(command[0]) is not None  # else a folder of PATH that we may not read
+        if found and not isinstance(error, FileNotFoundError):
+            sys.stderr.write(f"stilltrue run: {command[0]}: {error.strerror}\n")
+            return NOT_EXECUTABLE
         hint = f" (to run a script: python {command[0]})" if command[0].endswith(".py") and Path(command[0]).exists() else ""
         sys.stderr.write(f"stilltrue run: no such command: {command[0]}{hint}\n")
         return NOT_FOUND
-    except OSError as error:
-        sys.stderr.write(f"stilltrue run: {command[0]}: {error.strerror}\n")
-        return NOT_EXECUTABLE
 
 
 def add_site(environment: MutableMapping[str, str]) -> None:
