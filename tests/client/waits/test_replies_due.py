@@ -40,11 +40,11 @@ class World:
     def call(self, method: str) -> None:
         self._calls.submit(self.channel.unary_unary(f"/s/{method}"), b"")
 
-    def standing(self, method: str) -> StandingParty:
-        """The party that serves a call of this method, once it is seen to stand still."""
+    def standing(self, method: str, *, held: bool = False) -> StandingParty:
+        """The party that serves a call of this method, once it is seen to stand still; ``held``: and to wait for another."""
         while True:
             for one in Stacks(self.agent.live, self.agent.parties, 0.05).find(1).parties:
-                if f"/{method}#" in one.party:
+                if f"/{method}#" in one.party and bool(one.held_by) >= held:
                     return one
 
 
@@ -85,6 +85,27 @@ def test_a_stream_of_replies_may_pause(world: Callable[..., World]) -> None:
     found = served.standing("Watch")
     never.set()
     assert (found.unexplained, found.owes_reply) == (True, False)
+
+
+def test_the_reply_of_a_stream_is_due_while_its_handler_waits_for_a_lock(world: Callable[..., World]) -> None:
+    """The stream that holds the lock may pause; the one that waits for it does not."""
+    never, lock = threading.Event(), threading.Lock()
+
+    def lease(request: bytes, _: Any) -> Iterator[bytes]:
+        with lock:
+            yield request
+            never.wait()
+
+    served = world(Lease=("unary_stream", lease))
+    granted = served.channel.unary_stream("/s/Lease")(b"")
+    assert next(granted) == b""
+    later = served.channel.unary_stream("/s/Lease")(b"")
+    holder = served.standing("Lease")
+    waiter = served.standing("Lease", held=True)
+    never.set()
+    assert (holder.unexplained, holder.owes_reply) == (True, False)
+    assert (waiter.held_by, waiter.unexplained, waiter.owes_reply) == ((holder.party,), False, True)
+    assert list(later) == [b""]
 
 
 def test_a_reply_that_the_caller_does_not_read_is_due_and_shows_where_it_was_produced(world: Callable[..., World]) -> None:

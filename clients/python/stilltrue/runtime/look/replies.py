@@ -3,7 +3,8 @@
 Rules:
 
 1. The reply of a call is due until the first byte of it is sent. A stream of replies may pause for as long as it likes, so none
-   of its replies is due while its handler produces the next one.
+   of its replies is due while its handler produces the next one, unless the handler waits for what another party holds: a
+   pause is no wait for a lock.
 2. A party in a wait with a timeout goes on by itself, so none of its replies counts as due.
 3. A reply of a stream is due once gRPC has it: the caller does not read, so its flow-control window is full.
 """
@@ -24,7 +25,7 @@ from stilltrue.runtime.introspection.tasks import Task, read, timers
 from stilltrue.runtime.introspection.threads_and_tasks import is_shell, served_by
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.parties import Parties, Root
-from stilltrue.runtime.waits.wait import CallStack, ProcessView
+from stilltrue.runtime.waits.wait import CallStack, ProcessView, SeenWait
 
 BLOCKED_IN = "room for its next reply, since the caller does not read"
 _GENERATES = inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR
@@ -38,12 +39,14 @@ class BlockedReply:
     frames: tuple[FrameType, ...] = ()
 
 
-def owes_reply(stack: CallStack, view: ProcessView) -> bool:
-    """Whether the party with this stack serves a call whose reply is due (rules 1 and 2)."""
+def owes_reply(stack: CallStack, wait: SeenWait | None, view: ProcessView) -> bool:
+    """Whether the party with this stack, in this ``wait``, serves a call whose reply is due (rules 1 and 2)."""
     call, _ = served_by(list(stack.frames))
-    if call is None or call.over or getattr(call, "response_streaming", False):
+    if call is None or call.over:
         return False
-    if any(is_shell(frame) and frame.f_code.co_flags & _GENERATES for frame in stack.frames):
+    shells = (frame for frame in stack.frames if is_shell(frame))
+    streams = getattr(call, "response_streaming", False) or any(frame.f_code.co_flags & _GENERATES for frame in shells)
+    if streams and (wait is None or not wait.enders or wait.reached or wait.parks):
         return False
     return not (_has_timeout(stack.frames[0]) if stack.task is None else _has_timer(stack.task, stack, view))
 

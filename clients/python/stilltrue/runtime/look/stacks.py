@@ -191,7 +191,7 @@ def _blocked(reply: BlockedReply) -> StandingParty:
 def _standing(
     party: PartyName, stack: CallStack, wait: SeenWait | None, view: LiveProcessView, recorded: Mapping[PartyName, str]
 ) -> StandingParty:
-    positions, owes = stack_shown(stack.frames), owes_reply(stack, view)
+    positions, owes = stack_shown(stack.frames), owes_reply(stack, wait, view)
     if party in recorded:
         return StandingParty(party=party, blocked_in=recorded[party], stack=positions)
     if wait is None:
