@@ -11,7 +11,7 @@ from detector.core.undetermined import depends_on_forgotten
 from detector.predicates.deadlock import stuck_bounds
 from detector.predicates.evidence.blocked_verdict import as_of, not_certain
 from detector.predicates.evidence.explanation import NAMES_MAX, counted, joined_by_and, listed
-from detector.predicates.evidence.process_verdict import depends_on_missing, process_verdict
+from detector.predicates.evidence.process_verdict import depends_on_missing, process_verdict, routes
 from stilltrue.model import Activity, Holds, PartyName, ProcessName, Verdict, process_of
 
 MAY_ACT = "active: not declared reactive or idle, or declared busy, or with an open call whose party does not wait"
@@ -42,12 +42,14 @@ class Quiescence:
         moving = [name for name, state in processes.items() if state.activity is Activity.ACTIVE]
         moving += [name for name in blocked if name not in waiting or name in may_move]
         receivable = [
-            f"{message.source} to {message.target or 'unknown'}"
+            message
             for message in snapshot.in_transit
             if message.target is None or (message.target in processes and processes[message.target].activity is Activity.IDLE)
         ]
         if moving or receivable:
-            text = joined_by_and(counted(sorted(moving), "can move"), counted(receivable, "in transit"))
+            text = joined_by_and(
+                counted(sorted(moving), "can move"), counted(routes(receivable), "in transit", len(receivable))
+            )
             free = [party for party in waiters if found.pessimistic.free[party]]
             reasons = _reasons(snapshot, sorted(moving), waiters, free, uncertain)
             return process_verdict(self.name, snapshot, Holds.FALSE, "busy", f"{text}, {as_of(snapshot.ref)}", moving, reasons)

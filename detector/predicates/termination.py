@@ -31,7 +31,7 @@ class Termination:
         processes = snapshot.present()
         busy = [name for name, state in processes.items() if state.activity is not Activity.IDLE]
         if busy or snapshot.in_transit:
-            moving = counted(routes(snapshot), "in transit", len(snapshot.in_transit))
+            moving = counted(routes(snapshot.in_transit), "in transit", len(snapshot.in_transit))
             text = joined_by_and(counted(busy, "not idle"), moving)
             return process_verdict(self.name, snapshot, Holds.FALSE, "busy", f"{text}, {as_of(snapshot.ref)}", busy)
         stuck = _stuck(snapshot, certain=True)

@@ -76,6 +76,12 @@ def test_quiescence(processes: dict[str, Any], more: dict[str, Any], holds: Hold
     check(Quiescence(), processes, more, holds)
 
 
+def test_quiescence_counts_equal_messages_in_transit_once() -> None:
+    message = {"source": "a", "target": "b"}
+    verdict = ask(Quiescence(), read_document({"processes": {"a": IDLE, "b": IDLE}, "in_transit": [message, message]}))
+    assert verdict.witness.text == "2 in transit (a to b (2)), when the snapshot began"
+
+
 def test_quiescence_says_of_each_process_why_it_can_move() -> None:
     """A deadlocked program is rarely quiescent: the answer says whether a wait can end, or only a thread may still act."""
     waits = [

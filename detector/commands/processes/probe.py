@@ -37,7 +37,7 @@ def _member_options(service: str) -> Callable[[Callable[..., None]], Callable[..
     return lambda command: own(agent_options(log_format_option(command)))
 
 
-@probe.command()
+@probe.command(short_help="Report the lock waits in a PostgreSQL database.")
 @click.argument("dsn", envvar="STILLTRUE_PROBE_DSN")
 @_member_options("postgres")
 def postgres(dsn: str, log_format: str, **given: Any) -> None:
@@ -58,7 +58,7 @@ def postgres(dsn: str, log_format: str, **given: Any) -> None:
     _run(lambda instance: Database(dsn, instance), log_format, given)
 
 
-@probe.command()
+@probe.command(short_help="Report the holders of redis-py's locks.")
 @click.argument("url", envvar="STILLTRUE_PROBE_URL")
 @_option(
     "--lock",

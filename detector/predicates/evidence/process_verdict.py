@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from detector.core.snapshot import Snapshot
 from detector.predicates.evidence.explanation import listed
-from stilltrue.model import Holds, PartyName, Verdict, Witness
+from stilltrue.model import Holds, Message, PartyName, Verdict, Witness
 
 
 def process_verdict(
@@ -43,7 +43,7 @@ def undeclared(name: str, snapshot: Snapshot, fact: str) -> Verdict:
     return process_verdict(name, snapshot, Holds.UNDETERMINED, "undeclared", text)
 
 
-def routes(snapshot: Snapshot) -> list[str]:
-    """The source and target of the messages in transit: ``orders to stock``, or ``orders to stock (3)`` for several."""
-    counted = Counter(f"{message.source} to {message.target or 'unknown'}" for message in snapshot.in_transit)
+def routes(messages: Iterable[Message]) -> list[str]:
+    """The source and target of messages in transit: ``orders to stock``, or ``orders to stock (3)`` for several."""
+    counted = Counter(f"{message.source} to {message.target or 'unknown'}" for message in messages)
     return [route if count == 1 else f"{route} ({count})" for route, count in sorted(counted.items())]
