@@ -34,6 +34,27 @@ MUTANTS = (
         quick=True,
     ),
     Mutant(
+        "the work of a process counts for conditions although a signal handler may notify them",
+        "stilltrue.runtime.waits.semaphores.conditions",
+        " or any(map(is_application_callback, map(signal.getsignal, signal.valid_signals())))",
+        "",
+        "tests/client/waits/test_conditions.py::test_a_process_is_about_to_wake_somebody_if_the_rest_of_a_threads_code_does",
+    ),
+    Mutant(
+        "a process that has just been started is not asked whether it notifies a condition",
+        "stilltrue.runtime.waits.semaphores.conditions",
+        "todo.extend(children_of(pid))",
+        "pass",
+        "tests/client/waits/test_conditions.py::test_children_count_and_the_resource_tracker_does_not",
+    ),
+    Mutant(
+        "a thread that wants a condition's lock again counts as waiting for a notification",
+        "stilltrue.runtime.waits.semaphores.conditions",
+        "address is not None and 0 <= address - semaphore.handle < _SIZE",
+        "address is not None",
+        "tests/client/waits/test_conditions.py::test_a_thread_that_was_notified_and_wants_the_lock_again_does_not_wait_for_a_notification",
+    ),
+    Mutant(
         "a set of keys in use counts although something else refers to it",
         "stilltrue.runtime.waits.holders.keyed_gates",
         " or sys.getrefcount(keys) > _REFERENCES",

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import grpc
 import pytest
 
 from stilltrue import Agent
@@ -395,3 +396,29 @@ def no_handlers() -> Iterator[None]:
     yield
     for logger, handlers in zip(loggers, before, strict=True):
         logger.handlers = handlers
+
+
+_FEEDS = """
+def feed(request_iterator, go):
+    def consume_request_iterator():
+        request_iterator
+        go.wait()
+    consume_request_iterator()
+"""
+
+
+@pytest.mark.parametrize(("of", "aside"), [(work._CONNECTS, True), (__file__, False)], ids=["ours", "another's"])
+def test_only_the_thread_that_sends_the_agents_own_stream_stands_aside(of: str, aside: bool) -> None:
+    names: dict[str, Any] = {}
+    exec(compile(_FEEDS, grpc._channel.__file__, "exec"), names)
+    exec(compile("def requests():\n    yield", of, "exec"), names)
+    go = threading.Event()
+    thread = threading.Thread(target=names["feed"], args=(names["requests"](), go), daemon=True)
+    thread.start()
+    try:
+        while not (frames := frames_of_threads().get(thread.ident or 0)) or frames[0].f_code.co_name != "wait":
+            time.sleep(0.01)
+        assert work._stands_aside(CallStack(tuple(frames), thread.ident or 0)) is aside
+    finally:
+        go.set()
+        thread.join()

@@ -148,4 +148,40 @@ ENTRIES = (
             "thread": "another thread of the command goes on",
         },
     ),
+    Entry(
+        program="joins_before_set",
+        source="widely known",
+        library="multiprocessing",
+        what="A process joins its worker before it sets the event for which the worker waits.",
+        near={
+            "limit": "`wait` has a timeout",
+            "patience": "`join` has a timeout",
+            "slow": "the worker is slow, and does not wait yet",
+            "other_thread": "another thread of the process sets the event later",
+            "signalled": "a signal handler of the process sets the event",
+            "stranger": "a process without an agent has the event, too",
+            "idle": "the process does not set the event afterwards: a signal ends both",
+        },
+    ),
+    Entry(
+        program="worker_barrier",
+        source="widely known",
+        library="multiprocessing",
+        what="A process joins its workers, which wait for it at a barrier that it would reach only afterwards.",
+        near={
+            "limit": "the barrier has a timeout",
+            "slow": "one of the workers is slow, and does not wait yet",
+            "other_thread": "another thread of the process reaches the barrier later",
+        },
+    ),
+    Entry(
+        program="never_done",
+        source="widely known",
+        library="multiprocessing",
+        what="A process waits until its queue is done; its worker never reports a task as done, and waits for the next.",
+        near={
+            "slow": "the worker is slow, and has not reported the task yet",
+            "late": "another thread of the worker reports the task later",
+        },
+    ),
 )

@@ -61,13 +61,13 @@ def child_processes() -> list[ChildProcess]:
     """The running children of this process and their children, except the helpers of rule 4."""
     helpers = _helpers()
     found: dict[int, ChildProcess] = {}
-    todo = deque(_children_of(os.getpid()))
+    todo = deque(children_of(os.getpid()))
     while todo and len(found) < CHILDREN_MAX:
         pid = todo.popleft()
         child = None if pid in found else process_at(pid)
         if child is not None:
             found[pid] = child
-            todo.extend(_children_of(pid))
+            todo.extend(children_of(pid))
     return [child for child in found.values() if child.pid not in helpers]
 
 
@@ -141,7 +141,7 @@ def _stat_of(pid: str) -> tuple[str, list[str]]:
     return before, after.split()
 
 
-def _children_of(pid: int) -> list[int]:
+def children_of(pid: int) -> list[int]:
     """The process ids of a process's children, which Linux lists by the thread that started them."""
     try:
         threads = list((_PROC / str(pid) / "task").iterdir())

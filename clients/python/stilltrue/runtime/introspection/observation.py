@@ -44,6 +44,7 @@ from stilltrue.runtime.waits.process_pools.executors import search_for_crashes
 from stilltrue.runtime.waits.process_view import LiveProcessView
 from stilltrue.runtime.waits.reachability.task_waits import ReportedTaskWait, TaskWaits
 from stilltrue.runtime.waits.reachability.thread_waits import ReportedThreadWait, ThreadWaits
+from stilltrue.runtime.waits.semaphores.conditions import find_processes_at_conditions
 from stilltrue.runtime.waits.semaphores.left import LeftSemaphore, find_left_semaphores, left_semaphores
 from stilltrue.runtime.waits.shared_lock_holders import SharedLocks
 from stilltrue.runtime.waits.wait import CallStack, SeenWait
@@ -129,6 +130,8 @@ class Observer:
             self._own_end.search()
         with suppress(Exception):  # likewise
             find_processes_at_pipes()
+        with suppress(Exception):  # likewise
+            find_processes_at_conditions()
         with suppress(Exception):  # likewise
             find_left_semaphores()
         with suppress(Exception):  # likewise

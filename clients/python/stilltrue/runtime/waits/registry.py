@@ -31,6 +31,7 @@ from stilltrue.runtime.waits.resolvers import (
     shared_locks,
     thread_pools,
 )
+from stilltrue.runtime.waits.semaphores import conditions
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
 RESOLVERS: tuple[Resolver, ...] = (
@@ -55,6 +56,7 @@ RESOLVERS: tuple[Resolver, ...] = (
     *processes.RESOLVERS,
     *shared_locks.RESOLVERS,
     *pipes.RESOLVERS,
+    *conditions.RESOLVERS,
 )
 FRAMES_MAX = 16
 """Number of innermost frames that are searched for a library's wait."""

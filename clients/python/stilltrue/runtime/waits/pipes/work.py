@@ -27,8 +27,11 @@ from stilltrue.runtime.waits.pipes.waits import MODULE
 from stilltrue.runtime.waits.process_view import LiveProcessView
 from stilltrue.runtime.waits.resolvers.locks import WAITS
 from stilltrue.runtime.waits.resolvers.processes import work_of
+from stilltrue.runtime.waits.semaphores.conditions import kinds_of_work
+from stilltrue.runtime.waits.semaphores.own import MODULE as SEMAPHORES
 from stilltrue.runtime.waits.wait import CallStack
 
+_MODULES = frozenset({MODULE, SEMAPHORES})
 _AGENT = "stilltrue-agent"
 _RUNTIME = Path(__file__).parents[2]
 _CONNECTS, _LOGS = str(_RUNTIME / "membership" / "connection.py"), str(_RUNTIME / "log_queue.py")
@@ -61,9 +64,10 @@ class OwnWork:
         if name is None or None in parties:
             return ()
         now = time.monotonic()
+        names = [name, *kinds_of_work(process, stacks)] if process is not None else []
         recent = (one for one in self._quiet if now - one[0] < _KEPT_SECONDS)
         self._quiet = (*recent, (now, known, frozenset(one.ident for one in stacks)))[-_KEPT_MAX:]
-        return tuple(Hold(party=party, resource=name) for party in sorted(known))
+        return tuple(Hold(party=party, resource=name) for party in sorted(known) for name in names)
 
     def doubt_of(self, party: PartyName | None) -> str:
         """Why another thread may do this process's work, as text; empty: none may."""
@@ -79,7 +83,7 @@ class OwnWork:
 
 def _may_be_awaited() -> bool:
     """Whether multiprocessing has started this process, or has started others here."""
-    module = sys.modules.get("multiprocessing.process") if MODULE in sys.modules else None
+    module = None if _MODULES.isdisjoint(sys.modules) else sys.modules.get("multiprocessing.process")
     return module is not None and bool(module.__dict__.get("_parent_process") or module.__dict__.get("_children"))
 
 
@@ -101,7 +105,11 @@ def _is_the_agents(stack: CallStack) -> bool:
     files = {one.f_code.co_filename for one in stack.frames}
     if _LOGS in files and _may_log_to_others():
         return False
-    return not files.isdisjoint((_CONNECTS, _LOGS)) or compat.serves_own_channel(stack.frames[0])
+    if not files.isdisjoint((_CONNECTS, _LOGS)) or compat.serves_own_channel(stack.frames[0]):
+        return True
+    feeding = (variables_of(one).get("request_iterator") for one in stack.frames if compat.is_feeding(one))
+    codes = map(compat.code_of, feeding)  # what our stream has given it is being sent
+    return any(code is not None and code.co_filename == _CONNECTS for code in codes)
 
 
 def _may_log_to_others() -> bool:

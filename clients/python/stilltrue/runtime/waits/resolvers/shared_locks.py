@@ -11,7 +11,8 @@ Rules:
    program, a mention of ``release`` in the program's own files is doubt, unless it is ``finally: lock.release()`` after
    ``lock.acquire()``.
 5. A lock, or a semaphore in its block's entry, may have no holder at all: its process has ended
-   (:mod:`~stilltrue.runtime.waits.semaphores.left`). Others who hold semaphores are unknown, as for conditions.
+   (:mod:`~stilltrue.runtime.waits.semaphores.left`). Others who hold semaphores are unknown; for conditions, see
+   :mod:`~stilltrue.runtime.waits.semaphores.conditions`.
    A queue's reader holds its lock, and waits at its pipe (:mod:`~stilltrue.runtime.waits.pipes.waits`).
 """
 
