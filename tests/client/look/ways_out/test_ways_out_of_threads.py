@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import signal
@@ -379,4 +380,36 @@ def test_an_exit_handler_that_cancels_is_a_way_out_if_its_module_goes_on(
     server.stop(0)
     go.set()
     main.join()
+    assert ("-" in holders(seen)) is ends, seen.ways_out
+
+
+@pytest.mark.parametrize(("after", "ends"), [("", False), ("drop()", True)])
+def test_what_a_coroutine_names_is_not_ahead_of_the_module_whose_loop_runs_it(
+    alone: Callable[..., Agent], stuck: Stuck, after: str, ends: bool
+) -> None:
+    """The coroutine's task is an actor of its own, and has its handlers behind it."""
+    calls: list[Any] = []
+    loops: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+
+    def drop() -> None:
+        for call in calls:
+            call.cancel()
+
+    async def main() -> None:
+        loops.append((asyncio.get_running_loop(), asyncio.Event()))
+        handlers = {"drop": drop}
+        del handlers
+        await loops[0][1].wait()
+
+    def caller(get: Any) -> None:
+        calls.append(get.future(b""))
+        calls[0].result()
+
+    names = {"asyncio": asyncio, "calls": calls, "drop": drop, "main": main}
+    module = compile(f"asyncio.run(main())\n{after}", __file__, "exec")
+    runs = threading.Thread(target=exec, args=(module, names))
+    runs.start()
+    seen = look_at_caller(alone, stuck, caller)
+    loops[0][0].call_soon_threadsafe(loops[0][1].set)
+    runs.join()
     assert ("-" in holders(seen)) is ends, seen.ways_out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Any
 
 from stilltrue.runtime import compat
@@ -30,6 +30,7 @@ from stilltrue.runtime.waits.holders.try_finally import has_released_nothing_els
 from stilltrue.runtime.waits.holders.with_blocks import depth_of
 
 _FINALIZING = frozenset({"finalize"})
+_RUNNING = frozenset({"run", "run_until_complete"})
 _AT_EXIT = frozenset({"atexit"}) | _FINALIZING
 _DYNAMIC = LOOKUPS | {"eval", "exec", "globals", "vars", "deadline"}
 """Names of code that may end things without naming them."""
@@ -229,10 +230,17 @@ def _names_still_used(frame: FrameType) -> frozenset[str] | None:
 
 
 def _names_outside_call(frame: FrameType) -> frozenset[str] | None:
-    """The names a frame may still use outside its current call, if that is a call of an application function.
+    """The names a frame may still use outside its current call, if that is a call of an application function or of a loop.
 
-    The function's own frame has the arguments and is a separate actor.
+    The function's own frame has the arguments and is a separate actor; so is the task of a coroutine that a loop runs.
     """
     found = still_named_outside_call(frame.f_code, frame.f_lasti)
     callee = None if found is None else value_of(found[0], variables_of(frame), frame.f_globals)
-    return found[1] if found and type(callee) is FunctionType and is_application(callee.__code__) else None
+    is_function = type(callee) is FunctionType and is_application(callee.__code__)
+    return found[1] if found and (is_function or _runs_loop(callee)) else None
+
+
+def _runs_loop(callee: Any) -> bool:
+    """Whether this runs an event loop until a coroutine is over: ``asyncio.run`` or a method of a loop or runner."""
+    function = callee.__func__ if type(callee) is MethodType else callee
+    return type(function) is FunctionType and compat.is_loop_code(function.__code__) and function.__name__ in _RUNNING
