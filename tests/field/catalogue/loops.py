@@ -117,4 +117,16 @@ ENTRIES = (
         },
         modules=("fastapi", "requests", "uvicorn"),
     ),
+    Entry(
+        program="hendrix_140",
+        source="hendrix/hendrix 140",
+        library="Twisted",
+        what="A function in the reactor's thread calls `blockingCallFromThread`, which waits for that thread.",
+        near={
+            "in_a_thread": "a thread of the reactor's pool calls it",
+            "slow": "a thread calls it, and the function in the reactor's thread is slow",
+            "later": "a thread calls it, and the function returns a `Deferred` that has not fired yet",
+        },
+        modules=("twisted",),
+    ),
 )
