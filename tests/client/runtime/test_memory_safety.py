@@ -180,6 +180,57 @@ for read in (frames_of_threads, innermost_frames):
     )
 
 
+@pytest.mark.parametrize("event", ["call", "c_call", "line", "return"])
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+@pytest.mark.parametrize("sets", ["sys.setprofile", "sys.settrace"])
+def test_a_thread_with_a_trace_or_profile_function_keeps_its_variables(event: str, when: str, sets: str) -> None:
+    """The interpreter writes a frame's dictionary back after each call of that function."""
+    run(
+        f"""
+import sys
+import threading
+from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
+
+def read():
+    for frame in frames_of_threads()[thread.ident]:
+        variables_of(frame)
+
+def follow(frame, event, _):
+    if frame.f_code in (work.__code__, items.__code__) and event == "{event}" and "{when}" == "meanwhile":
+        at.release()
+        go_on.acquire(timeout=1)
+    return follow
+
+def work(given):
+    mine = [given]
+    at.release()
+    go_on.acquire(timeout=1)
+    {sets}(follow)
+    sys._getframe().f_trace = follow if {sets} is sys.settrace else None
+    len(mine)
+    done.extend((given, *mine, *items(given)))
+    {sets}(None)
+
+def items(given):
+    mine = [given]
+    yield given
+    yield mine[0]
+
+def run():
+    work(1)
+
+at, go_on, done = threading.Semaphore(0), threading.Semaphore(0), []
+thread = threading.Thread(target=run)
+thread.start()
+while thread.is_alive():
+    if at.acquire(timeout=0.05):
+        read()
+        go_on.release()
+assert done == [1, 1, 1, 1], done
+"""
+    )
+
+
 @pytest.mark.skipif(not kept_generators.IS_NEEDED, reason="this Python keeps the data of a generator's frame itself")
 def test_a_generator_is_kept_only_as_long_as_the_frames_of_its_thread() -> None:
     inside, go_on = threading.Event(), threading.Event()

@@ -6,8 +6,8 @@ Rules:
    then let the thread continue, which frees the frame under its reader (a segmentation fault). Before 3.13 a finalizer that
    runs inside ``sys._current_frames()`` can deadlock the process (gh-106883).
 2. Nothing is left behind. Before Python 3.13 a frame keeps the dictionary of its variables once it was requested: that would
-   keep alive what the application has released, and the next read would run finalizers. So the dictionary is cleared again,
-   unless the application has it too (``locals()``) or a debugger may write it back. A kept frame keeps its variables.
+   keep alive what the application has released, and the next read would run finalizers. So the frame is left as it was
+   (:mod:`~stilltrue.runtime.introspection.frame_dictionary`). A kept frame keeps its variables.
 3. The reader's own frames are left out. They would keep each other, and all that was read, alive until a collection.
 4. Only what is suspended is asked what it awaits. Python 3.11 and 3.12 answer by the code unit after the current instruction,
    which may be a number in that instruction's cache. A coroutine that runs can then answer with an address that is no object: a
@@ -30,15 +30,12 @@ from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
 from typing import Any
 
-from stilltrue.runtime.introspection import kept_generators
+from stilltrue.runtime.introspection import frame_dictionary, kept_generators
 
 FRAMES_MAX = 300
 _RUNTIME = str(Path(__file__).parents[1])
 _KEEPS_DICTIONARY = sys.version_info < (3, 13)
-_BEGIN = bytes([dis.opmap["RESUME"]]) if "RESUME" in dis.opmap else b""
 _YIELD = dis.opmap["YIELD_VALUE"]
-_REFERENCES_OF_OURS = 3
-"""References to a frame's dictionary if only the reader has it: the frame's, the reader's and ``getrefcount``'s own."""
 
 
 class _NoCollection:
@@ -194,27 +191,13 @@ def frames_of_coroutines(coroutines: Iterable[Any]) -> list[tuple[FrameType, Any
 def variables_of(frame: FrameType) -> dict[str, Any]:
     """A copy of a frame's variables by name; for module code, its globals."""
     with no_collection:
-        names = frame.f_locals
-        found = dict(names)
-        if _KEEPS_DICTIONARY and _may_clear_locals(frame) and sys.getrefcount(names) == _REFERENCES_OF_OURS:
-            names.clear()
-    return found
+        if _KEEPS_DICTIONARY and type(frame) is FrameType and frame.f_code.co_flags & CO_OPTIMIZED:
+            return frame_dictionary.variables_left_as_they_were(frame)
+        return dict(frame.f_locals)
 
 
 def _is_reading(frame: FrameType) -> bool:
     return frame.f_code.co_filename.startswith(_RUNTIME)
-
-
-def _may_clear_locals(frame: FrameType) -> bool:
-    """Whether the dictionary is a copy of a function's variables that no debugger or profiler will write back.
-
-    A profiler that is notified of a call sees the frame at its first instruction.
-    """
-    code, at = frame.f_code, frame.f_lasti
-    if not code.co_flags & CO_OPTIMIZED or frame.f_trace is not None:
-        return False
-    is_traced = threading.gettrace() is not None or threading.getprofile() is not None
-    return not is_traced and (at < 0 or code.co_code[at : at + 1] != _BEGIN)  # compiled code has no instructions
 
 
 def _outward_frames(frame: FrameType | None) -> Iterator[FrameType]:
