@@ -20,18 +20,22 @@ def waiter_in(sentence: str) -> PartyName:
 
 
 def remarks_of(text: str) -> list[str]:
-    """The parts of a witness text: its sentence, then each remark after a semicolon. One within parentheses separates nothing.
+    """The parts of a witness text: its sentence, then each remark after a semicolon.
+
+    A semicolon in parentheses, and one before the rest of an enumeration ("not yet: ...", "and 1 more"), separates nothing.
 
     Examples
     --------
     >>> remarks_of("no party was waiting (a; b); but 2 calls have not moved; covers 1 of 2 members")
     ['no party was waiting (a; b)', 'but 2 calls have not moved', 'covers 1 of 2 members']
+    >>> remarks_of("a may be deadlocked; and 1 more; gathering, 0 of 1 back; not yet: b")
+    ['a may be deadlocked; and 1 more', 'gathering, 0 of 1 back; not yet: b']
     """
-    parts = [""]
-    for piece in text.split("; "):
-        open_before = parts[-1].count("(") > parts[-1].count(")")
-        if open_before:
+    first, *others = text.split("; ")
+    parts = [first]
+    for piece in others:
+        if parts[-1].count("(") > parts[-1].count(")") or piece.startswith(("not yet: ", "and ")):
             parts[-1] += f"; {piece}"
         else:
             parts.append(piece)
-    return parts[1:]
+    return parts

@@ -16,6 +16,7 @@ from rich.console import Console
 from detector.cli import cli
 from detector.commands.shared.render import PIPE_WIDTH, console, print_verdict, table
 from detector.commands.shared.run import run_command
+from detector.core.sentences import remarks_of
 from detector.core.times import local_time, read_time
 from stilltrue.model import Holds, PartyName, Verdict, Witness
 
@@ -90,6 +91,19 @@ def test_on_a_terminal_each_remark_begins_a_line_and_none_is_too_long(
     assert " ".join(" ".join(lines).split()) == remarked().witness.text.replace("; but", " but").replace(
         "; 1 party", " 1 party"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("and so on", ["and so on"]),
+        ("a (b; c", ["a (b; c"]),
+        ("gathering, 0 of 1 back; not yet: b; and 1 more", ["gathering, 0 of 1 back; not yet: b; and 1 more"]),
+        ("nobody waits; but 2 calls have not moved", ["nobody waits", "but 2 calls have not moved"]),
+    ],
+)
+def test_an_enumeration_stays_with_its_remark_and_no_text_is_lost(text: str, parts: list[str]) -> None:
+    assert remarks_of(text) == parts
 
 
 def test_on_a_terminal_a_long_name_is_not_broken(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
