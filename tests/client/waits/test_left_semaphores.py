@@ -89,6 +89,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
 def afresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """As in a process that has just begun, and whose program never mentions a release (this one does)."""
     monkeypatch.setattr(left._Known, "releases", Mentions(NEVER, own_only=True))
+    left._Known.pid = 0  # an agent of another test may have looked a moment ago
     yield
     left._Known.pid = 0
 
@@ -103,7 +104,7 @@ def left_by_a_process(start: Callable[..., Any], context: Any, lock: Any) -> Any
 def find_now() -> None:
     """Find the semaphores that nobody holds, as after some time."""
     for _ in range(3):
-        left._Known.next_tick = left._Known.not_before = left._Known.again = float("-inf")
+        left._Known.next_tick = left._Known.not_before = left._Known.again = left._Known.own._again = float("-inf")
         left.find_left_semaphores()
         time.sleep(0.01)
 
