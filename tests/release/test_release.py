@@ -19,7 +19,7 @@ import pytest
 import stilltrue
 from detector.release.bill_of_materials import refused_licences
 from detector.release.build_backend import absolute_links, renamed
-from detector.release.publish import ROOT, publish
+from detector.release.publish import ROOT, publish, unpack
 
 pytestmark = [pytest.mark.slow, pytest.mark.longer, pytest.mark.xdist_group("release")]
 PROGRAM = Path(__file__).with_name("program.py")
@@ -53,6 +53,23 @@ def test_a_folder_with_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "old.whl").touch()
     with pytest.raises(SystemExit, match="is not empty"):
         publish(tmp_path)
+
+
+def test_a_python_without_filters_for_archives_can_unpack_the_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As Debian 12's 3.11.2: ``extractall(filter=...)`` came with 3.11.4."""
+    new = tarfile.TarFile.extractall
+
+    def old(self: tarfile.TarFile, path: Path, members: None = None, *, numeric_owner: bool = False) -> None:
+        new(self, path, members, numeric_owner=numeric_owner)
+
+    monkeypatch.setattr(tarfile.TarFile, "extractall", old)
+    monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    (tmp_path / "one").write_text("1")
+    with tarfile.open(tmp_path / "of.tar", "w") as made:
+        made.add(tmp_path / "one", "one")
+    with tarfile.open(tmp_path / "of.tar") as archive:
+        unpack(archive, tmp_path / "there")
+    assert (tmp_path / "there" / "one").read_text() == "1"
 
 
 def test_the_image_context_has_what_the_dockerfile_copies(published: Path) -> None:
