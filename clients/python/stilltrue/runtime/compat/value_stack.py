@@ -11,6 +11,10 @@ Rules:
 3. A frame that an exception leaves points back at the raising instruction when its blocks are already left, and finalizers may
    run then: the object in the slot may be gone. The slot is first read as numbers, and used as an object only if it has a
    plausible reference count and type.
+4. The frame object, to which the reader refers, always points to its frame's data, and that pointer is read anew at each use. A
+   frame that has not ended has a reference to what a slot in use holds. Only in the case of rule 3 may the slot's address be
+   stale: then its memory has just been read through the file, and is read again before any other thread can run. If it was
+   returned to the system in between, the process ends; nothing but a finalizer in that very frame can make it so.
 """
 
 from __future__ import annotations
