@@ -180,10 +180,27 @@ def by_a_thread_of_its_own_class(event: threading.Event, threads: Threads) -> No
     worker.start()
 
 
+def by_a_suspended_generator(event: threading.Event, threads: Threads) -> None:
+    gate = threading.Event()
+
+    def later() -> Iterator[None]:
+        yield
+        event.set()
+
+    def other(generator: Iterator[None]) -> None:
+        gate.wait()
+        next(generator, None)
+
+    generator = later()
+    next(generator)
+    threads.ends.append(gate.set)
+    threads.begin("other", other, generator)
+
+
 @needs_memory
 @pytest.mark.parametrize(
     "view",
-    [by_an_argument, by_a_closure, by_an_object, by_a_method, by_a_thread_of_its_own_class],
+    [by_an_argument, by_a_closure, by_an_object, by_a_method, by_a_thread_of_its_own_class, by_a_suspended_generator],
     ids=lambda one: one.__name__,
 )
 def test_the_parties_that_can_reach_an_object_are_proved(

@@ -71,6 +71,16 @@ def next_request_of(process: ProcessName, number: CallNumber) -> str:
     return f"the next request of call {number} of {process}"
 
 
+def room_for_request_of(process: ProcessName, number: CallNumber) -> str:
+    """Room for the next request of a call that ``process`` has made; the party that reads the requests holds it."""
+    return f"{process}/room for the next request of call {number}"
+
+
+def room_for_reply_of(process: ProcessName, number: CallNumber) -> str:
+    """Room for the next reply to a call that ``process`` has made; the party that reads the replies holds it."""
+    return f"{process}/room for the next reply to call {number}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalWait:
     """A wait as its own process knows it: the targets are not yet resolved to parties.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from typing import Any
-from weakref import finalize, ref
+from weakref import finalize
 
 import grpc
 
 from stilltrue.runtime.calls.outgoing_call import OutgoingCall
 from stilltrue.runtime.calls.stamps import hide_stamp
 from stilltrue.runtime.calls.stand_in import StandIn
+from stilltrue.runtime.own_ref import OwnRef
 
 
 class OutgoingRequests:
@@ -83,7 +84,7 @@ class RecordedCall(StandIn, grpc.RpcError, grpc.Call, grpc.Future):  # type: ign
         """``inner`` is gRPC's own call object. Its callback must not keep it alive: dropping it cancels the call."""
         self._inner = inner
         self._call = call
-        weak = call.made.handle = ref(inner)
+        weak = call.made.handle = OwnRef(inner)
         if not hasattr(inner, "add_callback"):
             inner.add_done_callback(lambda _: settle_ended(call, weak()))
         elif not inner.add_callback(lambda: settle_ended(call, weak())):

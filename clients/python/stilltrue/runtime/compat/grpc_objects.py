@@ -7,6 +7,7 @@ import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from math import inf
 from pathlib import Path
 from types import CodeType, CoroutineType, FrameType, FunctionType
@@ -168,6 +169,24 @@ def feeds_stream(function: Any) -> bool:
 
 def _feeds(code: CodeType) -> bool:
     return code.co_name == "consume_request_iterator" and is_grpc(code.co_filename)
+
+
+def requests_being_sent(frames: Sequence[FrameType]) -> Any:
+    """The iterator of a call's requests, one of which gRPC is sending in a thread with these frames; None if it is not."""
+    for inner, outer in pairwise(frames):
+        if is_feeding(outer):
+            sends = inner.f_code.co_name == "wait" and is_grpc(inner.f_code.co_filename)
+            return variables_of(outer).get("request_iterator") if sends else None
+    return None
+
+
+def requests_read(frames: Sequence[FrameType]) -> Any:
+    """gRPC's iterator of the requests of a call with a stream of replies, which a thread with these frames serves, or None."""
+    for frame in frames:
+        if frame.f_code.co_name == "_stream_response_in_pool" and is_grpc(frame.f_code.co_filename):
+            requests = variables_of(frame).get("argument")
+            return requests if hasattr(requests, "__next__") else None
+    return None
 
 
 def replies_being_sent(frames: Sequence[FrameType]) -> Any:

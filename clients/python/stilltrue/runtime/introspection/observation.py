@@ -22,6 +22,7 @@ from stilltrue.protocol.report import OBSERVED_MIN, Hold, LocalWait, PartyTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import no_collection
 from stilltrue.runtime.introspection.intercepted_calls import intercepted_calls
+from stilltrue.runtime.introspection.one_reader import reading
 from stilltrue.runtime.introspection.tasks import Task, blocking_future
 from stilltrue.runtime.introspection.tasks_at_cut import TASKS_MAX, TaskAtCut, read_tasks
 from stilltrue.runtime.introspection.threads_and_tasks import Places
@@ -29,7 +30,6 @@ from stilltrue.runtime.introspection.waits_at_cut import Same, SeenAtCut
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.owned_shares import OwnedShares
 from stilltrue.runtime.parties import Parties
-from stilltrue.runtime.waits import stream_feeders
 from stilltrue.runtime.waits.call_stack import where_is
 from stilltrue.runtime.waits.databases import redis_holders
 from stilltrue.runtime.waits.databases.sessions import Sessions
@@ -47,6 +47,8 @@ from stilltrue.runtime.waits.reachability.thread_waits import ReportedThreadWait
 from stilltrue.runtime.waits.semaphores.conditions import find_processes_at_conditions
 from stilltrue.runtime.waits.semaphores.left import LeftSemaphore, find_left_semaphores, left_semaphores
 from stilltrue.runtime.waits.shared_lock_holders import SharedLocks
+from stilltrue.runtime.waits.streams import feeders
+from stilltrue.runtime.waits.streams.readers import StreamReaders
 from stilltrue.runtime.waits.wait import CallStack, SeenWait
 
 EndingTarget = PartyTarget | ResourceTarget
@@ -88,6 +90,8 @@ class Observer:
         """Tasks' waits for objects that only blocked tasks can reach."""
         self.signals = ThreadWaits()
         """Threads' waits for objects that only blocked threads can reach."""
+        self.readers = StreamReaders()
+        """Parties that alone may read a stream."""
         self._next: int = OBSERVED_MIN
 
     def __call__(self, now: float) -> Observation:
@@ -103,8 +107,8 @@ class Observer:
             self.signals.remember(view.unexplained())
             elsewhere = (*self.sessions.holds(view), *redis_holders.holds(view), *self.file_locks.holds(view))
             elsewhere = (*elsewhere, *self._own_end.holds(view), *self.shared_locks.holds(view))
-            elsewhere = (*elsewhere, *stream_feeders.holds(view, self._parties.process), *self.own_work.holds(view))
-            elsewhere = (*elsewhere, *pool_workers.holds(view))
+            elsewhere = (*elsewhere, *feeders.holds(view, self._parties.process), *self.own_work.holds(view))
+            elsewhere = (*elsewhere, *pool_workers.holds(view), *self.readers.holds(view))
             left = left_semaphores(self._parties.process, view.inside)
             seen = replace(seen, holds=(*self._answers(), *elsewhere, *left))
             self._cut.left = {hold.party: one for hold, one in left.items()}
@@ -118,10 +122,17 @@ class Observer:
 
     def search(self, now: float) -> None:
         """Do the work that takes too long for a cut, in the agent's own thread, ``now`` (epoch). Never raises."""
+        with reading(0.0) as alone:
+            if alone:
+                self._search(now)
+
+    def _search(self, now: float) -> None:
         with suppress(Exception):  # doubt proves nothing
             self.left.search(now)
         with suppress(Exception):  # likewise
             self.signals.search()
+        with suppress(Exception):  # likewise
+            self.readers.search()
         with suppress(Exception):  # likewise
             find_polled_files()
         with suppress(Exception):  # likewise

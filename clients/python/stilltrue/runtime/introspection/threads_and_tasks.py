@@ -25,6 +25,8 @@ from stilltrue.runtime.waits.registry import may_wait
 STACK_LENGTH_MAX = 12
 _OURS = str(Path(__file__).parents[2])
 _SHELLS = tuple(str(Path(_OURS, shell)) for shell in ("sync/server.py", "aio/server.py", "http/wsgi.py", "http/asgi.py"))
+_OF_REPLIES = "stilltrue.sync.server"
+_OF_ITEMS = (_OF_REPLIES, "stilltrue.sync.call")
 _CLIENTS = ("http/clients/requests_client.py", "http/clients/httpx_blocking.py")
 _BLOCKING = tuple(str(Path(_OURS, shell)) for shell in ("sync", *_CLIENTS))
 
@@ -46,8 +48,9 @@ class Place:
     coroutines: tuple[Any, ...] = ()
 
     def stack(self) -> tuple[str, ...]:
-        """The application's frames: see :func:`stack_shown`."""
-        return stack_shown(self.frames)
+        """The application's frames: see :func:`stack_shown`. While gRPC sends an item, also the generator that made it."""
+        maker = _maker_of_item(self.frames)
+        return stack_shown(self.frames if maker is None else (maker, *self.frames))
 
 
 def stack_shown(frames: Sequence[FrameType]) -> tuple[str, ...]:
@@ -240,7 +243,15 @@ def call_served_in(frames: list[FrameType]) -> tuple[ServerCall | None, Parties 
         served, session = names.get("served"), names.get("session")
         if type(served) is ServerCall and type(session) is Session:
             return served, session.parties, None
-    return None, None, None
+    replies = compat.replies_being_sent(frames)  # gRPC sends a reply, and no shell is on the stack
+    call = _incoming(replies._handler) if compat.module_of(type(replies)) == _OF_REPLIES else None  # noqa: SLF001 - ours
+    return (None, None, None) if call is None else (call.served, call.session.parties, replies._context)  # noqa: SLF001
+
+
+def _maker_of_item(frames: Sequence[FrameType]) -> FrameType | None:
+    """The frame of the suspended generator that has made the item of a stream that gRPC is sending; None if there is none."""
+    items = compat.replies_being_sent(frames) or compat.requests_being_sent(frames)
+    return frame_of(items._inner) if compat.module_of(type(items)) in _OF_ITEMS else None  # noqa: SLF001 - ours
 
 
 def is_shell(frame: FrameType) -> bool:

@@ -15,6 +15,7 @@ from stilltrue.protocol.report import OBSERVED_MIN
 from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect
 from stilltrue.runtime.introspection.frames import innermost_frames_of_others
 from stilltrue.runtime.introspection.observation import Observer
+from stilltrue.runtime.introspection.one_reader import reading
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.introspection.waits_at_cut import SeenAtCut
@@ -30,6 +31,8 @@ from stilltrue.runtime.transport.transport import Transport
 from stilltrue.runtime.waits.process_view import LiveProcessView
 from stilltrue.runtime.waits.wait import SeenWait
 
+OTHERS_SECONDS_MAX = 1.0
+"""How long a look waits for another agent of the process to finish its own."""
 WALK_SECONDS_MAX = 0.1
 """Processor time for finding the holders of awaited shares again."""
 
@@ -46,7 +49,8 @@ class Looker:
 
     def look(self, request: LookRequest) -> Look:
         """Look now. Never raises: a party that could not be looked at is in doubt."""
-        look = self._look(request)
+        with reading(OTHERS_SECONDS_MAX):
+            look = self._look(request)
         return look if self._transport is None else self._transport.checked(request, look)
 
     def _look(self, request: LookRequest) -> Look:

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.calls.outgoing_call import outgoing_in
+from stilltrue.runtime.calls.outgoing_call import OutgoingCall, outgoing_in
 from stilltrue.runtime.calls.stand_in import StandIn
 from stilltrue.runtime.introspection.client_interceptors import interceptor_tasks
 from stilltrue.runtime.introspection.frames import variables_of
@@ -32,7 +32,15 @@ def handles_of(place: Place) -> list[Any]:
             found += _calls_in(frame)
     if place.task is not None:
         found += _of_task(place)
-    return found
+    call = _written_by(place)
+    handle = None if call is None or call.made.handle is None else call.made.handle()
+    return found if handle is None else [*found, handle]
+
+
+def _written_by(place: Place) -> OutgoingCall | None:
+    """The call whose request a thread of gRPC is sending."""
+    call = attribute_of(compat.requests_being_sent(place.frames), "_call")
+    return call if isinstance(call, OutgoingCall) else None
 
 
 def contexts_of(place: Place) -> list[Any]:
@@ -55,8 +63,8 @@ def owners_of(place: Place, places: Places) -> list[Any]:
     Closing or stopping one of them ends the wait.
     """
     found: list[Any] = []
-    for frame in place.frames:
-        call = outgoing_in(variables_of(frame)) if is_ours(frame.f_code) else None
+    calls = [outgoing_in(variables_of(frame)) for frame in place.frames if is_ours(frame.f_code)]
+    for call in (*calls, _written_by(place)):
         if call is not None and call.made.channel.dialled is not None:
             found += _with_beneath(call.made.channel.dialled())
     return found + places.servers_of(place)

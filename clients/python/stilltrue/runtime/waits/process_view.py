@@ -22,7 +22,7 @@ from itertools import islice
 from types import FrameType, MappingProxyType
 from typing import Any
 
-from stilltrue.model import ENDED, PartyName, party
+from stilltrue.model import ENDED, PartyName, ProcessName, party
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.cached_attribute import CachedAttribute
@@ -93,6 +93,11 @@ class LiveProcessView:
         self._where: dict[int, tuple[object, ...]] = {}
         self._where_after: dict[int, tuple[object, ...]] = {}
         self._waits: dict[Task, SeenWait | None] = {}
+
+    @property
+    def process(self) -> ProcessName:
+        """The name of the process."""
+        return self._parties.process
 
     def epoch(self, monotonic: float) -> float:
         """The time (epoch) of a reading of ``time.monotonic()``."""

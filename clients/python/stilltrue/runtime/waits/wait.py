@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any, Protocol, TypeVar
 
-from stilltrue.model import PartyName
+from stilltrue.model import PartyName, ProcessName
 from stilltrue.protocol.report import ResourceTarget
 
 T = TypeVar("T")
@@ -127,6 +127,11 @@ class ProcessView(Protocol):
         """The time (epoch)."""
         ...
 
+    @property
+    def process(self) -> ProcessName:
+        """The name of the process."""
+        ...
+
     def epoch(self, monotonic: float) -> float:
         """The time (epoch) of a reading of ``time.monotonic()``."""
         ...
@@ -184,7 +189,7 @@ class Resolver:
 
     ``places``: the functions in whose frames such waits occur (end of the file name, qualified name); empty: any function.
     ``read`` gets the call stack, the index of such a frame (0 for any function) and the view; it returns None if this is not
-    such a wait. ``of_shells``: its waits are recorded by our shells as well, and it adds why they never end.
+    such a wait. ``of_shells``: its waits are gRPC's own, or are recorded by our shells as well, and it adds why they never end.
     """
 
     places: tuple[tuple[str, str], ...]

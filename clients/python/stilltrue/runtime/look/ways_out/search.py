@@ -43,8 +43,10 @@ from stilltrue.runtime.waits.databases.sessions import Sessions
 from stilltrue.runtime.waits.files.holders import FileLocks
 from stilltrue.runtime.waits.pipes.work import OwnWork
 from stilltrue.runtime.waits.shared_lock_holders import SharedLocks
+from stilltrue.runtime.waits.streams.writes import writes_item
 from stilltrue.runtime.waits.wait import SeenWait
 
+_MAY_BE_ACCEPTED = "gRPC may send its item before anybody reads: other calls on the connection can make more room"
 _ALL_OBJECTS = frozenset({"get_objects", "get_referrers"})
 _ALL_VARIABLES = frozenset({"f_locals"})
 _ALL_THREADS = frozenset({"threading", "enumerate"})
@@ -356,7 +358,9 @@ class Search:
     def _check_request_feeder(self, one: Found) -> None:
         """Check the application's request iterator: if it raises, the call ends."""
         feeding = self._places.feeder_of(one.place)
-        if feeding is None:
+        if writes_item(one.place.frames):
+            one.doubt = one.doubt or _MAY_BE_ACCEPTED
+        if feeding is None or (feeding.task is None and feeding.ident == one.place.ident):
             return
         frame = next((frame for frame in feeding.frames if is_application(frame.f_code)), None)
         if frame is None:  # a library's iterator, such as ``iter(queue.get, None)``
@@ -364,6 +368,8 @@ class Search:
             frame = next((inner for inner, outer in every if feeds_requests(outer.f_code)), None)
         if frame is not None:
             one.add_way_out(f"its request iterator, which may fail: {position_of(frame)}", feeding.party)
+        elif feeding.party in self._waiting:  # for the other end to read
+            one.add_way_out("its request iterator, which may fail once the current request has been sent", feeding.party)
         else:  # it is asked again when the current request has been sent
             one.doubt = one.doubt or "gRPC is sending one of its requests"
 

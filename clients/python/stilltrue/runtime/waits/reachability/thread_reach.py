@@ -10,12 +10,13 @@ Rules:
    one: a compiled extension, a signal handler, a running thread. The counts, and what the known holders refer to, are read in
    one step, during which no other code runs.
 3. A variable that its frame never reads again leads nowhere; nor does one of the standard library's own waits.
-4. Any other referrer makes the reachers unknown: a class, another module's globals, a suspended generator, an object with a
-   finalizer, a weak reference that is not the agent's own.
+4. Any other referrer makes the reachers unknown: a class, another module's globals, an object with a finalizer, a weak
+   reference that is not the agent's own.
 5. A party that has a thread does not have what the thread was started with, but does have its other attributes, of a derived
    class or set later. If some code of the application asks for all threads or all frames, it may reach anything.
 6. What a coroutine refers to, its task or thread can reach (:mod:`~stilltrue.runtime.waits.reachability.loop_contents`), and so
-   can the thread of a loop what that has scheduled. Any other reference to a coroutine of a task leads nowhere.
+   can the thread of a loop what that has scheduled. Any other reference to a coroutine of a task leads nowhere. What a
+   suspended generator refers to, whoever has the generator can reach.
 7. The threads of an executor can reach the items in its queue, and so can any party that has the executor. What
    ``concurrent.futures`` keeps to tell these threads to end only adds to the queue.
 """
@@ -35,7 +36,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import thread
 from dataclasses import dataclass, field
 from itertools import chain
-from types import AsyncGeneratorType, CoroutineType, FrameType, FunctionType, MethodType, ModuleType
+from types import AsyncGeneratorType, CoroutineType, FrameType, FunctionType, GeneratorType, MethodType, ModuleType
 from typing import Any
 
 from stilltrue.runtime import compat
@@ -74,10 +75,12 @@ _WAITS = frozenset({threading.__file__, queue.__file__})
 _TIMERS = frozenset({threading.Timer.run.__code__})
 _OPEN = (type, weakref.ref, CoroutineType, AsyncGeneratorType, asyncio.Future, asyncio.AbstractEventLoop, ModuleType)
 _HAVING_GLOBALS = (FunctionType, ModuleType, FrameType)
-_OF_FILES = frozenset(
-    {("subprocess", "Popen"), *(("_io", one) for one in ("FileIO", "BufferedReader", "BufferedWriter", "TextIOWrapper"))}
-)
-"""Classes whose finalizers only close files, which have no other holder by then."""
+_OF_FILES = {
+    ("subprocess", "Popen"),
+    *(("_io", one) for one in ("FileIO", "BufferedReader", "BufferedWriter", "TextIOWrapper")),
+}
+_FINALIZED = frozenset({("stilltrue.sync.server", "_Replies"), *_OF_FILES})
+"""Classes whose finalizers only close files, or drop what the application gave them, which have no other holder by then."""
 _PROBE = -1
 _OF_THREADS = threading.Thread().__dict__.keys()
 _INLINED = (3, 12)
@@ -197,7 +200,10 @@ def _leads(holder: Any, held: int, found: LeadingObjects) -> bool:
     if id(holder) in found.loops.scheduled:
         found.reachers.setdefault(held, set()).add(found.loops.reacher(id(holder)))
         return False
-    if id(holder) in found.loops.running or (kind is CoroutineType and id(holder) in found.loops.suspended):
+    paused = (kind is CoroutineType and id(holder) in found.loops.suspended) or (
+        kind is GeneratorType and not is_running(holder)
+    )
+    if paused or id(holder) in found.loops.running:
         return _coroutine_leads(holder, held, found)
     if _is_of_library(holder):
         return False
@@ -206,7 +212,7 @@ def _leads(holder: Any, held: int, found: LeadingObjects) -> bool:
             found.reachers.setdefault(held, set()).add(holder.ident)
         return False
     is_open = issubclass(kind, _OPEN) or (
-        any("__del__" in base.__dict__ for base in kind.__mro__) and (compat.module_of(kind), kind.__name__) not in _OF_FILES
+        any("__del__" in base.__dict__ for base in kind.__mro__) and (compat.module_of(kind), kind.__name__) not in _FINALIZED
     )
     found.unknown |= {held} if is_open else set()
     return not is_open
@@ -222,7 +228,7 @@ def _record_global(names: dict[str, Any], held: int, found: LeadingObjects) -> N
 
 
 def _coroutine_leads(coroutine: Any, held: int, found: LeadingObjects) -> bool:
-    """As :func:`_leads`, for a coroutine (rule 6)."""
+    """As :func:`_leads`, for a coroutine or generator (rule 6)."""
     again, thread = reads_again(coroutine, held, _is_read_again), found.loops.running.get(id(coroutine))
     if again and thread is not None:
         found.reachers.setdefault(held, set()).add(thread)
@@ -340,7 +346,8 @@ def _slots_in_call(frame: FrameType, called: FrameType | None) -> int:
     """The number of stack slots in which a frame keeps what it has called, as far as it is known."""
     if _keeps_arguments(frame, called):
         return _CALLED_WITH
-    feeds = compat.is_feeding(frame) or feeds_requests(frame.f_code)
+    asks = called is not None and feeds_requests(called.f_code)
+    feeds = (asks and compat.is_feeding(frame)) or feeds_requests(frame.f_code)
     return _NEXT_WITH if feeds and opname_at(frame.f_code, frame.f_lasti) in _CALLING else 0
 
 

@@ -44,6 +44,7 @@ from stilltrue.runtime.waits.call_stack import where_is
 from stilltrue.runtime.waits.pipes import child_output
 from stilltrue.runtime.waits.reachability.thread_reach import leading_to, reached_by
 from stilltrue.runtime.waits.reachability.waking import forget_objects, mentioned_ahead
+from stilltrue.runtime.waits.streams.writes import request_written
 from stilltrue.runtime.waits.wait import CallStack, SeenWait
 
 CANDIDATES_MAX = 200
@@ -199,6 +200,11 @@ class ThreadWaits:
         }
 
 
+def reached_by_themselves(waiting: Mapping[int, OwnRef], until: float) -> frozenset[int]:
+    """The threads that alone can reach their object; ``until``: this thread's processor time at which the search ends."""
+    return frozenset(ident for ident, proof in _proved(waiting, until).items() if not proof.threads and not proof.tasks)
+
+
 def _seen(thing: Any, enders: tuple[int | Task, ...], frames: Sequence[FrameType]) -> SeenWait:
     """A proved wait for ``thing`` of the thread with these frames."""
     if not child_output.waits_for_child(frames[0].f_code):
@@ -261,7 +267,13 @@ def _with_conditions(thing: OwnRef) -> list[OwnRef]:
 
 
 def _place(frames: Sequence[FrameType]) -> object:
-    """The position of the application's code, as a library that it calls may wake now and then."""
+    """The position of the application's code, as a library that it calls may wake now and then.
+
+    For gRPC's thread that writes a request, the number of the request.
+    """
+    call = request_written(frames)
+    if call is not None:
+        return id(call), call.made.sent
     frame = next((one for one in frames if is_application(one.f_code)), frames[0] if frames else None)
     return None if frame is None else (id(frame), frame.f_lasti)
 

@@ -1,0 +1,1 @@
+"""Waits of both ends of gRPC's streams."""
