@@ -37,6 +37,8 @@ _GRPC = tuple(
 )
 """The folders of gRPC's own packages; others whose names begin so (``grpc_clients``) are the application's."""
 _SERVER_DEPTH_MAX = 6
+_FRAMES_IN_WRITE = 5
+"""Number of innermost frames of a thread in which gRPC's function that writes an item is found."""
 _AIO_SERVER, _AIO_CALL = "AioServer", "RPCState"
 _STANDS_BEFORE = (
     ((grpc.Channel, grpc.aio.Channel), ("_inner", "_channel")),
@@ -173,7 +175,7 @@ def _feeds(code: CodeType) -> bool:
 
 def requests_being_sent(frames: Sequence[FrameType]) -> Any:
     """The iterator of a call's requests, one of which gRPC is sending in a thread with these frames; None if it is not."""
-    for inner, outer in pairwise(frames):
+    for inner, outer in pairwise(frames[:_FRAMES_IN_WRITE]):
         if is_feeding(outer):
             sends = inner.f_code.co_name == "wait" and is_grpc(inner.f_code.co_filename)
             return variables_of(outer).get("request_iterator") if sends else None
@@ -191,15 +193,10 @@ def requests_read(frames: Sequence[FrameType]) -> Any:
 
 def replies_being_sent(frames: Sequence[FrameType]) -> Any:
     """The iterator of a call's replies, one of which gRPC is sending in a thread with these frames; None if it is not."""
-    sends = False
-    for frame in frames:
-        code = frame.f_code
-        if is_grpc(code.co_filename):
-            sends = sends or code.co_name == "_send_response"
-            replies = variables_of(frame).get("response_iterator") if sends else None
-            if replies is not None:
-                return replies
-    return None
+    if not any(one.f_code.co_name == "_send_response" and is_grpc(one.f_code.co_filename) for one in frames[:_FRAMES_IN_WRITE]):
+        return None
+    of_grpc = (variables_of(frame) for frame in frames if is_grpc(frame.f_code.co_filename))
+    return next((found for names in of_grpc if (found := names.get("response_iterator")) is not None), None)
 
 
 def connectivity_callbacks(frame: FrameType) -> list[Any]:
