@@ -43,6 +43,34 @@ async def test_termination_is_undetermined_until_all_expected_members_have_joine
         assert (await detector.ask("termination")).holds == TRUE, "it had joined, and left in good order"
 
 
+async def test_a_member_that_joins_during_a_snapshot_has_not_joined_for_its_answer(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    """The token of a: the snapshot of b alone does not show it, so b's 0 is not a loss."""
+    a, b = process("a"), process("b")
+    a.recorder.fact({"token": 1})
+    b.recorder.fact({"token": 0})
+    asked, released, say = asyncio.Event(), asyncio.Event(), b.say
+
+    async def say_later(**message: Any) -> None:
+        if "report" in message:
+            asked.set()
+            await released.wait()
+        await say(**message)
+
+    async with start_detector(tmp_path, expected={"all": Expectation(count=2)}) as detector:
+        await detector.join(b)
+        b.say = say_later
+        early = asyncio.create_task(detector.ask("token-lost"))
+        await asked.wait()
+        await detector.join(a)
+        released.set()
+        verdict = await early
+        assert (verdict.holds, "1 of 2 expected have joined" in verdict.witness.text) == (UNDETERMINED, True)
+        assert (verdict.coverage.members, verdict.coverage.expected) == (1, 2)
+        assert (await detector.ask("token-lost")).holds == FALSE
+
+
 async def test_expected_names(start_detector: Any, process: Any, tmp_path: Path) -> None:
     a, stock = process("a"), process("stock-7f9c", service="stock")
     async with start_detector(tmp_path, expected={"all": Expectation(names=frozenset({"a", "stock"}))}) as detector:

@@ -146,7 +146,7 @@ class Membership:
         scope = view.ref.scope
         if scope not in self.expected:
             return
-        doubt = self.expected.doubt(scope, self._joined_in(scope))
+        doubt = self.expected.doubt(scope, self._joined_before(view))
         if doubt:
             yield MembershipDoubt(about=About.STATES, text=doubt)
 
@@ -171,9 +171,15 @@ class Membership:
             return []
         return self._callers.found(view.processes, view.ref.ended or 0.0)
 
-    def _joined_in(self, scope: str) -> dict[ProcessName, ProcessState]:
-        labels = self._labels[scope]
-        return {name: state for name, state in self._joined.items() if has_labels(state, labels)}
+    def _joined_before(self, view: Snapshot) -> dict[ProcessName, ProcessState]:
+        """The members of the view's scope that had joined when its snapshot began; one that joined since is not in the view."""
+        labels = self._labels[view.ref.scope]
+        there = {*view.processes, *view.missing}
+        return {
+            name: state
+            for name, state in self._joined.items()
+            if has_labels(state, labels) and (name in there or self._roster.get(name) is None)
+        }
 
     def _qualified_by_age(self, verdict: Verdict, view: Snapshot) -> Qualified:
         """Qualify a TRUE on a young membership, and answers after it (rule 6)."""
@@ -229,7 +235,7 @@ class Membership:
                 partly.append(BlindSpot(process=name, reasons=unknown))
         there = len(view.processes) + len(view.missing) + len(others)
         scope = view.ref.scope
-        wanted = there + (self.expected.lacking(scope, self._joined_in(scope)) if scope in self.expected else 0)
+        wanted = there + (self.expected.lacking(scope, self._joined_before(view)) if scope in self.expected else 0)
         coverage = Coverage(
             members=there - len(blind),
             expected=wanted,
