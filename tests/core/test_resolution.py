@@ -194,6 +194,30 @@ def test_the_facts_of_a_failed_call_are_unknown_until_its_server_takes_them() ->
     assert list(Resolution({A: _report(pair.a, 2), B: _report(pair.b, 2)}, []).in_transit()) == []
 
 
+def test_the_facts_of_a_cancelled_call_are_its_servers_once_taken() -> None:
+    """The handler goes on after its caller has gone; a ring whose calls are dropped would never know where its token is."""
+    pair = Pair()
+    made, served = _carried(pair)
+    pair.b.started(served)
+    pair.b.hung_up(served)
+    pair.a.settled(made, None, 0.0, in_doubt=True)
+    (before,) = Resolution({A: _report(pair.a), B: _report(pair.b)}, []).in_transit()
+    assert before.facts == {"token": "unknown"}
+    served.taken = True
+    assert list(Resolution({A: _report(pair.a, 2), B: _report(pair.b, 2)}, []).in_transit()) == []
+
+
+def test_the_facts_of_a_retried_call_may_be_at_another_server_than_the_one_that_took_them() -> None:
+    pair = Pair(copies_max=2)
+    made, served = _carried(pair)
+    pair.b.started(served)
+    served.taken = True
+    pair.b.hung_up(served)
+    pair.a.settled(made, None, 0.0, in_doubt=True)
+    (other,) = Resolution({A: _report(pair.a), B: _report(pair.b)}, []).in_transit()
+    assert other.facts == {"token": "unknown"}
+
+
 def test_the_facts_of_a_retry_are_unknown_once_an_earlier_attempt_took_them() -> None:
     pair = Pair(copies_max=2)
     made, served = _carried(pair)

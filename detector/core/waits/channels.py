@@ -134,11 +134,13 @@ class Channels:
         if heard:
             return self._hedged(call, heard, copies=len(records))
         if records or any(call.number <= seen.forgotten for _, seen in memories):
-            return self._unknown(call, hung_up=bool(records))
+            return self._unknown(call, records)
         return self._unseen(call)
 
-    def _unknown(self, call: OutstandingCall, *, hung_up: bool) -> CallLocation:
+    def _unknown(self, call: OutstandingCall, hung_up: list[tuple[ProcessName, ServedCall]]) -> CallLocation:
         """The server lost its record of the call, or (``hung_up``) its reply cannot arrive: the caller fails or retries."""
+        if len(hung_up) == 1 and call.copies_max <= 1:
+            return CallLocation(where=Where.UNKNOWN, server=hung_up[0][0], served=hung_up[0][1])
         elsewhere = None if hung_up and call.copies_max <= 1 else self._maybe_missing()
         return elsewhere or CallLocation(where=Where.UNKNOWN)
 

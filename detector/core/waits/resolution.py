@@ -222,6 +222,8 @@ class Resolution:
                     yield Message(source=source, target=source, facts=facts, what=f"refusal of {call.method} (in doubt)")
                 elif not call.doubtful:
                     yield Message(source=location.server or source, target=source, facts=facts, what=f"reply to {call.method}")
+            case Where.UNKNOWN if call.doubtful and location.served and location.served.taken:  # its server has the facts
+                return
             case Where.MISSING if call.doubtful:  # it may be over: only the missing members know
                 return
             case Where.MISSING | Where.UNKNOWN:  # it may have been received long ago, with the facts it carried

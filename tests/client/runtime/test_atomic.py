@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,8 +24,9 @@ class Passing:
         self.giver, self.taker = giver, taker
         self.seen: list[tuple[Any, ...]] = []
         self.fetch_hold: threading.Event | None = None
+        self.wait_hold = threading.Event()
         self.give, self.take = Snapshots(giver), Snapshots(taker)
-        handlers = {"Pass": self.receive, "Fetch": self.fetch, "Refuse": self.refuse}
+        handlers = {"Pass": self.receive, "Fetch": self.fetch, "Refuse": self.refuse, "Wait": self.wait}
         methods: dict[str, Any] = {name: grpc.unary_unary_rpc_method_handler(handler) for name, handler in handlers.items()}
         self.server = grpc.server(
             ThreadPoolExecutor(2),
@@ -52,6 +54,10 @@ class Passing:
         context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "not now")
         return request
 
+    def wait(self, request: bytes, context: Any) -> bytes:
+        self.wait_hold.wait(10)
+        return request
+
     def fetch(self, request: bytes, context: Any) -> bytes:
         assert self.fetch_hold is None or self.fetch_hold.wait(10)
         with self.taker.atomic() as step:
@@ -66,6 +72,7 @@ class Passing:
 def passing(alone: Alone) -> Iterator[Passing]:
     passing = Passing(alone("giver"), alone("taker"))
     yield passing
+    passing.wait_hold.set()
     passing.channel.close()
     passing.server.stop(None).wait()
     assert passing.giver.live.faults == passing.taker.live.faults == 0
@@ -135,6 +142,40 @@ async def test_facts_of_a_refused_call_are_unknown_until_its_task_sets_them(
                 await refuse(b"")
             step.fact(token=1)
         assert passing.give().facts == {"token": 1}
+
+
+def _carried(agent: Agent, send: Any) -> Any:
+    agent.fact(token=1)
+    with agent.atomic() as step:
+        step.fact(token=0)
+        step.carries(token=1)
+        return send(b"")
+
+
+def test_the_facts_of_a_cancelled_future_are_in_doubt_once_it_is_cancelled(passing: Passing) -> None:
+    """The sender takes the token back at once, before gRPC has called back."""
+    wait: Any = passing.channel.unary_unary("/t.T/Wait")
+    future = _carried(passing.giver, wait.future)
+    assert [made.doubtful for made in passing.give().made] == [False]
+    with future._inner._state.condition:  # gRPC's thread needs it to call back
+        future.cancel()
+        passing.giver.fact(token=1)
+        after = passing.give()
+    assert ([(made.facts, made.doubtful) for made in after.made], after.facts) == ([({"token": 1}, True)], {"token": 1})
+
+
+@pytest.mark.asyncio
+async def test_the_facts_of_a_cancelled_call_are_in_doubt_once_it_is_cancelled(passing: Passing) -> None:
+    """The sender takes the token back in the same turn of its loop."""
+    async with passing.giver.channel(grpc.aio.insecure_channel(passing.address)) as channel:
+        call = _carried(passing.giver, channel.unary_unary("/t.T/Wait"))
+        await asyncio.sleep(0.05)
+        assert call.cancel()
+        passing.giver.fact(token=1)
+        after = passing.give()
+        assert ([(made.facts, made.doubtful) for made in after.made], after.facts) == ([({"token": 1}, True)], {"token": 1})
+        with pytest.raises(asyncio.CancelledError):
+            await call
 
 
 def test_a_reply_taken_in_a_step_is_received_at_its_end(passing: Passing) -> None:

@@ -198,7 +198,9 @@ class RecordedCall(StandIn, grpc.RpcError, grpc.Call, grpc.Future):  # type: ign
 
     def cancel(self) -> bool:
         """As ``grpc.Future.cancel``."""
-        return bool(self._inner.cancel())
+        cancelled = bool(self._inner.cancel())
+        self._settle_if_done()
+        return cancelled
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """As ``grpc.RpcContext.add_callback``; our own callback comes first, so the call is settled by then."""
