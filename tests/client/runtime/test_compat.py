@@ -68,8 +68,9 @@ def test_the_feeding_of_a_request_stream_is_found_by_the_state_of_its_call(alone
         stub: Any = channel.stream_unary("/s/Upload")
         call = stub.future(feeds())
         stuck.wait_for_callers()
-        (frame,) = frames_where(compat.is_feeding)
-        assert compat.state_in(frame) is call._state
+        # another test's agent may just be leaving
+        feeding = [compat.state_in(frame) for frame in frames_where(compat.is_feeding)]
+        assert sum(state is call._state for state in feeding) == 1
         stuck.go.set()
         assert call.result() == b""
 
