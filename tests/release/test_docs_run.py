@@ -91,6 +91,8 @@ def test_the_python_of_every_page_runs(tmp_path: Path) -> None:
     for command in (["generate-archive", "archive", *fleet], ["analyze", "archive", "--out=analysis"]):
         subprocess.run([sys.executable, "-m", "detector", *command], cwd=tmp_path, env=paths(), check=True, capture_output=True)
     (tmp_path / "analysis" / "verdicts").rename(tmp_path / "archive" / "verdicts")  # the same table as a detector's
+    (tmp_path / "stilltrue-data").mkdir()
+    (tmp_path / "stilltrue-data" / "archive").symlink_to(tmp_path / "archive")  # where a detector keeps it
     ports = paths(STILLTRUE_SERVE_PORT="0", STILLTRUE_SERVE_HTTP_PORT="0", STILLTRUE_SERVE_DATA=str(tmp_path / "data"))
     pages = [page for page in PAGES if str(page.relative_to(ROOT)) not in RUN_BY_OTHER_TESTS]
     found = [(page, code.replace(", ...]", "]")) for page in pages for code in fenced(page, "python")]
