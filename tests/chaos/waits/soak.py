@@ -12,7 +12,7 @@ from pathlib import Path
 from detector.demo.harness import Harness, ManagedProcess
 from tests.healthy import HALT_SECONDS, FalseTrueError, Watched, main
 
-PROGRAMS = ("contended", "helped")
+PROGRAMS = ("contended", "helped", "between")
 PREDICATES = ("deadlock", "orphaned-resource")
 PERIOD_SECONDS = 0.1
 ROOT = Path(__file__).parents[3]
