@@ -121,12 +121,18 @@ class ArchiveFiles:
     def check(self) -> None:
         """Raise :class:`ArchiveError` if there is no archive here."""
         if not self._has_tables(self.root):
-            folder = self.filesystem.get_file_info(self.root).type == fs.FileType.Directory
+            kind = self.filesystem.get_file_info(self.root).type
+            folder = kind == fs.FileType.Directory
+            missing = (
+                "there is no such folder"
+                if kind == fs.FileType.NotFound
+                else f"none of the folders {', '.join(sorted(TABLES))}"
+            )
             none = "a detector keeps one if its environment has the extra: pip install 'stilltrue-detector[archive]'"
             hint = FIRST_FILES if folder or self._has_journal() else none
             if folder and self._has_tables(f"{self.root}/archive"):
                 hint = f"there is one in {self.location.rstrip('/')}/archive"
-            raise ArchiveError(f"{self.location}: no archive here (none of the folders {', '.join(sorted(TABLES))}); {hint}")
+            raise ArchiveError(f"{self.location}: no archive here ({missing}); {hint}")
 
     def _has_journal(self) -> bool:
         """Whether a detector is gathering rows for its first files here."""

@@ -130,9 +130,14 @@ def test_a_file_outside_a_days_folder_is_named(tmp_path: Path, run: Judged) -> N
 
 
 def test_a_missing_archive_is_an_error_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ArchiveError, match=r"no archive here \(.*\); a detector keeps one if .*stilltrue-detector\[archive\]"):
+    with pytest.raises(
+        ArchiveError,
+        match=r"no archive here \(there is no such folder\); a detector keeps one if .*stilltrue-detector\[archive\]",
+    ):
         ArchiveFiles(str(tmp_path / "nothing")).check()
-    with pytest.raises(ArchiveError, match=r"no archive here .*; a detector writes its first files within a minute"):
+    with pytest.raises(
+        ArchiveError, match=r"no archive here \(none of the folders .*; a detector writes its first files within a minute"
+    ):
         ArchiveFiles(str(tmp_path)).check()  # a detector makes the folder when it starts
     (tmp_path / "archive-journal").touch()  # rows for its first files
     with pytest.raises(ArchiveError, match=r"no archive here .*; a detector writes its first files within a minute"):

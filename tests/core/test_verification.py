@@ -175,6 +175,21 @@ def test_rule_2_a_way_out_frees_and_its_holder_is_named() -> None:
     assert verdict.explanation == ("p/task seemed stuck, but has a way out: call_later(6, call.cancel) at shop.py:41",)
 
 
+def test_a_doubt_that_the_answer_gives_is_not_given_once_more_for_its_party() -> None:
+    doubted = seeing(P, doubt="its stack cannot be read")
+    beside = seeing(Q, ways_out=(WayOut(text="call.cancel at shop.py:41"),))
+    verdict = ring().deadlock(doubted)
+    assert verdict.holds is Holds.UNDETERMINED
+    assert "p/task could not be looked at again (its stack cannot be read)" in verdict.witness.text
+    assert verdict.explanation == ()
+    free = ring().deadlock(lambda look: beside(doubted(look) or look))
+    assert free.holds is Holds.FALSE
+    assert free.explanation == (
+        "p/task seemed stuck, but this could not be verified: its stack cannot be read",
+        "q/task seemed stuck, but has a way out: call.cancel at shop.py:41",
+    )
+
+
 def test_rule_2_a_way_out_that_another_party_holds_frees_when_that_party_can_move() -> None:
     way = WayOut(text="cancels it", party=PartyName("p/watchdog"))
     assert ring().deadlock(seeing(P, ways_out=(way,))).holds is Holds.FALSE

@@ -58,13 +58,17 @@ def _location(look: PartyLook, helpers: Container[str]) -> str:
 
 
 def _ways_out(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:
-    """Explain why suspects in the verdict's scope are not deadlocked, in at most ``PARTIES_MAX`` sentences."""
+    """Explain why suspects in the verdict's scope are not deadlocked, in at most ``PARTIES_MAX`` sentences.
+
+    A doubt that the verdict's own text gives already is left out.
+    """
     if verdict.predicate not in _ABOUT_WAITS:
         return
     count = 0
     inside = snapshot.processes
     for party, look in snapshot.looks.items():
-        reason = _reason(party, look)
+        told = look.doubt and f"({look.doubt})" in verdict.witness.text
+        reason = "" if told else _reason(party, look)
         if reason and party.partition("/")[0] in inside:
             yield reason
             count += 1
