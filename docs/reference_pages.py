@@ -13,6 +13,7 @@ from typing import Any
 import click
 from mkdocs.structure.files import File
 from prometheus_client import CollectorRegistry
+from prometheus_client.metrics import MetricWrapperBase
 
 import stilltrue
 from detector.cli import COMMANDS, cli
@@ -70,14 +71,25 @@ def commands() -> Iterator[str]:
     for name in COMMANDS:
         command = cli.get_command(root, name)
         if command is not None:
-            context = click.Context(command, info_name=name, parent=root, terminal_width=COLUMNS)
-            yield f"## stilltrue {name}\n\n```text\n{command.get_help(context)}\n```\n"
+            yield from _help(command, name, root)
+
+
+def _help(command: click.Command, name: str, parent: click.Context) -> Iterator[str]:
+    """The help of a command, then of each of its own commands."""
+    context = click.Context(command, info_name=name, parent=parent, terminal_width=COLUMNS)
+    yield f"## {context.command_path}\n\n```text\n{command.get_help(context)}\n```\n"
+    if isinstance(command, click.Group):
+        for each in command.list_commands(context):
+            found = command.get_command(context, each)
+            if found is not None:
+                yield from _help(found, each, context)
 
 
 def settings() -> Iterator[str]:
     """Every setting with its default and bounds."""
     yield "# Settings of the detector\n\nFlags of `stilltrue serve`. Each is also an environment variable: "
-    yield "`STILLTRUE_SERVE_PERIOD_SECONDS` for `--period-seconds`.\n"
+    yield "`STILLTRUE_SERVE_PERIOD_SECONDS` for `--period-seconds`. `--scope`, `--set` and `--expect` may be repeated, "
+    yield "and are on [the page of commands](commands.md#stilltrue-serve).\n"
     yield "| flag | what |\n|---|---|"  # a third column would not fit on a telephone
     for field in fields(Settings):
         if "help" in field.metadata:
@@ -97,8 +109,12 @@ def metrics() -> Iterator[str]:
     yield "# Metrics\n\nOf the detector, at `/metrics` on its HTTP port.\n\n| metric | kind | what |\n|---|---|---|"
     made = Metrics()
     registry = next(value for value in vars(made).values() if isinstance(value, CollectorRegistry))
+    labelled = (value for value in vars(made).values() if isinstance(value, MetricWrapperBase))
+    labels = {metric._name: ",".join(metric._labelnames) for metric in labelled}  # noqa: SLF001 - it has no public name for them
     for family in sorted(registry.collect(), key=lambda family: family.name):
-        yield f"| `{family.name}` | {family.type} | {_cell(family.documentation)} |"
+        name = family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")  # as Prometheus sees it
+        shown = f"{name}{{{labels[family.name]}}}" if labels.get(family.name) else name
+        yield f"| `{shown}` | {family.type} | {_cell(family.documentation)} |"
 
 
 def python() -> Iterator[str]:

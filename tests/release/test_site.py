@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from detector.service.metrics import Metrics
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -85,3 +87,21 @@ def test_the_settings_reference_shows_defaults_and_bounds(hook: Any) -> None:
     )
     assert any(row.startswith("| `--base-path` | path under which ") and row.endswith("of every link |") for row in rows)
     assert not [row for row in rows if "``" in row or "e+" in row or "None" in row]
+
+
+def test_the_metrics_reference_has_the_names_and_labels_of_the_metrics_page(hook: Any) -> None:
+    rows = [line.split("`")[1] for line in "\n".join(hook.metrics()).splitlines() if line.startswith("| `")]
+    assert {
+        "stilltrue_predicate_state{predicate,scope,state}",
+        "stilltrue_snapshots_total{outcome}",
+        "stilltrue_build_info",
+    } <= {*rows}
+    shown = {line.split()[2] for line in Metrics().text().decode().splitlines() if line.startswith("# TYPE ")}
+    assert {row.partition("{")[0] for row in rows} == shown
+
+
+def test_the_commands_reference_has_the_commands_of_groups(hook: Any) -> None:
+    text = "\n".join(hook.commands())
+    assert "\n## stilltrue probe redis\n" in text
+    assert "Usage: stilltrue probe postgres [OPTIONS]" in text
+    assert "\n## stilltrue ask\n\n```text\nUsage: stilltrue ask [OPTIONS] PREDICATE\n" in text

@@ -73,7 +73,8 @@ Wrapped = TypeVar("Wrapped")
 class Agent:
     """One process's agent. It may lose a snapshot, never a request: if it fails, the application goes on.
 
-    Use one per process. Its methods may be called from any thread or task.
+    Use one per process. Its methods may be called from any thread or task. Arguments that are not given come from the
+    environment (``STILLTRUE_SERVICE`` ...); ``further`` are the other settings of docs/agent.md, by name.
     """
 
     def __init__(
