@@ -7,6 +7,7 @@ import importlib
 import re
 import shlex
 from collections.abc import Iterator
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import click
 import pytest
 
 from detector.cli import COMMANDS, cli
+from stilltrue.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "clients" / "python" / "README.md"])
@@ -84,6 +86,12 @@ def test_every_link_of_a_page_resolves(page: Path) -> None:
         assert found.exists(), f"{page.name}: {target}"
         if anchor and found.suffix == ".md":
             assert anchor in anchors(found), f"{page.name}: {target}"
+
+
+def test_the_agents_page_lists_every_setting() -> None:
+    section = (ROOT / "docs" / "agent.md").read_text().partition("\n## Settings\n")[2].partition("\n## ")[0]
+    listed = {name for row in re.findall(r"^\| (`.*?) \|", section, flags=re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    assert listed == {each.name for each in fields(Settings)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
