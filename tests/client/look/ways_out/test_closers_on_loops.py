@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from stilltrue import Agent
+from stilltrue.protocol.report import Report
 from tests.client.look.ways_out.closing import (
     FAR_SECONDS,
 )
@@ -140,12 +141,16 @@ def test_the_end_of_asyncio_run_cancels_the_other_tasks(
         await world.stop()
 
     def look(loop: asyncio.AbstractEventLoop, looked: asyncio.Event) -> None:
-        report = report_when(front, lambda report: bool(report.waits))
+        report = report_when(front, _handler_waits)
         seen.append(of(look_at(front, report), "front/Do#"))
         loop.call_soon_threadsafe(looked.set)
 
     run(main(LoopWorld(front, back)))
     assert bool(seen[0].ways_out) is ends, seen[0].ways_out
+
+
+def _handler_waits(report: Report) -> bool:
+    return any(wait.waiter.startswith("front/Do#") for wait in report.waits)
 
 
 @pytest.mark.parametrize("closes", [True, False])
@@ -184,7 +189,7 @@ def test_closing_a_runner_cancels_tasks_that_nothing_refers_to(alone: Callable[.
     thread.start()
     handler = None
     while handler is None or not handler.unchanged:  # the wait that was cut may have been one before the call's reply
-        report = report_when(world.front, lambda report: bool(report.waits))
+        report = report_when(world.front, _handler_waits)
         handler = of(look_at(world.front, report), "front/Do#")
     seen = [one.text for one in handler.ways_out]
     loops[0].call_soon_threadsafe(looked.set)
@@ -226,7 +231,7 @@ def test_stopping_a_loop_lets_its_runner_cancel_all_tasks(alone: Callable[..., A
         thread.start()
     seen = None
     while seen is None or not seen.unchanged:  # at first the call may still be in transit
-        report = report_when(front, lambda report: bool(report.waits))
+        report = report_when(front, _handler_waits)
         seen = of(look_at(front, report), "front/Do#")
     over.set()
     loop.call_soon_threadsafe(world.go.set)
