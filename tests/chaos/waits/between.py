@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import multiprocessing
 import queue
 import random
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -171,6 +173,7 @@ async def asks(load: Load, address: str) -> None:
 
 
 def worker(go: Event, done: Event, jobs: JoinableQueue[float]) -> None:
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # the system ends this process with its parent
     stilltrue.instrument("worker", instance="worker").start()
     threading.Thread(target=_work_off, args=(jobs,), daemon=True).start()
     chance = random.Random("worker")
