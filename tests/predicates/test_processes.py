@@ -236,3 +236,10 @@ def test_an_unknown_amount_names_the_process_that_has_to_set_it(predicate: Predi
         "the amount at a is unknown: a call that carried some has failed or was abandoned, and the fact has not been set since"
         in (verdict.witness.text)
     )
+
+
+@pytest.mark.parametrize("predicate", [Termination(), Quiescence()], ids=lambda predicate: predicate.name)
+def test_without_any_report_no_process_is_said_to_be_idle(predicate: Predicate) -> None:
+    assert ask(predicate, read_document({**MISSING})).witness.text == "no process has reported; missing: z"
+    some = ask(predicate, read_document({"processes": {"a": IDLE}, **MISSING})).witness.text
+    assert some.endswith(", but z did not report")

@@ -33,7 +33,8 @@ def process_verdict(
 
 def depends_on_missing(name: str, snapshot: Snapshot, so_far: str) -> Verdict:
     """UNDETERMINED: every report supports the property, but a missing one may not."""
-    text = f"{so_far}, but {listed(snapshot.missing)} did not report"
+    missing = listed(snapshot.missing)
+    text = f"{so_far}, but {missing} did not report" if snapshot.present() else f"no process has reported; missing: {missing}"
     return process_verdict(name, snapshot, Holds.UNDETERMINED, "missing", text, snapshot.missing)
 
 
