@@ -165,7 +165,7 @@ def test_rule_2_a_phantom_is_gone_at_the_second_look_however_often_it_is_seen() 
     for _ in range(3):
         verdict = phantom.verdict()
         assert verdict.holds is Holds.FALSE
-        assert "p/task seemed stuck, but had moved on by the second look" in verdict.explanation
+        assert verdict.explanation == ("p/task, q/task seemed stuck, but had moved on by the second look",)
 
 
 def test_rule_2_a_way_out_frees_and_its_holder_is_named() -> None:
@@ -175,7 +175,7 @@ def test_rule_2_a_way_out_frees_and_its_holder_is_named() -> None:
     assert verdict.explanation == ("p/task seemed stuck, but has a way out: call_later(6, call.cancel) at shop.py:41",)
 
 
-def test_a_doubt_that_the_answer_gives_is_not_given_once_more_for_its_party() -> None:
+def test_each_reason_is_given_once_with_its_parties() -> None:
     doubted = seeing(P, doubt="its stack cannot be read")
     beside = seeing(Q, ways_out=(WayOut(text="call.cancel at shop.py:41"),))
     verdict = ring().deadlock(doubted)
@@ -188,6 +188,8 @@ def test_a_doubt_that_the_answer_gives_is_not_given_once_more_for_its_party() ->
         "p/task seemed stuck, but this could not be verified: its stack cannot be read",
         "q/task seemed stuck, but has a way out: call.cancel at shop.py:41",
     )
+    free = ring().deadlock(lambda look: beside(seeing(P, ways_out=(WayOut(text="call.cancel at shop.py:41"),))(look) or look))
+    assert free.explanation == ("p/task, q/task seemed stuck, but each has a way out: call.cancel at shop.py:41",)
 
 
 def test_rule_2_a_way_out_that_another_party_holds_frees_when_that_party_can_move() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
+from itertools import islice
 
 from detector.core.sentences import waiter_in
 from detector.core.snapshot import Snapshot
@@ -16,6 +17,8 @@ _ABOUT_WAITS = frozenset({"deadlock", "gridlock", "orphaned-resource", "quiescen
 _INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
 PARTIES_MAX = 50
 """Maximum number of parties that are listed with their code location."""
+NAMED_MAX = 8
+"""Maximum number of parties that are named with one reason."""
 
 
 def with_evidence(verdict: Verdict, snapshot: Snapshot) -> Verdict:
@@ -58,30 +61,31 @@ def _location(look: PartyLook, helpers: Container[str]) -> str:
 
 
 def _ways_out(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:
-    """Explain why suspects in the verdict's scope are not deadlocked, in at most ``PARTIES_MAX`` sentences.
+    """Explain why suspects in the verdict's scope are not deadlocked: a sentence for each reason, ``PARTIES_MAX`` at most.
 
     A doubt that the verdict's own text gives already is left out.
     """
     if verdict.predicate not in _ABOUT_WAITS:
         return
-    count = 0
     inside = snapshot.processes
+    suspects: dict[str, list[PartyName]] = {}
     for party, look in snapshot.looks.items():
         told = look.doubt and f"({look.doubt})" in verdict.witness.text
-        reason = "" if told else _reason(party, look)
+        reason = "" if told else _reason(look)
         if reason and party.partition("/")[0] in inside:
-            yield reason
-            count += 1
-            if count >= PARTIES_MAX:
-                return
+            suspects.setdefault(reason, []).append(party)
+    for reason, parties in islice(suspects.items(), PARTIES_MAX):
+        more = f", and {len(parties) - NAMED_MAX} more" if len(parties) > NAMED_MAX else ""
+        each = "each " if len(parties) > 1 and reason.startswith(("has ", "waits ")) else ""
+        yield f"{', '.join(parties[:NAMED_MAX])}{more} seemed stuck, but {each}{reason}"
 
 
-def _reason(party: PartyName, look: PartyLook) -> str:
+def _reason(look: PartyLook) -> str:
     if not look.unchanged:
-        return f"{party} seemed stuck, but had moved on by the second look{f': {look.doubt}' if look.doubt else ''}"
+        return f"had moved on by the second look{f': {look.doubt}' if look.doubt else ''}"
     if look.doubt:
-        return f"{party} seemed stuck, but this could not be verified: {look.doubt}"
+        return f"this could not be verified: {look.doubt}"
     if look.ways_out:
         ways = " or ".join(f"{way.text} ({way.party})" if way.party else way.text for way in look.ways_out)
-        return f"{party} seemed stuck, but has a way out: {ways}"
-    return f"{party} seemed stuck, but waits until {clock(look.deadline)} at the latest" if look.deadline is not None else ""
+        return f"has a way out: {ways}"
+    return f"waits until {clock(look.deadline)} at the latest" if look.deadline is not None else ""
