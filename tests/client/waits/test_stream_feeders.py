@@ -23,6 +23,8 @@ from tests.client.look.worlds import PATIENCE_SECONDS, look_at, report_when, ser
 
 pytestmark = pytest.mark.skipif(not value_stack._can_read(), reason="this interpreter's frames cannot be read")
 Chat = Callable[[Any], None]
+LOOKS_SECONDS_MAX = 60.0
+"""In a process that has run many tests, a look without bounds may take ten seconds."""
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +92,7 @@ def _chatting(alone: Callable[..., Agent], chat: Chat, then: Callable[[Agent], N
     _GO.clear()
 
     def answer(requests: Iterator[bytes], _: Any) -> Iterator[bytes]:
-        assert go.wait(PATIENCE_SECONDS)
+        assert go.wait(LOOKS_SECONDS_MAX)
         yield b"1"
         yield b""
 
@@ -119,7 +121,7 @@ def _search_and_find(agent: Agent) -> Callable[[Report], bool]:
 
 def _certain_looks(agent: Agent, report: Report) -> dict[PartyName, PartyLook]:
     """The looks once none of them is in doubt: gRPC's thread may move while one is taken."""
-    end = time.monotonic() + PATIENCE_SECONDS
+    end = time.monotonic() + LOOKS_SECONDS_MAX
     while True:
         looks = {one.party: one for one in look_at(agent, report).parties}
         if all(one.unchanged and not one.doubt for one in looks.values()):
