@@ -111,6 +111,14 @@ def frames_of_threads() -> dict[int, list[FrameType]]:
     return found | {threading.get_ident(): outer} if outer else found
 
 
+def frames_of_thread(ident: int) -> list[FrameType]:
+    """The frames of another thread, innermost first; empty if there is no such thread. Costs little if there are many."""
+    with no_collection:
+        if kept_generators.IS_NEEDED:
+            return kept_generators.frames_with_generators(FRAMES_MAX).get(ident) or []
+        return list(_outward_frames(sys._current_frames().get(ident)))  # noqa: SLF001 - documented
+
+
 def frames_of_this_thread() -> list[FrameType]:
     """The frames of the current thread, innermost first."""
     return list(_outward_frames(sys._getframe(1)))  # noqa: SLF001 - documented

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.calls.outgoing_call import OutgoingCall, outgoing_in
+from stilltrue.runtime.calls.outgoing_call import outgoing_in
 from stilltrue.runtime.calls.stand_in import StandIn
 from stilltrue.runtime.introspection.client_interceptors import interceptor_tasks
 from stilltrue.runtime.introspection.frames import variables_of
@@ -19,6 +19,7 @@ from stilltrue.runtime.introspection.origins import is_ours
 from stilltrue.runtime.introspection.tasks import blocking_future
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of
+from stilltrue.runtime.waits.streams.writes import request_written
 
 _CALLS = (grpc.Call, grpc.Future, grpc.aio.Call)
 _STREAMS = (grpc.aio.StreamStreamCall, grpc.aio.StreamUnaryCall)
@@ -32,15 +33,9 @@ def handles_of(place: Place) -> list[Any]:
             found += _calls_in(frame)
     if place.task is not None:
         found += _of_task(place)
-    call = _written_by(place)
+    call = request_written(place.frames)
     handle = None if call is None or call.made.handle is None else call.made.handle()
     return found if handle is None else [*found, handle]
-
-
-def _written_by(place: Place) -> OutgoingCall | None:
-    """The call whose request a thread of gRPC is sending."""
-    call = attribute_of(compat.requests_being_sent(place.frames), "_call")
-    return call if isinstance(call, OutgoingCall) else None
 
 
 def contexts_of(place: Place) -> list[Any]:
@@ -64,7 +59,7 @@ def owners_of(place: Place, places: Places) -> list[Any]:
     """
     found: list[Any] = []
     calls = [outgoing_in(variables_of(frame)) for frame in place.frames if is_ours(frame.f_code)]
-    for call in (*calls, _written_by(place)):
+    for call in (*calls, request_written(place.frames)):
         if call is not None and call.made.channel.dialled is not None:
             found += _with_beneath(call.made.channel.dialled())
     return found + places.servers_of(place)

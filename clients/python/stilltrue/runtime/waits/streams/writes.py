@@ -25,7 +25,7 @@ from stilltrue.protocol.report import ResourceTarget, room_for_reply_of, room_fo
 from stilltrue.runtime import compat
 from stilltrue.runtime.calls.incoming_call import IncomingCall
 from stilltrue.runtime.calls.outgoing_call import OutgoingCall
-from stilltrue.runtime.introspection.frames import frames_of_threads
+from stilltrue.runtime.introspection.frames import frames_of_thread
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Referable, Resolver, SeenWait
 
@@ -97,7 +97,7 @@ def _wait(stack: CallStack, entry: ClientCall | ServerCall, room: str) -> SeenWa
 
 def _lasts(ident: int, write: _Write) -> bool:
     """Whether a thread is still in this write (rule 2)."""
-    written = _written_by(frames_of_threads().get(ident, ()))
+    written = _written_by(frames_of_thread(ident))
     return written is write.entry and write.entry.sent == write.sent
 
 
