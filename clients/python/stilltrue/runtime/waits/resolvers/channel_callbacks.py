@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
+from stilltrue.runtime.introspection.frames import frames_of_thread, variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
@@ -36,7 +36,7 @@ def _read(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None:
     weak, ident = OwnRef(call), stack.ident
 
     def same() -> bool:
-        return _awaited_in(frames_of_threads().get(ident, ())) is weak()
+        return _awaited_in(frames_of_thread(ident)) is weak()
 
     what = "an event of its own channel, which {} passes on"
     return SeenWait(on=call, enders=(ident,), what=what, handles=(call,), once=True, same=same)
