@@ -30,7 +30,7 @@ from weakref import ref
 from stilltrue.protocol.books.ledger import ServerCall
 from stilltrue.runtime import compat
 from stilltrue.runtime.declared.idle_declaration import IdleDeclaration
-from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
+from stilltrue.runtime.introspection.frames import frames_of_thread, variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_http_library, is_ours, position_of
 from stilltrue.runtime.introspection.tasks import Task, is_timed, woken_by_timers
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
@@ -167,7 +167,7 @@ def _acting_on_loops(places: Places, served: set[int], covered: IdleDeclaration 
             continue
         yield from _acting_tasks(places, ident, tasks, served, covered, woken_by_timers(loop))
         yield from _acting_handles(places, handles, served, covered)
-        frame = None if compat.current_task_of(loop) is not None else _called_by_loop(frames_of_threads().get(ident, []))
+        frame = None if compat.current_task_of(loop) is not None else _called_by_loop(frames_of_thread(ident))
         if frame is not None and compat.current_task_of(loop) is None:
             yield f"an event loop callback: {position_of(frame)}"
 

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary, ref
 
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
+from stilltrue.runtime.introspection.frames import frames_of_thread, variables_of
 from stilltrue.runtime.waits.databases.drivers import Status, connections_in, link_of, socket_of, status_of
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
@@ -46,7 +46,7 @@ def _read_psycopg(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None:
     weak, ident = ref(steps), stack.ident
 
     def same() -> bool:
-        frames = frames_of_threads().get(ident, [])
+        frames = frames_of_thread(ident)
         found = next((one for one in frames if one.f_code is frame.f_code), None)
         return found is not None and weak() is not None and variables_of(found).get("gen") is weak()
 

@@ -27,7 +27,7 @@ from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.code_cache import cached_by_code
-from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
+from stilltrue.runtime.introspection.frames import frames_of_thread, frames_of_threads, variables_of
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.look.code.system_operations import DELETES_FILES
@@ -86,7 +86,7 @@ def _read_filelock(stack: CallStack, at: int, _: ProcessView) -> SeenWait | None
     ident, file, code = stack.ident, poll.file, stack.frames[at].f_code
 
     def same() -> bool:
-        frames = (one for one in frames_of_threads().get(ident, []) if one.f_code is code)
+        frames = (one for one in frames_of_thread(ident) if one.f_code is code)
         now = next((again for one in frames if (again := filelocks.awaited_path(one)) is not None), None)
         return now is not None and now[1:] == (path, begun) and _file_at_path(path) == file
 
@@ -105,7 +105,7 @@ def _read_fasteners(stack: CallStack, at: int, _: ProcessView) -> SeenWait | Non
     weak, ident, code = ref(watch), stack.ident, frame.f_code
 
     def same() -> bool:
-        frames = (one for one in frames_of_threads().get(ident, []) if one.f_code is code)
+        frames = (one for one in frames_of_thread(ident) if one.f_code is code)
         return any(variables_of(one).get("watch") is weak() for one in frames)
 
     file, path = kernel.file_at(descriptor, posix=True), kernel.path_of(descriptor)

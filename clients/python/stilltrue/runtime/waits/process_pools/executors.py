@@ -32,7 +32,7 @@ from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.concurrent_reads import items_of
-from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
+from stilltrue.runtime.introspection.frames import frames_of_thread, variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.databases.source_search import Mentions
@@ -195,7 +195,7 @@ def _has_no_workers(manager: OwnRef) -> bool:
     """Whether a manager thread has no worker, and does not start one (rule 5)."""
     thread: Any = manager()
     processes = attribute_of(thread, "processes")
-    if type(processes) is not dict or processes or not _is_at_results(frames_of_threads().get(thread.ident, ())):
+    if type(processes) is not dict or processes or not _is_at_results(frames_of_thread(thread.ident)):
         return False
     return not processes  # it may have replaced its only worker in between
 

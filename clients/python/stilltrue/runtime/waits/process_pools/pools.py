@@ -27,7 +27,7 @@ from weakref import ref
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
-from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
+from stilltrue.runtime.introspection.frames import frames_of_thread, variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.pipes.kernel import is_blocked, is_in_call, other_end_at
 from stilltrue.runtime.waits.process_pools.names import name_of_item, name_of_turn
@@ -126,7 +126,7 @@ def _same(ident: int, result: Any) -> Any:
 
     def same() -> bool:
         now = weak()
-        frames = frames_of_threads().get(ident, [])
+        frames = frames_of_thread(ident)
         waits = any(qualname_of(one.f_code) in _WAITS and variables_of(one).get("self") is now for one in frames)
         return now is not None and waits and not _has_come(now, index)
 

@@ -19,7 +19,7 @@ from weakref import ref
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.code_cache import cached_by_code
-from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
+from stilltrue.runtime.introspection.frames import frames_of_thread, variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait, Task
 
@@ -40,7 +40,7 @@ def _read(stack: CallStack, at: int, view: ProcessView) -> SeenWait | None:
     weak, ident, code = ref(future), stack.ident, frame.f_code
 
     def same() -> bool:
-        frames = frames_of_threads().get(ident, [])
+        frames = frames_of_thread(ident)
         return len(frames) > 1 and frames[1].f_code is code and variables_of(frames[1]).get("future") is weak()
 
     task = _task_of(stack, at, view)

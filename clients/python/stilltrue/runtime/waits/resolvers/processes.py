@@ -22,7 +22,7 @@ from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.child_processes import ChildProcess, process_at
 from stilltrue.runtime.introspection.code_cache import cached_by_code
-from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
+from stilltrue.runtime.introspection.frames import frames_of_thread, variables_of
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.look.code.system_operations import SIGNALS_PROCESSES
 from stilltrue.runtime.waits.files.kernel import machine, system_call_of
@@ -62,7 +62,7 @@ def _read_communicate(stack: CallStack, at: int, _: ProcessView) -> SeenWait | N
     weak, ident, code = ref(process), stack.ident, frame.f_code
 
     def same() -> bool:
-        found = next((one for one in frames_of_threads().get(ident, []) if one.f_code is code), None)
+        found = next((one for one in frames_of_thread(ident) if one.f_code is code), None)
         return found is not None and variables_of(found).get("self") is weak()
 
     return _wait_for(pid, process, on=process, same=same)

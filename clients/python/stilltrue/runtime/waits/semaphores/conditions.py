@@ -30,7 +30,7 @@ from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.child_processes import ChildProcess, children_of, process_at
-from stilltrue.runtime.introspection.frames import frames_of_threads, innermost_frames, variables_of
+from stilltrue.runtime.introspection.frames import frames_of_thread, innermost_frames, variables_of
 from stilltrue.runtime.introspection.origins import is_application_callback
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.reachability.waking import forget_objects, mentioned_ahead
@@ -148,7 +148,7 @@ def _still(key: Semaphore, ident: int, enders: frozenset[ResourceTarget], never_
     """Rule 5: whether a thread that has not run is still in its wait."""
 
     def still() -> bool:
-        frames = frames_of_threads().get(ident)
+        frames = frames_of_thread(ident)
         if not frames or _awaited_in(ident, frames[0]) != key:
             return False
         now = _enders(_families(frozenset({key})).get(key), never_idle)
