@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pyarrow.parquet as pq
 import pytest
+from moto.moto_api._internal.models import moto_api_backend
 from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
@@ -24,6 +25,7 @@ def object_storage() -> Iterator[fs.FileSystem]:
     """The file system of a server with the empty ``BUCKET``, while it runs."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    moto_api_backend.reset()  # what an earlier server of this process stored
     server.start()
     host, port = server.get_host_and_port()
     with pytest.MonkeyPatch.context() as environment:
