@@ -180,6 +180,73 @@ for read in (frames_of_threads, innermost_frames):
     )
 
 
+@pytest.mark.parametrize("read", ["frames_of_threads()", "innermost_frames()", "frames_of_thread(thread.ident)"])
+def test_a_server_that_was_never_stopped_can_be_freed_while_its_thread_is_read(read: str) -> None:
+    """gRPC logs it from the server's ``__dealloc__``, with the server as an argument, which no reference keeps any more."""
+    run(
+        f"""
+import asyncio
+import gc
+import sys
+import threading
+import time
+import grpc.aio
+from stilltrue.runtime.introspection.frames import frames_of_thread, frames_of_threads, innermost_frames
+
+async def makes():
+    return [grpc.aio.server() for _ in range(100)]
+
+def drops():
+    loop = asyncio.new_event_loop()
+    for _ in range(50):
+        loop.run_until_complete(makes()).clear()
+    loop.close()
+
+grpc.aio.init_grpc_aio()  # for the whole run: a shutdown of gRPC between two servers would end its threads
+gc.disable()  # a collection can run while a server is freed; then the reader needs the interpreter for a while
+sys.setswitchinterval(1e-6)
+thread = threading.Thread(target=drops)
+thread.start()
+while thread.is_alive():
+    kept = {read}
+    time.sleep(0.0001)
+    del kept
+"""
+    )
+
+
+def test_what_a_thread_logs_of_a_freed_object_is_left_out_of_its_frames() -> None:
+    run(
+        """
+import logging
+import threading
+import time
+from stilltrue.runtime.introspection.frames import frames_of_thread, frames_of_threads, innermost_frames
+
+def frees():
+    logging.getLogger("x").debug("__dealloc__ called on %s", ["a server"])
+
+def informs():
+    logging.getLogger("x").info("__dealloc__ called on %s", ["a server"])
+
+def says():
+    logging.getLogger("x").debug("called on %s", ["a server"])
+
+handler = logging.StreamHandler()
+logging.basicConfig(level=logging.DEBUG, handlers=[handler])
+for target, innermost in ((frees, {"frees"}), (informs, {"acquire", "handle"}), (says, {"acquire", "handle"})):
+    with handler.lock:
+        thread = threading.Thread(target=target)
+        thread.start()
+        for read in (frames_of_threads, lambda: {thread.ident: frames_of_thread(thread.ident)}):
+            while read()[thread.ident][0].f_code.co_name not in innermost:
+                time.sleep(0.001)
+        assert innermost_frames()[thread.ident].f_code.co_name in innermost
+    thread.join()
+"""
+    )
+
+
 @pytest.mark.parametrize("event", ["call", "c_call", "line", "return"])
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
 @pytest.mark.parametrize("sets", ["sys.setprofile", "sys.settrace"])
@@ -245,7 +312,8 @@ def test_a_generator_is_kept_only_as_long_as_the_frames_of_its_thread() -> None:
     thread = threading.Thread(target=lambda: next(generators[0]))
     thread.start()
     inside.wait(PATIENCE_SECONDS)
-    found = kept_generators.frames_with_generators(10)[thread.ident or 0]
+    found = kept_generators.frames_with_generators(10, ()).get(thread.ident or 0)
+    assert found is not None
     go_on.set()
     thread.join()
     generators.clear()

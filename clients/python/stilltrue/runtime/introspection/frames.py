@@ -14,28 +14,53 @@ Rules:
    segmentation fault. The check and the question are one expression without calls, in which the interpreter does not switch
    threads.
 5. Where Python needs it, the generators of frames are kept (:mod:`~stilltrue.runtime.introspection.kept_generators`).
+6. No frame is kept whose arguments contain an object that is being freed. An event-loop server of gRPC that was not stopped
+   logs from its ``__dealloc__``, with itself as an argument. No reference keeps it any more, so a frame that still has it frees
+   it again (a segmentation fault). A thread that decides whether to log is read again, until it has decided; its frames are
+   dropped within the call of compiled code that reads them, in which the interpreter does not switch threads. If it does log,
+   or a collection runs there, its frames from there on are left out.
 """
 
 from __future__ import annotations
 
 import dis
 import gc
+import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from inspect import CO_OPTIMIZED
-from itertools import dropwhile
+from itertools import chain, compress, dropwhile, repeat, starmap, tee
+from operator import attrgetter, not_
 from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
-from typing import Any
+from typing import Any, TypeVar
 
 from stilltrue.runtime.introspection import frame_dictionary, kept_generators
+
+_Read = TypeVar("_Read")
+_Stack = TypeVar("_Stack", bound=list[FrameType])
 
 FRAMES_MAX = 300
 _RUNTIME = str(Path(__file__).parents[1])
 _KEEPS_DICTIONARY = sys.version_info < (3, 13)
 _YIELD = dis.opmap["YIELD_VALUE"]
+_LOGS = logging.Logger.debug.__code__
+_LOG_DEPTH_MAX = 12
+_DECIDES = (logging.Logger.isEnabledFor, logging.Logger.getEffectiveLevel, vars(logging.Manager)["disable"].fget)
+_GUARDS = [getattr(logging, name) for name in ("_acquireLock", "_releaseLock") if hasattr(logging, name)]  # until Python 3.13
+_MAY_BE_OF_FREED = frozenset((_LOGS, *(function.__code__ for function in (*_DECIDES, *_GUARDS))))
+_are_of_freed, _codes_of, _not = (
+    partial(map, _MAY_BE_OF_FREED.__contains__),
+    partial(map, attrgetter("f_code")),
+    partial(map, not_),
+)
+_items_of, _values_of = partial(map, dict.items), partial(map, dict.values)
+_READS_MAX = 50
+_PAUSE_SECONDS = 0.0002
 
 
 class _NoCollection:
@@ -87,8 +112,14 @@ def innermost_frames() -> dict[int, FrameType]:
     """The innermost frame of each thread, by identity."""
     with no_collection:
         if kept_generators.IS_NEEDED:
-            return InnermostFrames(kept_generators.frames_with_generators(1), sys._getframe())  # noqa: SLF001 - as below
-        return sys._current_frames()  # noqa: SLF001 - documented
+            stacks = _frames_with_generators(_LOG_DEPTH_MAX)
+            left_over = {ident: left for ident, frames in stacks.items() if (left := _without_freed(frames))}
+            return InnermostFrames(left_over, sys._getframe())  # noqa: SLF001 - documented
+        found = _current_frames()
+        for ident in [ident for ident, frame in found.items() if frame.f_code.co_filename == _LOGS.co_filename]:
+            outward = _without_freed(list(_outward_frames(found.pop(ident))))
+            found.update((ident, frame) for frame in outward[:1])
+        return found
 
 
 def innermost_frames_of_others() -> dict[int, FrameType]:
@@ -103,9 +134,10 @@ def frames_of_threads() -> dict[int, list[FrameType]]:
     with no_collection:
         found: dict[int, list[FrameType]]
         if kept_generators.IS_NEEDED:
-            found = {**kept_generators.frames_with_generators(FRAMES_MAX)}
+            found = {**_frames_with_generators(FRAMES_MAX)}
         else:
-            found = {ident: list(_outward_frames(frame)) for ident, frame in sys._current_frames().items()}  # noqa: SLF001
+            found = {ident: list(_outward_frames(frame)) for ident, frame in _current_frames().items()}
+        found = {ident: left for ident, frames in found.items() if (left := _without_freed(frames))}
         outer = list(dropwhile(_is_reading, _outward_frames(sys._getframe())))  # noqa: SLF001 - as above
     found.pop(threading.get_ident(), None)
     return found | {threading.get_ident(): outer} if outer else found
@@ -115,8 +147,8 @@ def frames_of_thread(ident: int) -> list[FrameType]:
     """The frames of another thread, innermost first; empty if there is no such thread. Costs little if there are many."""
     with no_collection:
         if kept_generators.IS_NEEDED:
-            return kept_generators.frames_with_generators(FRAMES_MAX).get(ident) or []
-        return list(_outward_frames(sys._current_frames().get(ident)))  # noqa: SLF001 - documented
+            return _without_freed(_frames_with_generators(FRAMES_MAX).get(ident, kept_generators.Frames()))
+        return _without_freed(list(_outward_frames(_current_frames().get(ident))))
 
 
 def frames_of_this_thread() -> list[FrameType]:
@@ -202,6 +234,48 @@ def variables_of(frame: FrameType) -> dict[str, Any]:
         if _KEEPS_DICTIONARY and type(frame) is FrameType and frame.f_code.co_flags & CO_OPTIMIZED:
             return frame_dictionary.variables_left_as_they_were(frame)
         return dict(frame.f_locals)
+
+
+def _frames_with_generators(frames_max: int) -> dict[int, kept_generators.Frames]:
+    return _once_decided(lambda: kept_generators.frames_with_generators(frames_max, _MAY_BE_OF_FREED))
+
+
+def _current_frames() -> dict[int, FrameType]:
+    """The innermost frame of each thread."""
+    return _once_decided(_read_at_once)
+
+
+def _once_decided(read: Callable[[], dict[int, _Read | None]]) -> dict[int, _Read]:
+    """What is read of each thread once none of them decides whether to log (rule 6)."""
+    for _ in range(_READS_MAX):
+        found = read()
+        if None not in found.values():
+            break
+        time.sleep(_PAUSE_SECONDS)
+    return {ident: one for ident, one in found.items() if one is not None}
+
+
+def _read_at_once() -> dict[int, FrameType | None]:
+    """The innermost frame of each thread; None, and no reference to it, where it may have an object that is being freed."""
+    read = tee(starmap(sys._current_frames, repeat((), 1)), 5)  # noqa: SLF001 - documented
+    flags, same = (_are_of_freed(_codes_of(chain.from_iterable(_values_of(one)))) for one in read[:2])
+    others = compress(chain.from_iterable(_items_of(read[2])), _not(flags))
+    left_out = zip(compress(chain.from_iterable(read[3]), same), repeat(None))
+    return dict(chain(others, left_out, filter(None, map(dict.clear, read[4]))))
+
+
+def _without_freed(frames: _Stack) -> _Stack:
+    """Rule 6. Changes the frames of this thread, innermost first, and returns them."""
+    if _LOGS in _codes_of(frames):
+        for index in reversed(range(len(frames))):
+            if frames[index].f_code is _LOGS and _is_of_freed(variables_of(frames[index]).get("msg")):
+                del frames[: index + 1]
+                break
+    return frames
+
+
+def _is_of_freed(message: object) -> bool:
+    return type(message) is str and message.startswith("__dealloc__")
 
 
 def _is_reading(frame: FrameType) -> bool:

@@ -5,8 +5,9 @@ the generator's memory (gh-125723). Once the generator is gone, to read the fram
 
 Rules:
 
-1. While a frame is on its thread's stack, its generator is alive. A ``for`` loop over compiled iterators takes a frame from the
-   stack, and the generator is kept before the next call: in between, the interpreter does not switch threads.
+1. While a frame is on its thread's stack, its generator is alive. From where a frame is taken from the stack to where its
+   generator is kept there is no call and no jump back: in between, the interpreter does not switch threads. Nor does it before
+   a frame that is to be left out is dropped.
 2. The generator's address is computed from the address of the frame's data, as verified on a generator of our own. If they are
    laid out differently, nothing is kept.
 3. A generator is kept as long as the list that has its frame. Coroutines need not be kept.
@@ -18,18 +19,14 @@ import ctypes
 import functools
 import sys
 import threading
-from collections.abc import Iterator
-from functools import partial
-from itertools import accumulate, chain, islice, repeat, starmap, takewhile
-from operator import is_not
-from types import CoroutineType, FrameType
+from collections.abc import Container, Iterator
+from itertools import repeat, starmap
+from types import CodeType, CoroutineType, FrameType
 from typing import Any
 
 IS_NEEDED = sys.implementation.name == "cpython" and (3, 13) <= sys.version_info[:3] < (3, 13, 6)
 _OF_GENERATOR = 1
 """Owner of the data of a frame: its generator or coroutine."""
-_is_frame = partial(is_not, None)
-_accumulate: Any = accumulate
 
 
 class _Data(ctypes.Structure):
@@ -61,25 +58,42 @@ class Frames(list[FrameType]):
         """The generators to which they belong."""
 
 
-def frames_with_generators(frames_max: int) -> dict[int, Frames]:
-    """The first frames of every other thread, innermost first, by identity, with their generators."""
+def frames_with_generators(frames_max: int, left_out: Container[CodeType]) -> dict[int, Frames | None]:
+    """The first frames of every other thread, innermost first, by identity, with their generators.
+
+    None for a thread whose innermost frame runs one of the functions ``left_out``: no reference to its frames is kept.
+    """
     distance, own = _distance(), threading.get_ident()
     idents = [ident for ident in sys._current_frames() if ident != own]  # noqa: SLF001 - documented
-    innermost = map(dict.get, starmap(sys._current_frames, repeat(())), idents)  # noqa: SLF001 - as above
-    outward = map(_accumulate, map(chain, zip(innermost), repeat(repeat("f_back"))), repeat(getattr))
-    stacks = map(islice, map(takewhile, repeat(_is_frame), outward), repeat(frames_max))
-    found = {ident: Frames() for ident in idents}
-    slot, owner = _FrameSlot(), _Slot()
-    for ident, frame in chain.from_iterable(map(zip, map(repeat, idents), stacks)):
-        thing = None
-        slot.frame = frame
-        if slot.head[0].place.data[0].owner == _OF_GENERATOR and distance:
-            owner.address = slot.head[0].place.address - distance
-            thing = owner.thing
-        found[ident].append(frame)
-        if thing is not None and type(thing) is not CoroutineType:
-            found[ident].kept.append(thing)
-    return {ident: frames for ident, frames in found.items() if frames}
+    found: dict[int, Frames | None] = {}
+    slot, owner, index = _FrameSlot(), _Slot(), 0
+    frame: FrameType | None
+    for frame in map(dict.get, starmap(sys._current_frames, repeat(())), idents):  # noqa: SLF001 - as above
+        ident, inner, depth = idents[index], None, 0
+        index += 1
+        if frame is not None and frame.f_code in left_out:
+            frame = inner = None  # noqa: PLW2901 - rule 1
+            found[ident] = None
+            continue
+        frames: Frames | None = None
+        while depth < frames_max:
+            if inner is not None:
+                frame = inner.f_back  # noqa: PLW2901 - the next one outward
+            if frame is None:
+                break
+            thing = None
+            slot.frame = frame
+            if slot.head[0].place.data[0].owner == _OF_GENERATOR and distance:
+                owner.address = slot.head[0].place.address - distance
+                thing = owner.thing
+            if frames is None:
+                frames = found[ident] = Frames()
+            frames.append(frame)
+            if thing is not None and type(thing) is not CoroutineType:
+                frames.kept.append(thing)
+            inner = frame
+            depth += 1
+    return found
 
 
 @functools.lru_cache(maxsize=1)
