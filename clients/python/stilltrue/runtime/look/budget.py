@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-SECONDS_MAX = 2.0
+SECONDS_MAX = 4.0
+"""The detector waits for less by default, but a look that arrives late counts for the next answer."""
 SLICE_SECONDS = 0.004
 _STEPS_UNSEEN = 128
 """Reading the clock takes as long as several steps."""

@@ -47,13 +47,19 @@ NAMED_DEPTH = 2
 """Depth up to which every word of a function counts, and library code is followed (rule 3)."""
 CODES_MAX = 10_000
 """Maximum number of code objects in a cache."""
+_REACHED_MAX = 500
+"""Maximum number of such walks in a cache, each of up to some hundred code objects."""
 _NAMED_MAX = 200
 _UNNAMED_MAX = 100
 _COMPREHENSIONS = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>"})
 """Functions before Python 3.12."""
-_named_cache: dict[tuple[CodeType, int, tuple[type, ...]], tuple[tuple[CodeType, dict[str, Any], int], ...]] = {}
+Reached = tuple[tuple[CodeType, dict[str, Any], int], ...]
+"""Code objects with their globals and their depth in the call graph."""
+_named_cache: dict[tuple[CodeType, int, tuple[type, ...]], Reached] = {}
 """Cache of this look: the code that a function names, transitively, with its globals."""
 
+_reached_cache: dict[tuple[Any, ...], tuple[dict[str, Any], Reached]] = {}
+"""Cache of this look, by all that it depends on: the code that a code reaches. Similar tasks have objects of like classes."""
 _direct_cache: dict[tuple[int, int], tuple[CodeType, dict[str, Any], _NamesOfCode]] = {}
 """Cache of this look, by the identities of a code and its globals: what it names directly."""
 _unnamed_cache: dict[tuple[int, int], tuple[CodeType, dict[str, Any], tuple[FunctionType, ...]]] = {}
@@ -63,6 +69,7 @@ _unnamed_cache: dict[tuple[int, int], tuple[CodeType, dict[str, Any], tuple[Func
 def clear_caches() -> None:
     """Clear the caches after a look."""
     _named_cache.clear()
+    _reached_cache.clear()
     _direct_cache.clear()
     _unnamed_cache.clear()
     methods.clear_caches()
@@ -115,6 +122,25 @@ def reachable_code(
             if id(within) not in seen:
                 seen[id(within)] = within
                 todo.append((within, function.__globals__, depth + 1))
+
+
+def every_reachable_code(
+    code: CodeType,
+    names: dict[str, Any],
+    kinds: tuple[type, ...],
+    ahead: frozenset[str] | None,
+    unnamed: tuple[type, ...],
+    kept: tuple[FunctionType, ...],
+) -> Reached:
+    """All of :func:`reachable_code`; cached per look."""
+    key = (code, id(names), kinds, ahead, unnamed, kept)
+    known = _reached_cache.get(key)
+    if known is None:
+        if len(_reached_cache) >= _REACHED_MAX:
+            _reached_cache.clear()
+        found = tuple(reachable_code(code, names, kinds, ahead, unnamed=unnamed, kept=kept))
+        known = _reached_cache[key] = names, found
+    return known[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ from stilltrue.runtime.look.code.call_graph import (
     CODES_MAX,
     KINDS_WALKS_MAX,
     NAMED_DEPTH,
+    Reached,
+    every_reachable_code,
     names_in,
     reachable_code,
     unnamed_on,
@@ -117,10 +119,9 @@ def mentions_ending(
     near_key = (*key, used)
     walks, known, computes = _mentions_near.get(near_key, (0, False, False))
     if not known and walks < KINDS_WALKS_MAX:
-        kinds = classes_near(near)
-        unnamed = _reachable_unnamed(code, names, kinds, near, ahead, used)
+        unnamed = _reachable_unnamed(code, names, near, ahead, used)
         called = [one for one, _, depth in unnamed if depth or ahead is None]
-        known = _any_mentions_ending(code, names, kinds, ahead) or any(map(_cancels, called))
+        known = _any_mentions_ending(code, names, classes_near(near), ahead) or any(map(_cancels, called))
         computes = computes or any(map(_computes_names, called))
         _mentions_near[near_key] = walks + 1, known, computes
     if known or not computes:
@@ -129,17 +130,12 @@ def mentions_ending(
 
 
 def _reachable_unnamed(
-    code: CodeType,
-    names: dict[str, Any],
-    kinds: tuple[type, ...],
-    near: tuple[Any, ...],
-    ahead: frozenset[str] | None,
-    used: frozenset[str] | None,
-) -> list[tuple[CodeType, dict[str, Any], int]]:
+    code: CodeType, names: dict[str, Any], near: tuple[Any, ...], ahead: frozenset[str] | None, used: frozenset[str] | None
+) -> Reached:
     """The code that ``code`` reaches, also without naming it."""
     words = next((one for one in (used, ahead) if one is not None), names_in(code))
     unnamed, kept = classes_named(near, words), functions_kept(code, used_by(code, names, near, words), words)
-    return list(reachable_code(code, names, kinds, ahead, unnamed=unnamed, kept=kept))
+    return every_reachable_code(code, names, classes_near(near), ahead, unnamed, kept)
 
 
 def _computes_names(code: CodeType) -> bool:
@@ -159,7 +155,7 @@ def globals_ended(
     walks, known = _globals_by_near.get(key, (0, ()))
     if walks < KINDS_WALKS_MAX and (ahead is None or ahead):
         near = (owner, *held, *named_values(code.co_names, names))
-        every = _reachable_unnamed(code, names, classes_near(near), near, ahead, used)
+        every = _reachable_unnamed(code, names, near, ahead, used)
         found = {id(one): one for one in (*known, *_globals_of_cancelling(every))}
         known = tuple(found.values())
         _globals_by_near[key] = walks + 1, known

@@ -135,14 +135,16 @@ class ObjectsAlong:
         self._given: list[FunctionType] = []
 
     def reached(
-        self, classes: Iterable[type], words: frozenset[str], used: tuple[Any, ...]
+        self, classes: tuple[type, ...], words: frozenset[str], used: tuple[Any, ...]
     ) -> tuple[tuple[type, ...], tuple[FunctionType, ...]]:
         """Code was reached that names these ``classes`` and globals (``used``), by these ``words``.
 
         Returns the classes that are new, and further methods that code reached before has named.
         """
-        made = tuple(kind for kind in classes if kind not in self._classes)
         self._spoken |= words
+        if not classes and not used:
+            return (), ()
+        made = tuple(kind for kind in classes if kind not in self._classes)
         self._used += used
         kinds, given = _found_along(used, self._spoken, self._walked)
         self._given += given

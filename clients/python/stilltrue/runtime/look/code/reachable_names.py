@@ -27,6 +27,7 @@ from stilltrue.runtime.introspection.origins import is_application, is_library, 
 from stilltrue.runtime.look.code.attributes import named_values
 from stilltrue.runtime.look.code.call_graph import (
     KINDS_WALKS_MAX,
+    every_reachable_code,
     names_in,
     reachable_code,
 )
@@ -100,7 +101,7 @@ def reachable_names(
     objects = (*near, *named_values(every, names))
     kinds = classes_near(objects) if far else tuple(kind for kind in dict.fromkeys(map(type, objects)) if is_own_class(kind))
     unnamed, kept = classes_named(objects, every), functions_kept(code, used_by(code, names, objects, every), every)
-    for one, others, depth in reachable_code(code, names, kinds, ahead, unnamed=unnamed, kept=kept):
+    for one, others, depth in every_reachable_code(code, names, kinds, ahead, unnamed, kept):
         own = _cached_code_names(one, others) if depth else _code_names(every, one, others)
         any_code, any_object, any_name = (any_code or own.any_code, any_object or own.any_object, any_name or own.any_name)
         if own.computed:
@@ -118,7 +119,7 @@ def codes_reached(code: CodeType, names: dict[str, Any], near: Iterable[Any]) ->
     words = names_in(code)
     objects = (*near, *named_values(words, names))
     unnamed, kept = classes_named(objects, words), functions_kept(code, used_by(code, names, objects, words), words)
-    return [one for one, _, _ in reachable_code(code, names, classes_near(objects), unnamed=unnamed, kept=kept)]
+    return [one for one, _, _ in every_reachable_code(code, names, classes_near(objects), None, unnamed, kept)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,7 @@ def own_reachable_names(
     handed_on = {id(one): one for one in known.handed_on}
     objects = (*near, *named_values(every, names))
     unnamed, kept = classes_named(objects, every), functions_kept(code, used_by(code, names, objects, every), every)
-    for one, others, depth in reachable_code(code, names, classes_near(objects), ahead, unnamed=unnamed, kept=kept):
+    for one, others, depth in every_reachable_code(code, names, classes_near(objects), ahead, unnamed, kept):
         if is_own_code(one):
             own = names_in(one) if depth else every
             by_text = "globals" in own
