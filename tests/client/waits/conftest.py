@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,9 +14,12 @@ import pytest
 from stilltrue import Agent
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report
 from stilltrue.runtime import compat
+from stilltrue.runtime.waits.orphaned_locks import census
+from stilltrue.runtime.waits.reachability import code_names, thread_reach, thread_waits
 from tests.client.look.worlds import Stuck, report_of, report_when, serving
 
 PATIENCE_SECONDS = 20.0
+SEARCH_SECONDS = 60.0
 
 
 class Front:
@@ -124,3 +128,14 @@ def front(alone: Callable[..., Agent], stuck: Stuck) -> Iterator[Front]:
     with serving(back, workers=8, Get=stuck) as address, grpc.insecure_channel(address) as channel:
         yield Front(agent, agent.channel(channel).unary_unary("/s/Get"), stuck)
         stuck.go.set()
+
+
+@pytest.fixture
+def only_this_file_counts(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    """Ignore other tests of this process, whose code asks for all threads or objects, and the size of the process."""
+    monkeypatch.setattr(thread_waits, "SEARCH_SECONDS_MAX", SEARCH_SECONDS)
+    monkeypatch.setattr(thread_waits, "LOOK_SECONDS_MAX", SEARCH_SECONDS)
+    monkeypatch.setattr(thread_waits, "SHARE_OF_TIME", 1.0)
+    monkeypatch.setattr(census, "BLOCKS_MAX", sys.maxsize)
+    asks, own = code_names.comes_by_anything, str(request.path)
+    monkeypatch.setattr(thread_reach, "comes_by_anything", lambda code: code.co_filename == own and asks(code))

@@ -18,11 +18,11 @@ import pytest
 from stilltrue import Agent
 from stilltrue.protocol.report import LocalWait, PartyTarget, Report
 from stilltrue.protocol.requests.look import PartyLook
-from stilltrue.runtime.waits.orphaned_locks import census
-from stilltrue.runtime.waits.reachability import thread_reach, thread_waits
+from stilltrue.runtime.waits.reachability import thread_waits
 from tests.client.look.worlds import look_at, report_of
 
 pytestmark = [
+    pytest.mark.usefixtures("only_this_file_counts"),
     pytest.mark.skipif(not Path("/proc/self/timers").exists(), reason="the system does not show timers"),
     pytest.mark.skipif(not (3, 11) <= sys.version_info < (3, 14), reason="references of frames are not read"),
 ]
@@ -32,16 +32,6 @@ READS = "import sys; sys.stdin.read()"
 OUTPUT: dict[str, Any] = {"stdout": subprocess.PIPE}
 INPUT: dict[str, Any] = {"stdin": subprocess.PIPE}
 SECONDS_MAX = 20.0
-
-
-@pytest.fixture(autouse=True)
-def only_this_file_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ignore other tests of this process, whose code asks for all threads or objects, and the size of the process."""
-    monkeypatch.setattr(thread_waits, "SEARCH_SECONDS_MAX", SECONDS_MAX)
-    monkeypatch.setattr(thread_waits, "LOOK_SECONDS_MAX", SECONDS_MAX)
-    monkeypatch.setattr(thread_waits, "SHARE_OF_TIME", 1.0)
-    monkeypatch.setattr(census, "BLOCKS_MAX", sys.maxsize)
-    monkeypatch.setattr(thread_reach, "comes_by_anything", lambda code: False)
 
 
 @contextmanager

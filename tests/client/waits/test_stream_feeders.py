@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,25 +16,16 @@ from stilltrue.model import PartyName
 from stilltrue.protocol.report import PartyTarget, Report, next_request_of
 from stilltrue.protocol.requests.look import PartyLook
 from stilltrue.runtime.compat import value_stack
-from stilltrue.runtime.waits.orphaned_locks import census
-from stilltrue.runtime.waits.reachability import code_names, thread_reach, thread_waits
+from stilltrue.runtime.waits.reachability import thread_waits
 from tests.client.look.worlds import PATIENCE_SECONDS, look_at, report_when, serving
 
-pytestmark = pytest.mark.skipif(not value_stack._can_read(), reason="this interpreter's frames cannot be read")
+pytestmark = [
+    pytest.mark.usefixtures("only_this_file_counts"),
+    pytest.mark.skipif(not value_stack._can_read(), reason="this interpreter's frames cannot be read"),
+]
 Chat = Callable[[Any], None]
 LOOKS_SECONDS_MAX = 60.0
 """In a process that has run many tests, a look without bounds may take ten seconds."""
-
-
-@pytest.fixture(autouse=True)
-def only_this_file_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ignore other tests of this process, whose code asks for all threads or objects, and the size of the process."""
-    monkeypatch.setattr(thread_waits, "SEARCH_SECONDS_MAX", PATIENCE_SECONDS)
-    monkeypatch.setattr(thread_waits, "LOOK_SECONDS_MAX", PATIENCE_SECONDS)
-    monkeypatch.setattr(thread_waits, "SHARE_OF_TIME", 1.0)
-    monkeypatch.setattr(census, "BLOCKS_MAX", sys.maxsize)
-    asks = code_names.comes_by_anything
-    monkeypatch.setattr(thread_reach, "comes_by_anything", lambda code: code.co_filename == __file__ and asks(code))
 
 
 def by_a_queue(stub: Any) -> None:

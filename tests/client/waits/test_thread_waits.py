@@ -10,7 +10,6 @@ import gc
 import itertools
 import queue
 import signal
-import sys
 import threading
 import time
 import weakref
@@ -27,10 +26,11 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.compat import value_stack
 from stilltrue.runtime.introspection.frames import frames_of_threads
 from stilltrue.runtime.own_ref import OwnRef
-from stilltrue.runtime.waits.orphaned_locks import census
-from stilltrue.runtime.waits.reachability import code_names, thread_reach, thread_waits
+from stilltrue.runtime.waits.reachability import thread_waits
 from stilltrue.runtime.waits.reachability.thread_reach import leading_to, reached_by
 from tests.client.look.worlds import look_at, report_of
+
+pytestmark = pytest.mark.usefixtures("only_this_file_counts")
 
 PATIENCE_SECONDS = 60.0
 FAR_SECONDS = 600.0
@@ -68,17 +68,6 @@ def threads() -> Iterator[Threads]:
     yield found
     found.end()
     _REGISTRY.clear()
-
-
-@pytest.fixture(autouse=True)
-def only_this_file_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ignore other tests of this process, whose code asks for all threads or objects, and the size of the process."""
-    monkeypatch.setattr(thread_waits, "SEARCH_SECONDS_MAX", PATIENCE_SECONDS)
-    monkeypatch.setattr(thread_waits, "LOOK_SECONDS_MAX", PATIENCE_SECONDS)
-    monkeypatch.setattr(thread_waits, "SHARE_OF_TIME", 1.0)
-    monkeypatch.setattr(census, "BLOCKS_MAX", sys.maxsize)
-    asks = code_names.comes_by_anything
-    monkeypatch.setattr(thread_reach, "comes_by_anything", lambda code: code.co_filename == __file__ and asks(code))
 
 
 def waits(frames: list[Any]) -> bool:
