@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice, takewhile
+from itertools import takewhile
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -188,13 +188,14 @@ def without_others_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def without_pytests_frames(monkeypatch: pytest.MonkeyPatch) -> None:
     """End each stack at the test function. A look at pytest's own frames, of which there are forty, takes most of its time."""
-    every = frames._outward_frames
+    every = frames._frames_from
 
-    def up_to_the_test(frame: FrameType | None) -> Iterator[FrameType]:
-        inside = list(takewhile(lambda one: not one.f_code.co_filename.startswith(_OF_PYTEST), every(frame)))
-        return iter(inside or list(islice(every(frame), 1)))  # between two tests; each thread has a frame
+    def up_to_the_test(frame: FrameType | None) -> list[FrameType]:
+        whole = every(frame)
+        inside = list(takewhile(lambda one: not one.f_code.co_filename.startswith(_OF_PYTEST), whole))
+        return inside or whole[:1]  # between two tests; each thread has a frame
 
-    monkeypatch.setattr(frames, "_outward_frames", up_to_the_test)
+    monkeypatch.setattr(frames, "_frames_from", up_to_the_test)
 
 
 def _is_of_tests(frame: FrameType) -> bool:

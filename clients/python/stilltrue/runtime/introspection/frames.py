@@ -17,8 +17,9 @@ Rules:
 6. No frame is kept whose arguments contain an object that is being freed. An event-loop server of gRPC that was not stopped
    logs from its ``__dealloc__``, with itself as an argument. No reference keeps it any more, so a frame that still has it frees
    it again (a segmentation fault). A thread that decides whether to log is read again, until it has decided; its frames are
-   dropped within the call of compiled code that reads them, in which the interpreter does not switch threads. If it does log,
-   or a collection runs there, its frames from there on are left out.
+   dropped within the call of compiled code that reads them, in which the interpreter does not switch threads. If it takes
+   longer, does log, or runs a collection there, its frames from there on are left out: they are dropped soon after the
+   interpreter has switched to the reader, which keeps it for some milliseconds.
 """
 
 from __future__ import annotations
@@ -30,19 +31,16 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from inspect import CO_OPTIMIZED
 from itertools import chain, compress, dropwhile, repeat, starmap, tee
 from operator import attrgetter, not_
 from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
-from typing import Any, TypeVar
+from typing import Any
 
 from stilltrue.runtime.introspection import frame_dictionary, kept_generators
-
-_Read = TypeVar("_Read")
-_Stack = TypeVar("_Stack", bound=list[FrameType])
 
 FRAMES_MAX = 300
 _RUNTIME = str(Path(__file__).parents[1])
@@ -51,15 +49,10 @@ _YIELD = dis.opmap["YIELD_VALUE"]
 _LOGS = logging.Logger.debug.__code__
 _LOG_DEPTH_MAX = 12
 _DECIDES = (logging.Logger.isEnabledFor, logging.Logger.getEffectiveLevel, vars(logging.Manager)["disable"].fget)
-_GUARDS = [getattr(logging, name) for name in ("_acquireLock", "_releaseLock") if hasattr(logging, name)]  # until Python 3.13
-_MAY_BE_OF_FREED = frozenset((_LOGS, *(function.__code__ for function in (*_DECIDES, *_GUARDS))))
-_are_of_freed, _codes_of, _not = (
-    partial(map, _MAY_BE_OF_FREED.__contains__),
-    partial(map, attrgetter("f_code")),
-    partial(map, not_),
-)
-_items_of, _values_of = partial(map, dict.items), partial(map, dict.values)
-_READS_MAX = 50
+_MAY_BE_OF_FREED = (_LOGS, *(function.__code__ for function in _DECIDES))
+_are_of_freed = partial(map, frozenset(map(id, _MAY_BE_OF_FREED)).__contains__)  # a code's hash reads all of its bytecode
+_codes_of, _ids_of, _not = partial(map, attrgetter("f_code")), partial(map, id), partial(map, not_)
+_DECIDING_SECONDS_MAX = 0.005
 _PAUSE_SECONDS = 0.0002
 
 
@@ -112,13 +105,10 @@ def innermost_frames() -> dict[int, FrameType]:
     """The innermost frame of each thread, by identity."""
     with no_collection:
         if kept_generators.IS_NEEDED:
-            stacks = _frames_with_generators(_LOG_DEPTH_MAX)
-            left_over = {ident: left for ident, frames in stacks.items() if (left := _without_freed(frames))}
-            return InnermostFrames(left_over, sys._getframe())  # noqa: SLF001 - documented
+            return InnermostFrames(_frames_with_generators(_LOG_DEPTH_MAX), sys._getframe())  # noqa: SLF001 - documented
         found = _current_frames()
         for ident in [ident for ident, frame in found.items() if frame.f_code.co_filename == _LOGS.co_filename]:
-            outward = _without_freed(list(_outward_frames(found.pop(ident))))
-            found.update((ident, frame) for frame in outward[:1])
+            found.update((ident, frame) for frame in _frames_from(found.pop(ident))[:1])
         return found
 
 
@@ -136,9 +126,9 @@ def frames_of_threads() -> dict[int, list[FrameType]]:
         if kept_generators.IS_NEEDED:
             found = {**_frames_with_generators(FRAMES_MAX)}
         else:
-            found = {ident: list(_outward_frames(frame)) for ident, frame in _current_frames().items()}
-        found = {ident: left for ident, frames in found.items() if (left := _without_freed(frames))}
-        outer = list(dropwhile(_is_reading, _outward_frames(sys._getframe())))  # noqa: SLF001 - as above
+            every = ((ident, _frames_from(frame)) for ident, frame in _current_frames().items())
+            found = {ident: frames for ident, frames in every if frames}
+        outer = list(dropwhile(_is_reading, _frames_from(sys._getframe())))  # noqa: SLF001 - as above
     found.pop(threading.get_ident(), None)
     return found | {threading.get_ident(): outer} if outer else found
 
@@ -147,13 +137,13 @@ def frames_of_thread(ident: int) -> list[FrameType]:
     """The frames of another thread, innermost first; empty if there is no such thread. Costs little if there are many."""
     with no_collection:
         if kept_generators.IS_NEEDED:
-            return _without_freed(_frames_with_generators(FRAMES_MAX).get(ident, kept_generators.Frames()))
-        return _without_freed(list(_outward_frames(_current_frames().get(ident))))
+            return _frames_with_generators(FRAMES_MAX).get(ident) or []
+        return _frames_from(_current_frame(ident))
 
 
 def frames_of_this_thread() -> list[FrameType]:
     """The frames of the current thread, innermost first."""
-    return list(_outward_frames(sys._getframe(1)))  # noqa: SLF001 - documented
+    return _frames_from(sys._getframe(1))  # noqa: SLF001 - documented
 
 
 def first_caller_outside(names: frozenset[str]) -> FrameType | None:
@@ -237,54 +227,71 @@ def variables_of(frame: FrameType) -> dict[str, Any]:
 
 
 def _frames_with_generators(frames_max: int) -> dict[int, kept_generators.Frames]:
-    return _once_decided(lambda: kept_generators.frames_with_generators(frames_max, _MAY_BE_OF_FREED))
+    """The frames of other threads (rules 5 and 6)."""
+    end = time.monotonic() + _DECIDING_SECONDS_MAX
+    found = kept_generators.frames_with_generators(frames_max, _MAY_BE_OF_FREED)
+    while None in found.values() and time.monotonic() < end:
+        time.sleep(_PAUSE_SECONDS)
+        found = kept_generators.frames_with_generators(frames_max, _MAY_BE_OF_FREED)
+    left = kept_generators.frames_with_generators(frames_max, ()) if None in found.values() else {}
+    whole = {ident: left.get(ident) if frames is None else frames for ident, frames in found.items()}
+    for frames in whole.values():
+        for index in reversed(range(len(frames or ()))):
+            if frames is not None and _logs_of_freed(frames[index]):
+                del frames[: index + 1]
+                break
+    return {ident: frames for ident, frames in whole.items() if frames}
 
 
 def _current_frames() -> dict[int, FrameType]:
-    """The innermost frame of each thread."""
-    return _once_decided(_read_at_once)
-
-
-def _once_decided(read: Callable[[], dict[int, _Read | None]]) -> dict[int, _Read]:
-    """What is read of each thread once none of them decides whether to log (rule 6)."""
-    for _ in range(_READS_MAX):
-        found = read()
-        if None not in found.values():
-            break
+    """The innermost frame of each thread (rule 6)."""
+    end = time.monotonic() + _DECIDING_SECONDS_MAX
+    while True:
+        read = tee(starmap(sys._current_frames, repeat((), 1)), 4)  # noqa: SLF001 - documented
+        codes = _codes_of(chain.from_iterable(map(dict.values, read[0])))
+        kept = compress(chain.from_iterable(map(dict.items, read[1])), _not(_are_of_freed(_ids_of(codes))))
+        found: dict[Any, Any] = dict(
+            chain(kept, zip(repeat(None, 1), map(len, read[2]), strict=True), filter(None, map(dict.clear, read[3])))
+        )
+        if found.pop(None) == len(found):
+            return found
+        if time.monotonic() >= end:
+            return sys._current_frames()  # noqa: SLF001 - as above
         time.sleep(_PAUSE_SECONDS)
-    return {ident: one for ident, one in found.items() if one is not None}
 
 
-def _read_at_once() -> dict[int, FrameType | None]:
-    """The innermost frame of each thread; None, and no reference to it, where it may have an object that is being freed."""
-    read = tee(starmap(sys._current_frames, repeat((), 1)), 5)  # noqa: SLF001 - documented
-    flags, same = (_are_of_freed(_codes_of(chain.from_iterable(_values_of(one)))) for one in read[:2])
-    others = compress(chain.from_iterable(_items_of(read[2])), _not(flags))
-    left_out = zip(compress(chain.from_iterable(read[3]), same), repeat(None))
-    return dict(chain(others, left_out, filter(None, map(dict.clear, read[4]))))
+def _current_frame(ident: int) -> FrameType | None:
+    """The innermost frame of one thread (rule 6)."""
+    end = time.monotonic() + _DECIDING_SECONDS_MAX
+    while True:
+        for frame in map(dict.get, starmap(sys._current_frames, repeat((), 1)), (ident,)):  # noqa: SLF001 - documented
+            if frame is None or frame.f_code not in _MAY_BE_OF_FREED:
+                return frame
+            frame = None  # noqa: PLW2901 - before the next call
+        if time.monotonic() >= end:
+            return sys._current_frames().get(ident)  # noqa: SLF001 - as above
+        time.sleep(_PAUSE_SECONDS)
 
 
-def _without_freed(frames: _Stack) -> _Stack:
-    """Rule 6. Changes the frames of this thread, innermost first, and returns them."""
-    if _LOGS in _codes_of(frames):
-        for index in reversed(range(len(frames))):
-            if frames[index].f_code is _LOGS and _is_of_freed(variables_of(frames[index]).get("msg")):
-                del frames[: index + 1]
-                break
+def _frames_from(frame: FrameType | None) -> list[FrameType]:
+    """A frame and those that called it; from a frame on that logs of an object which is being freed, only those (rule 6)."""
+    frames: list[FrameType] = []
+    for _ in range(FRAMES_MAX):
+        if frame is None:
+            break
+        frames.append(frame)
+        if frame.f_code is _LOGS and _logs_of_freed(frame):
+            frames.clear()
+        frame = frame.f_back
     return frames
 
 
-def _is_of_freed(message: object) -> bool:
+def _logs_of_freed(frame: FrameType) -> bool:
+    if frame.f_code is not _LOGS:
+        return False
+    message = variables_of(frame).get("msg")
     return type(message) is str and message.startswith("__dealloc__")
 
 
 def _is_reading(frame: FrameType) -> bool:
     return frame.f_code.co_filename.startswith(_RUNTIME)
-
-
-def _outward_frames(frame: FrameType | None) -> Iterator[FrameType]:
-    for _ in range(FRAMES_MAX):
-        if frame is None:
-            return
-        yield frame
-        frame = frame.f_back
