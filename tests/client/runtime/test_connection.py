@@ -266,6 +266,7 @@ def test_a_long_absence_of_the_detector_is_logged_once(
     warnings = [record.getMessage() for record in told() if record.levelname == "WARNING"]
     assert len(warnings) == 1
     assert "UNAVAILABLE" in warnings[0]
+    assert "Connection refused" in warnings[0]  # otherwise a wrong port looks like a wrong certificate
     assert "keeps trying" in warnings[0]
 
 

@@ -223,14 +223,17 @@ class Connection:
 
     def _log_disconnect(self, code: grpc.StatusCode | None, error: grpc.RpcError) -> None:
         """Log a long absence of the detector once, and each reason for a refusal once."""
+        details = error.details() if isinstance(error, grpc.Call) else ""
         if code in _REFUSALS and code is not self._refused:
             self._refused = code
-            details = error.details() if isinstance(error, grpc.Call) else ""
             LOG.warning("detector refused: address=%s code=%s reason=%s", self._settings.detector, code.name, details)
         elif self._absent_since is not None and time.monotonic() - self._absent_since > ABSENT_SECONDS_MAX:
             self._absent_since = None
-            text = "no detector: address=%s code=%s; this process runs unwatched and keeps trying (STILLTRUE_DETECTOR)"
-            LOG.warning(text, self._settings.detector, "" if code is None else code.name)
+            text = (
+                "no detector: address=%s code=%s reason=%s; this process runs unwatched and keeps trying "
+                "(STILLTRUE_DETECTOR names the detector, STILLTRUE_TLS_CA_FILE the authority of one with TLS)"
+            )
+            LOG.warning(text, self._settings.detector, "" if code is None else code.name, details)
         else:
             LOG.debug("detector left: address=%s code=%s", self._settings.detector, code)
 
