@@ -72,6 +72,7 @@ def describe(settings: SidecarSettings, agent: Agent, program: Program) -> dict[
             "incarnation": agent.process.incarnation,
         },
         "detector": agent.settings.detector,
+        "connected": agent.wait_until_joined(0),
         "program": str(settings.program),
         "upstreams": {name: str(address) for name, address in sorted(settings.upstreams.named.items())},
         "upstream_by_authority": settings.upstreams.by_authority,

@@ -47,6 +47,7 @@ def test_each_blind_spot_has_its_remedy(reason: str, cure: str) -> None:
 def test_silent_and_lost_members_are_complaints() -> None:
     assert [cure for _, cure in complaints_of(agent(detector_pb2.AGENT_STATE_LOST))] == [LOST]
     assert [cure for _, cure in complaints_of(agent(detector_pb2.AGENT_STATE_MISSING))] == [MISSING]
+    assert "second look" in MISSING  # a process that is looked at is healthy: who is told that it is starved searches in vain
 
 
 def test_of_a_lost_member_only_its_loss_is_reported() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import subprocess
@@ -73,6 +74,23 @@ async def test_the_admin_pages_show_health_coverage_and_counts(program: str, sta
         assert samples["stilltrue_sidecar_reports_dropped_total", ()] == 0
         assert samples["stilltrue_sidecar_inbound_calls", ("served",)] == 0
         assert (await page(admin, "/nothing"))[0] == 404
+
+
+async def test_the_admin_page_tells_whether_a_detector_has_accepted_the_sidecar(
+    program: str, start_sidecar: Any, tmp_path: Path
+) -> None:
+    async def connected(admin: Any) -> bool:
+        return bool(json.loads((await page(admin, "/metadata"))[1])["connected"])
+
+    async with asyncio.timeout(60), contextlib.AsyncExitStack() as detectors:
+        detector = await detectors.enter_async_context(detecting(tmp_path))
+        agent = {"service": "program", "instance": "program-1", "detector": detector.address}
+        async with start_sidecar(program, agent=agent) as (_, listening):
+            while not await connected(listening.admin):
+                await asyncio.sleep(0.05)
+            await detectors.aclose()
+            while await connected(listening.admin):
+                await asyncio.sleep(0.05)
 
 
 async def test_a_detector_is_told_of_calls_whose_caller_is_unknown(

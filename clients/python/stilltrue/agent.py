@@ -174,7 +174,7 @@ class Agent:
         self.close()
 
     def wait_until_joined(self, timeout_seconds: float) -> bool:
-        """Wait up to ``timeout_seconds`` for a detector to accept this process. Returns whether one did. For tests."""
+        """Wait up to ``timeout_seconds`` for a detector to accept this process. Returns whether one did."""
         self.start()
         connection = self._connection
         return connection is not None and connection.welcomed.wait(timeout_seconds)
