@@ -44,6 +44,24 @@ def test_a_name_that_cannot_be_encoded_is_escaped(monkeypatch: pytest.MonkeyPatc
         assert f"{name} waits for itself" in out.buffer.getvalue().decode(encoding)
 
 
+def test_a_name_between_colons_is_no_emoji(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wait "for orders/lock:key: orders/Place#1" read "for orders/lock" and a picture of a key."""
+    file = tmp_path / "locks.json"
+    wait = {"waiter": "a/X#1", "among": ["a/Y#1"], "what": "a/lock:key"}
+    file.write_text(json.dumps({"waits": [wait, {"waiter": "a/Y#1", "among": ["a/X#1"], "what": "a/lock:b"}]}))
+    assert run_command(cli, ["evaluate", "deadlock", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "waits for a/lock:key: a/Y#1" in out
+    assert "waits for a/lock:b: a/X#1" in out
+    for width in (PIPE_WIDTH, 40, 18):  # in a pipe, on a terminal, on a narrow one
+        shown = console()
+        shown.width = width
+        shown.print(table(["party", "state", "what"], [["lock:key:", "free", "a long wait"]]))
+        assert "lock:key:" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_the_victims_are_named_once(capsys: pytest.CaptureFixture[str], told: bool) -> None:
     parties = (PartyName("a/X#1"), PartyName("b/Y#1"))

@@ -43,7 +43,12 @@ def escape(text: str) -> str:
 
 def console(*, wide: bool = False) -> Console:
     """Standard output; in a pipe, or if ``wide``, each row of a table is one line, however long."""
-    return _Console(highlight=False, soft_wrap=True, width=PIPE_WIDTH if wide or not sys.stdout.isatty() else None)
+    return _Console(emoji=False, highlight=False, soft_wrap=True, width=PIPE_WIDTH if wide or not sys.stdout.isatty() else None)
+
+
+def _text(line: str) -> Text:
+    """``line`` with its markup applied. Rich would turn the end of ``lock:key:`` into an emoji: the name would be lost."""
+    return Text.from_markup(line, emoji=False)
 
 
 class _Console(Console):
@@ -105,7 +110,7 @@ def _parts(out: Console, text: str) -> list[str]:
 
 def print_indented(out: Console, line: str, indent: int = INDENT) -> None:
     """Print ``line``, which may contain markup, after ``indent`` spaces; on a terminal wrapped between words, and aligned."""
-    text = Text.from_markup(line)
+    text = _text(line)
     for number, part in enumerate(text.divide(_breaks(text.plain, out.width - indent - INDENT))):
         part.rstrip()
         out.print(Text(" " * (indent + INDENT if number else indent)) + part)
@@ -182,7 +187,7 @@ class AdaptiveTable:
 
     def _width_min(self) -> int:
         cells = zip(self.columns, *self.rows, strict=True)
-        widths = [max(cell_len(Text.from_markup(cell).plain) for cell in column) for column in cells]
+        widths = [max(cell_len(_text(cell).plain) for cell in column) for column in cells]
         wraps = {*self.flexible, *self.whole}
         needed = (min(width, WORD_WIDTH) if name in wraps else width for name, width in zip(self.columns, widths, strict=True))
         return sum(needed) + GAP * (len(self.columns) - 1)
@@ -190,7 +195,7 @@ class AdaptiveTable:
     def _lines(self) -> Iterator[Text]:
         """Each row on one line, without trailing spaces: nothing has to fit."""
         rows = [tuple(Text(name, style="bold") for name in self.columns)]
-        rows += [tuple(map(Text.from_markup, row)) for row in self.rows]
+        rows += [tuple(map(_text, row)) for row in self.rows]
         widths = [max(cell.cell_len for cell in column) for column in zip(*rows, strict=True)]
         for row in rows:
             for cell, width in zip(row, widths, strict=True):

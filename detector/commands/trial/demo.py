@@ -56,7 +56,7 @@ def demo(*, name: str | None, keep: bool, seconds: float, period_seconds: float,
     SCENE is pools, locks, job or healthy; by default pools and job run, and the archive of pools is
     analysed (if pyarrow is installed). Everything is stopped at the end.
     """
-    console = Console()
+    console = Console(emoji=False)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(EXIT_TERMINATED))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # shells make background jobs ignore SIGINT
     where = folder or Path(tempfile.mkdtemp(prefix="stilltrue-demo-"))

@@ -87,7 +87,7 @@ def simulate(
 
     Exit code: 0 every promise was kept; 1 a promise was broken (and the command that replays it is printed).
     """
-    console = Console()
+    console = Console(emoji=False)
     console.width = max(console.width, TABLE_WIDTH_MIN)
     if scenario is not None:
         _scenario(scenario, picture)
