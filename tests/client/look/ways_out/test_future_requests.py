@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -186,7 +187,52 @@ def gives_back_its_own(request: bytes, _: Any) -> bytes:
         _LOCK.release()
 
 
-@pytest.mark.parametrize(("method", "doubtful"), [(gives_back_what_others_have, True), (gives_back_its_own, False)])
+class Carrying:
+    """A service that carries the lock."""
+
+    def __init__(self) -> None:
+        self.lock = _LOCK
+
+    def gives_back_its_own(self, request: bytes, _: Any) -> bytes:
+        self.lock.acquire()
+        try:
+            return request
+        finally:
+            self.lock.release()
+
+    def tries_and_gives_back_its_own(self, request: bytes, _: Any) -> bytes:
+        if not self.lock.acquire(timeout=1):
+            return b"busy"
+        try:
+            return request
+        finally:
+            self.lock.release()
+
+    def gives_back_what_others_have(self, request: bytes, _: Any) -> bytes:
+        self.lock.release()
+        return request
+
+
+def decorated(method: Any) -> Any:
+    @functools.wraps(method)
+    def run(request: bytes, context: Any) -> Any:
+        return method(request, context)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("method", "doubtful"),
+    [
+        (gives_back_what_others_have, True),
+        (gives_back_its_own, False),
+        (Carrying().gives_back_its_own, False),
+        (Carrying().tries_and_gives_back_its_own, False),
+        (decorated(Carrying().gives_back_its_own), False),
+        (Carrying().gives_back_what_others_have, True),
+        (decorated(Carrying().gives_back_what_others_have), True),
+    ],
+)
 def test_a_method_that_releases_a_lock_it_has_not_taken_is_doubt(
     alone: Callable[..., Agent], stuck: Stuck, method: Any, doubtful: bool
 ) -> None:

@@ -6,7 +6,8 @@ Rules:
    suspect waits for through its instance, its closure or a global it names; or if it names ``cancel``, or on a loop ``abort``
    or ``write``, and can reach the context of the call that a suspect serves, or the stream of requests that it has begun. Such
    a request may never come, so it is doubt and not a way out.
-2. For a lock a method counts if it names ``release`` and acquires nothing: a method that acquires a lock releases its own.
+2. For a lock a method counts if it names ``release`` and acquires nothing: a method that acquires a lock releases its own,
+   whether the lock is a global or is carried by the method, or by one that a decorator has wrapped.
    Likewise for a counter by which the application keeps others waiting (:mod:`~stilltrue.runtime.waits.holders.gates`).
 3. A method may also wake a thread or task that then ends the wait, by setting an event or feeding a queue; or add workers to
    the pool in which a suspect serves.
@@ -19,7 +20,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from stilltrue.model import PartyName
@@ -36,6 +37,7 @@ from stilltrue.runtime.waits.resolvers.executors import executor_of
 _ENDING = frozenset({"cancel", "throw", "set_result", "set_exception", "reschedule"})
 _ANSWERING = frozenset({"abort", "abort_with_status", "cancel", "done_writing", "write"})
 _RELEASE, _TAKES = frozenset({"release"}), "acquire"
+_WRAPPED_MAX = 100
 WAKING = frozenset({"set", "notify", "notify_all", "put", "put_nowait", "set_result", "set_exception", "call_soon_threadsafe"})
 """Names of operations that wake a waiter."""
 
@@ -51,10 +53,12 @@ class Request:
     @property
     def actor(self) -> Actor:
         """The actor that would serve it."""
+        roots = callback_roots(self.behaviour)
         return Actor(
             text=f"a future request for {self.method}",
-            roots=callback_roots(self.behaviour),
+            roots=roots,
             owner=self.behaviour,
+            undoes_through=lambda by: (*self.carried(by), *roots[1:]),
             ends=not _ENDING.isdisjoint(self.names_reached(True).names),
             names_reached=self.names_reached,
         )
@@ -89,6 +93,34 @@ class Request:
         if _TAKES not in reachable.names:
             return reachable
         return ReachableNames(reachable.names - _RELEASE, reachable.global_values)
+
+    def carried(self, by: frozenset[str]) -> tuple[Any, ...]:
+        """What it carries, also in methods that it has wrapped; with a method itself if this undoes others' work (rule 2).
+
+        ``by``: the names of operations that undo.
+        """
+        carried: list[Any] = []
+        todo, seen = [self.behaviour], set[int]()
+        while todo and len(seen) < _WRAPPED_MAX:
+            one = todo.pop()
+            if id(one) in seen:
+                continue
+            seen.add(id(one))
+            if type(one) in (FunctionType, MethodType) and not _undoes(one, by):
+                todo += compat.bound_to(one)
+            else:
+                carried.append(one)
+        return (*carried, *todo)
+
+
+def _undoes(method: Any, by: frozenset[str]) -> bool:
+    """Whether a function names one of these operations, other than to release what it has acquired (rule 2)."""
+    code, names, owner = compat.code_behind(method)
+    if code is None:
+        return True
+    reached = reachable_names(code, names, (owner, *compat.bound_to(method)))
+    named = reached.names - _RELEASE if _TAKES in reached.names else reached.names
+    return reached.any_code or reached.any_name or not by.isdisjoint(named)
 
 
 def requests_to_come(places: Places, found: Mapping[PartyName, Found]) -> Iterator[Request]:

@@ -69,7 +69,8 @@ class Releasers:
                 found.update((party, None) for thing in self._by[by] for party in self._waiting[id(thing)])
                 continue
             threads = compat.threads().values() if mentions and not _THREADS.isdisjoint(reachable.names) else ()
-            own = () if actor.borrowed and not mentions else actor.roots  # a module's globals count only if named
+            roots = actor.roots if actor.undoes_through is None else actor.undoes_through(by)
+            own = () if actor.borrowed and not mentions else roots  # a module's globals count only if named
             held = reach.held((*own, *actor.extra_roots, *threads), ends=mentions)
             if mentions:
                 held |= reach.held_by_name(reachable.global_values, ends=True)
