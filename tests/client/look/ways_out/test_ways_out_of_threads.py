@@ -413,3 +413,59 @@ def test_what_a_coroutine_names_is_not_ahead_of_the_module_whose_loop_runs_it(
     loops[0][0].call_soon_threadsafe(loops[0][1].set)
     runs.join()
     assert ("-" in holders(seen)) is ends, seen.ways_out
+
+
+class Housekeeping:
+    """Works under a lock now and then, on a thread of its own."""
+
+    def __init__(self, go: threading.Event) -> None:
+        self.go = go
+        self.lock = threading.Lock()
+        self.rounds = 0
+
+    def takes_it(self) -> None:
+        """Release the lock that it has acquired itself."""
+        while not self.go.wait(FAR_SECONDS):
+            self.lock.acquire()
+            try:
+                self.rounds += 1
+            finally:
+                self.lock.release()
+
+    def frees_it(self) -> None:
+        """Release the lock, whoever holds it."""
+        while not self.go.wait(FAR_SECONDS):
+            self.lock.release()
+
+
+@pytest.mark.parametrize(("job", "may_end"), [(Housekeeping.takes_it, False), (Housekeeping.frees_it, True)])
+def test_a_thread_that_takes_a_lock_later_on_is_not_a_way_out(
+    alone: Callable[..., Agent], stuck: Stuck, job: Any, may_end: bool
+) -> None:
+    front, back = alone("front"), alone("back")
+    housekeeping = Housekeeping(stuck.go)
+
+    def holds(get: Any) -> None:
+        with housekeeping.lock:
+            get(b"")
+
+    def wants() -> None:
+        with housekeeping.lock:
+            pass
+
+    with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel:
+        get: Any = front.channel(channel).unary_unary("/s/Get")
+        others = [threading.Thread(target=job.__get__(housekeeping)), threading.Thread(target=holds, args=(get,))]
+        for one in others:
+            one.start()
+        stuck.wait_for_callers()
+        waiter = threading.Thread(target=wants, name="waiter")
+        waiter.start()
+        seen = None
+        while seen is None or not seen.unchanged:  # at first it may still be on its way to the lock
+            report = report_when(front, lambda report: any(wait.waiter == "front/thread:waiter" for wait in report.waits))
+            seen = of(look_at(front, report), "front/thread:waiter")
+        stuck.go.set()
+        for one in (*others, waiter):
+            one.join()
+    assert bool(seen.ways_out) is may_end, seen.ways_out

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import FrameType
+from types import FrameType, FunctionType, MethodType
 from typing import Any
 
 from stilltrue.model import PartyName
@@ -111,6 +111,7 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
         thread = known.get(place.ident)
         name = str(place.ident) if thread is None else thread.name
         carried = () if thread is None else compat.thread_arguments(thread)
+        undone_through = _without_running(carried, place)
         for frame in place.frames:
             code = frame.f_code
             yield from _connectivity_callbacks(frame)
@@ -132,7 +133,7 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
                 owner=place.ident,
                 ends=ends,
                 borrowed=whole_module,
-                extra_roots=carried,
+                extra_roots=undone_through,
                 is_module=whole_module,
                 names_reached=partial(names_ahead, frame),
                 led_by=partial(own_reached, frame),
@@ -154,12 +155,32 @@ def threads(places: Iterable[Place]) -> Iterator[Actor]:
             names_reached = no_names if begun else names_by_all([one for one in carried if callable(one)], carried)
             yield Actor(
                 text=text,
-                roots=callback_roots(*carried),
+                roots=(roots := callback_roots(*carried)),
                 party=place.party,
                 owner=place.ident,
                 ends=ends,
+                undoes_through=partial(_instead, (*undone_through, *roots[len(carried) :])),
                 names_reached=names_reached,
             )
+
+
+def _without_running(carried: tuple[Any, ...], place: Place) -> tuple[Any, ...]:
+    """What a thread was started with; instead of a function that it is running, whose frame is read, what this carries."""
+    running = {frame.f_code for frame in place.frames if is_application(frame.f_code)}
+    found: list[Any] = []
+    todo = list(carried)
+    while todo:
+        one = todo.pop()
+        function = one.__func__ if type(one) is MethodType else one
+        if type(function) is FunctionType and function.__code__ in running:
+            todo += [each for each in compat.bound_to(one) if each is not function]
+        else:
+            found.append(one)
+    return tuple(found)
+
+
+def _instead(roots: tuple[Any, ...], _: frozenset[str]) -> tuple[Any, ...]:
+    return roots
 
 
 def _caller_in_library(frame: FrameType, name: str, **of_actor: Any) -> Iterator[Actor]:
@@ -184,13 +205,18 @@ def _connectivity_callbacks(frame: FrameType) -> Iterator[Actor]:
 
 def library_threads(places: Iterable[Place]) -> Iterator[Actor]:
     """Threads in library code that may call what they hold, such as a pool's result thread."""
+    known = compat.threads()
     for place in places:
+        thread = known.get(place.ident)
         roots = tuple(
             held
             for frame in place.frames
             if is_library(frame.f_code) and not compat.is_loop_code(frame.f_code)
             for held in variables_of(frame).values()
+            if held is not thread or type(thread) is not threading.Thread
         )
+        if type(thread) is threading.Thread:  # all it will call is what it was started with
+            roots += _without_running(compat.thread_arguments(thread), place)
         if roots:
             yield Actor(text=f"thread {place.ident}, which may call it", roots=roots, party=place.party, owner=place.ident)
 
