@@ -37,6 +37,7 @@ from stilltrue.runtime.look.ways_out.kinds.future_requests import Request, reque
 from stilltrue.runtime.look.ways_out.kinds.pool_growers import Growers
 from stilltrue.runtime.look.ways_out.kinds.releasers import Releasers
 from stilltrue.runtime.look.ways_out.kinds.share_holders import ShareHolders
+from stilltrue.runtime.look.ways_out.kinds.signalling_children import signalling_child
 from stilltrue.runtime.look.ways_out.named_reach import NamedReach
 from stilltrue.runtime.look.ways_out.reach import Reach, named_by
 from stilltrue.runtime.waits.databases.sessions import Sessions
@@ -121,7 +122,9 @@ class Search:
             self._find_closers(found.values())
         finally:
             clear_caches()  # application objects are not kept
+        signalled = signalling_child() if found else ""
         for one in found.values():
+            one.doubt = one.doubt or signalled
             self._check_signals_and_server(one)
             self._check_sessions(one)
             party = one.place.party

@@ -1,0 +1,53 @@
+"""A child process that was told the process id of its parent may send it a signal: a watchdog."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from stilltrue import Agent
+from stilltrue.runtime.look.ways_out.kinds.signalling_children import may_signal
+from tests.client.look.worlds import Stuck, look_at_caller
+
+OWN = str(os.getpid())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(
+    ("arguments", "doubtful"),
+    [
+        (("sh", "-c", f"sleep 60; kill -USR1 {OWN}"), True),
+        (("sh", "-c", "sleep 60; kill -USR1 $PPID"), True),
+        ((sys.executable, "-c", "import time; time.sleep(60)", OWN), True),
+        (("sleep", "60"), False),
+    ],
+)
+def test_a_child_that_knows_its_parents_id_is_doubt(
+    alone: Callable[..., Agent], stuck: Stuck, arguments: Sequence[str], doubtful: bool
+) -> None:
+    with subprocess.Popen(arguments, start_new_session=True) as child:
+        seen = look_at_caller(alone, stuck, lambda get: get(b""))
+        os.killpg(child.pid, 9)
+    assert not seen.ways_out
+    assert ("may send it a signal" in seen.doubt) is doubtful, seen.doubt
+
+
+@pytest.mark.parametrize(
+    ("command_line", "own", "expected"),
+    [
+        (b"watchdog\0--pid\x004321", 4321, True),
+        (b"watchdog\0--pid=4321", 4321, True),
+        (b"worker\0--port\x0014321", 4321, False),
+        (b"worker\0--address\x00127.0.0.1:4321", 4321, False),
+        (b"worker\0--threads\x001", 1, False),
+        (b"sh\0-c\0sleep 9; kill 1", 1, True),
+        (b"python\0-c\0import os, signal; os.kill(os.getppid(), signal.SIGUSR1)", 4321, True),
+        (b"python\0-c\0import os; os.getppid()", 4321, False),
+    ],
+)
+def test_which_command_lines_count(command_line: bytes, own: int, expected: bool) -> None:
+    assert may_signal(command_line, own) is expected
