@@ -122,6 +122,27 @@ def test_reading_frames_keeps_nothing_alive() -> None:
     thread.join()
 
 
+@pytest.mark.parametrize("read", ["frames_of_threads", "innermost_frames", "innermost_frames_of_others", "frames_of_thread"])
+def test_a_read_that_is_over_keeps_no_frame_until_a_collection(read: str, collects: bool) -> None:
+    """The reader's own frame does not lead to what it has read."""
+
+    def waits(own: Thing) -> None:
+        waiting.set()
+        go.wait(PATIENCE_SECONDS)
+        assert own
+
+    waiting, go, things = threading.Event(), threading.Event(), [Thing()]
+    last = weakref.ref(things[0])
+    thread = threading.Thread(target=waits, args=(things.pop(),))
+    thread.start()
+    assert waiting.wait(PATIENCE_SECONDS)
+    gc.disable()
+    getattr(frames, read)(*((thread.ident,) if read == "frames_of_thread" else ()))
+    go.set()
+    thread.join()
+    assert last() is None
+
+
 def test_the_dictionary_that_the_application_has_asked_for_stays_its_own() -> None:
     names, other = locals(), 1
     assert frames.variables_of(sys._getframe())["other"] == other

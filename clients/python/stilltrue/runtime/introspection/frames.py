@@ -106,10 +106,16 @@ def innermost_frames() -> dict[int, FrameType]:
     with no_collection:
         if kept_generators.IS_NEEDED:
             return InnermostFrames(_frames_with_generators(_LOG_DEPTH_MAX), sys._getframe())  # noqa: SLF001 - documented
-        found = _current_frames()
-        for ident in [ident for ident, frame in found.items() if frame.f_code.co_filename == _LOGS.co_filename]:
-            found.update((ident, frame) for frame in _frames_from(found.pop(ident))[:1])
-        return found
+        return _innermost_with(sys._getframe())  # noqa: SLF001 - as above
+
+
+def _innermost_with(own: FrameType) -> dict[int, FrameType]:
+    """The same, with ``own`` for this thread: a frame that does not have the result in a variable (rule 3)."""
+    found = _current_frames()
+    for ident in [ident for ident, frame in found.items() if frame.f_code.co_filename == _LOGS.co_filename]:
+        found.update((ident, frame) for frame in _frames_from(found.pop(ident))[:1])
+    found[threading.get_ident()] = own
+    return found
 
 
 def innermost_frames_of_others() -> dict[int, FrameType]:
@@ -129,7 +135,6 @@ def frames_of_threads() -> dict[int, list[FrameType]]:
             every = ((ident, _frames_from(frame)) for ident, frame in _current_frames().items())
             found = {ident: frames for ident, frames in every if frames}
         outer = list(dropwhile(_is_reading, _frames_from(sys._getframe())))  # noqa: SLF001 - as above
-    found.pop(threading.get_ident(), None)
     return found | {threading.get_ident(): outer} if outer else found
 
 
@@ -244,20 +249,22 @@ def _frames_with_generators(frames_max: int) -> dict[int, kept_generators.Frames
 
 
 def _current_frames() -> dict[int, FrameType]:
-    """The innermost frame of each thread (rule 6)."""
+    """The innermost frame of each other thread (rules 3 and 6)."""
     end = time.monotonic() + _DECIDING_SECONDS_MAX
     while True:
         read = tee(starmap(sys._current_frames, repeat((), 1)), 4)  # noqa: SLF001 - documented
         codes = _codes_of(chain.from_iterable(map(dict.values, read[0])))
         kept = compress(chain.from_iterable(map(dict.items, read[1])), _not(_are_of_freed(_ids_of(codes))))
-        found: dict[Any, Any] = dict(
-            chain(kept, zip(repeat(None, 1), map(len, read[2]), strict=True), filter(None, map(dict.clear, read[3])))
-        )
+        number = zip(repeat(None, 1), map(len, read[2]), strict=True)
+        found: dict[Any, Any] = dict(chain(kept, number, filter(None, map(dict.clear, read[3]))))
         if found.pop(None) == len(found):
-            return found
+            break
         if time.monotonic() >= end:
-            return sys._current_frames()  # noqa: SLF001 - as above
+            found = sys._current_frames()  # noqa: SLF001 - as above
+            break
         time.sleep(_PAUSE_SECONDS)
+    found.pop(threading.get_ident(), None)
+    return found
 
 
 def _current_frame(ident: int) -> FrameType | None:
