@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -51,3 +52,45 @@ def test_a_child_that_knows_its_parents_id_is_doubt(
 )
 def test_which_command_lines_count(command_line: bytes, own: int, expected: bool) -> None:
     assert may_signal(command_line, own) is expected
+
+
+PROGRAM = """
+import multiprocessing, os, signal, sys, time
+
+import stilltrue
+from stilltrue.runtime.look.ways_out.kinds.signalling_children import signalling_child
+
+
+def watch(there, parent):
+    there.set()
+    time.sleep(60)
+    {act}
+
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context({method!r})
+    there = context.Event()
+    watchdog = context.Process(target=watch, args=(there, {given}), daemon=True)
+    watchdog.start()
+    there.wait()
+    print(signalling_child() or "nothing")
+    watchdog.kill()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize(
+    ("act", "given", "doubtful"),
+    [
+        ("os.kill(parent, signal.SIGUSR1)", "os.getpid()", True),
+        ("print(parent)", "os.getpid()", False),
+        ("os.kill(parent, 9)", "0", False),
+    ],
+)
+def test_a_watchdog_of_the_same_program_is_doubt(tmp_path: Path, method: str, act: str, given: str, doubtful: bool) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.format(act=act, given=given, method=method))
+    told = subprocess.run([sys.executable, program], check=True, capture_output=True, text=True).stdout
+    assert ("may send it a signal" in told) is doubtful, told
+    assert doubtful is not told.startswith("nothing")
