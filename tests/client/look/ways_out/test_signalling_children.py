@@ -54,6 +54,24 @@ def test_which_command_lines_count(command_line: bytes, own: int, expected: bool
     assert may_signal(command_line, own) is expected
 
 
+LEAVES = """
+import os, subprocess
+
+from stilltrue.runtime.look.ways_out.kinds.signalling_children import signalling_child
+
+subprocess.run(f"(sleep 60; kill {os.getpid()}) & echo", shell=True, check=True, stdout=subprocess.DEVNULL)
+print(signalling_child())
+os.killpg(0, 9)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_shell_that_has_lost_its_parent_counts() -> None:
+    command = [sys.executable, "-u", "-c", LEAVES]
+    told = subprocess.run(command, check=False, capture_output=True, text=True, start_new_session=True).stdout
+    assert "may send it a signal" in told, told
+
+
 PROGRAM = """
 import multiprocessing, os, signal, sys, time
 

@@ -16,7 +16,7 @@ import os
 import re
 from pathlib import Path
 
-from stilltrue.runtime.introspection.child_processes import child_processes
+from stilltrue.runtime.introspection.child_processes import child_processes, orphans, process_at
 from stilltrue.runtime.waits.databases.source_search import Mentions
 
 SMALL = 300
@@ -39,7 +39,11 @@ _HANDS_ON = Mentions(
 def signalling_child() -> str:
     """The child that may send this process a signal, as a reason for doubt; empty if none is found."""
     own = _command_line_of("self")
-    for child in child_processes()[:CHILDREN_MAX]:
+    itself, children = process_at(os.getpid()), child_processes()[:CHILDREN_MAX]
+    left = (
+        [] if itself is None else orphans(itself.started, {child.pid for child in children})
+    )  # a shell's ``(sleep 9; kill) &``
+    for child in (*children, *left[:CHILDREN_MAX]):
         line, text = _command_line_of(str(child.pid)), f"its child process {child.pid} ({child.name})"
         if may_signal(line, os.getpid()):
             return f"{text} was told its process id, and may send it a signal"
