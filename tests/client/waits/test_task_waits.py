@@ -604,6 +604,7 @@ def test_a_handler_that_alone_can_end_its_tasks_wait_is_no_way_out_of_it(
         await server.start()
         servers.append((server, asyncio.get_running_loop()))
         await server.wait_for_termination()
+        await asyncio.Event().wait()  # the end of the block stops this loop
 
     with running(serve), grpc.insecure_channel(f"127.0.0.1:{ports[0]}") as channel:
         method: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/s/Wait")
