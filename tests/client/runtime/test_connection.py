@@ -22,6 +22,7 @@ from stilltrue.model import PartyName, SnapshotId
 from stilltrue.protocol.report import CallTarget, PartyTarget
 from stilltrue.protocol.requests.look import LookRequest, Suspect
 from stilltrue.runtime.membership import connection
+from stilltrue.v1 import agent_pb2 as pb
 
 Join = Callable[..., Agent]
 
@@ -35,6 +36,15 @@ def test_an_agent_says_hello_leases_and_goodbye(detector: Any, join: Join) -> No
     detector.wait_for(lambda: "lease" in detector.kinds("orders"))
     agent.close()
     detector.wait_for(lambda: "goodbye" in detector.kinds("orders"))
+
+
+def test_a_process_that_is_welcomed_while_it_leaves_is_not_shown_as_a_member(join: Join) -> None:
+    agent = join("leaving")
+    leaving = agent._connection
+    assert leaving is not None
+    agent.close()
+    leaving._handle(pb.ConnectResponse(welcome=pb.Welcome(detector="test", lease_seconds=1.0)), threading.Timer(0.0, print))
+    assert leaving.mark._descriptor is None
 
 
 def test_a_marker_is_answered_with_a_report_and_an_old_one_with_a_lease(detector: Any, join: Join) -> None:

@@ -300,6 +300,8 @@ class Connection:
             self._name_taken_since = None
             self.welcomed.set()
             self.mark.set()
+            if self._closing.is_set():  # it may have cleared the mark just before
+                self.mark.clear()
             LOG.info("detector joined: address=%s name=%s", self._address, response.welcome.detector)
         else:
             self._detector_requests.handle(response)
