@@ -49,6 +49,17 @@ def look_at(agent: Agent, report: Report) -> Look:
     return agent.looker().look(LookRequest(snapshot=report.snapshot, suspects=suspects_of(report)))
 
 
+def look_in_its_wait(agent: Agent, party: str) -> PartyLook:
+    """The look at the one party whose name begins so, once it is in a wait that lasts; a short one may come first."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        report = report_when(agent, lambda report: any(wait.waiter.startswith(party) for wait in report.waits))
+        seen = of(look_at(agent, report), party)
+        if seen.unchanged:
+            return seen
+        assert time.monotonic() < end, "no lasting wait in time"
+
+
 def of(look: Look, beginning: str) -> PartyLook:
     """The look at the one party whose name begins with ``name``."""
     (found,) = [one for one in look.parties if one.party.startswith(beginning)]

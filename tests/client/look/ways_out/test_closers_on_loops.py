@@ -16,7 +16,7 @@ from stilltrue.protocol.report import Report
 from tests.client.look.ways_out.closing import (
     FAR_SECONDS,
 )
-from tests.client.look.worlds import LoopWorld, holders, look_at, of, report_when, settle
+from tests.client.look.worlds import LoopWorld, holders, look_at, look_in_its_wait, of, report_when, settle
 
 if sys.version_info >= (3, 11):
     from asyncio import Runner
@@ -187,11 +187,7 @@ def test_closing_a_runner_cancels_tasks_that_nothing_refers_to(alone: Callable[.
     runner = Runner()
     thread = threading.Thread(target=run)
     thread.start()
-    handler = None
-    while handler is None or not handler.unchanged:  # the wait that was cut may have been one before the call's reply
-        report = report_when(world.front, _handler_waits)
-        handler = of(look_at(world.front, report), "front/Do#")
-    seen = [one.text for one in handler.ways_out]
+    seen = [one.text for one in look_in_its_wait(world.front, "front/Do#").ways_out]
     loops[0].call_soon_threadsafe(looked.set)
     thread.join()
     runner.close()
@@ -229,10 +225,7 @@ def test_stopping_a_loop_lets_its_runner_cancel_all_tasks(alone: Callable[..., A
     threads = [threading.Thread(target=run), threading.Thread(target=beside if stops else over.wait)]
     for thread in threads:
         thread.start()
-    seen = None
-    while seen is None or not seen.unchanged:  # at first the call may still be in transit
-        report = report_when(front, _handler_waits)
-        seen = of(look_at(front, report), "front/Do#")
+    seen = look_in_its_wait(front, "front/Do#")
     over.set()
     loop.call_soon_threadsafe(world.go.set)
     loop.call_soon_threadsafe(loop.stop)

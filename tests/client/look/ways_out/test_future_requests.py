@@ -13,7 +13,18 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.protocol.requests.look import PartyLook
-from tests.client.look.worlds import LoopWorld, Stuck, handler_of, look_at, look_at_caller, of, report_when, serving, task_of
+from tests.client.look.worlds import (
+    LoopWorld,
+    Stuck,
+    handler_of,
+    look_at,
+    look_at_caller,
+    look_in_its_wait,
+    of,
+    report_when,
+    serving,
+    task_of,
+)
 
 _CALLS: dict[int, Any] = {}
 _CONTEXTS: dict[int, Any] = {}
@@ -253,10 +264,7 @@ def test_a_method_that_releases_a_lock_it_has_not_taken_is_doubt(
         stuck.wait_for_callers()
         waiter = threading.Thread(target=wants, name="waiter")
         waiter.start()
-        seen = None
-        while seen is None or not seen.unchanged:  # at first it may still be on its way to the lock
-            report = report_when(front, lambda report: any(wait.waiter == "front/thread:waiter" for wait in report.waits))
-            seen = of(look_at(front, report), "front/thread:waiter")
+        seen = look_in_its_wait(front, "front/thread:waiter")
         stuck.go.set()
         holder.join()
         waiter.join()

@@ -24,6 +24,7 @@ from tests.client.look.worlds import (
     holders,
     look_at,
     look_at_caller,
+    look_in_its_wait,
     of,
     report_of,
     report_when,
@@ -461,10 +462,7 @@ def test_a_thread_that_takes_a_lock_later_on_is_not_a_way_out(
         stuck.wait_for_callers()
         waiter = threading.Thread(target=wants, name="waiter")
         waiter.start()
-        seen = None
-        while seen is None or not seen.unchanged:  # at first it may still be on its way to the lock
-            report = report_when(front, lambda report: any(wait.waiter == "front/thread:waiter" for wait in report.waits))
-            seen = of(look_at(front, report), "front/thread:waiter")
+        seen = look_in_its_wait(front, "front/thread:waiter")
         stuck.go.set()
         for one in (*others, waiter):
             one.join()
