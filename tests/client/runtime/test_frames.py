@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import gc
+import logging
 import os
 import sys
 import threading
@@ -141,6 +142,29 @@ def test_a_read_that_is_over_keeps_no_frame_until_a_collection(read: str, collec
     go.set()
     thread.join()
     assert last() is None
+
+
+def test_a_thread_that_goes_on_deciding_whether_to_log_is_read() -> None:
+    """A thread that is left out would count as ended."""
+    lock = threading.Lock()
+
+    class Blocks:
+        """Blocks in compiled code, so the innermost frame is that of ``isEnabledFor``."""
+
+        __getitem__ = staticmethod(lock.acquire)
+
+    logger: Any = logging.getLogger("never shown")
+    logger._cache = Blocks()
+    with lock:
+        thread = threading.Thread(target=logger.debug, args=("nothing",))
+        thread.start()
+        ident = thread.ident or 0
+        while not (found := frames.frames_of_thread(ident)) or found[0].f_code is not logging.Logger.isEnabledFor.__code__:
+            assert thread.is_alive()
+        assert found[-1].f_code.co_name == "_bootstrap"
+        assert frames.frames_of_threads()[ident][0].f_code is found[0].f_code
+        assert frames.innermost_frames()[ident].f_code is found[0].f_code
+    thread.join()
 
 
 def test_the_dictionary_that_the_application_has_asked_for_stays_its_own() -> None:

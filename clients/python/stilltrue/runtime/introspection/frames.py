@@ -14,12 +14,12 @@ Rules:
    segmentation fault. The check and the question are one expression without calls, in which the interpreter does not switch
    threads.
 5. Where Python needs it, the generators of frames are kept (:mod:`~stilltrue.runtime.introspection.kept_generators`).
-6. No frame is kept whose arguments contain an object that is being freed. An event-loop server of gRPC that was not stopped
-   logs from its ``__dealloc__``, with itself as an argument. No reference keeps it any more, so a frame that still has it frees
-   it again (a segmentation fault). A thread that decides whether to log is read again, until it has decided; its frames are
-   dropped within the call of compiled code that reads them, in which the interpreter does not switch threads. If it takes
-   longer, does log, or runs a collection there, its frames from there on are left out: they are dropped soon after the
-   interpreter has switched to the reader, which keeps it for some milliseconds.
+6. No frame is kept that refers to an object which is being freed. An event-loop server of gRPC that was not stopped logs from
+   its ``__dealloc__``, with itself as an argument. References to it no longer count: a frame that is dropped after it frees it
+   a second time (a segmentation fault). So a thread that is deciding whether to log is read again a little later, and the frame
+   read is dropped within the same call of compiled code, in which the interpreter does not switch threads. If the thread takes
+   longer, does log, or runs a collection there, its frames from that function inward are left out. They are dropped within the
+   few milliseconds for which the interpreter stays with the reader.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def _frames_with_generators(frames_max: int) -> dict[int, kept_generators.Frames
     whole = {ident: left.get(ident) if frames is None else frames for ident, frames in found.items()}
     for frames in whole.values():
         for index in reversed(range(len(frames or ()))):
-            if frames is not None and _logs_of_freed(frames[index]):
+            if frames is not None and frames[index].f_code is _LOGS and _is_about_freed(frames[index]):
                 del frames[: index + 1]
                 break
     return {ident: frames for ident, frames in whole.items() if frames}
@@ -281,21 +281,20 @@ def _current_frame(ident: int) -> FrameType | None:
 
 
 def _frames_from(frame: FrameType | None) -> list[FrameType]:
-    """A frame and those that called it; from a frame on that logs of an object which is being freed, only those (rule 6)."""
+    """A frame and those that called it; only the callers of one that logs about an object which is being freed (rule 6)."""
     frames: list[FrameType] = []
     for _ in range(FRAMES_MAX):
         if frame is None:
             break
         frames.append(frame)
-        if frame.f_code is _LOGS and _logs_of_freed(frame):
+        if frame.f_code is _LOGS and _is_about_freed(frame):
             frames.clear()
         frame = frame.f_back
     return frames
 
 
-def _logs_of_freed(frame: FrameType) -> bool:
-    if frame.f_code is not _LOGS:
-        return False
+def _is_about_freed(frame: FrameType) -> bool:
+    """Whether a frame that logs has a message about an object that is being freed."""
     message = variables_of(frame).get("msg")
     return type(message) is str and message.startswith("__dealloc__")
 
