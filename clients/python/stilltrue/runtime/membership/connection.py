@@ -231,7 +231,7 @@ class Connection:
             self._absent_since = None
             text = (
                 "no detector: address=%s code=%s reason=%s; this process runs unwatched and keeps trying "
-                "(STILLTRUE_DETECTOR names the detector, STILLTRUE_TLS_CA_FILE the authority of one with TLS)"
+                "(check STILLTRUE_DETECTOR, and STILLTRUE_TLS_CA_FILE if the detector uses TLS)"
             )
             LOG.warning(text, self._settings.detector, "" if code is None else code.name, details)
         else:

@@ -3,7 +3,8 @@
 Rules:
 
 1. A child counts if its command line has the process id of this process as a separate number, or has ``$PPID`` or ``getppid``
-   and names ``kill``. What it does with the id is not known, so it is doubt and not a way out.
+   and names ``kill``. What it does with the id is not known, so it is doubt and not a way out. An orphan of the program counts
+   as well: a shell leaves ``(sleep 9; kill PID) &`` behind.
 2. A child that runs this program (a fork, or a process of ``multiprocessing``) has no command line of its own. It counts if the
    program's own files mention sending a signal, and giving a child the process id or asking for the parent. Many programs only
    log their process id, or send signals to their children.
@@ -40,10 +41,9 @@ def signalling_child() -> str:
     """The child that may send this process a signal, as a reason for doubt; empty if none is found."""
     own = _command_line_of("self")
     itself, children = process_at(os.getpid()), child_processes()[:CHILDREN_MAX]
-    left = (
-        [] if itself is None else orphans(itself.started, {child.pid for child in children})
-    )  # a shell's ``(sleep 9; kill) &``
-    for child in (*children, *left[:CHILDREN_MAX]):
+    known = {child.pid for child in children}
+    orphaned = [] if itself is None else orphans(itself.started, known)[:CHILDREN_MAX]
+    for child in (*children, *orphaned):
         line, text = _command_line_of(str(child.pid)), f"its child process {child.pid} ({child.name})"
         if may_signal(line, os.getpid()):
             return f"{text} was told its process id, and may send it a signal"
