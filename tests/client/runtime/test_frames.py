@@ -153,7 +153,8 @@ def test_a_thread_that_goes_on_deciding_whether_to_log_is_read() -> None:
 
         __getitem__ = staticmethod(lock.acquire)
 
-    logger: Any = logging.getLogger("never shown")
+    # not of getLogger: a level that is set later clears the caches of those, and leaves logging locked where that fails
+    logger: Any = logging.Logger("never shown")
     logger._cache = Blocks()
     with lock:
         thread = threading.Thread(target=logger.debug, args=("nothing",))
