@@ -19,6 +19,8 @@ from stilltrue.model import Holds, PartyName, Verdict, Witness, has_ended
 class OrphanedResource:
     """Holds when some parties wait without a deadline for a resource whose holder has ended without releasing it.
 
+    Or for the reply to a call whose handler has ended without a status.
+
     An ended holder is a party that waits for itself and whose name, after that of its process, begins with ``ended:``. Only its
     own process reports it, on positive evidence. Deadlocked parties and those behind them count as free, since ``deadlock``
     reports them, unless they also wait for ended holders alone.
@@ -82,7 +84,7 @@ def _about_waiters(verdict: Verdict, snapshot: Snapshot) -> Verdict:
     core = tuple(party for party in left if party in direct)
     awaited = (party for wait in map(snapshot.waits.wait, direct.values()) for party in wait.among if wait.waiter in core)
     holders = tuple(sorted({party for party in awaited if has_ended(party)}))
-    text = f"{listed(holders)} will never release what {listed(core)} wait for"
+    text = f"{listed(holders)} can never give {listed(core)} what they wait for"
     return replace(
         verdict,
         remainder=left,

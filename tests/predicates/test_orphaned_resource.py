@@ -81,7 +81,7 @@ def test_a_waiter_for_an_ended_holder_may_be_deadlocked_besides() -> None:
 def test_only_the_holders_that_are_waited_for_are_named() -> None:
     other = "other/ended:thread worker-2"
     verdict = ask(LEFT, wait("shop/a", GONE), wait(other, other))
-    assert verdict.witness.text == f"{GONE} will never release what shop/a wait for"
+    assert verdict.witness.text == f"{GONE} can never give shop/a what they wait for"
 
 
 def test_a_party_that_merely_waits_for_itself_has_not_ended() -> None:

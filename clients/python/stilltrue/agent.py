@@ -151,8 +151,10 @@ class Agent:
                 look, sight = self._look or self.looker().look, self._counts if self._look else self.sight.counts
                 cure, live, settings = self._make_cure(), self.live, self.settings
                 stacks = None if self._look else self._find_stacks(settings.block_seconds_max)
-                prove = lambda: self._observer.search(live.clock())  # noqa: E731 - a forked child has another observer
-                self._connection = self._connect(live, settings, look, self._rename, sight, self.transport, cure, stacks, prove)
+                search = self._search
+                self._connection = self._connect(
+                    live, settings, look, self._rename, sight, self.transport, cure, stacks, search
+                )
                 self._connection.start()
                 process_hooks.say_goodbye_in_children(self.close)
         return self
@@ -357,6 +359,14 @@ class Agent:
     def _start(self) -> None:
         if self._connection is None:
             self.start()
+
+    def _search(self) -> None:
+        """Do the work that takes too long for a cut, in the agent's own thread. Never raises."""
+        try:
+            self.parties.unanswered.search(self.live)
+        except Exception:  # noqa: BLE001 - fail open
+            self.live.report_failure("searching for unanswered calls")
+        self._observer.search(self.live.clock())  # a forked child has another observer
 
     def http_replacements(self) -> Replacements:
         """The replacements for methods of HTTP libraries while the process is instrumented."""

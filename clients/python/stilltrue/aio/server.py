@@ -199,7 +199,11 @@ async def _coroutine(call: _Handler, request: Any, context: Any) -> Any:
         if root is not None:
             root.coroutine = coroutine
         return await coroutine
-    except (Exception, asyncio.CancelledError):
+    except asyncio.CancelledError:
+        await _abort_if_cured(call, context)
+        call.session.parties.unanswered.perhaps(call.served)
+        raise
+    except Exception:
         await _abort_if_cured(call, context)
         raise
     finally:
@@ -217,7 +221,11 @@ async def _generator(call: _Handler, request: Any, context: Any) -> AsyncIterato
             async for reply in replies:
                 call.item_sent()
                 yield reply
-    except (Exception, asyncio.CancelledError):
+    except asyncio.CancelledError:
+        await _abort_if_cured(call, context)
+        call.session.parties.unanswered.perhaps(call.served)
+        raise
+    except Exception:
         await _abort_if_cured(call, context)
         raise
     finally:

@@ -19,7 +19,8 @@ class Observation:
     ``parked``: those of ``waits`` that another process ends, by a message or by its end. ``intercepted``: the parties of queued
     calls that the application's interceptors work on, each with the time at which gRPC ends the call (None: never). ``holds``
     are further shares of resources in use. ``left``: for a recorded holder that has ended and a resource, the number of its
-    shares left behind, and the party that stands for the ended holder.
+    shares left behind, and the party that stands for the ended holder. ``unanswered``: by the party that has served it, each
+    call that nobody can answer any more, with the party that stands for its ended handler.
     """
 
     waits: tuple[LocalWait, ...] = ()
@@ -30,6 +31,7 @@ class Observation:
     intercepted: Mapping[PartyName, float | None] = field(default_factory=dict)
     holds: tuple[Hold, ...] = ()
     left: Mapping[tuple[PartyName, str], tuple[int, PartyName]] = field(default_factory=dict)
+    unanswered: Mapping[PartyName, PartyName] = field(default_factory=dict)
 
     def merge_holds(self, recorded: Iterable[Hold]) -> tuple[Hold, ...]:
         """All shares, ``recorded`` and seen; shares left behind are held by the party that stands for the ended holder."""

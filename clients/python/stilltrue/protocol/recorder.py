@@ -50,6 +50,7 @@ from stilltrue.protocol.books.call_state import (
     GO_ON,
     HANG_UP,
     HOLD_BACK,
+    REOPEN,
     SETTLE,
     START,
     TAKE,
@@ -132,6 +133,7 @@ class Recorder:
         self._all_holds: tuple[Hold, ...] = ()
         self._parked: frozenset[WaitNumber] = frozenset()
         self._intercepted: Mapping[PartyName, float | None] = {}
+        self._unanswered: Mapping[PartyName, PartyName] = {}
         self._next_call: Any = 1  # a CallNumber; Any, since CallNumber(...) would cost a function call each time
         self._next_wait: Any = 1  # a WaitNumber
         self._next_party = 1
@@ -418,15 +420,32 @@ class Recorder:
 
     def poll_callers(self) -> None:
         """Record which callers are gone, for calls whose shells can only be asked for that."""
-        for served in self._served.values():
+        for served in tuple(self._served.values()):
             if served.context is not None and served.context.has_ended():
                 served.context = None
-                self.hung_up(served)
+                if served.unanswered:
+                    self.replied(served, failed=True)
+                else:
+                    self.hung_up(served)
 
     def hung_up(self, served: ServerCall) -> None:
         """The caller is gone (cancelled, timed out, disconnected); the handler may still run."""
         served.state = HANG_UP[served.state]
         self._happened("its caller hung up on", served)
+
+    def left_unanswered(self, served: ServerCall, context: ServedContext) -> bool:
+        """No status was sent when the handler of a call had ended (:meth:`replied`): its caller goes on waiting.
+
+        ``context`` is asked whether the call is over. Returns False, and changes nothing, if it is, or if it is of another run.
+        """
+        memory = None if served.caller is None else self._memory_of(served.caller)
+        if not served.party.startswith(self._prefix) or not (memory is None or memory.reopened(served.number)):
+            return False
+        served.state = REOPEN[served.state]
+        served.unanswered, served.interruptible, served.context = True, False, context
+        self._served[served.serial] = served
+        self._happened("no status for", served)
+        return True
 
     def reply_begun(self, served: ServerCall) -> Stamp:
         """The head of a reply is being sent before its body is complete. Returns its stamp; the call is still being served."""
@@ -645,8 +664,13 @@ class Recorder:
         )
 
     def _served_call(self, call: ServerCall) -> ServedCall:
-        """The call as reported: not interruptible while its event loop is blocked, served if interceptors work on it."""
+        """The call as reported: not interruptible while its event loop is blocked, served if interceptors work on it.
+
+        If nobody can answer it, it is served by the party that stands for its ended handler.
+        """
         frozen = call.freeze()
+        if call.party in self._unanswered:
+            return replace(frozen, party=self._unanswered[call.party])
         if call.party in self._intercepted and call.state is ServerState.QUEUED and not call.pool:
             ends = [end for end in (call.deadline, self._intercepted[call.party]) if end is not None]
             frozen = replace(frozen, serving=True, deadline=min(ends, default=None))
@@ -658,6 +682,7 @@ class Recorder:
         waits += [wait.freeze() for wait in self._waits.values()]
         seen = self._observe(now)
         self._held, self._parked, self._intercepted = seen.held, seen.parked, seen.intercepted
+        self._unanswered = seen.unanswered
         self._all_holds = seen.merge_holds(hold for held in self._holds.values() for hold in held)
         interruptible = [call for call in self._served.values() if call.interruptible and call.party not in seen.held]
         ends = {call.party: call.deadline for call in interruptible if call.deadline is not None}
@@ -668,7 +693,8 @@ class Recorder:
             return Activity.ACTIVE
         if not (self._made or self._served or held_up(waits, self._parked)):
             return Activity.IDLE
-        blocked = is_blocked(self._made.values(), self._served.values(), {wait.waiter for wait in waits})
+        waiters = {wait.waiter for wait in waits} | self._unanswered.keys()
+        blocked = is_blocked(self._made.values(), self._served.values(), waiters)
         return Activity.BLOCKED if blocked else Activity.ACTIVE
 
     @property

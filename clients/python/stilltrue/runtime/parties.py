@@ -21,6 +21,7 @@ from weakref import WeakKeyDictionary, ref
 
 from stilltrue.model import PartyName, ProcessName
 from stilltrue.protocol.books.ledger import ServerCall
+from stilltrue.runtime.calls.unanswered import UnansweredCalls
 from stilltrue.runtime.compat import current_task_of, is_uvloop_main_task
 from stilltrue.runtime.concurrent_reads import items_of
 from stilltrue.runtime.own_ref import OwnRef
@@ -78,6 +79,8 @@ class Parties:
         """``here.serving`` is the call that this thread serves, or None."""
         self.roots: dict[PartyName, Root] = {}
         """The calls that tasks serve, by party."""
+        self.unanswered = UnansweredCalls()
+        """The calls whose handler has ended without a status."""
         self._names: dict[ref[Task], tuple[PartyName, PartyName | None, float]] = {}
         """Each task's name, the call it is part of, and when it first acted (0: never; a look also names such tasks)."""
         self._acted: WeakKeyDictionary[threading.Thread, float] = WeakKeyDictionary()

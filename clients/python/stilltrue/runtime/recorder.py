@@ -306,6 +306,11 @@ class LockedRecorder:
         with self.lock:
             self.recorder.hung_up(served)
 
+    def left_unanswered(self, served: ServerCall, context: ServedContext) -> bool:
+        """As :meth:`Recorder.left_unanswered`."""
+        with self._step():
+            return self.recorder.left_unanswered(served, context)
+
     def reply_begun(self, served: ServerCall) -> Pair:
         """The initial metadata of a reply is sent: return its stamp. The call is still served."""
         with self._step():

@@ -40,6 +40,11 @@ class RecordedContext(PLAIN):  # type: ignore[misc]  # gRPC has no types for it
         return bool(super().add_callback(self.recorded_call.as_work(callback)))
 
 
+def is_unanswered(context: Any) -> bool:
+    """Whether gRPC has neither sent the status of the call nor seen its end; False if the context is not gRPC's own."""
+    return type(context) is RecordedContext and not (context.has_ended() or context._state.statused)  # noqa: SLF001
+
+
 def record_context(context: Any, call: IncomingCall) -> None:
     """Turn gRPC's context, which is ``context`` or wrapped in it, into a :class:`RecordedContext`."""
     plain = _unwrap(context, _WRAPPERS_MAX)

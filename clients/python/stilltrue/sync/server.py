@@ -19,10 +19,11 @@ from stilltrue.runtime.calls.incoming_call import KINDS, IncomingCall, has_faile
 from stilltrue.runtime.calls.pool import arriving
 from stilltrue.runtime.calls.server_options import call_seconds_max, options_of_thread, server_of_thread
 from stilltrue.runtime.calls.stand_in import StandIn
+from stilltrue.runtime.calls.unanswered import UnansweredOnThread
 from stilltrue.runtime.compat import stop_check_of
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.transport.endpoint import Endpoint
-from stilltrue.sync.context import PLAIN, RecordedContext, record_context
+from stilltrue.sync.context import PLAIN, RecordedContext, is_unanswered, record_context
 
 
 class RecordedServer(grpc.ServerInterceptor):
@@ -174,6 +175,9 @@ class _Handler(IncomingCall, grpc.RpcMethodHandler):  # type: ignore[type-arg]  
                 stamped = self.end(trailing, has_failed(context.code()))
                 if stamped is not trailing:
                     context.set_trailing_metadata(stamped)
+            error = exc_info()[1]
+            if error is not None and not isinstance(error, Exception) and is_unanswered(context):
+                self.session.parties.unanswered.add(self.live, UnansweredOnThread(self.served, context))
         except Exception:  # noqa: BLE001 - fail open
             self.withdraw()
             self.live.report_failure("replying to a call")

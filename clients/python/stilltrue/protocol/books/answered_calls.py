@@ -51,6 +51,13 @@ class CallerMemory:
         if len(self._answered) > self.answered_max:
             self._forget_oldest()
 
+    def reopened(self, number: CallNumber) -> bool:
+        """Record that no answer was sent to this call after all; False if it is over for its caller."""
+        if number < self._floor:
+            return False
+        self._answered.pop(number, None)
+        return True
+
     def _forget_oldest(self) -> None:
         self._prune()
         if len(self._answered) > self.answered_max:

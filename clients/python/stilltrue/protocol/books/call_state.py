@@ -87,4 +87,6 @@ HANG_UP = Transitions(
     },
 )
 TAKE = Transitions("take", {_S.SERVED: _S.SERVED, _S.UNHEARD: _S.UNHEARD, _S.OVER: _S.OVER})
+REOPEN = Transitions("reopen", {_S.OVER: _S.SERVED})
+"""Its handler had ended, but no status was sent."""
 END = Transitions("end", {_S.QUEUED: _S.OVER, _S.ABANDONED: _S.OVER, _S.SERVED: _S.OVER, _S.UNHEARD: _S.OVER})

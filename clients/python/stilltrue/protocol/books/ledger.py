@@ -194,6 +194,8 @@ class ServerCall:
     """The facts that travel with the reply, and those that change with it (rule 7)."""
     context: ServedContext | None = None
     """Polled for whether the caller is gone, until it is or the call is over; None: not polled."""
+    unanswered = False
+    """Whether its handler has ended without a status: no worker serves it, and its caller goes on waiting."""
     _among: tuple[CallerTarget] | None = None
 
     def __init__(
@@ -244,7 +246,7 @@ class ServerCall:
             caller=self.caller,
             number=self.number,
             serving=self.serving,
-            pool=self.pool,
+            pool="" if self.unanswered else self.pool,
             since=self.since,
             deadline=self.deadline,
             sent=self.sent,

@@ -146,6 +146,7 @@ from stilltrue.runtime.compat.threads import (
     waits_for_event,
     waits_for_result,
 )
+from stilltrue.runtime.compat.unanswered_calls import is_call_left_to_grpc, is_only_reference, tasks_that_await_ends
 from stilltrue.runtime.compat.uvloop_frames import is_uvloop_main_task
 from stilltrue.runtime.compat.uvloops import time_of
 from stilltrue.runtime.compat.value_stack import frame_references, memory_kept_open, stack_value_at
@@ -204,6 +205,7 @@ __all__ = [
     "is_asyncio",
     "is_asyncio_internal",
     "is_being_cancelled",
+    "is_call_left_to_grpc",
     "is_endless_wait",
     "idle_pool_processes",
     "is_executor_code",
@@ -223,6 +225,7 @@ __all__ = [
     "is_loop_step",
     "is_polled_queue",
     "is_running_future",
+    "is_only_reference",
     "is_running_loop",
     "is_serving",
     "is_stopping",
@@ -275,6 +278,7 @@ __all__ = [
     "state_in",
     "stop_check_of",
     "target_of",
+    "tasks_that_await_ends",
     "task_waits_at",
     "task_waits_in_asyncio",
     "tasks_of",

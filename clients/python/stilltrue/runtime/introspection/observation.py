@@ -20,6 +20,7 @@ from stilltrue.model import PartyName, WaitNumber, has_ended
 from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.report import OBSERVED_MIN, Hold, LocalWait, PartyTarget, ResourceTarget
 from stilltrue.runtime import compat
+from stilltrue.runtime.calls.unanswered import UnansweredCall
 from stilltrue.runtime.introspection.frames import no_collection
 from stilltrue.runtime.introspection.intercepted_calls import intercepted_calls
 from stilltrue.runtime.introspection.one_reader import reading
@@ -112,8 +113,12 @@ class Observer:
             left = left_semaphores(self._parties.process, view.inside)
             seen = replace(seen, holds=(*self._answers(), *elsewhere, *left))
             self._cut.left = {hold.party: one for hold, one in left.items()}
+            stopping = self._is_stopping()
+            final = () if stopping else tuple(one for one in self._parties.unanswered if one.is_final())
+            self._cut.unanswered = {one.party: one for one in final}
+            seen = replace(seen, unanswered={one.served.party: one.party for one in final})
             seen = self._with_ended_parties(seen, now)
-            if self._is_stopping():
+            if stopping:
                 seen = replace(seen, deadlines={**seen.deadlines, **self._deadlines_of_stopping_servers(now)})
         except Exception:  # noqa: BLE001 - in doubt, every wait of every task may end by itself
             seen, self._cut = Observation(deadlines={party: now for _, party in known}), SeenAtCut()
@@ -210,7 +215,7 @@ class Observer:
         """Add the waits of ended parties: each waits for itself, for ever."""
         left = {share: (count, self._owned.name_of(share)) for share, count in self._owned.left().items()}
         found = {target.party for wait in seen.waits for target in wait.among if isinstance(target, PartyTarget)}
-        found |= {holder for _, holder in left.values()} | self._cut.left.keys()
+        found |= {holder for _, holder in left.values()} | self._cut.left.keys() | self._cut.unanswered.keys()
         before = dict(self.newest.ended)
         waits = []
         for one in sorted(filter(has_ended, found)):
@@ -222,8 +227,13 @@ class Observer:
             waits.append(LocalWait(waiter=one, number=number, among=among, since=since, uncoloured=True, what=what))
             if one in self._cut.left:
                 self._cut.same[number] = _same_left(self._cut.left[one])
+            elif one in self._cut.unanswered:
+                self._cut.same[number] = self._same_unanswered(self._cut.unanswered[one])
         self._cut.waiting |= self._cut.ended.keys()
         return replace(seen, waits=(*seen.waits, *waits), left=left)
+
+    def _same_unanswered(self, one: UnansweredCall) -> Same:
+        return lambda _: one.is_final() and not self._is_stopping()
 
     def _wait_for_loop(self, one: TaskAtCut, holder: PartyName, task: Task, now: float) -> LocalWait:
         waiter, blocking = ref(one.task), ref(task)

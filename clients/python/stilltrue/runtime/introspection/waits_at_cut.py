@@ -13,6 +13,7 @@ from weakref import ref
 
 from stilltrue.model import PartyName, WaitNumber
 from stilltrue.protocol.report import LocalWait
+from stilltrue.runtime.calls.unanswered import UnansweredCall
 from stilltrue.runtime.waits.reachability.task_waits import ReportedTaskWait
 from stilltrue.runtime.waits.reachability.thread_waits import ReportedThreadWait
 from stilltrue.runtime.waits.semaphores.left import LeftSemaphore
@@ -39,6 +40,8 @@ class SeenAtCut:
     """The waits of ended parties, and when they were first seen."""
     left: dict[PartyName, LeftSemaphore] = field(default_factory=dict)
     """The ended parties that stand for the holders of semaphores of multiprocessing."""
+    unanswered: dict[PartyName, UnansweredCall] = field(default_factory=dict)
+    """The ended parties that stand for handlers of calls that nobody can answer."""
     share_waits: frozenset[PartyName] = frozenset()
     """Parties that wait for shares which others may release. The second look reads them again."""
     parked: set[WaitNumber] = field(default_factory=set)

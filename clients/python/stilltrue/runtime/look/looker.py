@@ -91,7 +91,7 @@ class Looker:
     def _see(
         self, places: Places, parties: Iterable[PartyName], on_full: Container[PartyName], at: SeenAtCut
     ) -> dict[PartyName, Found]:
-        stack = [place for party in parties if (place := places.find(party)) is not None]
+        stack = [place for party in parties if (place := self._place_of(places, party)) is not None]
         search = Search(
             places,
             self._open_calls(),
@@ -107,6 +107,13 @@ class Looker:
             self._observer.own_work,
         )
         return search.find(stack)
+
+    def _place_of(self, places: Places, party: PartyName) -> Place | None:
+        """The place of a party; that of an ended handler is gRPC's task, if any, that waits for the end of its call."""
+        left = self._parties.unanswered.of(party)
+        if left is None:
+            return places.find(party)
+        return Place(party=party, frames=(), task=left.task, serves=left.served, context=left.context)
 
     def _waits_for_shares(self, stack: Iterable[Place], share_waits: Container[PartyName]) -> dict[PartyName, SeenWait | None]:
         """The waits for shares that others may release, read again: no application object is kept in between."""
@@ -173,7 +180,7 @@ def _party_look(
     """One party's look. ``after``: parties still in their waits at the end; ``found``: what may free this one."""
     if not begun or party not in after:
         return PartyLook(party=party, unchanged=False)
-    if has_ended(party):
+    if has_ended(party) and found is None:
         return PartyLook(party=party, unchanged=True, deadline=after[party], doubt=why)
     if found is None:
         doubt = why or "its thread or task cannot be found"

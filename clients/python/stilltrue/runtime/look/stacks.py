@@ -11,6 +11,7 @@ Rules:
    stops: the lifespan of an application under uvicorn and hypercorn, anyio's idle worker threads.
 4. A task in ``asyncio.sleep()`` is explained: its timer ends the wait.
 5. A party whose reply gRPC cannot send is unexplained: the caller does not read, and any of its threads or tasks may begin to.
+6. A call whose handler has ended without a status (:mod:`~stilltrue.runtime.calls.unanswered`) is unexplained.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from stilltrue.protocol.report import ResourceTarget
 from stilltrue.protocol.requests.stacks import StacksFound, StandingParty
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
+from stilltrue.runtime.calls.unanswered import UnansweredCall
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.tasks import read
 from stilltrue.runtime.introspection.threads_and_tasks import stack_shown
@@ -39,6 +41,7 @@ from stilltrue.runtime.waits.wait import CallStack, SeenWait, Task
 
 PARTIES_MAX = 500
 """Maximum number of reported parties; the unexplained come first."""
+LEFT_BY_HANDLER = "nothing: its handler has ended without a status"
 PARKED = frozenset(
     {
         ("anyio._backends._asyncio", "WorkerThread.run"),
@@ -115,7 +118,11 @@ class Stacks:
             reply = None if root is None else reply_blocked_on_loop(stack, root)
             one = self._standing_task(stack, view, recorded) if reply is None else _blocked(reply)
             found += [] if one is None else [one]
-        return found
+        return found + [_left(one) for one in self._parties.unanswered if self._stands(one)]
+
+    def _stands(self, left: UnansweredCall) -> bool:
+        """Rule 6."""
+        return time.monotonic() - left.since >= self._stand_seconds and not left.has_ended()
 
     def _scene(self) -> LiveProcessView:
         return LiveProcessView(self._parties, self._live.clock())
@@ -186,6 +193,11 @@ def _blocked(reply: BlockedReply) -> StandingParty:
     return StandingParty(
         party=reply.party, blocked_in=BLOCKED_IN, stack=stack_shown(reply.frames), unexplained=True, owes_reply=True
     )
+
+
+def _left(one: UnansweredCall) -> StandingParty:
+    """Rule 6."""
+    return StandingParty(party=one.party, blocked_in=LEFT_BY_HANDLER, stack=(), unexplained=True, owes_reply=True)
 
 
 def _standing(
