@@ -201,6 +201,17 @@ def test_rule_2_a_way_out_that_another_party_holds_frees_when_that_party_can_mov
     assert verdict.remainder == ("p/task", "p/watchdog", "q/task")
 
 
+def test_a_way_out_that_only_a_deadlocked_party_could_take_is_no_reason_against_another_predicate() -> None:
+    fleet = ring()
+    fleet.recorders["p"].waits(PartyName("p/watchdog"), [PartyTarget(party=P)], 0.0)
+    way = WayOut(text="cancels it", party=PartyName("p/watchdog"))
+    snapshot = fleet.verified(fleet.taken(), seeing(P, ways_out=(way,))).snapshot
+    verdict = ask(Gridlock(), snapshot)
+    assert verdict.holds is Holds.FALSE
+    assert "3 parties are deadlocked: see deadlock" in verdict.witness.text
+    assert verdict.explanation == ()
+
+
 def test_rule_2_the_earliest_deadline_counts() -> None:
     fleet = ring()
     verified = fleet.verified(fleet.taken(), seeing(P, deadline=9.0))

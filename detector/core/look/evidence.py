@@ -10,6 +10,7 @@ from itertools import islice
 from detector.core.sentences import waiter_in
 from detector.core.snapshot import Snapshot
 from detector.core.times import clock
+from detector.graph.reduction_bounds import left_over
 from stilltrue.model import Evidence, Holds, PartyName, Verdict
 from stilltrue.protocol.requests.look import PartyLook
 
@@ -63,15 +64,16 @@ def _location(look: PartyLook, helpers: Container[str]) -> str:
 def _ways_out(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:
     """Explain why suspects in the verdict's scope are not deadlocked: a sentence for each reason, ``PARTIES_MAX`` at most.
 
-    A doubt that the verdict's own text gives already is left out.
+    A doubt that the verdict's own text gives already is left out; so are ways out that only stuck parties could take.
     """
     if verdict.predicate not in _ABOUT_WAITS:
         return
     inside = snapshot.processes
+    stuck = left_over(snapshot.waits, snapshot.missing, certain=True)
     suspects: dict[str, list[PartyName]] = {}
     for party, look in snapshot.looks.items():
         told = look.doubt and f"({look.doubt})" in verdict.witness.text
-        reason = "" if told else _reason(look)
+        reason = "" if told else _reason(look, stuck=party in stuck)
         if reason and party.partition("/")[0] in inside:
             suspects.setdefault(reason, []).append(party)
     for reason, parties in islice(suspects.items(), PARTIES_MAX):
@@ -80,12 +82,12 @@ def _ways_out(verdict: Verdict, snapshot: Snapshot) -> Iterator[str]:
         yield f"{', '.join(parties[:NAMED_MAX])}{more} seemed stuck, but {each}{reason}"
 
 
-def _reason(look: PartyLook) -> str:
+def _reason(look: PartyLook, *, stuck: bool) -> str:
     if not look.unchanged:
         return f"had moved on by the second look{f': {look.doubt}' if look.doubt else ''}"
     if look.doubt:
         return f"this could not be verified: {look.doubt}"
-    if look.ways_out:
+    if look.ways_out and not stuck:
         ways = " or ".join(f"{way.text} ({way.party})" if way.party else way.text for way in look.ways_out)
         return f"has a way out: {ways}"
     return f"waits until {clock(look.deadline)} at the latest" if look.deadline is not None else ""
