@@ -102,6 +102,15 @@ def test_every_module_and_test_that_a_page_names_exists(page: Path) -> None:
     assert {name for name in tested if f"def {name}(" not in all_tests() and not there(f"/{name}.py")} == set()
 
 
+def test_the_runbook_of_refused_reports_has_every_reason_and_no_other() -> None:
+    source = "\n".join(path.read_text() for path in (ROOT / "detector" / "service").rglob("*.py"))
+    raised = set(re.findall(r"RefusedError\(grpc\.StatusCode\.\w+, .*\"(\w+)\"\)", source))
+    counted = {"contradictory", "unauthenticated", "permission_denied"}
+    page = (ROOT / "docs" / "runbooks" / "StilltrueReportsRefused.md").read_text()
+    listed = {name for row in re.findall(r"^\| (`.*?) \|", page, flags=re.MULTILINE) for name in re.findall(r"`(\w+)`", row)}
+    assert listed - {"reason"} == raised | counted
+
+
 @cache
 def all_files() -> tuple[str, ...]:
     rooms = ("clients", "detector", "docs", "helm", "protos", "tests")
