@@ -19,6 +19,7 @@ from stilltrue.model import Holds, Verdict
 from tests.synthetic.random_snapshots import Judged
 
 
+@pytest.mark.longer
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [100, 5000])
 def test_thousands_of_snapshots_in_batches_give_the_services_verdicts(long_run: Judged, size: int) -> None:

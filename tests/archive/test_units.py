@@ -53,6 +53,7 @@ def test_copied_and_restored_files_count_once(run: Judged, tmp_path: Path, table
     assert sorted(_keys(tmp_path / "archive", table), key=str) == sorted(wanted, key=str)
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("table", ["reports", "snapshots"])
 def test_two_detectors_in_one_folder_are_both_read_and_never_compacted_together(
     run: Judged, tmp_path: Path, table: str

@@ -60,6 +60,7 @@ def calls_a_second(harness: Harness, load: ManagedProcess, ask: DetectorServiceS
     return (after - before) / (ended - begun)
 
 
+@pytest.mark.longer
 @pytest.mark.usefixtures("here_importable")
 def test_the_cost_of_a_snapshot_a_second(tmp_path: Path) -> None:
     with Harness(tmp_path) as harness:

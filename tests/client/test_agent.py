@@ -367,6 +367,7 @@ def test_uvicorn_says_goodbye_before_it_raises_again_the_signal_that_stopped_it(
     detector.wait_for(lambda: detector.kinds(name)[-1:] == ["goodbye"])
 
 
+@pytest.mark.longer
 @pytest.mark.slow
 def test_a_process_that_ends_at_once_says_goodbye_too_or_was_never_a_member(detector: Any) -> None:
     script = "import sys, stilltrue; stilltrue.Agent('orders', instance=sys.argv[1], detector=sys.argv[2]).start()"

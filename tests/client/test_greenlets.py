@@ -45,6 +45,7 @@ def test_a_program_with_greenlets_does_not_join_and_logs_why(detector: Any, tmp_
     assert joined(detector) == []
 
 
+@pytest.mark.longer
 def test_an_instrumented_program_with_greenlets_does_not_join_either(detector: Any, tmp_path: Path) -> None:
     after = "import stilltrue\nstilltrue.instrument('after')"
     for code in (ASKS.format(first=after, last=""), f"{after}\n{ASKS.format(first='', last='stilltrue.instrument().start()')}"):

@@ -248,6 +248,7 @@ async def test_a_report_for_another_process_ends_the_stream_and_is_not_kept(kafk
     assert kafka.reports() == 1
 
 
+@pytest.mark.longer
 @pytest.mark.parametrize("talks", [True, False], ids=["agents that talk all the time", "agents that say nothing"])
 async def test_a_collector_stays_connected(
     talks: bool, kafka: KafkaInMemory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -162,6 +162,7 @@ async def test_ctrl_c_and_a_closed_pipe_are_quiet(serve: Any, begin: Any, played
         await a.kill()
 
 
+@pytest.mark.longer
 async def test_watch_waits_for_a_detector_that_is_not_up_yet(serve: Any, begin: Any, played: Any, tmp_path: Path) -> None:
     a = played.FakeProcess("a")
     async with serve(tmp_path / "first") as first:

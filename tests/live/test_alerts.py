@@ -204,6 +204,7 @@ def test_the_live_metrics_are_well_formed_and_the_dashboards_show_them(harness: 
                     assert asked(prometheus, text), f"{path.stem}, {panel['title']}: {text}"
 
 
+@pytest.mark.longer
 def test_without_alertmanager_the_detector_notifies_a_webhook(
     tmp_path: Path, scenes_importable: None, pager: tuple[str, queue.SimpleQueue[Page]]
 ) -> None:

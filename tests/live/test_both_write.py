@@ -33,6 +33,7 @@ def _process(harness: Harness, *arguments: str) -> ManagedProcess:
     return process
 
 
+@pytest.mark.longer
 def test_the_answer_names_all_parties_and_says_why_it_is_undetermined(harness: Harness, demo: Demo) -> None:
     begin(harness, "stuck")
     verdicts: list[dict[str, Any]] = []

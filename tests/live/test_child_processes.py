@@ -22,9 +22,7 @@ AT_WORK_SECONDS = 2.0
     "how",
     [
         "subprocess",
-        "background",
-        "fed",
-        *(pytest.param(one, marks=pytest.mark.longer) for one in ("system", "spawn", "forkserver")),
+        *(pytest.param(one, marks=pytest.mark.longer) for one in ("background", "fed", "system", "spawn", "forkserver")),
     ],
 )
 def test_termination_waits_for_the_child_of_a_handler(

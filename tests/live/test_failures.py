@@ -80,6 +80,7 @@ def test_a_restarted_detector_finds_the_same_incident(harness: Harness, demo: De
     assert [i["id"] for i in after] == [i["id"] for i in before]
 
 
+@pytest.mark.longer
 def test_the_applications_never_notice(harness: Harness, demo: Demo) -> None:
     """Calls go on, and none fails, while the detector is stopped, killed, absent, and back."""
     harness.start_scene("live_scenes:POOLS_LIGHT")

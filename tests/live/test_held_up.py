@@ -80,6 +80,7 @@ def test_a_party_that_may_still_proceed_is_not_reported(harness: Harness, demo: 
     assert [verdict["remainder"] for verdict in verdicts if verdict["holds"] is True] == []
 
 
+@pytest.mark.longer
 def test_an_answer_says_that_both_ends_of_a_stream_have_stopped_writing(harness: Harness, demo: Demo) -> None:
     """It is not called a deadlock, but does not look like health either."""
     start(harness, "full_windows")

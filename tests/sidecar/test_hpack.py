@@ -91,6 +91,7 @@ def test_the_size_of_a_header_list_is_counted_by_the_rfc() -> None:
     assert size_of([(b"abc", b"de"), (b"", b"")]) == 5 + 32 + 32
 
 
+@pytest.mark.longer
 def test_long_blocks_are_not_cached() -> None:
     """Anybody may send a thousand headers of a megabyte, each another."""
     encoder, reader = hpack.Encoder(), HeaderReader()

@@ -154,6 +154,7 @@ def test_a_deadlock_of_two_pools_is_called(shops: Shops, ask: Callable[[], dict[
     assert not second.done()
 
 
+@pytest.mark.longer
 def test_a_pool_of_unknown_size_is_never_full(shops: Shops, ask: Callable[[], dict[str, Any]]) -> None:
     orders, stock = _two_shops(shops, told=None)
     calls = [shops.visit(orders, [stock], 0.3), shops.visit(stock, [orders], 0.3)]

@@ -378,6 +378,7 @@ def test_no_false_deadlock_is_called(part: int) -> None:
             raise AssertionError(f"seed {seed}: {breach}") from breach
 
 
+@pytest.mark.longer
 def test_no_deadlock_is_denied_without_a_word() -> None:
     """A FALSE about a deadlock that has lasted is one of a sidecar that names its blind spots."""
     denied = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from detector.simulator import run
 from detector.simulator.plans import recipes
 from detector.simulator.run import Run
@@ -9,6 +11,7 @@ from detector.simulator.run import Run
 WORLDS = 60
 
 
+@pytest.mark.longer
 def test_previews_match_the_effects_on_cancelled_tasks_and_on_threads_that_continue() -> None:
     results = [run.play("cures", seed, story=True) for seed in range(WORLDS)]
     assert [result.breaches for result in results if result.breaches] == []

@@ -40,6 +40,7 @@ def _table(path: Path) -> list[str]:
     return sorted(json.dumps(row, sort_keys=True, default=str) for row in pq.read_table(path).to_pylist())
 
 
+@pytest.mark.longer
 def test_both_engines_give_the_same_tables(spark: SparkSession, planted: Path, tmp_path: Path) -> None:
     archive = open_archive(str(planted))
     engines: dict[str, Engine] = {

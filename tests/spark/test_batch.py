@@ -51,6 +51,7 @@ def test_verdicts_from_shuffled_and_duplicated_reports(
     assert _verdicts(frame) == list(run.verdicts)
 
 
+@pytest.mark.longer
 def test_predicate_settings_give_the_services_verdicts(spark: SparkSession, run: Judged, location: Path) -> None:
     names, settings = ("token-lost", "token-duplicated"), {"token-lost": {"expected": 3}}
     wanted = judged(run.made, find_predicates(names, settings)).verdicts

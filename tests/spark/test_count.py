@@ -41,6 +41,7 @@ def _rows(frame: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict() for row in frame.collect()]
 
 
+@pytest.mark.longer
 def test_counting_in_the_workers_equals_counting_with_dataframes(spark: SparkSession, archive: Archive) -> None:
     headers = read_headers(archive)
     counted = SparkEngine(spark).run(archive.store.location, archive.units("reports"), Count(ends=headers.ends()))

@@ -41,6 +41,7 @@ async def test_each_process_returns_its_stacks_or_why_there_are_none(
         assert refused.value.code() is grpc.StatusCode.NOT_FOUND
 
 
+@pytest.mark.longer
 async def test_a_service_stands_for_its_processes(start_detector: Any, process: Any, tmp_path: Path) -> None:
     a, b, other = (
         process("orders-1", service="orders"),
@@ -55,6 +56,7 @@ async def test_a_service_stands_for_its_processes(start_detector: Any, process: 
         assert [one.process for one in found] == ["orders-1", "orders-2"]
 
 
+@pytest.mark.longer
 async def test_lost_processes_are_named_as_not_connected(start_detector: Any, process: Any, tmp_path: Path) -> None:
     lost, live = process("orders-1", service="orders"), process("orders-2", service="orders")
     live.standing = [HELD]

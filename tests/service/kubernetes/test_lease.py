@@ -64,6 +64,7 @@ async def test_of_two_detectors_that_find_no_lease_one_holds_it(machines: Machin
             task.cancel()
 
 
+@pytest.mark.longer
 async def test_a_holder_that_cannot_renew_stops_before_another_starts(machines: Machines, soon: Any) -> None:
     async with machines.one("a") as a:
         await soon(a.held())

@@ -77,6 +77,7 @@ async def press(page: Page, key: str, code: int, text: str = "") -> None:
     await page.command("Input.dispatchKeyEvent", type="keyUp", **whole)
 
 
+@pytest.mark.longer
 async def test_everything_is_reachable_by_keyboard_with_visible_focus(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path, page: Page
 ) -> None:

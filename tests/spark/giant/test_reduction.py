@@ -106,7 +106,8 @@ CASES = {
 
 @pytest.mark.parametrize(
     ("name", "targets_max", "rounds_max"),
-    [(name, 0, 2) for name in CASES] + [("random", 10**9, 8), ("random again", 0, 40), ("lasso", 0, 12)],
+    [pytest.param(name, 0, 2, marks=pytest.mark.longer if name == "random" else ()) for name in CASES]
+    + [("random", 10**9, 8), ("random again", 0, 40), ("lasso", 0, 12)],
 )
 def test_shards_find_what_one_kernel_finds(
     spark: SparkSession, tmp_path: Path, name: str, targets_max: int, rounds_max: int
@@ -141,7 +142,7 @@ def test_an_invalid_wait_is_named(wait: tuple[int, int, list[int]], said: str, t
         Shard.read(fs.LocalFileSystem(), [(str(folder / "b.parquet"), 0)], parties=10)
 
 
-@pytest.mark.parametrize("name", ["random", "lasso", "star"])
+@pytest.mark.parametrize("name", [pytest.param("random", marks=pytest.mark.longer), "lasso", "star"])
 def test_names_are_numbered_in_order_with_the_same_answer(spark: SparkSession, tmp_path: Path, name: str) -> None:
     waits = CASES[name]
     parties = 1 + max(max(wait[0], *wait[2]) for wait in waits)

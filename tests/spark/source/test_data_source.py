@@ -137,6 +137,7 @@ def test_another_archive_is_not_a_continuation(
         _stream(source, address, tmp_path / "out", **wish)
 
 
+@pytest.mark.longer
 def test_a_wrong_address_has_a_clear_message(source: SparkSession) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

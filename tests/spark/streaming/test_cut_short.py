@@ -122,6 +122,7 @@ def test_a_stream_in_an_object_store_survives_an_interruption_anywhere(
     assert _again_and_again(f"s3://{BUCKET}/archive", f"s3://{BUCKET}/out", truth, 5, monkeypatch) >= 4
 
 
+@pytest.mark.longer
 def test_state_and_results_may_be_on_different_storage(
     storage: fs.FileSystem, archive: Path, truth: Mapping[Key, Verdict], tmp_path: Path
 ) -> None:

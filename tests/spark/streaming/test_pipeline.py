@@ -82,6 +82,7 @@ def _options(folder: Path, plan: StreamPlan, *predicates: str) -> StreamOptions:
     )  # fmt: skip
 
 
+@pytest.mark.longer
 def test_a_restart_says_what_it_does_not_judge_again(
     spark: SparkSession, short: Judged, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,6 +102,7 @@ def test_a_restart_says_what_it_does_not_judge_again(
         query.run(_options(folder, plan), ProgressLines())
 
 
+@pytest.mark.longer
 def test_predicate_settings_give_the_services_verdicts(spark: SparkSession, short: Judged, tmp_path: Path) -> None:
     settings = {"token-lost": {"expected": 0}}
     wanted = judged(short.made[:8], find_predicates(["token-lost"], settings))
@@ -112,6 +114,7 @@ def test_predicate_settings_give_the_services_verdicts(spark: SparkSession, shor
     assert list(wanted.verdicts) != list(judged(short.made[:8], find_predicates(["token-lost"])).verdicts)
 
 
+@pytest.mark.longer
 def test_a_silent_member_is_given_up(spark: SparkSession, short: Judged, tmp_path: Path) -> None:
     folder = tmp_path / "archive"
     _archive(short, folder, 0, 12)
