@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 
 from stilltrue import Agent
 from stilltrue.protocol.observation import Observation
-from stilltrue.runtime.introspection.observation import Observer
+from stilltrue.runtime.introspection.cut.observation import Observer
 
 TASKS, THREADS = (10_000, 1_000) if os.environ.get("STILLTRUE_BENCH") else (50, 20)
 LOOKS = 7

@@ -538,7 +538,7 @@ def test_importing_the_agent_loads_neither_protobuf_nor_the_observer() -> None:
 import sys, grpc
 within = "stilltrue.runtime"
 without = {"google.protobuf", "stilltrue.v1.agent_pb2", f"{within}.membership.connection", f"{within}.look.looker"}
-without |= {f"{within}.introspection.observation", f"{within}.waits.registry", f"{within}.cure.aborter"}
+without |= {f"{within}.introspection.cut.observation", f"{within}.waits.registry", f"{within}.cure.aborter"}
 from stilltrue import Agent
 assert not without & set(sys.modules), without & set(sys.modules)
 Agent("a", instance="a", detector="127.0.0.1:1")

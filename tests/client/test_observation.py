@@ -242,7 +242,7 @@ async def test_a_task_about_to_be_cancelled_is_not_stuck(world: World) -> None:
 async def test_a_loop_whose_timers_cannot_be_read_leaves_every_wait_in_doubt(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stilltrue.runtime.introspection.tasks_at_cut.timers", lambda loop: None)
+    monkeypatch.setattr("stilltrue.runtime.introspection.cut.tasks_at_cut.timers", lambda loop: None)
     report = await world.report(lambda world: world.stuck(b""), stuck=1)
     (wait,) = report.waits
     assert wait.deadline is not None
@@ -250,7 +250,7 @@ async def test_a_loop_whose_timers_cannot_be_read_leaves_every_wait_in_doubt(
 
 
 async def test_an_observer_that_fails_leaves_every_wait_in_doubt(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stilltrue.runtime.introspection.tasks_at_cut.read", lambda *_: 1 / 0)
+    monkeypatch.setattr("stilltrue.runtime.introspection.cut.tasks_at_cut.read", lambda *_: 1 / 0)
     report = await world.report(lambda world: world.stuck(b""), stuck=1)
     (wait,) = report.waits
     assert wait.deadline is not None
@@ -269,7 +269,7 @@ async def test_an_observer_that_fails_leaves_every_wait_in_doubt(world: World, m
 async def test_an_impossible_observation_leaves_every_wait_in_doubt(
     world: World, monkeypatch: pytest.MonkeyPatch, name: str, broken: Any
 ) -> None:
-    monkeypatch.setattr(f"stilltrue.runtime.introspection.{name}", broken)
+    monkeypatch.setattr(f"stilltrue.runtime.introspection.cut.{name}", broken)
     report = await world.report(lambda world: world.stuck(b""), stuck=1)
     (wait,) = report.waits
     assert wait.deadline is not None
@@ -284,7 +284,7 @@ async def test_a_task_that_moves_while_it_is_read_is_in_doubt(world: World, monk
         seen.add(id(task))
         return blocking_future(task) if first else None
 
-    monkeypatch.setattr("stilltrue.runtime.introspection.tasks_at_cut.blocking_future", moving)
+    monkeypatch.setattr("stilltrue.runtime.introspection.cut.tasks_at_cut.blocking_future", moving)
     report = await world.report(lambda world: world.stuck(b""), stuck=1)
     (wait,) = report.waits
     assert wait.deadline is not None

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from stilltrue.protocol.requests.cure import Cured, CureRequest
     from stilltrue.protocol.requests.look import Look, LookRequest
     from stilltrue.protocol.requests.stacks import StacksFound
-    from stilltrue.runtime.introspection.observation import Observer
+    from stilltrue.runtime.introspection.cut.observation import Observer
     from stilltrue.runtime.look.looker import Looker
     from stilltrue.runtime.membership.connection import Connection
     from stilltrue.runtime.transport.transport import Transport
@@ -106,7 +106,7 @@ class Agent:
         self._make_looker = _load("stilltrue.runtime.look.looker").Looker
         self._make_stacks = _load("stilltrue.runtime.look.stacks").Stacks
         self._make_aborter = _load("stilltrue.runtime.cure.aborter").Aborter
-        self._make_observer = _load("stilltrue.runtime.introspection.observation").Observer
+        self._make_observer = _load("stilltrue.runtime.introspection.cut.observation").Observer
         self._lifecycle = threading.Lock()
         self._pid = os.getpid()
         self._connection: Connection | None = None

@@ -21,9 +21,9 @@ from stilltrue import Agent
 from stilltrue.model import SnapshotId
 from stilltrue.protocol.requests.look import LookRequest
 from stilltrue.runtime.declared import idle_declaration
-from stilltrue.runtime.introspection import child_processes as listing
-from stilltrue.runtime.introspection import child_threads
-from stilltrue.runtime.introspection.child_threads import threads_of
+from stilltrue.runtime.introspection.linux import child_processes as listing
+from stilltrue.runtime.introspection.linux import child_threads
+from stilltrue.runtime.introspection.linux.child_threads import threads_of
 from stilltrue.runtime.look import reactivation
 from stilltrue.runtime.membership.member_mark import MemberMark
 from tests.client.look.worlds import PATIENCE_SECONDS, serving

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from stilltrue.protocol.report import ResourceTarget
-from stilltrue.runtime.introspection.child_processes import process_at
 from stilltrue.runtime.introspection.frames import frames_of_threads
+from stilltrue.runtime.introspection.linux.child_processes import process_at
 from stilltrue.runtime.waits.resolvers.processes import named
 from stilltrue.runtime.waits.semaphores import conditions
 from stilltrue.runtime.waits.semaphores.kernel import Semaphore

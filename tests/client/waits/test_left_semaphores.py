@@ -19,8 +19,8 @@ import pytest
 
 from stilltrue.model import has_ended
 from stilltrue.protocol.report import LocalWait, Report, ResourceTarget
-from stilltrue.runtime.introspection import child_processes
-from stilltrue.runtime.introspection.child_processes import process_at
+from stilltrue.runtime.introspection.linux import child_processes
+from stilltrue.runtime.introspection.linux.child_processes import process_at
 from stilltrue.runtime.waits.databases import source_search
 from stilltrue.runtime.waits.databases.source_search import Mentions
 from stilltrue.runtime.waits.holders import own_releases

@@ -24,9 +24,9 @@ import pytest
 from stilltrue import Agent
 from stilltrue.model import Activity, PartyName
 from stilltrue.protocol.report import LocalWait, Report, ResourceTarget
-from stilltrue.runtime.introspection import child_processes
-from stilltrue.runtime.introspection.child_processes import process_at
 from stilltrue.runtime.introspection.frames import frames_of_threads
+from stilltrue.runtime.introspection.linux import child_processes
+from stilltrue.runtime.introspection.linux.child_processes import process_at
 from stilltrue.runtime.log_queue import LogQueue
 from stilltrue.runtime.waits.pipes import kernel, waits, work
 from stilltrue.runtime.waits.resolvers.processes import work_of

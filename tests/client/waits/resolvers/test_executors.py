@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from stilltrue.runtime.introspection.observation import Observer
-from stilltrue.runtime.introspection.waits_at_cut import SeenAtCut
+from stilltrue.runtime.introspection.cut.observation import Observer
+from stilltrue.runtime.introspection.cut.waits_at_cut import SeenAtCut
 from tests.client.look.worlds import look_at, of, report_when
 from tests.client.waits.conftest import Front, is_unseen, targets
 

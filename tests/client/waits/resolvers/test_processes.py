@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from stilltrue.protocol.report import LocalWait, Report, ResourceTarget
-from stilltrue.runtime.introspection.child_processes import MARK, joined_at, process_at
+from stilltrue.runtime.introspection.linux.child_processes import MARK, joined_at, process_at
 from stilltrue.runtime.membership.member_mark import MemberMark
 from tests.client.look.worlds import look_at, of, report_when
 from tests.client.waits.conftest import Front

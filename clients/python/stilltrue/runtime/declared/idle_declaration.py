@@ -10,9 +10,9 @@ from types import CodeType
 from weakref import ref
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.child_processes import boot_ticks, child_processes, joined_at
-from stilltrue.runtime.introspection.child_threads import THREADS_MAX, ChildThreads, polls_without_end, threads_of
 from stilltrue.runtime.introspection.frames import frames_of_threads
+from stilltrue.runtime.introspection.linux.child_processes import boot_ticks, child_processes, joined_at
+from stilltrue.runtime.introspection.linux.child_threads import THREADS_MAX, ChildThreads, polls_without_end, threads_of
 from stilltrue.runtime.introspection.tasks import is_timed, woken_by_timers
 
 TASKS_MAX = 1_000

@@ -28,8 +28,8 @@ from weakref import ref
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.instructions import source_position
 from stilltrue.runtime.declared.idle_declaration import IdleDeclaration
-from stilltrue.runtime.introspection.child_threads import polls_without_end
 from stilltrue.runtime.introspection.code_cache import cached_by_code
+from stilltrue.runtime.introspection.linux.child_threads import polls_without_end
 from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.introspection.tasks import Task, blocking_future, is_timed, read
 from stilltrue.runtime.introspection.threads_and_tasks import Place

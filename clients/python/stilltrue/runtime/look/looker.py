@@ -13,12 +13,12 @@ from typing import Any
 from stilltrue.model import PartyName, WaitNumber, has_ended
 from stilltrue.protocol.report import OBSERVED_MIN
 from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect
+from stilltrue.runtime.introspection.cut.observation import Observer
+from stilltrue.runtime.introspection.cut.waits_at_cut import SeenAtCut
 from stilltrue.runtime.introspection.frames import innermost_frames_of_others
-from stilltrue.runtime.introspection.observation import Observer
 from stilltrue.runtime.introspection.one_reader import reading
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
-from stilltrue.runtime.introspection.waits_at_cut import SeenAtCut
 from stilltrue.runtime.look.activity import unaccounted
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.look.trace import trace_of

@@ -12,7 +12,7 @@ Rules:
    count once it has been a member for :data:`MEMBER_SECONDS_MIN`, nor while it is a worker of a pool that has no items. A
    child that existed before and has joined since counts likewise: it may be about to make its first call.
 7. A child process that existed before has been given work (through a pipe, a queue) if it neither rests nor is where it stood
-   at the declaration (:mod:`~stilltrue.runtime.introspection.child_threads`).
+   at the declaration (:mod:`~stilltrue.runtime.introspection.linux.child_threads`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from collections.abc import Iterator
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.declared.idle_declaration import IdleDeclaration
-from stilltrue.runtime.introspection.child_processes import child_processes, clock, joined_at, orphans
-from stilltrue.runtime.introspection.child_threads import threads_of
 from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.linux.child_processes import child_processes, clock, joined_at, orphans
+from stilltrue.runtime.introspection.linux.child_threads import threads_of
 from stilltrue.runtime.introspection.origins import is_application_callback
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.ways_out.kinds.wakers import protocol_methods

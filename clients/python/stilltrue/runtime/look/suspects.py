@@ -13,7 +13,7 @@ import grpc.aio
 from stilltrue.runtime import compat
 from stilltrue.runtime.calls.outgoing_call import outgoing_in
 from stilltrue.runtime.calls.stand_in import StandIn
-from stilltrue.runtime.introspection.client_interceptors import interceptor_tasks
+from stilltrue.runtime.introspection.cut.client_interceptors import interceptor_tasks
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_ours
 from stilltrue.runtime.introspection.tasks import blocking_future

@@ -10,7 +10,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from stilltrue.runtime.introspection.child_processes import MARK, clock
+from stilltrue.runtime.introspection.linux.child_processes import MARK, clock
 
 
 class MemberMark:

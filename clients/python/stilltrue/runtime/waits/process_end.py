@@ -7,7 +7,7 @@ import threading
 import time
 
 from stilltrue.protocol.report import Hold
-from stilltrue.runtime.introspection.child_processes import joined_at, process_at
+from stilltrue.runtime.introspection.linux.child_processes import joined_at, process_at
 from stilltrue.runtime.waits.process_view import LiveProcessView
 from stilltrue.runtime.waits.resolvers.processes import name_of
 

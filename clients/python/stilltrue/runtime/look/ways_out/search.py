@@ -16,7 +16,7 @@ from typing import Any
 
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.client_interceptors import interceptor_tasks
+from stilltrue.runtime.introspection.cut.client_interceptors import interceptor_tasks
 from stilltrue.runtime.introspection.origins import feeds_requests, is_application, position_of
 from stilltrue.runtime.introspection.tasks import Task, blocking_future, siblings_of
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places

@@ -23,9 +23,9 @@ from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
-from stilltrue.runtime.introspection.child_processes import all_processes, parent_of
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.linux.child_processes import all_processes, parent_of
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.pipes.kernel import other_end_at, processes_at
 

@@ -20,7 +20,7 @@ import sys
 from pathlib import Path
 from struct import Struct
 
-from stilltrue.runtime.introspection.child_processes import all_processes, session_of, shows_all_processes
+from stilltrue.runtime.introspection.linux.child_processes import all_processes, session_of, shows_all_processes
 from stilltrue.runtime.waits.files.kernel import system_call_of
 
 DESCRIPTORS_MAX = 50_000

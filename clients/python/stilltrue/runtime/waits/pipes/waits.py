@@ -27,9 +27,9 @@ from typing import Any
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
-from stilltrue.runtime.introspection.child_processes import parent_of, process_at
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import innermost_frames, variables_of
+from stilltrue.runtime.introspection.linux.child_processes import parent_of, process_at
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.pipes import kernel
 from stilltrue.runtime.waits.resolvers.processes import ENDING, ENDING_ANYWHERE, work_of

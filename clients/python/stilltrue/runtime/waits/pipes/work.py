@@ -20,8 +20,8 @@ from stilltrue.model import PartyName
 from stilltrue.protocol.report import Hold
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
-from stilltrue.runtime.introspection.child_processes import process_at
 from stilltrue.runtime.introspection.frames import frames_of_threads, variables_of
+from stilltrue.runtime.introspection.linux.child_processes import process_at
 from stilltrue.runtime.introspection.origins import is_application, is_ours
 from stilltrue.runtime.waits.pipes.waits import MODULE
 from stilltrue.runtime.waits.process_view import LiveProcessView

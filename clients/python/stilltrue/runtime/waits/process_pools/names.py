@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from stilltrue.runtime.introspection.child_processes import process_at
+from stilltrue.runtime.introspection.linux.child_processes import process_at
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.files.kernel import machine
 from stilltrue.runtime.waits.pipes.kernel import other_end_at

@@ -20,9 +20,9 @@ from weakref import ref
 
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.child_processes import ChildProcess, process_at
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import frames_of_thread, variables_of
+from stilltrue.runtime.introspection.linux.child_processes import ChildProcess, process_at
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.look.code.system_operations import SIGNALS_PROCESSES
 from stilltrue.runtime.waits.files.kernel import machine, system_call_of

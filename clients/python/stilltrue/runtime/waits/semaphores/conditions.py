@@ -29,8 +29,8 @@ from typing import Any
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
-from stilltrue.runtime.introspection.child_processes import ChildProcess, children_of, process_at
 from stilltrue.runtime.introspection.frames import frames_of_thread, innermost_frames, variables_of
+from stilltrue.runtime.introspection.linux.child_processes import ChildProcess, children_of, process_at
 from stilltrue.runtime.introspection.origins import is_application_callback
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.reachability.waking import forget_objects, mentioned_ahead

@@ -22,7 +22,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from stilltrue.runtime.introspection.child_processes import (
+from stilltrue.runtime.introspection.linux.child_processes import (
     all_processes,
     parent_of,
     process_at,

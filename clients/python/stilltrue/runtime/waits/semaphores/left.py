@@ -26,7 +26,7 @@ from typing import Any
 
 from stilltrue.model import ENDED, ProcessName, party
 from stilltrue.protocol.report import Hold, ResourceTarget
-from stilltrue.runtime.introspection.child_processes import ChildProcess, process_at
+from stilltrue.runtime.introspection.linux.child_processes import ChildProcess, process_at
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.holders.own_releases import mentions_of_releases
 from stilltrue.runtime.waits.resolvers.processes import named

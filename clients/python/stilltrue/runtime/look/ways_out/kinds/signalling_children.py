@@ -17,7 +17,7 @@ import os
 import re
 from pathlib import Path
 
-from stilltrue.runtime.introspection.child_processes import child_processes, orphans, process_at
+from stilltrue.runtime.introspection.linux.child_processes import child_processes, orphans, process_at
 from stilltrue.runtime.waits.databases.source_search import Mentions
 
 SMALL = 300

@@ -21,13 +21,13 @@ from stilltrue.protocol.observation import Observation
 from stilltrue.protocol.report import OBSERVED_MIN, Hold, LocalWait, PartyTarget, ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.calls.unanswered import UnansweredCall
+from stilltrue.runtime.introspection.cut.intercepted_calls import intercepted_calls
+from stilltrue.runtime.introspection.cut.tasks_at_cut import TASKS_MAX, TaskAtCut, read_tasks
+from stilltrue.runtime.introspection.cut.waits_at_cut import Same, SeenAtCut
 from stilltrue.runtime.introspection.frames import no_collection
-from stilltrue.runtime.introspection.intercepted_calls import intercepted_calls
 from stilltrue.runtime.introspection.one_reader import reading
 from stilltrue.runtime.introspection.tasks import Task, blocking_future
-from stilltrue.runtime.introspection.tasks_at_cut import TASKS_MAX, TaskAtCut, read_tasks
 from stilltrue.runtime.introspection.threads_and_tasks import Places
-from stilltrue.runtime.introspection.waits_at_cut import Same, SeenAtCut
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.owned_shares import OwnedShares
 from stilltrue.runtime.parties import Parties

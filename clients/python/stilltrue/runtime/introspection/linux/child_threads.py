@@ -21,7 +21,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from stilltrue.runtime.introspection.child_processes import ChildProcess, processor_ticks
+from stilltrue.runtime.introspection.linux.child_processes import ChildProcess, processor_ticks
 
 THREADS_MAX = 300
 """Of all children together. Those of further children count as not shown (rule 4)."""

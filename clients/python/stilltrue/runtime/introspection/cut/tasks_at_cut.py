@@ -8,7 +8,7 @@ from typing import Any
 
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.client_interceptors import interceptor_deadlines, interceptor_tasks
+from stilltrue.runtime.introspection.cut.client_interceptors import interceptor_deadlines, interceptor_tasks
 from stilltrue.runtime.introspection.tasks import Awaited, Task, awaiters, blocking_future, read, siblings_of, timers
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.waits.process_view import LiveProcessView

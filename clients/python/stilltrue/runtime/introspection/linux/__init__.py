@@ -1,0 +1,1 @@
+"""What Linux shows of the process and its children under ``/proc``; elsewhere nothing is seen."""
