@@ -101,6 +101,41 @@ def with_a_function_that_does_so(lock: Any, inside: Callable[[], object]) -> Non
         lock.release()
 
 
+def if_it_is_soon_free(lock: Any, inside: Callable[[], object]) -> None:
+    """Holds it, too; its code is read as a whole, not as a bracket."""
+    for _ in range(1):
+        if not lock.acquire(timeout=PATIENCE_SECONDS):
+            continue
+        try:
+            inside()
+        finally:
+            lock.release()
+
+
+def once_it_is_free(lock: Any, inside: Callable[[], object]) -> None:
+    """The same."""
+    while not lock.acquire(timeout=PATIENCE_SECONDS):
+        print("still waiting")
+    try:
+        inside()
+    finally:
+        lock.release()
+
+
+def if_its_variable_says_so(lock: Any, inside: Callable[[], object]) -> None:
+    """The same."""
+    taken = lock.acquire(timeout=PATIENCE_SECONDS)
+    try:
+        if taken:
+            inside()
+    finally:
+        if taken:
+            lock.release()
+
+
+TRYING: list[Taking] = [if_it_is_soon_free, once_it_is_free, if_its_variable_says_so]
+
+
 @not_surely_held
 def with_a_timeout(lock: Any, inside: Callable[[], object]) -> None:
     lock.acquire(timeout=PATIENCE_SECONDS)

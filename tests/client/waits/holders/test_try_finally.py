@@ -17,13 +17,21 @@ from tests.client.look.worlds import look_at, of, report_of, report_when
 from tests.client.waits.conftest import PATIENCE_SECONDS, Front, is_unseen, targets
 from tests.client.waits.resolvers.test_locks import Account
 from tests.client.waits.resolvers.test_locks_of_tasks import Loop, waits_of
-from tests.client.waits.taking import HELD, NOT_SURELY_HELD, by_finally
+from tests.client.waits.taking import HELD, NOT_SURELY_HELD, TRYING, Taking, by_finally
 
 
 @pytest.mark.parametrize("how", HELD)
 def test_a_party_that_releases_in_finally_holds_the_lock(front: Front, how: str) -> None:
     lock = threading.Lock()
     front.hold(HELD[how], lock, lambda: front.get(b""))
+    assert front.waits_for(by_finally, lock, lambda: None) == ["thread:holder"]
+    front.let_go()
+
+
+@pytest.mark.parametrize("how", TRYING)
+def test_a_party_that_has_tried_with_success_holds_the_lock(front: Front, how: Taking) -> None:
+    lock = threading.Lock()
+    front.hold(how, lock, lambda: front.get(b""))
     assert front.waits_for(by_finally, lock, lambda: None) == ["thread:holder"]
     front.let_go()
 
@@ -125,6 +133,27 @@ def test_another_party_that_acquires_and_releases_the_lock_is_not_a_way_out(fron
     front.report_when_still("undoer")
     ways_out = of(look_at(front.agent, report), "front/thread:waiter").ways_out
     assert any("thread undoer" in one.text for one in ways_out)
+    idle.set()
+    front.let_go()
+
+
+@pytest.mark.parametrize("how", TRYING)
+def test_another_party_that_tries_the_lock_now_and_then_is_not_a_way_out(front: Front, how: Taking) -> None:
+    lock, idle = threading.Lock(), threading.Event()
+
+    def in_the_background() -> None:
+        while not idle.wait(PATIENCE_SECONDS):
+            how(lock, lambda: None)
+
+    front.hold(by_finally, lock, lambda: front.get(b""))
+    front.start("user", in_the_background)
+    front.start("trying", how, lock, lambda: None)
+    front.start("waiter", Account(lock).by_attribute, lambda: None)
+    front.seen("thread:waiter")
+    report = front.report_when_still("waiter", "holder", "trying")
+    found = of(look_at(front.agent, report), "front/thread:waiter")
+    assert {one.party for one in found.ways_out} <= {"front/thread:holder"}
+    assert not found.doubt
     idle.set()
     front.let_go()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -73,13 +74,132 @@ def with_a_time_limit() -> None:
         lock.release()
 
 
+def with_a_time_limit_or_not_this_time(some: Any) -> None:
+    while some():
+        if not lock.acquire(timeout=-1 + 3, blocking=True):
+            continue
+        try:
+            some()
+        finally:
+            lock.release()
+
+
+def until_it_has_it(some: Any) -> None:
+    while not lock.acquire(timeout=0.5):
+        some()
+    try:
+        some()
+    finally:
+        lock.release()
+
+
+def if_it_is_free(some: Any) -> int:
+    if not lock.acquire(False):
+        return 0
+    try:
+        return int(some())
+    finally:
+        lock.release()
+
+
+def with_its_result_in_a_variable(some: Any) -> None:
+    taken = lock.acquire(timeout=3)
+    if not taken:
+        raise TimeoutError
+    some()
+    lock.release()
+
+
+def with_a_test_in_finally(some: Any) -> None:
+    taken = False
+    try:
+        taken = lock.acquire(blocking=False)
+        if taken:
+            some()
+    finally:
+        if taken:
+            lock.release()
+
+
+def with_an_assignment_expression(some: Any) -> None:
+    if taken := lock.acquire(blocking=False):
+        some(taken)
+        lock.release()
+
+
+async def with_a_limit_of_asyncio(some: Any) -> None:
+    try:
+        await asyncio.wait_for(lock.acquire(), 3)  # type: ignore[arg-type]
+    except asyncio.TimeoutError:
+        return
+    try:
+        await some()
+    finally:
+        lock.release()
+
+
+def whether_it_has_it_or_not(some: Any) -> None:
+    lock.acquire(timeout=3)
+    some()
+    lock.release()
+
+
+def if_it_has_it_not(some: Any) -> None:
+    if not lock.acquire(timeout=3):
+        lock.release()
+    some()
+
+
+def by_a_variable_that_was_set_again(some: Any) -> None:
+    taken = lock.acquire(timeout=3)
+    taken = some(taken)
+    if taken:
+        lock.release()
+
+
+def twice_by_the_same_variable() -> None:
+    taken = lock.acquire(timeout=3)
+    if taken:
+        lock.release()
+    if taken:
+        lock.release()
+
+
+def by_one_of_two_variables(some: Any) -> None:
+    one = lock.acquire(timeout=3)
+    other = some() and lock.acquire(timeout=3)
+    if one or other:
+        lock.release()
+
+
+async def never_waited_for(some: Any) -> None:
+    some(lock.acquire(), 3)
+    lock.release()
+
+
 def another_meanwhile(lock: Any, other: Any) -> None:
     lock.acquire()
     lock = other
     lock.release()
 
 
-@pytest.mark.parametrize("function", [straight, on_one_path, in_a_loop, awaited])
+OWN = [
+    straight,
+    on_one_path,
+    in_a_loop,
+    awaited,
+    with_a_time_limit,
+    with_a_time_limit_or_not_this_time,
+    until_it_has_it,
+    if_it_is_free,
+    with_its_result_in_a_variable,
+    with_a_test_in_finally,
+    with_an_assignment_expression,
+    with_a_limit_of_asyncio,
+]
+
+
+@pytest.mark.parametrize("function", OWN)
 def test_a_lock_acquired_on_every_path_is_the_functions_own(function: Callable[..., Any]) -> None:
     uses = uses_of(function.__code__)
     assert (set(uses.own), set(uses.unowned)) == ({MEANT}, set())
@@ -87,7 +207,20 @@ def test_a_lock_acquired_on_every_path_is_the_functions_own(function: Callable[.
     assert uses.held[MEANT]
 
 
-OTHERS = [elsewhere, only_sometimes, twice, in_its_own_block, handed_on, with_a_time_limit, another_meanwhile]
+OTHERS = [
+    elsewhere,
+    only_sometimes,
+    twice,
+    in_its_own_block,
+    handed_on,
+    another_meanwhile,
+    whether_it_has_it_or_not,
+    if_it_has_it_not,
+    by_a_variable_that_was_set_again,
+    twice_by_the_same_variable,
+    by_one_of_two_variables,
+    never_waited_for,
+]
 
 
 @pytest.mark.parametrize("function", OTHERS)

@@ -46,6 +46,7 @@ from stilltrue.runtime.look.code.nearby import classes_named, classes_near, is_o
 from stilltrue.runtime.look.code.system_operations import system_operations
 from stilltrue.runtime.waits.databases.redis_names import DELETING
 from stilltrue.runtime.waits.holders.try_finally import releases_only_in_finally
+from stilltrue.runtime.waits.orphaned_locks.balance import releases_only_own
 
 _RELEASE = frozenset({"release"})
 _LIBRARY_NAMES = _RELEASE | {"cancel", "set_result", "set_exception", "__exit__", "__aexit__"}
@@ -215,8 +216,13 @@ def _ignored_names(code: CodeType) -> frozenset[str]:
     """Names that cannot affect others: a release of its own (rule 2), and what libraries do for themselves (rule 3)."""
     if is_library(code):
         return _LIBRARY_NAMES
-    own = _RELEASE if not code.co_flags & _SUSPENDS and releases_only_in_finally(code) else frozenset()
+    own = _RELEASE if not code.co_flags & _SUSPENDS and _releases_only_own(code) else frozenset()
     return own | DELETING if _REDIS.search(code.co_filename) else own
+
+
+@cached_by_code
+def _releases_only_own(code: CodeType) -> bool:
+    return releases_only_in_finally(code) or ("acquire" in code.co_names and releases_only_own(code))
 
 
 def _globals_named(words: frozenset[str], names: dict[str, Any]) -> Iterator[Any]:

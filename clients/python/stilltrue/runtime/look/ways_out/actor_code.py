@@ -28,6 +28,7 @@ from stilltrue.runtime.look.code.reachable_names import ReachableNames, own_reac
 from stilltrue.runtime.look.code.system_operations import OPERATIONS
 from stilltrue.runtime.waits.holders.try_finally import has_released_nothing_else
 from stilltrue.runtime.waits.holders.with_blocks import depth_of
+from stilltrue.runtime.waits.orphaned_locks.balance import holds_nothing
 
 _FINALIZING = frozenset({"finalize"})
 _RUNNING = frozenset({"run", "run_until_complete"})
@@ -71,7 +72,7 @@ def names_ahead(frame: FrameType, far: bool) -> ReachableNames:
     within = ahead.known and not depth_of(frame)  # leaving a block may use any name
     named = (ahead.names | ahead.stored) - only_measured_names(frame.f_code) - names_of_own_timers(frame.f_code)
     begin = named | ahead.markers | names_within(frame.f_code, ahead.functions) if within else None
-    if begin is not None and has_released_nothing_else(frame):
+    if begin is not None and (has_released_nothing_else(frame) or holds_nothing(frame)):
         begin -= {"release"}  # rule 2 of reachable_names
     reachable = reachable_names(frame.f_code, frame.f_globals, variables_of(frame).values(), begin, far=far)
     operations = (names_by(one, (), far).names & OPERATIONS for one in _functions_ahead(frame, ahead))

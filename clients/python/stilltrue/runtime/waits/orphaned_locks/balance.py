@@ -2,8 +2,9 @@
 
 Rules:
 
-1. ``acquire()`` as a separate statement without arguments (awaited or not) acquires its expression's object. In any other form
-   it may have acquired it.
+1. ``acquire()`` as a separate statement without arguments (awaited or not, also in ``asyncio.wait_for``) acquires its
+   expression's object. If its result is tested, also later in a local variable, it has done so where that is true. In any other
+   form it may have acquired it.
 2. ``release()`` without arguments on the same expression releases it. Any other mention of ``release``, or of an exit method of
    ``with`` blocks, may release it at any moment.
 3. All paths through the code are followed, including those of exceptions. An object that some path releases without having
@@ -13,7 +14,7 @@ Rules:
 from __future__ import annotations
 
 import dis
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any
@@ -23,12 +24,14 @@ from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.code.attributes import UNKNOWN
 from stilltrue.runtime.look.code.names import ATTRIBUTES
-from stilltrue.runtime.waits.holders.try_finally import called_and_dropped
+from stilltrue.runtime.waits.holders.try_finally import called_and_dropped, dropped_after
 from stilltrue.runtime.waits.holders.with_blocks import (
     Expression,
     expression_before,
     instructions_of,
     is_changed,
+    operand_before,
+    skip_back,
     value_of,
 )
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within
@@ -38,7 +41,32 @@ _JUMPS = frozenset({"JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT
 _RETURNS = frozenset({"RETURN_VALUE", "RETURN_CONST"})
 _LEAVES = _RETURNS | {"RERAISE", "RAISE_VARARGS"}
 _FREE, _HELD = 1, 2
+_IF_TRUE = 2
+"""How far the bits of a state are shifted if the variable with the result of ``acquire()`` is true."""
+_EITHER = _FREE | _HELD
 ACQUIRES, MAY_ACQUIRE, RELEASES = "acquires", "may acquire", "releases"
+TRIES = "tries"
+"""The effect of the jump that tests the result of ``acquire()``."""
+KEEPS = "keeps "
+"""The effect of keeping the result in a variable, whose name follows."""
+_BETWEEN = frozenset({"CACHE", "NOP", "PRECALL", "KW_NAMES", "TO_BOOL", "EXTENDED_ARG"})
+_ARGUMENTS = _BETWEEN | {
+    *("LOAD_CONST", "LOAD_SMALL_INT", "LOAD_FAST", "LOAD_FAST_BORROW", "LOAD_FAST_LOAD_FAST", "LOAD_GLOBAL", "LOAD_DEREF"),
+    *(
+        "LOAD_NAME",
+        "LOAD_ATTR",
+        "LOAD_METHOD",
+        "UNARY_NEGATIVE",
+        "BINARY_OP",
+        "BINARY_SUBSCR",
+        "COMPARE_OP",
+        "PUSH_NULL",
+        "COPY",
+        "SWAP",
+    ),
+}
+_FINISHES = frozenset({"CALL", "CALL_KW"})
+_KEEPS_AND_LOADS = "STORE_FAST_LOAD_FAST"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +137,8 @@ def balance_of(
     left = any(one.opname in _RETURNS and state & _HELD for one, state in zip(every, straight, strict=True))
     certain = (index for index, state in enumerate(states) if state == _HELD)
     sure = None if left else _where(code, every, certain)
-    return Balance(another or early, _where(code, every, _held(states)), sure)
+    tried = (index for index, effect in effects.items() if effect == TRIES or effect.startswith(KEEPS))
+    return Balance(another or early, _where(code, every, (*_held(states), *tried)), sure)
 
 
 def leaves_with(code: CodeType, effects: Mapping[int, str]) -> bool:
@@ -137,6 +166,12 @@ def releases_only_own(code: CodeType) -> bool:
     return not any(uses_of(one).unowned for one in codes_within(code))
 
 
+def holds_nothing(frame: FrameType) -> bool:
+    """Whether a frame has yet to acquire everything that it, and the functions within it, release."""
+    code = frame.f_code
+    return releases_only_own(code) and not any(frame.f_lasti in offsets for offsets in (uses_of(code).held or {}).values())
+
+
 @cached_by_code
 def may_hold(code: CodeType) -> bool:
     """Whether a frame of this code may hold what it has acquired without a bracket."""
@@ -148,7 +183,7 @@ def _awaited_in(code: CodeType) -> frozenset[Expression]:
     """The expressions that a code object acquires by ``await``."""
     every = instructions_of(code)
     taken = ((index, one) for index, one in enumerate(every) if one.opname in ATTRIBUTES and one.argval == "acquire")
-    done = ((expression_before(every, index), called_and_dropped(every, index)) for index, _ in taken)
+    done = ((expression_before(every, index), _dropped(every, index)) for index, _ in taken)
     return frozenset(expression for expression, dropped in done if dropped is not None and dropped[1])
 
 
@@ -190,11 +225,109 @@ def _effects(every: Sequence[dis.Instruction]) -> Iterator[tuple[int, Expression
         if one.opname not in ATTRIBUTES or (one.argval != "acquire" and one.argval not in RELEASING):
             continue
         expression = expression_before(every, index)
-        done = called_and_dropped(every, index)
         if one.argval == "acquire":
-            yield (index, expression, MAY_ACQUIRE) if done is None or not expression else (done[0], expression, ACQUIRES)
+            at, effect = _acquires_at(every, index) if expression else (index, MAY_ACQUIRE)
+            yield at, expression, effect
         else:
+            done = called_and_dropped(every, index)
             yield index, expression, RELEASES if done is not None and expression and one.argval == "release" else ""
+
+
+def _acquires_at(every: Sequence[dis.Instruction], attribute: int) -> tuple[int, str]:
+    """Where a call of ``acquire()`` has its effect, and which (rule 1)."""
+    dropped = _dropped(every, attribute)
+    if dropped is not None:
+        return dropped[0], ACQUIRES
+    call = _call_after(every, attribute)
+    at = None if call is None else _after_idle(every, call)
+    if at is None:
+        return attribute, MAY_ACQUIRE
+    if _tests(every[at]):
+        return at, TRIES
+    if every[at].opname == "COPY" and every[at].arg == 1:  # of an assignment expression
+        at = _after_idle(every, at) or at
+    one = every[at]
+    if one.opname == _KEEPS_AND_LOADS:
+        return at, f"{KEEPS}{one.argval[0]}"
+    return (at, f"{KEEPS}{one.argval}") if one.opname == "STORE_FAST" else (attribute, MAY_ACQUIRE)
+
+
+def _dropped(every: Sequence[dis.Instruction], attribute: int) -> tuple[int, bool] | None:
+    """As :func:`called_and_dropped`, also as the argument of an awaited ``asyncio.wait_for``."""
+    found = called_and_dropped(every, attribute)
+    inner = None if found is not None else _call_after(every, attribute)
+    operand = operand_before(every, attribute)
+    if inner is None or operand is None or every[inner].arg or operand[1] == 0:
+        return found
+    if every[skip_back(every, operand[1] - 1)].argval != "wait_for":
+        return None
+    outer = _call_after(every, inner)
+    dropped = None if outer is None else dropped_after(every, outer)
+    return dropped if dropped is not None and dropped[1] else None
+
+
+def _call_after(every: Sequence[dis.Instruction], index: int) -> int | None:
+    """The next call, if only simple arguments come before it."""
+    for later in range(index + 1, len(every)):
+        one = every[later]
+        if one.opname in _FINISHES:
+            return later
+        if one.opname not in _ARGUMENTS or one.is_jump_target:
+            return None
+    return None
+
+
+def _after_idle(every: Sequence[dis.Instruction], index: int) -> int | None:
+    """The next instruction that does something; None if others may lead there."""
+    for later in range(index + 1, len(every)):
+        if every[later].is_jump_target:
+            return None
+        if every[later].opname not in _BETWEEN:
+            return later
+    return None
+
+
+def _tests(one: dis.Instruction) -> bool:
+    """Whether it is a jump that depends on whether a value is true."""
+    return one.opname.startswith("POP_JUMP_") and one.opname.endswith(("IF_TRUE", "IF_FALSE"))
+
+
+def _flag_of(effects: Iterable[str]) -> str:
+    """The variable that keeps the result of ``acquire()``; empty: none, or several."""
+    names = {one.removeprefix(KEEPS) for one in effects if one.startswith(KEEPS)}
+    return names.pop() if len(names) == 1 else ""
+
+
+def _flags(every: Sequence[dis.Instruction], flag: str, kept: Container[int]) -> dict[int, int | None]:
+    """What instructions do to the variable ``flag``, or learn of it, by index.
+
+    1 or 0: it becomes true or false; 2: unknown. None: the jump tests it.
+    """
+    found: dict[int, int | None] = {}
+    for index, one in enumerate(every):
+        names = one.argval if isinstance(one.argval, tuple) else (one.argval,)
+        if flag in names and one.opname.startswith(("STORE_", "DELETE_")):
+            before = every[index - 1] if index and not one.is_jump_target else None
+            known = one.opname == "STORE_FAST" and before is not None and before.opname == "LOAD_CONST"
+            if index not in kept:
+                found[index] = int(bool(before.argval)) if known and before is not None else 2
+        elif _tests(one) and not one.is_jump_target:
+            loaded = index - 1
+            while loaded and every[loaded].opname in _BETWEEN and not every[loaded].is_jump_target:
+                loaded -= 1
+            if _leaves(every, loaded, flag):
+                found[index] = None
+    return found
+
+
+def _leaves(every: Sequence[dis.Instruction], index: int, flag: str) -> bool:
+    """Whether an instruction leaves the value of a variable on the stack."""
+    one = every[index]
+    if one.opname == _KEEPS_AND_LOADS:
+        return bool(one.argval[1] == flag)
+    if one.opname == "STORE_FAST":
+        return bool(one.argval == flag and index and every[index - 1].opname == "COPY" and every[index - 1].arg == 1)
+    return one.opname.startswith("LOAD_FAST") and one.argval == flag
 
 
 def _states(
@@ -213,20 +346,30 @@ def _states(
     index_of = {one.offset: index for index, one in enumerate(every)}
     entries = exception_entries_of(code) if failing else ()
     handlers = [[index_of[entry.target] for entry in entries if entry.start <= one.offset < entry.end] for one in every]
+    flag = _flag_of(effects.values())
+    kept = [index for index, effect in effects.items() if effect.startswith(KEEPS)]
+    flags = _flags(every, flag, kept) if flag else {}
     states = [0] * len(every)
-    states[0] = _FREE
+    states[0] = _both(_FREE) if flag else _FREE
     todo = [0]
     while todo:
         index = todo.pop()
         before = states[index]
-        after = _after(before, effects.get(index, ""))
-        ways = [(way, after) for way in _next(every, index, index_of) if index not in swallowing or way == index + 1]
+        effect = effects.get(index, "")
+        after = _with_flag(_after(before, effect, flag), flags.get(index, -1))
+        following = (way for way in _next(every, index, index_of) if index not in swallowing or way == index + 1)
+        ways = [(way, _at_jump(every[index], after, effect, flags.get(index, -1), jumps=way != index + 1)) for way in following]
         ways += [(way, before | after) for way in handlers[index]]
         for way, state in ways:
             if states[way] | state != states[way]:
                 states[way] |= state
                 todo.append(way)
-    return states
+    return [(state | state >> _IF_TRUE) & _EITHER for state in states]
+
+
+def _both(state: int) -> int:
+    """A state of the lock, whether the variable is true or not."""
+    return state | state << _IF_TRUE
 
 
 def _swallowing(every: Sequence[dis.Instruction]) -> Iterator[int]:
@@ -236,12 +379,34 @@ def _swallowing(every: Sequence[dis.Instruction]) -> Iterator[int]:
             yield next(later for later in range(index, len(every)) if "IF_TRUE" in every[later].opname)
 
 
-def _after(before: int, effect: str) -> int:
+def _after(before: int, effect: str, flag: str) -> int:
+    """The state after an effect. The lower bits are those if the variable ``flag`` is false, or if there is none."""
+    held, free = _both(_HELD), _both(_FREE)
     if effect == ACQUIRES:
-        return _HELD
+        return before & held | (before & free) << 1
     if effect == RELEASES:
-        return _FREE
-    return before | _HELD if effect == MAY_ACQUIRE else before
+        return before & free | (before & held) >> 1
+    if effect.startswith(KEEPS) and flag:
+        return before and ((before | before >> _IF_TRUE) & _EITHER) | _HELD << _IF_TRUE
+    return before | (before & free) << 1 if effect == MAY_ACQUIRE or effect.startswith(KEEPS) else before
+
+
+def _with_flag(state: int, becomes: int | None) -> int:
+    """The state after the variable has become true or false, or unknown (2)."""
+    if becomes is None or becomes < 0:
+        return state
+    lock = (state | state >> _IF_TRUE) & _EITHER
+    return (lock, lock << _IF_TRUE, _both(lock))[becomes]
+
+
+def _at_jump(one: dis.Instruction, after: int, effect: str, learns: int | None, *, jumps: bool) -> int:
+    """The state if a jump is taken (``jumps``) or not: what the test tells of the lock or of the variable."""
+    if effect != TRIES and learns is not None:
+        return after
+    is_true = one.opname.endswith("IF_TRUE") == jumps
+    if effect == TRIES:
+        return _after(after, ACQUIRES, "") if is_true else after
+    return after & (_EITHER << _IF_TRUE if is_true else _EITHER)
 
 
 def _next(every: Sequence[dis.Instruction], index: int, index_of: Mapping[int, int]) -> Iterator[int]:
