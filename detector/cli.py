@@ -25,7 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "ask": ("detector.commands.live.ask:ask", "Take a snapshot now and print the verdict."),
     "watch": ("detector.commands.live.watch:watch", "Print verdicts as they change."),
-    "agents": ("detector.commands.live.agents:agents", "List the connected processes."),
+    "agents": ("detector.commands.live.agents:agents", "List the connected processes, and the lost ones."),
     "stacks": ("detector.commands.live.stacks:stacks", "Show what the parties of a process are blocked on."),
     "doctor": ("detector.commands.live.doctor:doctor", "Explain what the answers do not cover, and how to fix it."),
     "snapshots": ("detector.commands.live.snapshots:snapshots", "List the newest snapshots."),

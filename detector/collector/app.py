@@ -20,7 +20,7 @@ from detector.collector.agent_stream import CollectedStream
 from detector.collector.intake import Intake
 from detector.collector.metrics import CollectorMetrics, Counts
 from detector.collector.relay import Coordinator, Relay
-from detector.ops.address import Address, address_of, is_loopback
+from detector.ops.address import Address, address_of, is_loopback, why_not_bound
 from detector.ops.exposition import exposed
 from detector.ops.logs import Log
 from detector.service.grpc_api.agent_service import AGENT_SERVICE
@@ -140,7 +140,7 @@ def _exposed(exposing: contextlib.ExitStack, settings: Collecting, collector: Co
     try:
         port = exposing.enter_context(exposed(collector, host, settings.metrics.port))
     except OSError as error:
-        raise CollectorRefusedError(f"--metrics: cannot listen on {settings.metrics}: {error.strerror or error}") from None
+        raise CollectorRefusedError(f"--metrics: cannot listen on {settings.metrics}: {why_not_bound(error)}") from None
     return f"http://{Address(host=host, port=port)}/metrics"
 
 

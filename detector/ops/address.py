@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from dataclasses import dataclass
 from ipaddress import ip_address
 from urllib.parse import urlsplit
@@ -87,3 +89,10 @@ def bare_host(host: str) -> str:
 def address_of(host: str, port: int) -> Address:
     """The address of a host, which may be in brackets."""
     return Address(host=bare_host(host), port=port)
+
+
+def why_not_bound(error: OSError) -> str:
+    """Why an address cannot be listened on, such as "address already in use"; asyncio's own text repeats the address."""
+    if error.errno is None or isinstance(error, socket.gaierror):
+        return error.strerror or str(error)
+    return os.strerror(error.errno).lower()

@@ -17,7 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from detector.core.predicate import Predicate
-from detector.ops.address import address_of, bare_host, is_loopback
+from detector.ops.address import address_of, bare_host, is_loopback, why_not_bound
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
 from detector.service.assembly_bus import AssemblyBus
@@ -301,8 +301,7 @@ async def _bind_web(web: Web, settings: Settings) -> int:
     try:
         return await web.start(bare_host(settings.http_host), settings.http_port)
     except OSError as error:
-        reason = error.strerror or str(error)
-        address = address_of(settings.http_host, settings.http_port)
+        reason, address = why_not_bound(error), address_of(settings.http_host, settings.http_port)
         text = f"cannot listen on {address}: {reason}; choose another --http-host or --http-port (0: any free port)"
         raise AddressInUseError(text) from None
 

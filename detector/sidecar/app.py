@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import stilltrue.agent
-from detector.ops.address import Address
+from detector.ops.address import Address, why_not_bound
 from detector.ops.http import HttpServer
 from detector.ops.logs import Log
 from detector.sidecar.call_headers import Inbound
@@ -113,8 +113,8 @@ class Sidecar:
         try:
             return Address(host=host, port=await self._pages.start(host, self.settings.admin.port))
         except OSError as error:
-            reason = error.strerror or error
-            raise CannotListenError(f"--admin-port: cannot listen on {self.settings.admin}: {reason}") from None
+            text = f"--admin-port: cannot listen on {self.settings.admin}: {why_not_bound(error)}"
+            raise CannotListenError(text) from None
 
     async def _listen(self, flag: str, address: Address, new_route: Callable[[], Route], tls: Tls | None) -> Address:
         try:
@@ -122,7 +122,7 @@ class Sidecar:
                 lambda: self._accept(new_route()), address.host, address.port, backlog=BACKLOG, ssl=tls.context if tls else None
             )
         except OSError as error:
-            raise CannotListenError(f"{flag}: cannot listen on {address}: {error.strerror or error}") from None
+            raise CannotListenError(f"{flag}: cannot listen on {address}: {why_not_bound(error)}") from None
         self._servers.append(server)
         return _bound(server)
 

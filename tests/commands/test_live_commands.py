@@ -66,6 +66,9 @@ async def test_the_exit_code_of_ask_is_the_answer(played: Any, here: Any, tmp_pa
                 assert mark in drawn.out
                 assert all(party in drawn.out for party in stuck.core)
         await asyncio.gather(a.kill(), b.kill())
+        silent = await run("ask", "deadlock")
+        assert silent.code == 3
+        assert silent.out.endswith("  'stilltrue doctor' explains what to do about the missing members\n")
 
 
 @pytest.mark.parametrize(
@@ -111,7 +114,7 @@ async def test_unknown_names_are_refused_with_the_known_ones(played: Any, here: 
             (("ask", "deadlock", "--scope", "shop"), "no scope 'shop'"),
             (("watch", "dedlock"), "available: deadlock"),
             (("show", "99"), "there is no snapshot 99 yet: the next one is"),
-            (("show", "latest"), "no snapshot is kept yet"),
+            (("show", "latest"), "no snapshot is kept yet: the first is taken when a process connects"),
             (("show", "i-0000000000"), "no incident i-0000000000"),
         ):
             ended = await here(*arguments, "--detector", detector.address)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from detector.commands.live.stacks import _row
 from stilltrue.v1 import agent_pb2
 
 HELD = agent_pb2.StandingParty(
@@ -36,3 +37,10 @@ async def test_the_command_prints_stacks_and_the_unexplained_parties(played: Any
         assert (await here("stacks", "old", *address)).code == 2
         unknown = await here("stacks", "none", *address)
         assert (unknown.code, "no process or service 'none' is a member" in unknown.err) == (2, True)
+
+
+def test_on_a_terminal_the_process_that_the_line_above_names_is_left_out_of_every_cell() -> None:
+    assert _row(HELD, process="a") == ("thread:one", "a lock that thread:two holds", "thread:two", "app.py:7 in work")
+    other = agent_pb2.StandingParty(party="a/T#1", blocked_in="the reply of aa/S#2", held_by=["b-a/S#2", "a/S#3"])
+    assert _row(other, process="a") == ("T#1", "the reply of aa/S#2", "b-a/S#2, S#3", "-")
+    assert _row(HELD, process="")[:3] == ("a/thread:one", "a lock that a/thread:two holds", "a/thread:two")

@@ -26,12 +26,12 @@ WIDTH_MIN = 120
 """Narrower terminals show only the ``NARROW`` columns, so that no word is cut."""
 
 
-@click.command(short_help="List the processes that are connected.")
+@click.command(short_help="List the connected processes, and the lost ones.")
 @detector_option
 @timeout_option
 @output_option
 def agents(endpoint: Endpoint, timeout_seconds: float, output: Output) -> None:
-    """List the connected processes, and the disconnected ones whose lease has not expired.
+    """List the connected processes, and those that ended or were cut off without a goodbye.
 
     A party is unexplained if it has not moved for a long time and is in no known wait; `stilltrue stacks PROCESS` shows it.
 

@@ -12,8 +12,11 @@ from detector.commands.shared.output import Output, output_option, print_data, p
 from detector.commands.shared.render import EXIT_CODES, START_ONE, console, print_verdict
 from detector.core.sentences import NO_MEMBERS
 from detector.core.verdict import write_verdict
+from stilltrue.model import Holds
 from stilltrue.protocol.wire.verdict import verdict_from_wire
 from stilltrue.v1 import detector_pb2 as pb
+
+HOW_TO_FIX = "'stilltrue doctor' explains what to do about the missing members"
 
 
 @click.command(short_help="Take a snapshot now and print the verdict.")
@@ -47,4 +50,6 @@ def ask(predicate: str, scope: str, endpoint: Endpoint, timeout_seconds: float, 
         print_verdict(verdict)
         if verdict.witness.text == NO_MEMBERS:
             console().print(f"  {START_ONE}")
+        elif verdict.holds is Holds.UNDETERMINED and verdict.missing:
+            console().print(f"  {HOW_TO_FIX}")
     sys.exit(EXIT_CODES[verdict.holds])

@@ -71,12 +71,14 @@ def _print(found: list[pb.ProcessStacks], *, whole: bool) -> None:
 
 
 def _row(one: agent_pb.StandingParty, *, process: str) -> tuple[str, ...]:
-    """With ``process`` (on a terminal, whose line above names it), strip it from the party, and the directories from paths."""
+    """With ``process`` (on a terminal, whose line above names it), strip it from parties, and directories from paths."""
     at = one.stack[0] if one.stack else "-"
-    party = one.party
+    cells = one.party, _blocked_in(one), listed(one.held_by)
     if process:
-        at, party = _END_OF_PATH.sub("", at), party.removeprefix(f"{process}/")
-    return escape(party), escape(_blocked_in(one)), escape(listed(one.held_by)) or "-", escape(at)
+        at, own = _END_OF_PATH.sub("", at), re.compile(rf"(?<![\w.-]){re.escape(process)}/")
+        cells = own.sub("", cells[0]), own.sub("", cells[1]), own.sub("", cells[2])
+    party, blocked, holders = map(escape, cells)
+    return party, blocked, holders or "-", escape(at)
 
 
 def _blocked_in(one: agent_pb.StandingParty) -> str:

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from detector.commands.shared.options import FILE, log_format_option
 from detector.commands.shared.run import CommandError
+from detector.ops.address import why_not_bound
 from detector.ops.http import Answer, HttpServer
 from detector.ops.logs import Log, configure
 from detector.sidecar.injection import answer
@@ -130,4 +131,4 @@ def webhook(
     except ValueError as error:
         raise CommandError(f"{sidecar_file} or {agent_file}: invalid JSON: {error}") from None
     except OSError as error:
-        raise CommandError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+        raise CommandError(f"cannot listen on {host}:{port}: {why_not_bound(error)}") from None

@@ -167,7 +167,8 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         if answer is None and request.id:
             answer = await self._archive_service.snapshot(request.id)
         if answer is None:
-            text = self._absent(request.id) if request.id else "no snapshot is kept yet"
+            none_yet = "no snapshot is kept yet: the first is taken when a process connects"
+            text = self._absent(request.id) if request.id else none_yet
             await context.abort(grpc.StatusCode.NOT_FOUND, text)
             raise AssertionError("abort raises")
         return answer

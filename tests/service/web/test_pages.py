@@ -95,6 +95,16 @@ def test_an_unconfirmed_incident_says_since_when_and_which_members_are_silent() 
     assert "; stock-1 did not report since" in said([silent], [open_one, incident("j", "orders-2/B")]).detail
 
 
+def test_beside_a_confirmed_incident_only_the_details_give_when_another_was_last_confirmed() -> None:
+    silent_one, seen_one = incident("i", "orders-1/A", "stock-1/C"), incident("j", "orders-2/B", formed=80.0)
+    seen = replace(
+        verdict("deadlock", Holds.TRUE), core=seen_one.core, remainder=seen_one.core, missing=(ProcessName("stock-1"),)
+    )
+    found = said([seen], [silent_one, seen_one])
+    assert found.at is None
+    assert found.detail.endswith("; 1 of them was last confirmed at 00:01:10: stock-1 did not report since")
+
+
 async def test_the_overview_does_not_present_a_lost_member_as_seen(
     start_detector: Any, process: Any, deadlock: Any, tmp_path: Path
 ) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from detector.core.counting import counted
+from detector.core.times import clock
 from detector.predicates.evidence.explanation import listed
 from detector.service.detection.incident.explanation import current_verdict_of
 from detector.service.detection.incident.incidents import Incident
@@ -83,15 +84,23 @@ def _stuck(incidents: Sequence[Incident], verdicts: Collection[Verdict], service
     predicates = {one.predicate: one for one in verdicts if one.snapshot.scope == "all"}
     unconfirmed = [one for one in ordered if one.predicate in predicates and current_verdict_of(one, verdicts) is None]
     if silent := sorted({name for one in unconfirmed for name in predicates[one.predicate].missing}):
-        details.append(f"{listed(silent)} did not report since")
+        details.append(f"{_last_confirmed(unconfirmed, ordered)}{listed(silent)} did not report since")
     return Headline(
         level=Level.TROUBLE,
         text=kind,
         extent=extent,
         detail="; ".join(details),
         since=first.formed or first.opened,
-        at=min((one.seen for one in unconfirmed), default=None),
+        at=min(one.seen for one in unconfirmed) if len(unconfirmed) == len(ordered) else None,
     )
+
+
+def _last_confirmed(unconfirmed: Sequence[Incident], all_of_them: Sequence[Incident]) -> str:
+    """If the newest snapshot confirms some incidents and not others: when the others were last confirmed."""
+    if len(unconfirmed) == len(all_of_them):
+        return ""
+    verb = "was" if len(unconfirmed) == 1 else "were"
+    return f"{len(unconfirmed)} of them {verb} last confirmed at {clock(min(one.seen for one in unconfirmed))}: "
 
 
 def _free(verdict: Verdict) -> Headline:
