@@ -381,7 +381,7 @@ class Agent:
 
     def _find_stacks(self, stand_seconds: float) -> Callable[[int], StacksFound]:
         """Make a function that finds parties that have not moved for ``stand_seconds``; sight counts the unexplained ones."""
-        stacks = self._make_stacks(self.live, self.parties, stand_seconds)
+        stacks = self._make_stacks(self.live, self.parties, stand_seconds, lambda: self._observer.newest)
         unexplained = _load("stilltrue.runtime.look.unexplained").Unexplained(stacks, stand_seconds, self.live.report_failure)
         self.sight.unexplained, self.sight.unexplained_calls = unexplained.count, unexplained.calls
         find: Callable[[int], StacksFound] = stacks.find

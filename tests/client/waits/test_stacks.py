@@ -12,7 +12,10 @@ import grpc.aio
 import pytest
 
 from stilltrue import Agent
+from stilltrue.model import PartyName, WaitNumber
+from stilltrue.protocol.report import OBSERVED_MIN, LocalWait, PartyTarget
 from stilltrue.protocol.requests.stacks import StandingParty
+from stilltrue.runtime.introspection.cut.waits_at_cut import SeenAtCut
 from stilltrue.runtime.look import stacks
 from stilltrue.runtime.look.stacks import Stacks
 from stilltrue.runtime.look.unexplained import Unexplained
@@ -41,6 +44,38 @@ def test_each_stuck_party_shows_where_it_is_blocked(front: Front) -> None:
     assert (found["lost"].held_by, found["lost"].unexplained) == ((), True)
     files = {"holder": releasing.__file__, "waiter": releasing.__file__, "lost": __file__}
     assert all(files[name] in one.stack[0] for name, one in found.items())
+    never.set()
+    front.let_go()
+
+
+@pytest.mark.parametrize(
+    ("enders", "lasts", "explained"),
+    [
+        (("holder",), True, True),
+        (("holder",), False, False),
+        (("holder", "other"), True, False),
+        (("lost",), True, True),
+        ((), True, False),
+    ],
+    ids=["it lasts", "it is over", "another party is unexplained", "it waits for itself", "nobody can end it"],
+)
+def test_a_wait_that_only_the_cut_finds_explains_a_party_while_all_that_can_end_it_stand_still_explained(
+    front: Front, enders: tuple[str, ...], lasts: bool, explained: bool
+) -> None:
+    lock, never = threading.Lock(), threading.Event()
+    hold(front, lock)
+    front.start("lost", lambda: never.wait())  # noqa: PLW0108 - a frame of the application's
+    front.start("other", lambda: never.wait())  # noqa: PLW0108 - likewise
+    front.report_when_still("waiter", "lost", "other")
+    number, among = WaitNumber(OBSERVED_MIN), tuple(PartyTarget(party=PartyName(f"front/thread:{name}")) for name in enders)
+    wait = LocalWait(waiter=PartyName("front/thread:lost"), number=number, among=among, what="an event")
+    cut = SeenAtCut(local={number: (wait, "")}, same={number: lambda _: lasts})
+    found = {one.party: one for one in Stacks(front.agent.live, front.agent.parties, 0.05, lambda: cut).find(7).parties}
+    lost = found[PartyName("front/thread:lost")]
+    assert lost.unexplained is not explained
+    assert (lost.blocked_in == "an event") is explained
+    assert lost.held_by == (tuple(one.party for one in among) if explained else ())
+    assert found[PartyName("front/thread:other")].unexplained
     never.set()
     front.let_go()
 

@@ -12,6 +12,7 @@ Rules:
 4. A task in ``asyncio.sleep()`` is explained: its timer ends the wait.
 5. A party whose reply gRPC cannot send is unexplained: the caller does not read, and any of its threads or tasks may begin to.
 6. A call whose handler has ended without a status (:mod:`~stilltrue.runtime.calls.unanswered`) is unexplained.
+7. A wait that only a cut can find may explain a party (:mod:`~stilltrue.runtime.look.cut_explanations`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from stilltrue.model import PartyName
@@ -28,9 +29,11 @@ from stilltrue.protocol.requests.stacks import StacksFound, StandingParty
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.calls.unanswered import UnansweredCall
+from stilltrue.runtime.introspection.cut.waits_at_cut import SeenAtCut
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.tasks import read
 from stilltrue.runtime.introspection.threads_and_tasks import stack_shown
+from stilltrue.runtime.look.cut_explanations import explained_by_cut
 from stilltrue.runtime.look.replies import BLOCKED_IN, BlockedReply, owes_reply, reply_blocked_in, reply_blocked_on_loop
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.parties import Parties
@@ -68,9 +71,12 @@ class Positions:
 class Stacks:
     """Finds the threads and tasks of one process that stand still."""
 
-    def __init__(self, live: LockedRecorder, parties: Parties, stand_seconds: float) -> None:
-        """``stand_seconds``: a party that has not moved for this time stands still."""
+    def __init__(
+        self, live: LockedRecorder, parties: Parties, stand_seconds: float, newest: Callable[[], SeenAtCut] = SeenAtCut
+    ) -> None:
+        """``stand_seconds``: a party that has not moved for this time stands still. ``newest``: what the last cut saw."""
         self._live = live
+        self._newest = newest
         self._parties = parties
         self._stand_seconds = stand_seconds
         self._under_way = threading.Lock()
@@ -118,6 +124,7 @@ class Stacks:
             reply = None if root is None else reply_blocked_on_loop(stack, root)
             one = self._standing_task(stack, view, recorded) if reply is None else _blocked(reply)
             found += [] if one is None else [one]
+        found = explained_by_cut(found, self._newest(), view)
         return found + [_left(one) for one in self._parties.unanswered if self._stands(one)]
 
     def _stands(self, left: UnansweredCall) -> bool:
