@@ -302,8 +302,10 @@ def preface(options: argparse.Namespace) -> list[str]:
         "",
         "Wall-clock seconds / CPU seconds (in brackets: snapshots completed meanwhile) of a word count over",
         f"{options.records:,} records on the local runtime, best of {options.rounds} interleaved rounds.",
-        "Made by `python tests/bench/test_snapshot_effect.py --out docs`;",
+        f"Made by `.venv/bin/python tests/bench/test_snapshot_effect.py --out docs --rounds {options.rounds}`;",
         "[checkpoints.md](checkpoints.md#what-snapshots-cost-the-work) explains each way and how to read the figures.",
+        "`colours` is the agent's way: it pays for each message, and these messages do next to no work. What it adds to a gRPC",
+        "call is measured in [agent.md](agent.md#the-cost).",
         "",
         "![run time by interval and by number of processes](snapshot-effect.svg)",
     ]

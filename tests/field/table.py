@@ -1,4 +1,4 @@
-"""Writes docs/field.md from the entries of the catalogue: ``python -m tests.field.table``."""
+"""Writes docs/field.md from the entries of the catalogue: ``.venv/bin/python -m tests.field.table``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ one), and each with near misses: programs that look alike but do not deadlock. `
 detector. The core of the answer must be exactly the parties in the table, with file and line, and no party of a near miss may
 be reported.
 
-Written by `python -m tests.field.table`; do not edit. Comments in each program mark the lines of the parties in the core.
+Written by `.venv/bin/python -m tests.field.table`; do not edit. Comments in each program mark the lines
+of the parties in the core.
 
 | source | what happens | library | predicate | the core | near misses, which are not reported |
 |---|---|---|---|---|---|

@@ -76,6 +76,12 @@ def test_every_snippet_of_a_page_compiles_with_existing_imports(page: Path) -> N
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_that_need_the_tests_use_the_environment_of_the_checkout(page: Path) -> None:
+    bare = r"(?<![\w./-])(?:python3? (?:-m tests\.|tests/)|pytest tests/)\S+"
+    assert re.findall(bare, page.read_text()) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_link_of_a_page_resolves(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
     for target in re.findall(r"\]\(([^)\s]+)\)", text):
