@@ -23,7 +23,7 @@ import logging
 import sys
 import warnings
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, GeneratorType, MethodType, ModuleType, SimpleNamespace
 from typing import Any
@@ -36,7 +36,6 @@ from stilltrue.runtime.look.code.attributes import (
     attribute_dictionary,
     attribute_of,
     attributes_of,
-    inherited,
     named_values,
     slots_of,
 )
@@ -88,17 +87,51 @@ _calling: dict[int, tuple[type, bool]] = {}
 """Cache of this look: whether objects of a class may call what they were given."""
 
 
+_class_tables: dict[int, tuple[type, _ClassTable]] = {}
+"""Cache of this look, by the identity of a class."""
+_method_names: dict[tuple[int, frozenset[str]], tuple[type, frozenset[str]]] = {}
+"""Cache of this look, by the identity of a class and some words: the names read by its methods that these name."""
+
+
 def clear_caches() -> None:
     """Clear the caches after a look."""
     _given.clear()
     _calling.clear()
+    _class_tables.clear()
+    _method_names.clear()
+
+
+class _ClassTable:
+    """The attributes of a class and its bases: ``values`` that are not functions, of these the ``collections``.
+
+    ``read``: the names that each of the application's methods reads.
+    """
+
+    __slots__ = ("collections", "read", "values")
+
+    def __init__(self, kind: type) -> None:
+        table: dict[str, Any] = {}
+        for base in reversed(kind.__mro__):
+            table.update(base.__dict__)
+        self.values = {name: one for name, one in table.items() if type(one) is not FunctionType and one is not None}
+        self.collections = {name: one for name, one in self.values.items() if issubclass(type(one), (dict, *_COLLECTIONS))}
+        methods = ((name, _plain_function(one)) for name, one in table.items())
+        functions = ((name, one) for name, one in methods if type(one) is FunctionType and is_application(one.__code__))
+        self.read = {name: _read_by(one.__code__) for name, one in functions}
+
+
+def _class_table(kind: type) -> _ClassTable:
+    known = _class_tables.get(id(kind))
+    if known is None:
+        known = _class_tables[id(kind)] = kind, _ClassTable(kind)
+    return known[1]
 
 
 def attributes_named(thing: Any, words: frozenset[str]) -> Iterator[Any]:
     """The attributes of an object that some words name: its own, and those of its class that are not functions."""
     kind = type(thing)
     if issubclass(kind, type):
-        yield from (one for word in words if type(one := inherited(thing, word)) is not FunctionType and one is not None)
+        yield from (one for word, one in _class_table(thing).values.items() if word in words)
         return
     if kind is not SimpleNamespace and compat.module_of(kind).partition(".")[0] in _OTHERS:
         return
@@ -107,7 +140,7 @@ def attributes_named(thing: Any, words: frozenset[str]) -> Iterator[Any]:
         yield from (dict.__getitem__(own, word) for word in words if dict.__contains__(own, word))
     yield from (attribute_of(thing, name) for name in slots_of(kind) if name in words)  # type: ignore[arg-type]
     if kind is not SimpleNamespace:
-        yield from (one for word in words if issubclass(type(one := inherited(kind, word)), (dict, *_COLLECTIONS)))
+        yield from (one for word, one in _class_table(kind).collections.items() if word in words)
 
 
 def used_by(code: CodeType, names: dict[str, Any], near: Iterable[Any], words: frozenset[str]) -> Iterable[Any]:
@@ -270,25 +303,31 @@ def callables_kept(objects: Iterable[Any], words: frozenset[str]) -> Iterator[An
     """The callables in the collections among ``objects``, and in the attributes that some words name (rule 2)."""
     for thing in objects:
         yield from _in_collection(thing)
-        for held in attributes_named(thing, words.union(*_names_of_methods(thing, words))):
+        for held in attributes_named(thing, words | _names_of_methods(thing, words)):
             yield from (held,) if type(held) in FUNCTIONS else _in_collection(held)
 
 
-def _names_of_methods(thing: Any, words: frozenset[str]) -> Iterator[frozenset[str]]:
+def _names_of_methods(thing: Any, words: frozenset[str]) -> frozenset[str]:
     """The names read by the application's methods of an object or class which some words name, and by those that these name."""
     kind = thing if issubclass(type(thing), type) else type(thing)
     if compat.module_of(kind).partition(".")[0] in _OTHERS:
-        return
-    seen: set[str] = set()
-    words |= _UNNAMED
+        return frozenset()
+    known = _method_names.get((id(kind), words))
+    if known is None:
+        found = frozenset().union(*_read_by_methods(_class_table(kind).read, words | _UNNAMED))
+        known = _method_names[id(kind), words] = kind, found
+    return known[1]
+
+
+def _read_by_methods(read: Mapping[str, frozenset[str]], words: frozenset[str]) -> Iterator[frozenset[str]]:
+    """What methods which some words name read, and those that these name; ``read``: what each method reads."""
+    seen: frozenset[str] = frozenset()
     for _ in range(_METHODS_DEPTH):
-        found = [_plain_function(inherited(kind, word)) for word in words - seen]
-        seen |= words
-        read = [_read_by(one.__code__) for one in found if type(one) is FunctionType and is_application(one.__code__)]
-        if not read:
+        found = [names for name, names in read.items() if name in words and name not in seen]
+        if not found:
             return
-        yield from read
-        words = frozenset().union(*read)
+        yield from found
+        seen, words = seen | words, frozenset().union(*found)
 
 
 @cached_by_code
