@@ -384,6 +384,7 @@ class Agent:
         stacks = self._make_stacks(self.live, self.parties, stand_seconds, lambda: self._observer.newest)
         unexplained = _load("stilltrue.runtime.look.unexplained").Unexplained(stacks, stand_seconds, self.live.report_failure)
         self.sight.unexplained, self.sight.unexplained_calls = unexplained.count, unexplained.calls
+        self.sight.unexplained_waits = unexplained.waits
         find: Callable[[int], StacksFound] = stacks.find
         return find
 

@@ -40,6 +40,11 @@ CURES = (
         "thread dump). They count as able to go on; if nothing can free them, use agent.Lock or agent.waiting_for there, or "
         "put an agent where they wait for: see docs/troubleshooting.md",
     ),
+    (
+        "for a lock or an answer, with nobody known to bring it",
+        "stilltrue stacks shows where they wait. A thread that is parked at a lock for good is harmless; otherwise find out "
+        "who holds the lock, or should answer: see docs/troubleshooting.md",
+    ),
     ("from outside", "callers without an agent can free or hold its parties: give them an agent, or a sidecar"),
     ("the database does not answer", "start the server, or correct the probe's DSN: see docs/databases.md"),
     ("dropped by the agent's bounds", "raise the agent's bounds (docs/agent.md), or find out why so many calls are in doubt"),

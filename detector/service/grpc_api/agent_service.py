@@ -339,4 +339,5 @@ def _sight(sight: pb.Sight) -> Sight:
         blind=tuple(text[:_BLIND_CHARACTERS_MAX] for text in sight.blind[:_BLIND_MAX]),
         unexplained=sight.unexplained if sight.HasField("unexplained") else None,
         unexplained_calls=sight.unexplained_calls if sight.HasField("unexplained_calls") else None,
+        unexplained_waits=sight.unexplained_waits if sight.HasField("unexplained_waits") else None,
     )

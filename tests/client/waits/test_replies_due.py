@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -233,6 +234,105 @@ def test_a_call_counts_that_waits_for_a_party_in_no_known_wait(
         _count_again(counts)
     never.set()
     assert counts.calls() == 2
+
+
+class Actor:
+    """Handles messages one by one; to ask another it waits for the reply."""
+
+    def __init__(self) -> None:
+        self.inbox: queue.Queue[Any] = queue.Queue()
+
+    def ask(self, other: Actor, seconds: float | None = None) -> Any:
+        reply: queue.Queue[Any] = queue.Queue(1)
+        other.inbox.put((None, reply))
+        return reply.get(timeout=seconds)
+
+    def run(self) -> None:
+        while message := self.inbox.get():
+            other, reply = message
+            reply.put(self.ask(other) if other is not None else None)
+
+
+def _counted(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> tuple[int | None, int | None]:
+    monkeypatch.setattr(unexplained, "CALL_SECONDS_MIN", 0.0)
+    counts = Unexplained(Stacks(agent.live, agent.parties, 0.05), 0.0, lambda _: None)
+    for _ in range(3):
+        threading.Event().wait(0.1)
+        _count_again(counts)
+    return counts.calls(), counts.waits()
+
+
+def test_actors_that_wait_for_each_others_replies_count(alone: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch) -> None:
+    one, other = Actor(), Actor()
+    one.inbox.put((other, queue.Queue()))
+    other.inbox.put((one, queue.Queue()))
+    for actor in (one, other):
+        threading.Thread(target=actor.run, daemon=True).start()
+    assert _counted(alone("actors"), monkeypatch) == (0, 2)
+    asked = [actor.inbox.get() for actor in (one, other)]
+    for actor, (_, reply) in zip((one, other), asked, strict=True):
+        reply.put(None)
+        actor.inbox.put(None)
+
+
+def test_idle_threads_do_not_count(alone: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch) -> None:
+    given, stop, idle = queue.Queue[Any](), threading.Event(), Actor()
+
+    def take_from_its_own() -> None:
+        own: queue.Queue[Any] = queue.Queue()
+        subscribers.append(own)
+        while own.get():
+            pass
+
+    def subscribe() -> None:
+        take_from_its_own()
+
+    subscribers: list[queue.Queue[Any]] = []
+    for idles in (given.get, stop.wait, idle.run, subscribe, take_from_its_own):
+        threading.Thread(target=idles, daemon=True).start()
+    with ThreadPoolExecutor(2) as pool:
+        pool.submit(int).result()
+        assert _counted(alone("idle"), monkeypatch) == (0, 0)
+    stop.set()
+    for one in (given, idle.inbox, *subscribers):
+        one.put(None)
+
+
+def test_a_lock_that_a_suspended_generator_holds_counts(alone: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch) -> None:
+    lock = threading.Lock()
+
+    def inside() -> Iterator[None]:
+        with lock:
+            yield
+
+    def take() -> None:
+        with lock:
+            pass
+
+    held: Any = inside()
+    next(held)
+    threading.Thread(target=take, daemon=True).start()
+    assert _counted(alone("locks"), monkeypatch) == (0, 1)
+    held.close()
+
+
+def test_a_lock_whose_holder_does_not_move_counts(alone: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch) -> None:
+    lock, never, taken = threading.Lock(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            taken.set()
+            never.wait()
+
+    def take() -> None:
+        with lock:
+            pass
+
+    threading.Thread(target=hold, daemon=True).start()
+    assert taken.wait(PATIENCE_SECONDS)
+    threading.Thread(target=take, daemon=True).start()
+    assert _counted(alone("locks"), monkeypatch) == (0, 1)
+    never.set()
 
 
 def _count_again(counts: Unexplained) -> None:

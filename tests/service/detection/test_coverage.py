@@ -274,6 +274,29 @@ async def test_a_false_says_that_calls_have_not_moved_for_long(start_detector: A
                 await asyncio.sleep(0.01)
 
 
+async def test_a_false_says_that_threads_are_stuck_that_serve_no_call(
+    start_detector: Any, process: Any, tmp_path: Path
+) -> None:
+    a, b = process("a"), process("b")
+    async with start_detector(tmp_path) as detector:
+        await detector.join(a, b)
+        await a.say(
+            lease=agent_pb2.Lease(sight=agent_pb2.Sight(servers=1, unexplained=3, unexplained_calls=0, unexplained_waits=2))
+        )
+        await b.say(lease=agent_pb2.Lease(sight=agent_pb2.Sight(servers=1, unexplained=3, unexplained_waits=0)))
+        async with asyncio.timeout(20):
+            while not (verdict := await detector.ask()).coverage.partly:
+                await asyncio.sleep(0.01)
+        said = "but 2 threads or tasks wait for a lock or an answer, with nobody known to bring it, at a (stilltrue stacks)"
+        assert verdict.witness.text.endswith(said)
+        (spot,) = verdict.coverage.partly
+        reason = "has 2 threads or tasks that wait for a lock or an answer, with nobody known to bring it"
+        assert (spot.process, list(spot.reasons)) == ("a", [reason])
+        answer = await detector.stub.ListAgents(detector_pb2.ListAgentsRequest(), timeout=10)
+        complaints = {one.process.instance: complaints_of(one) for one in answer.agents}
+        assert [(what, "stilltrue stacks" in cure) for what, cure in complaints["a"]] == [(reason, True)]
+
+
 async def test_a_withheld_answer_is_withheld_in_the_archive_too(start_detector: Any, process: Any, tmp_path: Path) -> None:
     """Evaluated again, a snapshot in which members had yet to join gives the detector's answer, not a TRUE."""
     async with start_detector(tmp_path, expected={"all": Expectation(count=2)}) as detector:

@@ -192,7 +192,7 @@ class Piece(_message.Message):
     def __init__(self, first: _Optional[int] = ..., count: _Optional[int] = ..., fields: _Optional[bytes] = ...) -> None: ...
 
 class Sight(_message.Message):
-    __slots__ = ["blind", "calls", "channels", "channels_unseen", "servers", "servers_unseen", "unexplained", "unexplained_calls"]
+    __slots__ = ["blind", "calls", "channels", "channels_unseen", "servers", "servers_unseen", "unexplained", "unexplained_calls", "unexplained_waits"]
     BLIND_FIELD_NUMBER: _ClassVar[int]
     CALLS_FIELD_NUMBER: _ClassVar[int]
     CHANNELS_FIELD_NUMBER: _ClassVar[int]
@@ -201,6 +201,7 @@ class Sight(_message.Message):
     SERVERS_UNSEEN_FIELD_NUMBER: _ClassVar[int]
     UNEXPLAINED_CALLS_FIELD_NUMBER: _ClassVar[int]
     UNEXPLAINED_FIELD_NUMBER: _ClassVar[int]
+    UNEXPLAINED_WAITS_FIELD_NUMBER: _ClassVar[int]
     blind: _containers.RepeatedScalarFieldContainer[str]
     calls: int
     channels: int
@@ -209,7 +210,8 @@ class Sight(_message.Message):
     servers_unseen: int
     unexplained: int
     unexplained_calls: int
-    def __init__(self, servers: _Optional[int] = ..., channels: _Optional[int] = ..., calls: _Optional[int] = ..., servers_unseen: _Optional[int] = ..., channels_unseen: _Optional[int] = ..., blind: _Optional[_Iterable[str]] = ..., unexplained: _Optional[int] = ..., unexplained_calls: _Optional[int] = ...) -> None: ...
+    unexplained_waits: int
+    def __init__(self, servers: _Optional[int] = ..., channels: _Optional[int] = ..., calls: _Optional[int] = ..., servers_unseen: _Optional[int] = ..., channels_unseen: _Optional[int] = ..., blind: _Optional[_Iterable[str]] = ..., unexplained: _Optional[int] = ..., unexplained_calls: _Optional[int] = ..., unexplained_waits: _Optional[int] = ...) -> None: ...
 
 class StacksFound(_message.Message):
     __slots__ = ["left_out", "number", "parties"]

@@ -16,7 +16,8 @@ Rules:
 8. So are they while a process that is not a member calls members (:mod:`.unjoined_callers`), unless the scope's members are
    stated: it may call again. It counts as blind.
 9. A FALSE of ``deadlock`` or ``gridlock`` says so if served calls have not moved for a while and are in no known wait: their
-   parties count as able to go on. Their members are partly covered.
+   parties count as able to go on. Their members are partly covered. So it is with parties that serve no call and wait in a way
+   that idle ones do not.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from detector.core.times import clock, duration
 from detector.predicates.evidence.explanation import listed
 from detector.service.detection.incident.incidents import Incident
 from detector.service.detection.membership.expected import Expected
-from detector.service.detection.membership.members import NOT_MOVING, Member, Roster, unknowns
+from detector.service.detection.membership.members import NOT_MOVING, WAITING_LONG, Member, Roster, unknowns
 from detector.service.detection.membership.unjoined_callers import UnjoinedCallers
 from detector.service.detection.membership.unreceived_calls import UnreceivedCall, described, unreceived_calls
 from detector.service.settings import Settings
@@ -118,6 +119,8 @@ class Membership:
             verdict = with_remark(verdict, _covers(coverage))
         if verdict.holds is Holds.FALSE and verdict.predicate in WAITED_FOR and (calls := self._unexplained_calls(view)):
             verdict = with_remark(verdict, calls)
+        if verdict.holds is Holds.FALSE and verdict.predicate in WAITED_FOR and (waits := self._unexplained_waits(view)):
+            verdict = with_remark(verdict, waits)
         if verdict.holds is Holds.FALSE and unreceived and verdict.predicate in WAITED_FOR:
             verdict = with_remark(verdict, _unreceived(unreceived))
         return self._qualified_by_age(verdict, view)
@@ -131,6 +134,16 @@ class Membership:
             return ""
         calls = counted(count, "call has", "calls have")
         return f"but {calls} {NOT_MOVING}, at {listed(list(found))} (stilltrue stacks)"
+
+    def _unexplained_waits(self, view: Snapshot) -> str:
+        """The other parties that are stuck, as a remark on a FALSE (rule 9); empty if none are known."""
+        members = (member for name in view.processes if (member := self._roster.get(name)) is not None)
+        found = {member.name: member.unexplained_waits for member in members if member.unexplained_waits}
+        count = sum(found.values())
+        if not count:
+            return ""
+        who = counted(count, "thread or task waits", "threads or tasks wait")
+        return f"but {who} {WAITING_LONG}, at {listed(list(found))} (stilltrue stacks)"
 
     def _gathering(self, view: Snapshot) -> Iterator[MembershipDoubt]:
         """Doubts about members that are not back since a restart (rule 3)."""

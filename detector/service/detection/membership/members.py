@@ -111,6 +111,8 @@ class MemberRecord:
 
 NOT_MOVING = "not moved for a while, in no known wait"
 """How texts describe unexplained calls."""
+WAITING_LONG = "for a lock or an answer, with nobody known to bring it"
+"""How texts describe unexplained waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +121,7 @@ class Sight:
 
     ``unexplained``: the number of parties that have not moved for a while and are in no known wait; None if unknown.
     ``unexplained_calls``: the number of calls that such parties serve, whose reply is due; None if unknown.
+    ``unexplained_waits``: the number of other parties that wait for such a party, or for an unknown one, as idle ones never do.
     """
 
     servers: int = 0
@@ -129,6 +132,7 @@ class Sight:
     blind: tuple[str, ...] = ()
     unexplained: int | None = None
     unexplained_calls: int | None = None
+    unexplained_waits: int | None = None
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -177,12 +181,19 @@ class Member:
         """The number of calls that it serves, whose reply is due, by parties that are unexplained."""
         return 0 if self.sight is None else self.sight.unexplained_calls or 0
 
+    @property
+    def unexplained_waits(self) -> int:
+        """The number of other parties of it that are stuck in such waits."""
+        return 0 if self.sight is None else self.sight.unexplained_waits or 0
+
     def not_moving(self) -> tuple[str, ...]:
-        """Its unexplained calls, as text; empty if none are known."""
-        count = self.unexplained_calls
-        if not count:
-            return ()
-        return (f"serves {counted(count, 'call')} that {'has' if count == 1 else 'have'} {NOT_MOVING}",)
+        """Its unexplained calls and waits, as text; empty if none are known."""
+        calls, waits = self.unexplained_calls, self.unexplained_waits
+        found = (f"serves {counted(calls, 'call')} that {'has' if calls == 1 else 'have'} {NOT_MOVING}",) if calls else ()
+        if not waits:
+            return found
+        who = f"{counted(waits, 'thread or task', 'threads or tasks')} that {'waits' if waits == 1 else 'wait'}"
+        return (*found, f"has {who} {WAITING_LONG}")
 
     def unrecorded(self) -> tuple[str, ...]:
         """The servers and channels whose calls its agent does not record, as text; empty if none are known."""

@@ -13,7 +13,8 @@ class StandingParty:
 
     ``blocked_in``: what it waits for (empty: unknown). ``held_by``: who can end its wait (empty: unknown). ``stack``: innermost
     frame first, as ``file:line in function``. ``unexplained``: it is unknown what it waits for, or who can end that.
-    ``owes_reply``: it serves a call whose reply is due. The detector is only sent the number of these calls.
+    ``owes_reply``: it serves a call whose reply is due. ``never_idle``: it serves no call, and is in a wait that idle parties
+    are not in: for a lock, for an answer. The detector is only sent the numbers of these two.
     """
 
     party: PartyName
@@ -22,6 +23,7 @@ class StandingParty:
     stack: tuple[str, ...] = ()
     unexplained: bool = False
     owes_reply: bool = False
+    never_idle: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,8 @@ class Sight:
         """The number of parties that have not moved for a while and are in no known wait."""
         self.unexplained_calls: Callable[[], int | None] = lambda: None
         """The number of calls that such parties serve, whose reply is due; read after the above."""
+        self.unexplained_waits: Callable[[], int | None] = lambda: None
+        """The number of other parties that are stuck behind such parties, or behind unknown ones; read after the above."""
         self.channels: WeakSet[Any] = WeakSet()
         """The methods of each recorded channel, which its stubs keep alive after it."""
         self.servers: WeakSet[Any] = WeakSet()
@@ -62,6 +64,7 @@ class Sight:
             "blind": [_blind(len(there), what) for what, there in items_of(self._others) if len(there)],
             "unexplained": self.unexplained(),
             "unexplained_calls": self.unexplained_calls(),
+            "unexplained_waits": self.unexplained_waits(),
         }
 
 

@@ -21,7 +21,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from stilltrue.model import PartyName
 from stilltrue.protocol.report import ResourceTarget
@@ -32,14 +32,16 @@ from stilltrue.runtime.calls.unanswered import UnansweredCall
 from stilltrue.runtime.introspection.cut.waits_at_cut import SeenAtCut
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.introspection.tasks import read
-from stilltrue.runtime.introspection.threads_and_tasks import stack_shown
+from stilltrue.runtime.introspection.threads_and_tasks import served_by, stack_shown
 from stilltrue.runtime.look.cut_explanations import explained_by_cut
 from stilltrue.runtime.look.replies import BLOCKED_IN, BlockedReply, owes_reply, reply_blocked_in, reply_blocked_on_loop
+from stilltrue.runtime.look.waits_for_answers import waits_for_answer
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.waits.call_stack import where_is
 from stilltrue.runtime.waits.process_view import LiveProcessView
+from stilltrue.runtime.waits.resolvers.locks import RELEASING
 from stilltrue.runtime.waits.wait import CallStack, SeenWait, Task
 
 PARTIES_MAX = 500
@@ -208,6 +210,14 @@ def _left(one: UnansweredCall) -> StandingParty:
 
 
 def _standing(
+    party: PartyName, stack: CallStack, wait: SeenWait | None, view: LiveProcessView, recorded: Mapping[PartyName, str]
+) -> StandingParty:
+    found = _standing_in(party, stack, wait, view, recorded)
+    needs = waits_for_answer(stack) if wait is None else wait.ending_names is RELEASING
+    return replace(found, never_idle=True) if needs and served_by(list(stack.frames))[0] is None else found
+
+
+def _standing_in(
     party: PartyName, stack: CallStack, wait: SeenWait | None, view: LiveProcessView, recorded: Mapping[PartyName, str]
 ) -> StandingParty:
     positions, owes = stack_shown(stack.frames), owes_reply(stack, wait, view)

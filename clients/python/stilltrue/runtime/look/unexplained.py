@@ -1,5 +1,7 @@
 """Counts, at each lease, the parties that have not moved for a while and are in no known wait, and the calls that they serve.
 
+Besides these calls, it counts the parties that serve none and are in a wait that idle ones are not in: they are stuck, too.
+
 Uses at most a small share of processor time: with more to read, it counts less often.
 """
 
@@ -29,8 +31,9 @@ class Unexplained:
         self._not_before = 0.0
         self._count: int | None = None
         self._calls: int | None = None
+        self._waits: int | None = None
         self._since: dict[PartyName, float] = {}
-        """Since when each party whose reply is due has been known not to move."""
+        """Since when each party whose reply is due, or that is never idle so, has been known not to move."""
 
     def count(self) -> int | None:
         """The number of unexplained parties since the previous count; None until known. Never raises."""
@@ -41,7 +44,7 @@ class Unexplained:
         try:
             self._look(now)
         except Exception:  # noqa: BLE001 - information for people only
-            self._count = self._calls = None
+            self._count = self._calls = self._waits = None
             self._failed("counting unexplained parties")
         self._not_before = now + (time.thread_time() - begun) / _SHARE_OF_TIME
         return self._count
@@ -50,16 +53,22 @@ class Unexplained:
         """The number of calls whose reply is due from these parties, or from parties that wait for them; of the same count."""
         return self._calls
 
+    def waits(self) -> int | None:
+        """The number of parties that serve no call and wait, for a lock or an answer, for such a party or an unknown one."""
+        return self._waits
+
     def _look(self, now: float) -> None:
         if self._before is None:
             self._before = now, self._stacks.positions()
         elif now - self._before[0] >= self._stand_seconds:
             found = self._stacks.standing(self._before[1])
             stuck = _with_waiters({one.party for one in found if one.unexplained}, found)
-            due = [one.party for one in found if one.owes_reply and one.party in stuck]
-            self._since = {party: self._since.get(party, self._before[0]) for party in due}
+            due = [one for one in found if (one.owes_reply or one.never_idle) and one.party in stuck]
+            self._since = {one.party: self._since.get(one.party, self._before[0]) for one in due}
             self._count = sum(one.unexplained for one in found)
-            self._calls = sum(now - since >= CALL_SECONDS_MIN for since in self._since.values())
+            long = [one for one in due if now - self._since[one.party] >= CALL_SECONDS_MIN]
+            self._calls = sum(one.owes_reply for one in long)
+            self._waits = sum(not one.owes_reply for one in long)
             self._before = now, self._stacks.positions()
 
 
