@@ -13,7 +13,16 @@ from detector.predicates.deadlock import Deadlock
 from stilltrue.model import PartyName, ProcessId, ProcessName, SnapshotId, Wait
 from stilltrue.protocol.books.ledger import ChannelRecord, ClientCall, ServerCall
 from stilltrue.protocol.recorder import Recorder
-from stilltrue.protocol.report import CallerTarget, CallTarget, Hold, PartyTarget, Report, Target, next_request_of
+from stilltrue.protocol.report import (
+    CallerTarget,
+    CallTarget,
+    Hold,
+    PartyTarget,
+    Report,
+    ResourceTarget,
+    Target,
+    next_request_of,
+)
 from stilltrue.protocol.step import Step
 
 A, B = ProcessName("a"), ProcessName("b")
@@ -74,7 +83,16 @@ def test_the_text_names_the_call_once_and_then_the_parties_that_may_end_the_wait
     targets: list[Target] = [CallTarget(number=call.number), PartyTarget(party=PartyName("a/task:parent"))]
     pair.a.waits(pair.waiter, targets, 0.0, what="the reply to /b/Do")
     (wait,) = pair.resolved()
-    assert (wait.what, wait.among) == ("the reply of b to /b/Do or a/task:parent", ("b/Do#1", "a/task:parent"))
+    assert (wait.what, wait.among) == ("the reply of b to /b/Do or an action of a/task:parent", ("b/Do#1", "a/task:parent"))
+
+
+def test_the_text_of_a_declared_wait_names_the_resource_once_and_then_the_parties_that_may_end_the_wait() -> None:
+    pair = Pair()
+    pair.b.holds(PartyName("b/task:writer"), "ledger:bob", 1)
+    targets: list[Target] = [ResourceTarget(resource="ledger:bob"), PartyTarget(party=PartyName("a/task:parent"))]
+    pair.a.waits(pair.waiter, targets, 0.0, what="the writer of bob")
+    (wait,) = pair.resolved()
+    assert (wait.what, wait.among) == ("ledger:bob or an action of a/task:parent", ("b/task:writer", "a/task:parent"))
 
 
 def test_a_stamp_on_a_call_of_another_method_was_passed_on_and_is_not_the_callers() -> None:

@@ -102,7 +102,7 @@ class Resolution:
     def _target(self, report: Report, wait: LocalWait, target: Target) -> _ResolvedTarget:
         match target:
             case PartyTarget(party=party):
-                return _ResolvedTarget((party,), party if _is_way_out(wait) else wait.what or party)
+                return _ResolvedTarget((party,), f"an action of {party}" if _is_way_out(wait) else wait.what or party)
             case CallTarget(number=number):
                 call = report.process.instance, number, wait.uncoloured
                 if call not in self._calls:
@@ -253,8 +253,8 @@ class Resolution:
 
 
 def _is_way_out(wait: LocalWait) -> bool:
-    """Whether the parties in the wait's targets may end it in another way than the call that its text names."""
-    return wait.needs < len(wait.among) and any(isinstance(one, CallTarget) for one in wait.among)
+    """Whether the parties in the wait's targets may end it in another way than the call or resource that its text names."""
+    return wait.needs < len(wait.among) and any(isinstance(one, CallTarget | ResourceTarget) for one in wait.among)
 
 
 def _lasting(wait: LocalWait, targets: Sequence[_ResolvedTarget]) -> Iterator[Wait]:
