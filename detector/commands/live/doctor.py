@@ -72,9 +72,9 @@ CURES = (
 )
 """How to fix a blind spot, by a part of its text; :mod:`detector.service.detection.membership.members` collects these texts."""
 LOST = (
-    "ended or cut off without a goodbye (SIGTERM ends a Python program without one, unless it has a handler): restore its "
-    "connection, restart it under the same instance name (STILLTRUE_INSTANCE), or wait for --forget-seconds of stilltrue serve "
-    "(600 unless set); see docs/agent.md, "
+    "ended or cut off without a goodbye (SIGTERM ends a Python program without one, unless it has a handler), or stopped "
+    "(SIGSTOP, a debugger): resume it, restore its connection, restart it under the same instance name "
+    "(STILLTRUE_INSTANCE), or wait for --forget-seconds of stilltrue serve (600 unless set); see docs/agent.md, "
     "'When a process ends'"
 )
 MISSING = (
