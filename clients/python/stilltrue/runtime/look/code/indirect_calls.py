@@ -104,10 +104,10 @@ def clear_caches() -> None:
 class _ClassTable:
     """The attributes of a class and its bases: ``values`` that are not functions, of these the ``collections``.
 
-    ``read``: the names that each of the application's methods reads.
+    ``methods``: the code of the application's methods.
     """
 
-    __slots__ = ("collections", "read", "values")
+    __slots__ = ("collections", "methods", "values")
 
     def __init__(self, kind: type) -> None:
         table: dict[str, Any] = {}
@@ -117,7 +117,7 @@ class _ClassTable:
         self.collections = {name: one for name, one in self.values.items() if issubclass(type(one), (dict, *_COLLECTIONS))}
         methods = ((name, _plain_function(one)) for name, one in table.items())
         functions = ((name, one) for name, one in methods if type(one) is FunctionType and is_application(one.__code__))
-        self.read = {name: _read_by(one.__code__) for name, one in functions}
+        self.methods: dict[str, CodeType] = {name: one.__code__ for name, one in functions}
 
 
 def _class_table(kind: type) -> _ClassTable:
@@ -314,16 +314,16 @@ def _names_of_methods(thing: Any, words: frozenset[str]) -> frozenset[str]:
         return frozenset()
     known = _method_names.get((id(kind), words))
     if known is None:
-        found = frozenset().union(*_read_by_methods(_class_table(kind).read, words | _UNNAMED))
+        found = frozenset().union(*_read_by_methods(_class_table(kind).methods, words | _UNNAMED))
         known = _method_names[id(kind), words] = kind, found
     return known[1]
 
 
-def _read_by_methods(read: Mapping[str, frozenset[str]], words: frozenset[str]) -> Iterator[frozenset[str]]:
-    """What methods which some words name read, and those that these name; ``read``: what each method reads."""
+def _read_by_methods(methods: Mapping[str, CodeType], words: frozenset[str]) -> Iterator[frozenset[str]]:
+    """What those of the ``methods`` read that some words name, and those that these name."""
     seen: frozenset[str] = frozenset()
     for _ in range(_METHODS_DEPTH):
-        found = [names for name, names in read.items() if name in words and name not in seen]
+        found = [_read_by(code) for name, code in methods.items() if name in words and name not in seen]
         if not found:
             return
         yield from found
