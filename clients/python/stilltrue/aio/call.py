@@ -14,6 +14,7 @@ import grpc.aio
 from stilltrue.runtime.calls.outgoing_call import OutgoingCall
 from stilltrue.runtime.calls.stamps import hide_stamp
 from stilltrue.runtime.calls.stand_in import StandIn
+from stilltrue.runtime.own_ref import OwnRef
 
 
 class OutgoingRequests:
@@ -98,7 +99,7 @@ class _Call(StandIn):
         if core is None:
             inner.add_done_callback(functools.partial(_called_back, call, lambda: inner))
         else:
-            weak = call.made.handle = ref(inner)
+            weak = call.made.handle = OwnRef(inner)
             core.add_done_callback(functools.partial(_called_back, call, weak))
 
     def cancelled(self) -> bool:
@@ -168,7 +169,7 @@ class _ReplyStream(_Call):
 
     def __aiter__(self) -> AsyncIterator[Any]:
         if self._items is None:
-            self._items = _Items(self._inner.__aiter__(), self._call, self._inner, ref(self))
+            self._items = _Items(self._inner.__aiter__(), self._call, self._inner, OwnRef(self))
         return self._items
 
     async def read(self) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from math import inf
 from pathlib import Path
-from types import CodeType, CoroutineType, FrameType, FunctionType
+from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, FunctionType
 from typing import Any
 from weakref import WeakSet, ref
 
@@ -18,6 +18,7 @@ import grpc
 import grpc.aio
 from grpc import _channel
 from grpc._cython import cygrpc
+from grpc.aio import _call as _aio_call
 from grpc.aio import _channel as _aio_channel
 from grpc.aio import _interceptor
 
@@ -54,6 +55,9 @@ _AIO_METHODS = (
     _aio_channel.StreamUnaryMultiCallable,
     _aio_channel.StreamStreamMultiCallable,
 )
+_WRITTEN_TO = (_aio_call.StreamUnaryCall, _aio_call.StreamStreamCall)
+_REMOVE: Any = getattr(WeakSet(), "_remove").__code__  # noqa: B009 - private
+"""The callback of each weak reference in a set."""
 _KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 _GRPC_COMPILED = "grpc/_cython/"
 _GRPC_COROUTINES = ("AioServer.", "AioChannel.", "_AioCall.", "_handle_", "_request_call", "_server_", "_schedule_rpc_coro")
@@ -222,6 +226,33 @@ def feeder_of(call: Any) -> Task | None:
     """The task that still feeds the request stream of a ``grpc.aio`` call, or None."""
     feeder = getattr(call, "_async_request_poller", None)
     return feeder if isinstance(feeder, asyncio.Task) and not feeder.done() else None
+
+
+def is_written_to(call: Any) -> bool:
+    """Whether the requests of a ``grpc.aio`` call without interceptors are sent by ``write()``, not from an iterator."""
+    return type(call) in _WRITTEN_TO and getattr(call, "_async_request_poller", call) is None
+
+
+def is_call_registry_ref(weak: Any) -> bool:
+    """Whether a weak reference belongs to a channel's set of its open calls, or to a loop's set of its async generators.
+
+    It must be to gRPC's own object of a ``grpc.aio`` call, or to gRPC's generator of the replies. The application has the
+    agent's objects instead, so no other set has these.
+    """
+    remove = weak.__callback__ if type(weak) is ref else None
+    if type(remove) is not FunctionType or remove.__code__ is not _REMOVE:
+        return False
+    thing = weak()
+    if type(thing) is AsyncGeneratorType:
+        return is_grpc(thing.ag_code.co_filename)
+    return type(thing) in _WRITTEN_TO
+
+
+def serves_call(task: Task, call: Any) -> bool:
+    """Whether this is one of the tasks in which gRPC starts ``call``, and waits for its only reply or its status."""
+    own = (getattr(call, "_initializer", None), getattr(call, "_call_response", None))
+    name = str(getattr(task.get_coro(), "__qualname__", ""))
+    return task in own or name == "_AioCall._handle_status_once_received"
 
 
 def is_serving(frame: FrameType) -> bool:

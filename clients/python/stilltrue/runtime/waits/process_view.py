@@ -191,7 +191,7 @@ class LiveProcessView:
     def unexplained_tasks(self, blocked: Iterable[SeenWait], served: Container[Task]) -> Iterator[tuple[Task, Any]]:
         """The tasks that serve a call, or on which others depend, and that are suspended on an unexplained future.
 
-        ``blocked``: the waits of threads; ``served``: the tasks that serve calls.
+        ``blocked``: the waits of threads; ``served``: the tasks that serve calls, or write the requests of one.
         """
         named = _named_by(wait for wait in (*self._waits.values(), *blocked) if wait is not None)
         for task, stack in self.stacks_of_tasks().items():

@@ -50,6 +50,7 @@ from stilltrue.runtime.waits.semaphores.left import LeftSemaphore, find_left_sem
 from stilltrue.runtime.waits.shared_lock_holders import SharedLocks
 from stilltrue.runtime.waits.streams import feeders
 from stilltrue.runtime.waits.streams.readers import StreamReaders
+from stilltrue.runtime.waits.streams.task_feeders import TaskFeeders
 from stilltrue.runtime.waits.wait import CallStack, SeenWait
 
 EndingTarget = PartyTarget | ResourceTarget
@@ -93,6 +94,8 @@ class Observer:
         """Threads' waits for objects that only blocked threads can reach."""
         self.readers = StreamReaders()
         """Parties that alone may read a stream."""
+        self.feeders = TaskFeeders()
+        """Tasks that may write the next request of a call."""
         self._next: int = OBSERVED_MIN
 
     def __call__(self, now: float) -> Observation:
@@ -109,7 +112,7 @@ class Observer:
             elsewhere = (*self.sessions.holds(view), *redis_holders.holds(view), *self.file_locks.holds(view))
             elsewhere = (*elsewhere, *self._own_end.holds(view), *self.shared_locks.holds(view))
             elsewhere = (*elsewhere, *feeders.holds(view, self._parties.process), *self.own_work.holds(view))
-            elsewhere = (*elsewhere, *pool_workers.holds(view), *self.readers.holds(view))
+            elsewhere = (*elsewhere, *pool_workers.holds(view), *self.readers.holds(view), *self.feeders.holds(view))
             left = left_semaphores(self._parties.process, view.inside)
             seen = replace(seen, holds=(*self._answers(), *elsewhere, *left))
             self._cut.left = {hold.party: one for hold, one in left.items()}
@@ -139,6 +142,8 @@ class Observer:
         with suppress(Exception):  # likewise
             self.readers.search()
         with suppress(Exception):  # likewise
+            self.feeders.search()
+        with suppress(Exception):  # likewise
             find_polled_files()
         with suppress(Exception):  # likewise
             self.sessions.search()
@@ -162,7 +167,7 @@ class Observer:
     def _observe(self, known: list[tuple[Task, PartyName]], now: float, workers: LiveProcessView) -> Observation:
         blocked = workers.blocked()
         known += workers.blocked_tasks(dict(known), [wait for _, _, wait in blocked])
-        served = {root.task for root in list(self._parties.roots.values())}
+        served = {root.task for root in list(self._parties.roots.values())} | self.feeders.tasks()
         self.reached.remember(workers.unexplained_tasks([wait for _, _, wait in blocked], served))
         if not known and not blocked:
             return Observation()

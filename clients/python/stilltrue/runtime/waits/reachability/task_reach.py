@@ -21,7 +21,7 @@ import gc
 import sys
 import weakref
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from types import CodeType, CoroutineType, ModuleType
@@ -85,10 +85,13 @@ def references_from(tasks: Iterable[Task], budget: Budget) -> References:
     return found
 
 
-def reached_by(wanted: int, found: References) -> list[Task] | None:
-    """The tasks that can reach the object with this identity; None unless it is proved that nothing else can."""
+def reached_by(wanted: int, found: References, is_known: Callable[[Any], bool] = lambda _: False) -> list[Task] | None:
+    """The tasks that can reach the object with this identity; None unless it is proved that nothing else can.
+
+    ``is_known``: whether a weak reference is one through which only known parties act, found elsewhere.
+    """
     leading, ends = _leading_to(wanted, found)
-    if wanted not in found.things or not leading or not _accounted_for(leading, ends, found):
+    if wanted not in found.things or not leading or not _accounted_for(leading, ends, found, is_known):
         return None
     return [found.things[task] for task in dict.fromkeys(found.tasks[end] for end in ends)]
 
@@ -109,7 +112,7 @@ def _leading_to(wanted: int, found: References) -> tuple[list[int], list[int]]:
     return list(leading), list(ends)
 
 
-def _accounted_for(leading: Sequence[int], ends: Sequence[int], found: References) -> bool:
+def _accounted_for(leading: Sequence[int], ends: Sequence[int], found: References, is_known: Callable[[Any], bool]) -> bool:
     """Whether rules 2 and 3 hold for the objects with these identities."""
     if sys.version_info >= _BORROWING or not getattr(sys, "_is_gil_enabled", lambda: True)():
         return False
@@ -124,7 +127,7 @@ def _accounted_for(leading: Sequence[int], ends: Sequence[int], found: Reference
     known = Counter(id(held) for referents in rest[: len(holders)] for held in referents)
     weak = (one for those in rest[len(holders) :] for one in those)
     if any(issubclass(type(one), _CALLING) for one in things) or any(
-        type(one) is not OwnRef and not compat.is_task_registry_ref(one) for one in weak
+        type(one) is not OwnRef and not compat.is_task_registry_ref(one) and not is_known(one) for one in weak
     ):
         return False
     return all(count - counts[-1] == known[one] for one, count in zip(leading, counts, strict=False))

@@ -1,0 +1,173 @@
+"""The other end of a stream on an event loop waits for the tasks that can reach the call, if only suspended tasks can."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from typing import Any
+from weakref import WeakSet
+
+import grpc
+import grpc.aio
+import pytest
+
+from stilltrue import Agent
+from stilltrue.protocol.report import Report, next_request_of
+from stilltrue.runtime.waits.reachability import task_waits
+from tests.client.look.worlds import PATIENCE_SECONDS, report_of, report_when, serving
+
+FAR_SECONDS = 600.0
+Chat = Callable[[Any], Awaitable[None]]
+_kept: list[Any] = []
+
+
+async def read(call: Any) -> None:
+    """The reader would write the next request itself."""
+    await call.write(await call.read())
+
+
+async def iterate(call: Any) -> None:
+    """As ``read``, by iterating over the replies."""
+    async for reply in call:
+        await call.write(reply)
+
+
+async def upload(call: Any) -> None:
+    """The task that would end the stream awaits the only reply."""
+    await call
+
+
+async def feed(call: Any) -> None:
+    """Another task writes what the reader passes on to it."""
+    replies: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def write() -> None:
+        while True:
+            await call.write(await replies.get())
+
+    feeding = asyncio.create_task(write(), name="writer")
+    async for reply in call:
+        await replies.put(reply)
+    await feeding
+
+
+async def write_later(call: Any) -> None:
+    """Another task writes a request later."""
+
+    async def write() -> None:
+        await asyncio.sleep(FAR_SECONDS)
+        await call.write(b"")
+
+    _kept.append(asyncio.create_task(write(), name="writer"))
+    await call.read()
+
+
+async def by_a_timer(call: Any) -> None:
+    """A timer writes a request later."""
+    loop = asyncio.get_running_loop()
+    loop.call_later(FAR_SECONDS, lambda: loop.create_task(call.write(b"")))
+    await call.read()
+
+
+async def by_a_module(call: Any) -> None:
+    """A module has the call."""
+    _kept.append(call)
+    await call.read()
+
+
+async def by_a_thread(call: Any) -> None:
+    """A thread has the call."""
+    threading.Thread(target=lambda call: _GO.wait(PATIENCE_SECONDS), args=(call,), daemon=True).start()
+    await call.read()
+
+
+async def weakly(call: Any) -> None:
+    """The call can also be reached through a weak reference of the application."""
+    _weak.add(call)
+    await call.read()
+
+
+_GO = threading.Event()
+_weak: WeakSet[Any] = WeakSet()
+
+
+def _writers(report: Report) -> set[str]:
+    """The names of the tasks that may write the next request, as reported."""
+    streams = {next_request_of(report.process.instance, call.number) for call in report.made}
+    return {hold.party.rpartition("task:")[2] for hold in report.holds if hold.resource in streams}
+
+
+@pytest.fixture
+def chatting(alone: Callable[..., Agent]) -> Iterator[Callable[[Chat], Agent]]:
+    """Starts a client that runs ``chat`` with a call whose server answers only once the test is over."""
+    client, server = alone("client"), alone("server")
+    _GO.clear()
+
+    def answer(requests: Iterator[bytes], _: Any) -> Iterator[bytes]:
+        assert _GO.wait(PATIENCE_SECONDS)
+        yield b""
+
+    def take(requests: Iterator[bytes], _: Any) -> bytes:
+        return b"".join(requests)
+
+    async def run(address: str, chat: Chat) -> None:
+        running.append((asyncio.get_running_loop(), asyncio.current_task()))
+        with suppress(asyncio.CancelledError):
+            async with grpc.aio.insecure_channel(address) as plain:
+                channel = client.channel(plain)
+                await chat(channel.stream_unary("/s/Upload")() if chat is upload else channel.stream_stream("/s/Chat")())
+
+    def start(chat: Chat) -> Agent:
+        thread = threading.Thread(target=asyncio.run, args=(run(address, chat),), daemon=True)
+        threads.append(thread)
+        thread.start()
+        return client
+
+    running, threads = list[tuple[asyncio.AbstractEventLoop, Any]](), list[threading.Thread]()
+    with serving(server, Chat=("stream_stream", answer), Upload=("stream_unary", take)) as address:
+        yield start
+        for loop, task in running:
+            loop.call_soon_threadsafe(task.cancel)
+        _GO.set()
+        for thread in threads:
+            thread.join(PATIENCE_SECONDS)
+            assert not thread.is_alive()
+    _kept.clear()
+
+
+def _search_and_find(agent: Agent) -> Callable[[Report], bool]:
+    def found(report: Report) -> bool:
+        time.sleep(task_waits.AGAIN_SECONDS)
+        agent._observer.search(time.time())
+        return bool(_writers(report))
+
+    return found
+
+
+@pytest.mark.parametrize(
+    ("chat", "writers"),
+    [(read, 1), (iterate, 1), (upload, 1), (feed, 2), (write_later, 2)],
+    ids=["read", "iterate", "upload", "feed", "write_later"],
+)
+def test_the_next_request_comes_from_the_tasks_that_can_reach_the_call(
+    chatting: Callable[[Chat], Agent], chat: Chat, writers: int
+) -> None:
+    client = chatting(chat)
+    found = _writers(report_when(client, _search_and_find(client)))
+    assert len(found) == writers
+    assert ("writer" in found) == (writers == 2)
+
+
+@pytest.mark.parametrize("chat", [by_a_timer, by_a_module, by_a_thread, weakly], ids=lambda chat: chat.__name__)
+def test_a_call_that_others_can_reach_may_be_written_to_by_anybody(chatting: Callable[[Chat], Agent], chat: Chat) -> None:
+    client = chatting(chat)
+    report = report_when(client, lambda report: bool(report.waits))
+    for _ in range(8):
+        time.sleep(task_waits.AGAIN_SECONDS)
+        client._observer.search(time.time())
+        report = report_of(client)
+        assert not _writers(report)
+    assert report.waits
