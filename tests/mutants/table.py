@@ -393,7 +393,7 @@ MUTANTS = (
     Mutant(
         "the shorter way finds a forgotten caller's memory",
         "stilltrue.protocol.books.answered_calls",
-        "        del self.by_text[caller.process, str(caller.incarnation)]\n",
+        "        del self.by_text[sender_text(*caller)]\n",
         "",
         "tests/client/protocol/test_arrived_again.py::test_a_forgotten_caller_is_new",
     ),
@@ -407,8 +407,8 @@ MUTANTS = (
     Mutant(
         "the highest number seen is the last one",
         "stilltrue.protocol.books.answered_calls",
-        "self.highest = max(self.highest, number)",
-        "self.highest = number",
+        "if number > self.highest:",
+        "if number != self.highest:",
         "tests/client/protocol/test_answered_calls.py::test_the_highest_number_seen_is_not_the_last_one",
     ),
     Mutant(

@@ -362,13 +362,13 @@ class Recorder:
         caller does not know who answers it.
         """
         try:
-            source, incarnation, call, newest, lowest, known = text.split(";")
+            sender, call, newest, lowest, known = text.rsplit(";", 4)
             number: Any = int(call)  # a CallNumber, and so on; Any as for _next_call
             colour: Any = int(newest)
             floor: Any = number if lowest == call else int(lowest)
         except ValueError:
             return None
-        memory = self._memory_by_text((source, incarnation))
+        memory = self._memory_by_text(sender)
         prefix = self._party_prefixes.get(method)
         if memory is None or prefix is None or colour > self.colour:
             return None

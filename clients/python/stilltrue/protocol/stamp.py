@@ -59,9 +59,14 @@ def encode(stamp: Stamp) -> str:
     return f"{source};{incarnation};{number};{colour};{floor}"
 
 
+def sender_text(source: ProcessName, incarnation: int) -> str:
+    """The beginning of all stamps of a process."""
+    return f"{source};{incarnation}"
+
+
 def mark_of(source: ProcessName, incarnation: int) -> str:
     """The mark of a process: a short hash with delimiters, to be found in :attr:`Stamp.known`."""
-    return f"~{blake2b(f'{source};{incarnation}'.encode(), digest_size=_MARK_BYTES).hexdigest()}~"
+    return f"~{blake2b(sender_text(source, incarnation).encode(), digest_size=_MARK_BYTES).hexdigest()}~"
 
 
 def marks_of(processes: Iterable[tuple[ProcessName, int]]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stilltrue.model import NO_FACTS, CallNumber, Facts
 from stilltrue.protocol.report import Answered, Caller, Seen
+from stilltrue.protocol.stamp import sender_text
 
 UNPRUNED_MAX = 32
 """The number of answered calls kept before calls below the floor are looked for."""
@@ -25,7 +26,8 @@ class CallerMemory:
 
     def saw(self, number: CallNumber, floor: CallNumber) -> None:
         """Record the arrival of a request with this number and the caller's floor; calls below the floor are forgotten."""
-        self.highest = max(self.highest, number)
+        if number > self.highest:  # max() takes eight times as long
+            self.highest = number
         if floor > self._floor:
             self._floor = floor
             if len(self._answered) > UNPRUNED_MAX:
@@ -90,8 +92,8 @@ class Callers:
         self._memories: dict[Caller, CallerMemory] = {}
         self.get = self._memories.get
         """The memory of a caller, or None. A plain (name, incarnation) pair works as the key, too."""
-        self.by_text: dict[tuple[str, str], CallerMemory] = {}
-        """The same memories by name and incarnation as stamps have them, a number in its shortest form."""
+        self.by_text: dict[str, CallerMemory] = {}
+        """The same memories by how stamps begin: name and incarnation, a number in its shortest form."""
         self.lost = 0
 
     def begin(self, caller: Caller) -> CallerMemory:
@@ -106,12 +108,12 @@ class Callers:
             self._forget(next(iter(memories)))
             self.lost += 1
         memory = memories[caller] = CallerMemory(caller, answered_max=self._answered_max)
-        self.by_text[caller.process, str(caller.incarnation)] = memory
+        self.by_text[sender_text(*caller)] = memory
         return memory
 
     def _forget(self, caller: Caller) -> None:
         del self._memories[caller]
-        del self.by_text[caller.process, str(caller.incarnation)]
+        del self.by_text[sender_text(*caller)]
 
     def seen(self) -> tuple[Seen, ...]:
         """All memories as reported."""
