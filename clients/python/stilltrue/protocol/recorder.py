@@ -73,7 +73,7 @@ from stilltrue.protocol.colour_jumps import ColourJumps
 from stilltrue.protocol.observation import Observation, observe_nothing
 from stilltrue.protocol.report import Caller, Hold, LocalWait, Pool, Report, ServedCall, Target
 from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect
-from stilltrue.protocol.stamp import KNOWN_LENGTH_MAX, NUMBER_BITS, Stamp, mark_of
+from stilltrue.protocol.stamp import KNOWN_LENGTH_MAX, NUMBER_BITS, Stamp, mark_of, sender_text
 from stilltrue.protocol.step import Step
 from stilltrue.protocol.story import EventLog
 
@@ -141,6 +141,8 @@ class Recorder:
         self._incarnation = process.incarnation
         self._prefix = f"{process.instance}/"
         self._mark = mark_of(process.instance, process.incarnation)
+        self.sender = sender_text(process.instance, process.incarnation)
+        """The beginning of its stamps' text."""
         self._party_prefixes: dict[str, str] = {}
         """By method: the prefix of the names of the parties that serve it."""
         self._made: dict[CallNumber, ClientCall] = {}
@@ -586,6 +588,7 @@ class Recorder:
         self.process = process
         self._source, self._incarnation, self._prefix = process.instance, process.incarnation, f"{process.instance}/"
         self._mark = mark_of(process.instance, process.incarnation)
+        self.sender = sender_text(process.instance, process.incarnation)
         self._party_prefixes.clear()
         self._inherited.update(self._made.values(), self._served.values())
         self._made.clear()

@@ -179,12 +179,16 @@ class LockedRecorder:
             if self.deferred:
                 self._catch_up()
             step = self.steps.get(here()) if self.steps else None
-            made, stamp = self.recorder.sent(method, channel, now, party, deadline, waiting, step)
+            recorder = self.recorder
+            made, stamp = recorder.sent(method, channel, now, party, deadline, waiting, step)
+            sender = recorder.sender
         if self.keys.tags is not None:
             return made, self._pair(stamp, method, reply=False)
-        source, incarnation, number, colour, floor, known = stamp
-        if known:  # as by encode, without a call
-            return made, (METADATA_KEY, f"{source};{incarnation};{number};{colour};{floor};{known}")
+        _, _, number, colour, floor, known = stamp
+        if known:  # as by encode, but no number is turned into text that is known
+            digits = str(number)
+            lowest = digits if floor == number else floor
+            return made, (METADATA_KEY, f"{sender};{digits};{colour};{lowest};{known}")
         return made, (METADATA_KEY, encode(stamp))
 
     def awaits(self, made: ClientCall, timeout: float | None = None) -> None:
