@@ -6,6 +6,7 @@ gets its own handler: if that is dropped unserved (cancelled while queued, refus
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from sys import exc_info
 from typing import Any
@@ -20,10 +21,17 @@ from stilltrue.runtime.calls.pool import arriving
 from stilltrue.runtime.calls.server_options import call_seconds_max, options_of_thread, server_of_thread
 from stilltrue.runtime.calls.stand_in import StandIn
 from stilltrue.runtime.calls.unanswered import UnansweredOnThread
-from stilltrue.runtime.compat import stop_check_of
+from stilltrue.runtime.compat import MethodTables, method_tables, stop_check_of
 from stilltrue.runtime.session import Session
 from stilltrue.runtime.transport.endpoint import Endpoint
 from stilltrue.sync.context import PLAIN, RecordedContext, is_unanswered, record_context
+
+
+class _LookedUp(threading.local):
+    """What is known of the server whose thread this is: the application may give several servers the same interceptor."""
+
+    tables: MethodTables | None = None
+    """Where the interceptor looks up a handler in gRPC's place; None: not known yet."""
 
 
 class RecordedServer(grpc.ServerInterceptor):
@@ -39,6 +47,7 @@ class RecordedServer(grpc.ServerInterceptor):
         """Whether the server is being stopped; False until its first call."""
         self._classes: HandlerClasses[type[_Handler]] = HandlerClasses()
         self._known = self._classes.known
+        self._looked_up = _LookedUp()
 
     def intercept_service(self, continuation: Callable[[Any], Any], handler_call_details: Any) -> Any:
         """As ``grpc.ServerInterceptor.intercept_service``."""
@@ -54,22 +63,42 @@ class RecordedServer(grpc.ServerInterceptor):
         if served is None:
             arriving.served = None
             return continuation(handler_call_details)
-        here = session.parties.here
-        here.serving = served  # the work of later interceptors is part of the service
-        handler = None
+        handler = inner = None
         try:
-            inner = continuation(handler_call_details)
+            tables = self._looked_up.tables
+            for table in self._learn_tables() if tables is None else tables:
+                if (inner := table.get(method)) is not None:
+                    break
+            else:
+                inner = self._ask(continuation, handler_call_details, served)
             if inner is None:
                 return None
             known = self._known.get(id(inner))
             handler = (self._class_of(inner) if known is None or known[0] is not inner else known[1])(served)
         finally:
-            here.serving = None
             if handler is None:
                 arriving.served = None
                 session.live.withdrawn(served)
         arriving.served = served
         return handler
+
+    def _ask(self, continuation: Callable[[Any], Any], handler_call_details: Any, served: ServerCall) -> Any:
+        """Ask later interceptors and gRPC for the handler. The work of later interceptors is part of the service."""
+        here = self._session.parties.here
+        here.serving = served
+        try:
+            return continuation(handler_call_details)
+        finally:
+            here.serving = None
+
+    def _learn_tables(self) -> MethodTables:
+        tables: MethodTables = ()
+        try:
+            tables = method_tables(server_of_thread(), self)
+        except Exception:  # noqa: BLE001 - fail open
+            self._session.live.report_failure("reading a server's methods")
+        self._looked_up.tables = tables
+        return tables
 
     def _learn_options(self) -> None:
         self._knows_options = True

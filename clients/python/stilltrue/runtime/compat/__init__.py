@@ -97,6 +97,7 @@ from stilltrue.runtime.compat.http_servers import (
     waits_for_requests,
 )
 from stilltrue.runtime.compat.hypercorn import serves_alone
+from stilltrue.runtime.compat.method_tables import MethodTables, method_tables
 from stilltrue.runtime.compat.registries import executor_queues, finalizers, modules_of_application, weakref_callbacks
 from stilltrue.runtime.compat.tasks import (
     ASYNCIO_WAITS,
@@ -165,6 +166,7 @@ __all__ = [
     "WHERE_MAX",
     "Task",
     "ForeignLoop",
+    "MethodTables",
     "Where",
     "abort_served",
     "accepting_socket",
@@ -247,6 +249,7 @@ __all__ = [
     "loops_in",
     "main_task_in",
     "memory_kept_open",
+    "method_tables",
     "methods_of_server",
     "module_of",
     "modules_of_application",
