@@ -92,3 +92,52 @@ def test_other_threads_go_on_while_a_declaration_reads_the_process(
     _DECLARES[first](live)
     assert waiting == [False]
     assert live.covered is not None
+
+
+def test_a_renamed_process_sends_its_new_name(live: LockedRecorder) -> None:
+    channel = ChannelRecord("b:1")
+    channel.answered_by(ProcessName("b"), 1)
+    live.sent("/s/M", channel, None, None, waiting=False)
+    live.renamed(ProcessId(service="a", instance=ProcessName("a-2"), incarnation=7))
+    _, (_, text) = live.sent("/s/M", channel, None, None, waiting=False)
+    assert text == f"a-2;7;2;0;2;{channel.known}"
+
+
+class InterruptedLock:
+    """A lock during whose acquisition a signal handler raises: once the lock is acquired, or before."""
+
+    def __init__(self, *, acquired: bool) -> None:
+        self.inner: Any = threading.RLock()
+        self.acquired = acquired
+
+    def _is_owned(self) -> bool:
+        return bool(self.inner._is_owned())
+
+    def acquire(self) -> None:
+        if self.acquired:
+            self.inner.acquire()
+        raise KeyboardInterrupt
+
+    def release(self) -> None:
+        self.inner.release()
+
+
+@pytest.mark.parametrize("acquired", [True, False])
+@pytest.mark.parametrize("step", ["sent", "awaits", "settled", "arrived_again", "started", "replied"])
+def test_an_interrupted_step_raises_the_interruption_and_leaves_the_lock_free(
+    live: LockedRecorder, step: str, acquired: bool
+) -> None:
+    made, _ = live.sent("/s/M", CHANNEL, None, None, waiting=False)
+    served = live.arrived(stamp(0), "/s/M", interruptible=False)
+    steps: dict[str, Callable[[], object]] = {
+        "sent": lambda: live.sent("/s/M", CHANNEL, None, None, waiting=False),
+        "awaits": lambda: live.awaits(made),
+        "settled": lambda: live.settled(made, None, in_doubt=False),
+        "arrived_again": lambda: live.arrived_again("b;1;2;0;2;~0~", "/s/M", interruptible=False),
+        "started": lambda: live.started(served, None),
+        "replied": lambda: live.replied(served),
+    }
+    live.lock = lock = InterruptedLock(acquired=acquired)
+    with pytest.raises(KeyboardInterrupt):
+        steps[step]()
+    assert not lock._is_owned()

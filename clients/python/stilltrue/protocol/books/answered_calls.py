@@ -26,7 +26,7 @@ class CallerMemory:
 
     def saw(self, number: CallNumber, floor: CallNumber) -> None:
         """Record the arrival of a request with this number and the caller's floor; calls below the floor are forgotten."""
-        if number > self.highest:  # max() takes eight times as long
+        if number > self.highest:  # noqa: PLR1730 - max() takes eight times as long
             self.highest = number
         if floor > self._floor:
             self._floor = floor
