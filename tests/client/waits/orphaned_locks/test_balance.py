@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import grpc
 import pytest
 
 from stilltrue.runtime.waits.orphaned_locks.balance import codes_ahead, uses_of
@@ -138,6 +139,44 @@ async def with_a_limit_of_asyncio(some: Any) -> None:
         lock.release()
 
 
+def or_it_ends_its_call(context: grpc.ServicerContext, some: Any) -> None:
+    if not lock.acquire(timeout=3):
+        context.abort(grpc.StatusCode.ABORTED, f"busy: {some}")
+    try:
+        some()
+    finally:
+        lock.release()
+
+
+def or_it_ends_its_call_within_the_block(context: Any, some: Any) -> int:
+    taken = False
+    try:
+        taken = lock.acquire(blocking=False)
+        if not taken:
+            context.abort(code=grpc.StatusCode.ABORTED, details="busy")
+        return int(some())
+    finally:
+        if taken:
+            lock.release()
+
+
+async def or_it_ends_its_call_on_a_loop(context: Any, some: Any) -> None:
+    try:
+        await asyncio.wait_for(lock.acquire(), 3)  # type: ignore[arg-type]
+    except asyncio.TimeoutError:
+        await context.abort_with_status(some)
+    try:
+        await some()
+    finally:
+        lock.release()
+
+
+def or_it_aborts_something_else(some: Any) -> None:
+    if not lock.acquire(timeout=3):
+        some.abort("this round")
+    lock.release()
+
+
 def whether_it_has_it_or_not(some: Any) -> None:
     lock.acquire(timeout=3)
     some()
@@ -196,6 +235,9 @@ OWN = [
     with_a_test_in_finally,
     with_an_assignment_expression,
     with_a_limit_of_asyncio,
+    or_it_ends_its_call,
+    or_it_ends_its_call_within_the_block,
+    or_it_ends_its_call_on_a_loop,
 ]
 
 
@@ -220,6 +262,7 @@ OTHERS = [
     twice_by_the_same_variable,
     by_one_of_two_variables,
     never_waited_for,
+    or_it_aborts_something_else,
 ]
 
 

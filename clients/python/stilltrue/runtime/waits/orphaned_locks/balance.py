@@ -7,7 +7,8 @@ Rules:
    form it may have acquired it.
 2. ``release()`` without arguments on the same expression releases it. Any other mention of ``release``, or of an exit method of
    ``with`` blocks, may release it at any moment.
-3. All paths through the code are followed, including those of exceptions. An object that some path releases without having
+3. All paths through the code are followed, including those of exceptions. None goes on after ``abort`` with a status code or
+   ``abort_with_status``: a gRPC context raises there. An object that some path releases without having
    acquired it is unowned.
 """
 
@@ -64,8 +65,10 @@ _ARGUMENTS = _BETWEEN | {
         "COPY",
         "SWAP",
     ),
+    *("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC", "CONVERT_VALUE", "BUILD_STRING"),
 }
 _FINISHES = frozenset({"CALL", "CALL_KW"})
+_ABORTS = frozenset({"abort", "abort_with_status"})
 _KEEPS_AND_LOADS = "STORE_FAST_LOAD_FAST"
 
 
@@ -344,6 +347,7 @@ def _states(
     """
     swallowing = frozenset() if swallowed else frozenset(_swallowing(every))
     index_of = {one.offset: index for index, one in enumerate(every)}
+    aborting = frozenset(_aborting(every)) if not _ABORTS.isdisjoint(code.co_names) else frozenset()
     entries = exception_entries_of(code) if failing else ()
     handlers = [[index_of[entry.target] for entry in entries if entry.start <= one.offset < entry.end] for one in every]
     flag = _flag_of(effects.values())
@@ -357,7 +361,8 @@ def _states(
         before = states[index]
         effect = effects.get(index, "")
         after = _with_flag(_after(before, effect, flag), flags.get(index, -1))
-        following = (way for way in _next(every, index, index_of) if index not in swallowing or way == index + 1)
+        following = [way for way in _next(every, index, index_of) if index not in swallowing or way == index + 1]
+        following = [] if index in aborting else following
         ways = [(way, _at_jump(every[index], after, effect, flags.get(index, -1), jumps=way != index + 1)) for way in following]
         ways += [(way, before | after) for way in handlers[index]]
         for way, state in ways:
@@ -370,6 +375,14 @@ def _states(
 def _both(state: int) -> int:
     """A state of the lock, whether the variable is true or not."""
     return state | state << _IF_TRUE
+
+
+def _aborting(every: Sequence[dis.Instruction]) -> Iterator[int]:
+    """The calls that end a gRPC call by an exception (rule 3)."""
+    for index, one in enumerate(every):
+        call = _call_after(every, index) if one.opname in ATTRIBUTES and one.argval in _ABORTS else None
+        if call is not None and (one.argval != "abort" or any(each.argval == "StatusCode" for each in every[index:call])):
+            yield call
 
 
 def _swallowing(every: Sequence[dis.Instruction]) -> Iterator[int]:
