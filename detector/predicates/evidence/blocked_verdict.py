@@ -72,7 +72,7 @@ def free_witness(ref: SnapshotRef, shown: tuple[PartyName, ...], *, movers: int,
     else:
         runnable = listed(shown, movers)
         waiters = "the one waiting party" if waiting == 1 else f"each of the {waiting} waiting parties"
-        why = f"{runnable} could run" if runnable else "every wait has a deadline"
+        why = f"{runnable} could run" if runnable else "every wait has a deadline or an ended holder"
         text = f"{waiters} could still be freed {as_of(ref)}: {why}"
     return Witness(kind="free", parties=shown, text=text)
 
