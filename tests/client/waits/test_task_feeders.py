@@ -17,6 +17,7 @@ import pytest
 from stilltrue import Agent
 from stilltrue.protocol.report import Report, next_request_of
 from stilltrue.runtime.waits.reachability import task_waits
+from stilltrue.runtime.waits.streams import task_feeders
 from tests.client.look.worlds import PATIENCE_SECONDS, report_of, report_when, serving
 
 FAR_SECONDS = 600.0
@@ -98,6 +99,14 @@ def _writers(report: Report) -> set[str]:
     """The names of the tasks that may write the next request, as reported."""
     streams = {next_request_of(report.process.instance, call.number) for call in report.made}
     return {hold.party.rpartition("task:")[2] for hold in report.holds if hold.resource in streams}
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proofs are tried often, and take as long as they need: the tests share a large process."""
+    monkeypatch.setattr(task_feeders, "AGAIN_SECONDS_MAX", task_waits.AGAIN_SECONDS)
+    monkeypatch.setattr(task_feeders, "LOOK_SECONDS_MAX", PATIENCE_SECONDS)
+    monkeypatch.setattr(task_feeders, "SHARE_OF_TIME", 1.0)
 
 
 @pytest.fixture
