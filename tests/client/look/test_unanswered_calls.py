@@ -18,6 +18,7 @@ import pytest
 from stilltrue import Agent
 from stilltrue.model import has_ended
 from stilltrue.protocol.report import Report
+from stilltrue.runtime.calls.unanswered import UnansweredCalls
 from stilltrue.runtime.look.stacks import Stacks
 from tests.client.look.worlds import PATIENCE_SECONDS, look_at, of, report_of, serving
 
@@ -188,3 +189,11 @@ def test_a_handler_on_a_thread_that_exits_leaves_its_call_to_nobody(alone: Calla
         while report_of(agent).served:
             assert time.monotonic() < end
     kept.clear()
+
+
+async def test_a_handler_that_has_not_quite_ended_is_asked_about_again() -> None:
+    unanswered: UnansweredCalls = UnansweredCalls()
+    nothing: Any = None
+    unanswered.perhaps(nothing)  # by the current task
+    unanswered.search(nothing)
+    assert len(unanswered._perhaps) == 1

@@ -12,6 +12,7 @@ Rules:
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from asyncio import current_task
 from collections import deque
 from collections.abc import Iterator
@@ -46,7 +47,7 @@ def party_of_ended_handler(served: ServerCall) -> PartyName:
     return party(ProcessName(process), f"{ENDED}{name}")
 
 
-class UnansweredCall:
+class UnansweredCall(ABC):
     """Such a call, as far as both kinds of servers have it in common. ``since`` is monotonic."""
 
     __slots__ = ("__weakref__", "served", "since")
@@ -70,16 +71,16 @@ class UnansweredCall:
         """The context of the call, if it is kept."""
         return None
 
-    def search(self) -> None:
+    def search(self) -> None:  # noqa: B027 - on threads there is nothing to find out
         """Find out what a cut has no time for."""
 
+    @abstractmethod
     def has_ended(self) -> bool:
         """Whether the call is over, as far as it is known."""
-        raise NotImplementedError
 
+    @abstractmethod
     def is_final(self) -> bool:
         """Whether it is sure that nobody can answer the call, unless the server is stopped."""
-        raise NotImplementedError
 
 
 class UnansweredOnLoop(UnansweredCall):
@@ -178,9 +179,11 @@ class UnansweredCalls:
             return
         begun = time.thread_time()
         perhaps = [self._perhaps.popleft() for _ in range(len(self._perhaps))]
-        handlers = {id(task): (task, served) for weak, served in perhaps if (task := weak()) is not None}
+        known = [(task, served) for weak, served in perhaps if (task := weak()) is not None]
+        self._perhaps.extend((ref(task), served) for task, served in known if not task.done())
+        handlers = {id(task): (task, served) for task, served in known if task.done()}
         for loop in {task.get_loop() for task, _ in handlers.values()}:
             for waiting, handler in compat.tasks_that_await_ends(loop):
-                if id(handler) in handlers and handler.done():
+                if id(handler) in handlers:
                     self.add(live, UnansweredOnLoop(handlers[id(handler)][1], waiting))
         self._not_before = time.monotonic() + (time.thread_time() - begun) / _SHARE_OF_TIME
