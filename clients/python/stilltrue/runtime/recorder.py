@@ -4,7 +4,8 @@ One method per event, as in :mod:`stilltrue.protocol.recorder`. Each holds the l
 it, and never calls the application's code. Python may run a finalizer or a signal handler in the middle of a step, in the same
 thread: a step that reenters the lock is refused (:class:`ReenteredError`) or, if it ends something, deferred to the next step.
 On the path of a call, a step acquires the lock by hand, in half the time that ``with`` takes: inside the ``try``, since a
-signal handler may raise once the lock is acquired, or before.
+signal handler may raise once the lock is acquired, or before. It also releases the lock by hand: a function for that could be
+interrupted before it has done so.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -127,23 +127,20 @@ class Membership:
 
     def _unexplained_calls(self, view: Snapshot) -> str:
         """The calls that have not moved for a while, as a remark on a FALSE (rule 9); empty if none are known."""
-        members = (member for name in view.processes if (member := self._roster.get(name)) is not None)
-        found = {member.name: member.unexplained_calls for member in members if member.unexplained_calls}
-        count = sum(found.values())
-        if not count:
-            return ""
-        calls = counted(count, "call has", "calls have")
-        return f"but {calls} {NOT_MOVING}, at {listed(list(found))} (stilltrue stacks)"
+        return self._remark(view, lambda member: member.unexplained_calls, ("call has", "calls have"), NOT_MOVING)
 
     def _unexplained_waits(self, view: Snapshot) -> str:
         """The other parties that are stuck, as a remark on a FALSE (rule 9); empty if none are known."""
+        words = ("thread or task waits", "threads or tasks wait")
+        return self._remark(view, lambda member: member.unexplained_waits, words, WAITING_LONG)
+
+    def _remark(self, view: Snapshot, count_of: Callable[[Member], int], words: tuple[str, str], what: str) -> str:
+        """A remark on what ``count_of`` counts at the members; ``words``: one of them, and several."""
         members = (member for name in view.processes if (member := self._roster.get(name)) is not None)
-        found = {member.name: member.unexplained_waits for member in members if member.unexplained_waits}
-        count = sum(found.values())
-        if not count:
+        found = {member.name: count for member in members if (count := count_of(member))}
+        if not found:
             return ""
-        who = counted(count, "thread or task waits", "threads or tasks wait")
-        return f"but {who} {WAITING_LONG}, at {listed(list(found))} (stilltrue stacks)"
+        return f"but {counted(sum(found.values()), *words)} {what}, at {listed(list(found))} (stilltrue stacks)"
 
     def _gathering(self, view: Snapshot) -> Iterator[MembershipDoubt]:
         """Doubts about members that are not back since a restart (rule 3)."""

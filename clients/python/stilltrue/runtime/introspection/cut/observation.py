@@ -135,28 +135,22 @@ class Observer:
                 self._search(now)
 
     def _search(self, now: float) -> None:
-        with suppress(Exception):  # doubt proves nothing
-            self.left.search(now)
-        with suppress(Exception):  # likewise
-            self.signals.search()
-        with suppress(Exception):  # likewise
-            self.readers.search()
-        with suppress(Exception):  # likewise
-            self.feeders.search()
-        with suppress(Exception):  # likewise
-            find_polled_files()
-        with suppress(Exception):  # likewise
-            self.sessions.search()
-        with suppress(Exception):  # likewise
-            self._own_end.search()
-        with suppress(Exception):  # likewise
-            find_processes_at_pipes()
-        with suppress(Exception):  # likewise
-            find_processes_at_conditions()
-        with suppress(Exception):  # likewise
-            find_left_semaphores()
-        with suppress(Exception):  # likewise
-            search_for_crashes()
+        searches: tuple[Callable[[], object], ...] = (
+            lambda: self.left.search(now),
+            self.signals.search,
+            self.readers.search,
+            self.feeders.search,
+            find_polled_files,
+            self.sessions.search,
+            self._own_end.search,
+            find_processes_at_pipes,
+            find_processes_at_conditions,
+            find_left_semaphores,
+            search_for_crashes,
+        )
+        for search in searches:
+            with suppress(Exception):  # doubt proves nothing
+                search()
 
     def _deadlines_of_stopping_servers(self, now: float) -> dict[PartyName, float]:
         """Parties that serve a call of a server that is being stopped: the call ends by itself."""
