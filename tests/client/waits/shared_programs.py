@@ -38,7 +38,29 @@ _TASKS = """
             await asyncio.gather(asyncio.create_task(holds(), name="holder"), asyncio.create_task(wants(), name="waiter"))
         loop(main)
         """
+_CALL = """
+        server = grpc.server(ThreadPoolExecutor(1))
+        handler = grpc.unary_unary_rpc_method_handler(lambda request, context: ever.wait())
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", {"Get": handler}),))
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        get = agent.channel(grpc.insecure_channel(f"127.0.0.1:{port}")).unary_unary("/s/Get")
+        def wants():
+            with places:
+                pass
+        """
 SHARED = {
+    "one_share_during_a_call": f"""
+        places = threading.Semaphore()
+        {_CALL}
+        def holds():
+            with places:
+                get(b"")
+        threading.Thread(target=holds, name="holder", daemon=True).start()
+        while places._value:
+            pass
+        waits(wants)
+        """,
     "one_share": f"""
         places = threading.Semaphore()
         {_THREADS}""",
@@ -68,6 +90,14 @@ SHARED = {
         {_TASKS}""",
 }
 NOT_SHARED = {
+    "the_end_of_a_call_releases_it": f"""
+        places = threading.Semaphore()
+        {_CALL}
+        places.acquire()
+        call = get.future(b"")
+        call.add_done_callback(lambda _: places.release())
+        waits(wants)
+        """,
     "another_thread_has_one": f"""
         places = threading.Semaphore(2)
         def slow():

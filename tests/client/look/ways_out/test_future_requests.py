@@ -6,6 +6,7 @@ import asyncio
 import functools
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import grpc
@@ -28,6 +29,7 @@ from tests.client.look.worlds import (
 
 _CALLS: dict[int, Any] = {}
 _CONTEXTS: dict[int, Any] = {}
+_STACKS: list[ExitStack] = []
 _STOP = threading.Event()
 
 
@@ -36,6 +38,7 @@ def nothing_kept() -> Iterator[None]:
     yield
     _CALLS.clear()
     _CONTEXTS.clear()
+    _STACKS.clear()
     _STOP.clear()
 
 
@@ -224,6 +227,40 @@ class Carrying:
         return request
 
 
+def enters_a_stack_of_its_own(request: bytes, _: Any) -> bytes:
+    with ExitStack() as stack:
+        stack.enter_context(_LOCK)
+        return request
+
+
+def closes_the_stack_of_another(request: bytes, _: Any) -> bytes:
+    _STACKS.pop().close()
+    return request
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    _LOCK.acquire()
+    try:
+        yield
+    finally:
+        _LOCK.release()
+
+
+def holds_it_by_a_function(request: bytes, _: Any) -> bytes:
+    with held():
+        return request
+
+
+def gives_back_by_a_function(request: bytes, _: Any) -> bytes:
+    give_back()
+    return request
+
+
+def give_back() -> None:
+    _LOCK.release()
+
+
 def decorated(method: Any) -> Any:
     @functools.wraps(method)
     def run(request: bytes, context: Any) -> Any:
@@ -242,6 +279,10 @@ def decorated(method: Any) -> Any:
         (decorated(Carrying().gives_back_its_own), False),
         (Carrying().gives_back_what_others_have, True),
         (decorated(Carrying().gives_back_what_others_have), True),
+        (enters_a_stack_of_its_own, False),
+        (closes_the_stack_of_another, True),
+        (holds_it_by_a_function, False),
+        (gives_back_by_a_function, True),
     ],
 )
 def test_a_method_that_releases_a_lock_it_has_not_taken_is_doubt(
@@ -250,7 +291,10 @@ def test_a_method_that_releases_a_lock_it_has_not_taken_is_doubt(
     front, back = alone("front"), alone("back")
 
     def holds(get: Any) -> None:
-        with _LOCK:
+        with ExitStack() as stack:
+            stack.enter_context(_LOCK)
+            if method is closes_the_stack_of_another:
+                _STACKS.append(stack)
             get(b"")
 
     def wants() -> None:

@@ -19,7 +19,8 @@ from tests.client.waits.shared_programs import NOT_SHARED, SHARED
 
 ROUNDS, PAUSE_SECONDS = 8, 0.3
 _BEGIN = """
-import asyncio, threading, time
+import asyncio, grpc, threading, time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 
 ever, go = threading.Event(), threading.Event()

@@ -43,6 +43,13 @@ def test_an_item_that_waits_for_an_item_of_its_own_executor_waits_for_itself(fro
     wait([whole])
 
 
+def test_a_queued_item_waits_for_a_thread_that_still_runs_the_initializer(front: Front) -> None:
+    with ThreadPoolExecutor(1, "worker", initializer=lambda: front.get(b"")) as executor:
+        front.start("caller", executor.submit(int).result)
+        assert targets(front.seen("thread:caller")) == ["thread:worker_0"]
+        front.let_go()
+
+
 def test_an_executor_that_may_start_another_thread_is_not_full(front: Front) -> None:
     with ThreadPoolExecutor(2, "worker") as executor:
         executor.submit(front.get, b"")

@@ -39,7 +39,7 @@ from stilltrue.runtime.waits.holders.held_locks import held_by
 from stilltrue.runtime.waits.pipes.child_output import waits_for_child
 from stilltrue.runtime.waits.reachability.thread_waits import CANDIDATES_MAX, awaited_in, without_parked
 from stilltrue.runtime.waits.reachability.waking import depends_on_others
-from stilltrue.runtime.waits.registry import resolve
+from stilltrue.runtime.waits.registry import is_of_shells, resolve
 from stilltrue.runtime.waits.resolvers.cycles import tasks_in_cycles
 from stilltrue.runtime.waits.resolvers.executors import queued_items
 from stilltrue.runtime.waits.resolvers.locks import is_shared_lock
@@ -379,7 +379,8 @@ class LiveProcessView:
             future = self.stacks_of_tasks()[who].future if who in self.stacks_of_tasks() else None
             on_tasks = future is not None and (compat.is_task(future) or compat.is_gathering(future))
             return on_tasks or self.wait_of_task(who) is not None
-        return isinstance(who, int) and who in self.stacks() and self.wait_of(self.stacks()[who]) is not None
+        stack = self.stacks().get(who) if isinstance(who, int) else None
+        return stack is not None and (self.wait_of(stack) is not None or is_of_shells(stack.frames))
 
     def read_all(self) -> None:
         """Read the waits of all threads and tasks."""

@@ -72,11 +72,11 @@ def resolve(stack: CallStack, view: ProcessView) -> SeenWait | None:
     for at in range(len(frames) - 1, -1, -1):
         for resolver in _resolvers_for(frames[at].f_code):
             found = resolver.read(stack, at, view)
-            if found is not None and (resolver.of_shells or not _is_of_shells(frames)):
+            if found is not None and (resolver.of_shells or not is_of_shells(frames)):
                 return found
     for resolver in _ANYWHERE if frames else ():
         found = resolver.read(stack, 0, view)
-        if found is not None and not _is_of_shells(frames):
+        if found is not None and not is_of_shells(frames):
             return found
     return None
 
@@ -93,7 +93,7 @@ def may_wait(frames: Sequence[FrameType]) -> bool:
     return not starts and any(_resolvers_for(frame.f_code) for frame in frames[:FRAMES_MAX])
 
 
-def _is_of_shells(frames: Sequence[FrameType]) -> bool:
+def is_of_shells(frames: Sequence[FrameType]) -> bool:
     """Whether the wait is the agent's own or gRPC's: it is recorded, or soon over."""
     for frame in frames:
         if not is_library(frame.f_code):

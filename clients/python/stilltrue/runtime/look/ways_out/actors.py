@@ -45,7 +45,8 @@ class Actor:
     ``owner``: the task, thread (its identity) or call that it is or belongs to. ``ends``, ``borrowed``: see :meth:`Reach.held`.
     ``fires_at``: the loop time at which a timer that certainly ends its target fires. ``is_context_callback``: a callback that
     the context of a served call runs when the call is over. ``extra_roots``: further roots for :class:`Releasers`;
-    ``undoes_through`` returns the roots for these instead of ``roots``, by the names of the operations that undo.
+    ``undoes_through`` returns the roots for these instead of ``roots``, by the names of the operations that undo;
+    ``calls_through``, what counts instead of the globals that its code may call.
     ``is_module``: the roots are a module's globals, shared by all code of the module. ``only_calls``: it can only call what it
     reaches, so only what such a call ends counts. ``led_by``: the names along which its code goes, and what it hands on.
     """
@@ -61,6 +62,7 @@ class Actor:
     is_context_callback: bool = False
     extra_roots: tuple[Any, ...] = ()
     undoes_through: Callable[[frozenset[str]], tuple[Any, ...]] | None = None
+    calls_through: Callable[[frozenset[str], tuple[Any, ...]], tuple[Any, ...]] | None = None
     is_module: bool = False
     only_calls: bool = False
     names_reached: Callable[[bool], ReachableNames] = no_names

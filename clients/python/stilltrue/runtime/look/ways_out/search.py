@@ -190,7 +190,7 @@ class Search:
         for actor in kept.keepers(self._places):
             for party in kept.held_by(actor):
                 effects.end(actor, [found[party]])
-        self._add_requests(found, by_handle, by_awaiter, by_context, (releasers, openers), growers, reach)
+        self._add_requests(found, by_handle, by_awaiter, by_context, (releasers, openers), kept, growers, reach)
 
     def _suspect(self, place: Place) -> Found:
         handles = handles_of(place) + ([] if place.party is None else list(self._handles_seen(place.party)))
@@ -296,6 +296,7 @@ class Search:
         by_awaiter: Mapping[int, list[Found]],
         by_context: Mapping[int, list[Found]],
         releasers: Iterable[Releasers],
+        kept: ShareHolders,
         growers: Growers,
         reach: Reach,
     ) -> None:
@@ -313,7 +314,8 @@ class Search:
             answered = reach.held((*actor.roots, *request.globals), ends=True) & answerable if request.answers else ()
             ended += [one for key in answered for one in by_handle.get(key, ())]
             undone = (party for several in releasers for party in several.freed_by(actor))
-            freed = (found[party] for party in undone if not self._undoes_only_its_own(party, request))
+            freed = [found[party] for party in undone if not self._undoes_only_its_own(party, request)]
+            freed += [found[party] for party in kept.held_by(replace(actor, roots=(*actor.roots, *request.globals)))]
             grown = (found[party] for party in growers.grown_by(actor, by_name=True))
             for one, what in (
                 *((one, "end its wait") for one in (*ended, *freed)),

@@ -2,8 +2,8 @@
 
 Rules:
 
-1. This holds if the executor has as many threads as it may have, and each of them runs an item. An idle thread, or one that
-   could be started, would take the item.
+1. This holds if the executor has as many threads as it may have, and each of them runs an item or the ``initializer``. An
+   idle thread, or one that could be started, would take the item.
 2. Any party that holds the future of a queued item can cancel it, so the second look searches for such parties. A party that
    holds the executor can cancel all its queued items by shutting it down, if some code of the application mentions
    ``cancel_futures``. A party can also give the executor more threads or run its items itself: its code then mentions one of
@@ -19,6 +19,7 @@ import gc
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, thread
 from dataclasses import replace
+from itertools import pairwise
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
@@ -50,7 +51,7 @@ def queued_items(stacks: Iterable[CallStack]) -> dict[int, Queued]:
         queue, reference = names.get("work_queue"), names.get("executor_reference")
         queues[id(queue)] = (queue, reference)
         workers.setdefault(id(queue), []).append(stack.ident)
-        if compat.running_item(list(stack.frames)) is None:
+        if compat.running_item(list(stack.frames)) is None and not _initializes(stack.frames):
             idle.add(id(queue))
     found: dict[int, Queued] = {}
     for key, (queue, reference) in queues.items():
@@ -58,6 +59,11 @@ def queued_items(stacks: Iterable[CallStack]) -> dict[int, Queued]:
         if key not in idle and _has_all(executor, len(workers[key])):
             found.update({id(one): Queued(one, tuple(workers[key]), executor) for one in _futures_in(queue)})
     return found
+
+
+def _initializes(frames: Sequence[FrameType]) -> bool:
+    """Whether an executor's thread is in the executor's ``initializer``, before its first item."""
+    return any(outer.f_code is _WORKER and is_application(inner.f_code) for inner, outer in pairwise(frames))
 
 
 def _has_all(executor: Any, count: int) -> bool:

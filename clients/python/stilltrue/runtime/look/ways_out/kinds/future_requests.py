@@ -7,7 +7,9 @@ Rules:
    or ``write``, and can reach the context of the call that a suspect serves, or the stream of requests that it has begun. Such
    a request may never come, so it is doubt and not a way out.
 2. For a lock a method counts if it names ``release`` and acquires nothing: a method that acquires a lock releases its own,
-   whether the lock is a global or is carried by the method, or by one that a decorator has wrapped.
+   whether the lock is a global or is carried by the method, or by one that a decorator has wrapped. So does one that enters it
+   through an ``ExitStack`` of its own; a method that can reach another call's stack counts, whatever it names. Likewise for
+   functions that the method calls by name.
    Likewise for a counter by which the application keeps others waiting (:mod:`~stilltrue.runtime.waits.holders.gates`).
 3. A method may also wake a thread or task that then ends the wait, by setting an event or feeding a queue; or add workers to
    the pool in which a suspect serves.
@@ -19,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 
@@ -37,6 +39,7 @@ from stilltrue.runtime.waits.resolvers.executors import executor_of
 _ENDING = frozenset({"cancel", "throw", "set_result", "set_exception", "reschedule"})
 _ANSWERING = frozenset({"abort", "abort_with_status", "cancel", "done_writing", "write"})
 _RELEASE, _TAKES = frozenset({"release"}), "acquire"
+_ENTERS = frozenset({"enter_context"})
 _WRAPPED_MAX = 100
 WAKING = frozenset({"set", "notify", "notify_all", "put", "put_nowait", "set_result", "set_exception", "call_soon_threadsafe"})
 """Names of operations that wake a waiter."""
@@ -58,7 +61,8 @@ class Request:
             text=f"a future request for {self.method}",
             roots=roots,
             owner=self.behaviour,
-            undoes_through=lambda by: (*self.carried(by), *roots[1:]),
+            undoes_through=lambda by: (*_carried(by, (self.behaviour,)), *roots[1:]),
+            calls_through=_carried,
             ends=not _ENDING.isdisjoint(self.names_reached(True).names),
             names_reached=self.names_reached,
         )
@@ -85,32 +89,32 @@ class Request:
         return [] if code is None else codes_reached(code, names, (owner, *compat.bound_to(self.behaviour)))
 
     def names_reached(self, far: bool) -> ReachableNames:
-        """The names it may use, without ``release`` if it releases what it acquired (rule 2)."""
+        """The names it may use, without those by which it releases only what it acquired (rule 2)."""
         code, names, owner = compat.code_behind(self.behaviour)
         if code is None:
             return ReachableNames()
         reachable = reachable_names(code, names, (owner, *compat.bound_to(self.behaviour)), far=far)
-        if _TAKES not in reachable.names:
-            return reachable
-        return ReachableNames(reachable.names - _RELEASE, reachable.global_values)
+        own = _own(reachable.names)
+        return replace(reachable, names=reachable.names - own) if own else reachable
 
-    def carried(self, by: frozenset[str]) -> tuple[Any, ...]:
-        """What it carries, also in methods that it has wrapped; with a method itself if this undoes others' work (rule 2).
 
-        ``by``: the names of operations that undo.
-        """
-        carried: list[Any] = []
-        todo, seen = [self.behaviour], set[int]()
-        while todo and len(seen) < _WRAPPED_MAX:
-            one = todo.pop()
-            if id(one) in seen:
-                continue
-            seen.add(id(one))
-            if type(one) in (FunctionType, MethodType) and not _undoes(one, by):
-                todo += compat.bound_to(one)
-            else:
-                carried.append(one)
-        return (*carried, *todo)
+def _carried(by: frozenset[str], things: tuple[Any, ...]) -> tuple[Any, ...]:
+    """These things, with what functions among them carry or have wrapped instead of those that undo nothing of others (rule 2).
+
+    ``by``: the names of operations that undo.
+    """
+    carried: list[Any] = []
+    todo, seen = [*things], set[int]()
+    while todo and len(seen) < _WRAPPED_MAX:
+        one = todo.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        if type(one) in (FunctionType, MethodType) and not _undoes(one, by):
+            todo += compat.bound_to(one)
+        else:
+            carried.append(one)
+    return (*carried, *todo)
 
 
 def _undoes(method: Any, by: frozenset[str]) -> bool:
@@ -119,8 +123,12 @@ def _undoes(method: Any, by: frozenset[str]) -> bool:
     if code is None:
         return True
     reached = reachable_names(code, names, (owner, *compat.bound_to(method)))
-    named = reached.names - _RELEASE if _TAKES in reached.names else reached.names
-    return reached.any_code or reached.any_name or not by.isdisjoint(named)
+    return reached.any_code or reached.any_name or not by.isdisjoint(reached.names - _own(reached.names))
+
+
+def _own(names: frozenset[str]) -> frozenset[str]:
+    """Those of the names by which code releases only what it has acquired (rule 2)."""
+    return names & (_ENTERS | _RELEASE if _TAKES in names else _ENTERS)
 
 
 def requests_to_come(places: Places, found: Mapping[PartyName, Found]) -> Iterator[Request]:

@@ -74,7 +74,9 @@ class Releasers:
             held = reach.held((*own, *actor.extra_roots, *threads), ends=mentions)
             if mentions:
                 held |= reach.held_by_name(reachable.global_values, ends=True)
-            called = self._calls[by].held_by_name(reachable.global_values, ends=False)
+            through = actor.calls_through
+            named = reachable.global_values if through is None else through(by, reachable.global_values)
+            called = self._calls[by].held_by_name(named, ends=False)
             for thing in sorted(held | called):
                 found.update(dict.fromkeys(self._waiting[thing]))
         return list(found)
