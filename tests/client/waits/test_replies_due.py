@@ -236,6 +236,63 @@ def test_a_call_counts_that_waits_for_a_party_in_no_known_wait(
     assert counts.calls() == 2
 
 
+def _calls_counted(served: World, monkeypatch: pytest.MonkeyPatch) -> int | None:
+    return _counted(served.agent, monkeypatch)[0]
+
+
+def test_a_stream_that_pauses_counts_once_calls_are_queued_behind_its_pool(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    news = queue.Queue[bytes]()
+    watching = threading.Semaphore(0)
+
+    def watch(_: bytes, __: Any) -> Iterator[bytes]:
+        watching.release()
+        yield news.get()
+
+    def publish(request: bytes, _: Any) -> bytes:
+        news.put(request)
+        return request
+
+    served = world(Watch=("unary_stream", watch), Publish=publish)
+    replies = [served.channel.unary_stream("/s/Watch")(b"") for _ in range(4)]
+    for _ in replies:
+        assert watching.acquire(timeout=PATIENCE_SECONDS)
+    assert _calls_counted(served, monkeypatch) == 0
+    served.call("Publish")
+    while (counted := _calls_counted(served, monkeypatch)) == 0:
+        pass
+    for _ in replies:
+        news.put(b"")
+    assert counted == 4
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_call_counts_that_waits_for_the_lock_of_a_party_that_reads_a_stream(
+    world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, wanted: bool
+) -> None:
+    lock, requests = threading.Lock(), queue.Queue[Any]()
+
+    def feed(stream: Iterator[bytes], _: Any) -> bytes:
+        with lock:
+            return b"".join(stream)
+
+    def take(request: bytes, _: Any) -> bytes:
+        with lock:
+            return request
+
+    served = world(Feed=("stream_unary", feed), Take=take)
+    fed = served.channel.stream_unary("/s/Feed").future(iter(requests.get, None))
+    while not lock.locked():
+        pass
+    if wanted:
+        served.call("Take")
+        served.standing("Take", held=True)
+    assert _calls_counted(served, monkeypatch) == int(wanted)
+    requests.put(None)
+    fed.result()
+
+
 class Actor:
     """Handles messages one by one; to ask another it waits for the reply."""
 

@@ -14,7 +14,8 @@ class StandingParty:
     ``blocked_in``: what it waits for (empty: unknown). ``held_by``: who can end its wait (empty: unknown). ``stack``: innermost
     frame first, as ``file:line in function``. ``unexplained``: it is unknown what it waits for, or who can end that.
     ``owes_reply``: it serves a call whose reply is due. ``never_idle``: it serves no call, and is in a wait that idle parties
-    are not in: for a lock, for an answer. The detector is only sent the numbers of these two.
+    are not in: for a lock, for an answer. ``reads_stream``: it waits for the next item of a stream, which may pause for as long
+    as it likes. The detector is only sent the numbers of the first two.
     """
 
     party: PartyName
@@ -24,6 +25,7 @@ class StandingParty:
     unexplained: bool = False
     owes_reply: bool = False
     never_idle: bool = False
+    reads_stream: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,10 +48,11 @@ def owes_reply(stack: CallStack, wait: SeenWait | None, view: ProcessView) -> bo
     streams = getattr(call, "response_streaming", False) or any(frame.f_code.co_flags & _GENERATES for frame in shells)
     if streams and (wait is None or not wait.enders or wait.reached or wait.parks):
         return False
-    return not (_has_timeout(stack.frames[0]) if stack.task is None else _has_timer(stack.task, stack, view))
+    return not (has_timeout(stack.frames[0]) if stack.task is None else _has_timer(stack.task, stack, view))
 
 
-def _has_timeout(innermost: FrameType) -> bool:
+def has_timeout(innermost: FrameType) -> bool:
+    """Whether a thread with this innermost frame waits with a timeout."""
     return innermost.f_code is threading.Condition.wait.__code__ and not compat.is_endless_wait(innermost)
 
 

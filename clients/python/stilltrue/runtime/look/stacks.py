@@ -3,7 +3,7 @@
 Rules:
 
 1. A party stands still if it is at the same place at two moments: a thread in the same frame at the same instruction that has
-   not run (unless its wait is recorded), or a task blocked by the same future.
+   not run (unless its wait is recorded), or in the same recorded wait, or a task blocked by the same future.
 2. The reason comes from the record, else from a resolver or the awaited tasks. A party with none of these, or in a wait that no
    known party can end, is unexplained. An owner is never guessed.
 3. The agent's own threads, those of gRPC, idle executor threads and running event loops are left out, as are gRPC's tasks,
@@ -12,7 +12,9 @@ Rules:
 4. A task in ``asyncio.sleep()`` is explained: its timer ends the wait.
 5. A party whose reply gRPC cannot send is unexplained: the caller does not read, and any of its threads or tasks may begin to.
 6. A call whose handler has ended without a status (:mod:`~stilltrue.runtime.calls.unanswered`) is unexplained.
-7. A wait that only a cut can find may explain a party (:mod:`~stilltrue.runtime.look.cut_explanations`).
+7. A party in an unknown wait is due to go on, even where a stream may pause, if calls or other items are queued behind its
+   pool and none of the pool's threads has moved.
+8. A wait that only a cut can find may explain a party (:mod:`~stilltrue.runtime.look.cut_explanations`).
 """
 
 from __future__ import annotations
@@ -30,17 +32,26 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.calls.unanswered import UnansweredCall
 from stilltrue.runtime.introspection.cut.waits_at_cut import SeenAtCut
-from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.introspection.origins import is_application, is_ours
 from stilltrue.runtime.introspection.tasks import read
 from stilltrue.runtime.introspection.threads_and_tasks import served_by, stack_shown
 from stilltrue.runtime.look.cut_explanations import explained_by_cut
-from stilltrue.runtime.look.replies import BLOCKED_IN, BlockedReply, owes_reply, reply_blocked_in, reply_blocked_on_loop
+from stilltrue.runtime.look.replies import (
+    BLOCKED_IN,
+    BlockedReply,
+    has_timeout,
+    owes_reply,
+    reply_blocked_in,
+    reply_blocked_on_loop,
+)
 from stilltrue.runtime.look.waits_for_answers import waits_for_answer
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.recorder import LockedRecorder
 from stilltrue.runtime.waits.call_stack import where_is
 from stilltrue.runtime.waits.process_view import LiveProcessView
+from stilltrue.runtime.waits.registry import is_of_shells
+from stilltrue.runtime.waits.resolvers.executors import executor_of, items_behind
 from stilltrue.runtime.waits.resolvers.locks import RELEASING
 from stilltrue.runtime.waits.wait import CallStack, SeenWait, Task
 
@@ -56,13 +67,18 @@ PARKED = frozenset(
 )
 """Functions of installed packages, by module, that wait for the next piece of work, or for the end of the server."""
 
+Recorded = Mapping[PartyName, tuple[str, int]]
+"""The recorded waits by party, each as text and with its number."""
+_READING = frozenset({"__next__", "__anext__", "read", "_next_item"})
+
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """The positions of threads and the futures of tasks at one moment, by identity."""
+    """The positions of threads and the futures of tasks at one moment, by identity; ``recorded``: the parties' waits."""
 
     threads: Mapping[int, tuple[object, ...]]
     tasks: Mapping[int, tuple[OwnRef, OwnRef]]
+    recorded: Recorded
 
     def has(self, stack: CallStack) -> bool:
         """Whether the task was blocked by the same future."""
@@ -99,22 +115,24 @@ class Stacks:
         return Positions(
             {ident: _position(stack) for ident, stack in view.stacks().items()},
             {id(task): (OwnRef(task), OwnRef(stack.future)) for task, stack in tasks if stack.future is not None},
+            self._recorded(),
         )
 
     def standing(self, before: Positions) -> list[StandingParty]:
         """The parties that are still where they were ``before``."""
         view, recorded = self._scene(), self._recorded()
+        wanted = _wanted(view, before)
         found = []
         for ident, stack in view.stacks().items():
             was = before.threads.get(ident, ())
-            if was[:2] != _position(stack)[:2]:
+            if was[:2] != _position(stack)[:2] and not _is_in_same_wait(view, stack, recorded, before):
                 continue
             moved, reply = was != _position(stack), reply_blocked_in(stack, self._parties)
             if reply is not None and not moved:
                 found.append(_blocked(reply))
             elif _is_shown(stack, view):
                 one = self._standing_thread(stack, view, recorded, moved=moved)
-                found += [] if one is None else [one]
+                found += [] if one is None else [replace(one, owes_reply=True) if ident in wanted and one.unexplained else one]
         serving = {id(root.task): root for root in list(self._parties.roots.values())}
         hung = [
             stack
@@ -136,17 +154,16 @@ class Stacks:
     def _scene(self) -> LiveProcessView:
         return LiveProcessView(self._parties, self._live.clock())
 
-    def _recorded(self) -> Mapping[PartyName, str]:
-        """The recorded waits as text, by party."""
+    def _recorded(self) -> Recorded:
         with self._live.lock:
             recorder = self._live.recorder
             made = recorder._made.values()  # noqa: SLF001 - read under its lock
-            calls = {call.party: f"the reply to {call.method}" for call in made if call.wait and call.party is not None}
-            waits = {wait.waiter: wait.what or "a declared wait" for wait in recorder._waits.values()}  # noqa: SLF001
+            calls = {one.party: (f"the reply to {one.method}", one.wait) for one in made if one.wait and one.party is not None}
+            waits = {one.waiter: (one.what or "a declared wait", one.number) for one in recorder._waits.values()}  # noqa: SLF001
         return calls | waits
 
     def _standing_thread(
-        self, stack: CallStack, view: LiveProcessView, recorded: Mapping[PartyName, str], *, moved: bool
+        self, stack: CallStack, view: LiveProcessView, recorded: Recorded, *, moved: bool
     ) -> StandingParty | None:
         """``moved``: it has run meanwhile, as gRPC's polling waits do."""
         party = view.party_of(stack.ident)
@@ -156,15 +173,36 @@ class Stacks:
             else _standing(party, stack, view.wait_of(stack), view, recorded)
         )
 
-    def _standing_task(
-        self, stack: CallStack, view: LiveProcessView, recorded: Mapping[PartyName, str]
-    ) -> StandingParty | None:
+    def _standing_task(self, stack: CallStack, view: LiveProcessView, recorded: Recorded) -> StandingParty | None:
         task = stack.task
         if task is None or _is_parked(stack) or not any(is_application(frame.f_code) for frame in stack.frames):
             return None
         party = view.party_of(task)
         wait = view.wait_of_task(task) or _wait_for_tasks(task, stack, view)
         return None if party is None else _standing(party, stack, wait, view, recorded)
+
+
+def _wanted(view: LiveProcessView, before: Positions) -> frozenset[int]:
+    """Rule 7: the threads that serve calls in executors with queued items none of whose threads moves or has a timeout."""
+    pools: dict[int, list[CallStack]] = {}
+    for stack in view.stacks().values():
+        executor = executor_of(stack.frames)
+        if executor is not None:
+            pools.setdefault(id(executor), []).append(stack)
+    stuck = (those for those in pools.values() if all(_stays(one, before) for one in those) and items_behind(those[0].frames))
+    return frozenset(one.ident for those in stuck for one in those if served_by(list(one.frames))[0] is not None)
+
+
+def _stays(stack: CallStack, before: Positions) -> bool:
+    """Whether a thread is where it was, in a wait without a timeout. In a call, gRPC's polling runs now and then."""
+    was, now = before.threads.get(stack.ident, ()), _position(stack)
+    return (was == now or (was[:2] == now[:2] and is_of_shells(stack.frames))) and not has_timeout(stack.frames[0])
+
+
+def _is_in_same_wait(view: LiveProcessView, stack: CallStack, recorded: Recorded, before: Positions) -> bool:
+    """Whether a thread is in the same recorded wait as before, though gRPC polls in it."""
+    party = view.party_of(stack.ident) if is_of_shells(stack.frames) else None
+    return party is not None and party in recorded and recorded[party] == before.recorded.get(party)
 
 
 def _wait_for_tasks(task: Task, stack: CallStack, view: LiveProcessView) -> SeenWait | None:
@@ -210,19 +248,27 @@ def _left(one: UnansweredCall) -> StandingParty:
 
 
 def _standing(
-    party: PartyName, stack: CallStack, wait: SeenWait | None, view: LiveProcessView, recorded: Mapping[PartyName, str]
+    party: PartyName, stack: CallStack, wait: SeenWait | None, view: LiveProcessView, recorded: Recorded
 ) -> StandingParty:
     found = _standing_in(party, stack, wait, view, recorded)
+    if party in recorded and _reads_stream(stack):
+        return replace(found, reads_stream=True)
     needs = waits_for_answer(stack) if wait is None else wait.ending_names is RELEASING
     return replace(found, never_idle=True) if needs and served_by(list(stack.frames))[0] is None else found
 
 
+def _reads_stream(stack: CallStack) -> bool:
+    """Whether a party is in one of our shells' functions that read the next item of a stream."""
+    inner = next((one.f_code for one in stack.frames if is_application(one.f_code) or is_ours(one.f_code)), None)
+    return inner is not None and is_ours(inner) and inner.co_name in _READING
+
+
 def _standing_in(
-    party: PartyName, stack: CallStack, wait: SeenWait | None, view: LiveProcessView, recorded: Mapping[PartyName, str]
+    party: PartyName, stack: CallStack, wait: SeenWait | None, view: LiveProcessView, recorded: Recorded
 ) -> StandingParty:
     positions, owes = stack_shown(stack.frames), owes_reply(stack, wait, view)
     if party in recorded:
-        return StandingParty(party=party, blocked_in=recorded[party], stack=positions)
+        return StandingParty(party=party, blocked_in=recorded[party][0], stack=positions)
     if wait is None:
         inner = stack.frames[0].f_code
         where = "" if is_application(inner) else qualname_of(inner)
