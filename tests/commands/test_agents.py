@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 
 import pytest
 from rich.console import Console
@@ -32,3 +33,13 @@ def test_the_list_of_agents_fits_a_terminal_without_cut_words(name: str, width: 
     assert max(map(len, text.get().splitlines())) <= width
     assert {name, "channels,", "parties", *blind.split()} <= {*text.get().split()}
     assert "…" not in text.get()
+
+
+@pytest.mark.parametrize(("state", "lasted"), [(pb.AGENT_STATE_LOST, "30.0 s"), (pb.AGENT_STATE_LIVE, "1 min 40 s")])
+def test_a_lost_member_was_connected_until_it_was_last_seen(state: pb.AgentState, lasted: str) -> None:
+    begun = time.time() - 100
+    member = pb.Agent(process=snapshot_pb2.ProcessId(instance="a"), state=state, connected_at=begun, heard_at=begun + 30)
+    out = Console(file=io.StringIO(), width=80, color_system=None)
+    with out.capture() as text:
+        out.print(agent_table([member], ("connected",)))
+    assert text.get().splitlines()[-1].strip() == lasted

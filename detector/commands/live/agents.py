@@ -62,11 +62,12 @@ def agent_table(found: Iterable[pb.Agent], shown: Sequence[str]) -> AdaptiveTabl
 def _row(agent: pb.Agent) -> tuple[str, ...]:
     now = time.time()
     state = STATES.get(agent.state, "unknown")
+    connected_until = agent.heard_at if state == "lost" and agent.HasField("heard_at") else now
     return (
         escape(agent.process.instance),
         escape(agent.process.service),
         state if state == "live" else f"[yellow]{state}[/]",
-        duration(max(0.0, now - agent.connected_at)),
+        duration(max(0.0, connected_until - agent.connected_at)),
         f"{duration(max(0.0, now - agent.heard_at))} ago" if agent.HasField("heard_at") else "-",
         str(agent.colour),
         escape(" ".join(f"{name}={value}" for name, value in sorted(agent.labels.items()))) or "-",

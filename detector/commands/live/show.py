@@ -108,6 +108,9 @@ def _print_snapshot(answer: pb.GetSnapshotResponse, snapshot: Snapshot) -> None:
             f"  in transit from {escape(message.source)} to {escape(message.target or 'unknown')}: {escape(message.what)}"
         )
     out.print()
+    if not verdicts:
+        out.print("no answers yet: its evaluation has not ended")
+        return
     out.print(table(("predicate", "scope", "answer", "evidence"), map(_verdict_row, verdicts), flexible={"evidence"}))
     for verdict in verdicts:
         if verdict.core and verdict.snapshot.scope == "all":

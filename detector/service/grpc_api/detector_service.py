@@ -163,7 +163,7 @@ class DetectorServicer(detector_pb2_grpc.DetectorServiceServicer):
         """Return one snapshot in full, from the store or the archive."""
         if request.id > NUMBER_MAX:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"id: snapshot numbers go up to {NUMBER_MAX}")
-        answer = await self._snapshot_store.snapshot(request.id)
+        answer = await self._snapshot_store.evaluated_snapshot(request.id)
         if answer is None and request.id:
             answer = await self._archive_service.snapshot(request.id)
         if answer is None:

@@ -207,7 +207,7 @@ class SnapshotStore:
         A question is answered before the rest of its snapshot is evaluated. Hence this waits for snapshots in evaluation, so
         that a list requested after an answer includes its snapshot.
         """
-        await self._wait_for_verdicts()
+        await self._wait_for_verdicts(*self._verdicts_due)
         newest = list(reversed(self._recent.values()))
         if not self._failing and not all(finished.done for finished in newest):
             await asyncio.to_thread(self._wait_for, lambda: all(finished.done for finished in newest))
@@ -219,11 +219,16 @@ class SnapshotStore:
         found = {summary.ref.id: summary for summary in (*older, *recent)}
         return sorted(found.values(), key=lambda summary: -summary.ref.id)[:limit]
 
-    async def _wait_for_verdicts(self) -> None:
-        """Wait until the snapshots that have ended have their verdicts, or for too long."""
-        ended = list(self._verdicts_due)
+    async def _wait_for_verdicts(self, *ended: int) -> None:
+        """Wait until these snapshots, which have ended, have their verdicts, or for too long."""
         while any(self._verdicts_due.get(number, 0.0) > time.monotonic() for number in ended):
             await asyncio.sleep(_VERDICTS_POLL_SECONDS)
+
+    async def evaluated_snapshot(self, id: int) -> pb.GetSnapshotResponse | None:
+        """The same as :meth:`snapshot`, once it has its verdicts."""
+        wanted = id or max((*self._recent, *self._taken), default=0)
+        await self._wait_for_verdicts(wanted)
+        return await self.snapshot(wanted)
 
     async def snapshot(self, id: int) -> pb.GetSnapshotResponse | None:
         """A snapshot that is kept in full; ``id`` 0: the newest."""

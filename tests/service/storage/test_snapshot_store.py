@@ -468,6 +468,20 @@ async def test_a_list_includes_the_snapshot_being_evaluated(tmp_path: Path) -> N
     await asyncio.to_thread(store.close, 10)
 
 
+async def test_the_newest_snapshot_is_shown_with_its_verdicts(tmp_path: Path) -> None:
+    store = snapshot_store(tmp_path)
+    store.taken(taken(1)[0])
+    shown = asyncio.create_task(store.evaluated_snapshot(0))
+    done, _ = await asyncio.wait([shown], timeout=0.1)
+    assert not done
+    store.taken(taken(2)[0])  # it ended after the first was asked for
+    store.finished(*taken(1), pinned=False)
+    answer = await shown
+    assert answer is not None
+    assert (answer.summary.ref.id, [verdict.predicate for verdict in answer.verdicts]) == (1, ["deadlock"])
+    await asyncio.to_thread(store.close, 10)
+
+
 async def test_a_list_does_not_wait_for_ever_for_an_unfinished_evaluation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

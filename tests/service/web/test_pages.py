@@ -254,7 +254,10 @@ async def test_lost_members_come_first_and_all_are_listed(start_detector: Any, p
         async with asyncio.timeout(PATIENCE_SECONDS):
             while "1 lost" not in (body := (await detector.fetch("/members"))[2]):
                 await detector.ask()
-        assert body.index("<td data-label=process>zz") < body.index("<td data-label=process>aa")
+        gone, _, here = body.partition("<td data-label=process>aa")
+        assert "<td data-label=process>zz" in gone
+        growing = '<td data-label="connected for"><span data-since='
+        assert (growing in gone, growing in here) == (False, True), "the time of a lost member's connection has ended"
 
 
 async def test_in_a_browser_times_are_local_and_there_are_no_errors(
