@@ -136,7 +136,8 @@ def locks(demo: Demo) -> None:
 def job(demo: Demo) -> None:
     """A distributed job whose end no single process can see."""
     demo.say(
-        "[bold]Four processes share a job: each piece of work creates two more, for random others. When is it done?[/bold]"
+        "[bold]Four processes share a job that a fifth begins: each piece of work creates two more, for random others. "
+        "When is it done?[/bold]"
     )
     demo.harness.start_scene("detector.demo.scenes:JOB")
     demo.harness.processes["starter"].tell({"call": {"method": "ada.Work", "count": 1, "strength": JOB_STRENGTH}})

@@ -20,10 +20,11 @@ from stilltrue.agent import Agent
 
 PROGRAM_SECONDS_MAX = 1.0
 PREFIX = "stilltrue_sidecar_"
+PAGES = ("/healthz", "/readyz", "/metadata", "/metrics")
 
 
 class Status:
-    """Serves the admin pages: /healthz, /readyz, /metadata (JSON) and /metrics (Prometheus text format)."""
+    """Serves the admin pages: /healthz, /readyz, /metadata (JSON) and /metrics (Prometheus text format); / lists them."""
 
     def __init__(self, settings: SidecarSettings, agent: Agent, program: Program, connections: Callable[[], int]) -> None:
         """``connections`` returns the number of relayed connections."""
@@ -36,6 +37,8 @@ class Status:
     async def answer(self, request: web.BaseRequest) -> Answer | None:
         """Return the page at the request's path, or None."""
         match request.path:
+            case "/":
+                return Answer(body="\n".join((*PAGES, "")))
             case "/healthz":
                 return Answer(body="ok\n")
             case "/readyz":

@@ -51,6 +51,7 @@ async def test_the_admin_pages_show_health_coverage_and_counts(program: str, sta
         await call(listening.inbound)
         await call(listening.outbound)
         admin = listening.admin
+        assert (await page(admin, "/"))[1].split() == ["/healthz", "/readyz", "/metadata", "/metrics"]
         assert await page(admin, "/healthz") == (200, "ok\n")
         assert await page(admin, "/readyz") == (200, "ok\n")
         metadata = json.loads((await page(admin, "/metadata"))[1])
