@@ -10,7 +10,7 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Mapping
-from types import FunctionType, ModuleType
+from types import BuiltinFunctionType, FunctionType, ModuleType
 from typing import Any
 
 from stilltrue.runtime.concurrent_reads import items_of
@@ -18,6 +18,12 @@ from stilltrue.runtime.concurrent_reads import items_of
 DICTIONARY_SIZE_MAX = 1_000
 """Larger dictionaries of a module are taken for data and skipped."""
 LEFT_OUT = ("grpc", "stilltrue")
+_PLAIN_KINDS = (str, int, float, bool, bytes, tuple, list, set, frozenset, type(None), ModuleType, BuiltinFunctionType)
+_PLAIN = frozenset(map(id, _PLAIN_KINDS))
+"""The ids of the types of most values, which refer to nothing that is searched for here. Kinds are compared by their ids: a
+type whose own type defines ``__eq__`` may be unhashable."""
+_PARTIAL = frozenset({id(functools.partial)})
+_WRAPPED = frozenset({id(functools.partial), id(staticmethod)})
 
 Undo = Callable[[], object]
 
@@ -44,27 +50,37 @@ class _Places:
         self._undo = undo
 
     def in_dictionary(self, names: dict[Any, Any], *, deep: bool) -> None:
-        for key, value in items_of(names):
-            new = self._by_id.get(id(value))
-            if new is not None:
-                names[key] = new
-                self._undo.append(functools.partial(_put_back, names, key, new, value))
-            elif type(value) is functools.partial:
-                self._in_partial(value)
-            elif deep:
-                self._within(value)
+        values = list(dict.values(names))
+        if not (self._by_id.keys().isdisjoint(map(id, values)) and _PARTIAL.isdisjoint(map(id, map(type, values)))):
+            for key, value in items_of(names):
+                new = self._by_id.get(id(value))
+                if new is not None:
+                    names[key] = new
+                    self._undo.append(functools.partial(_put_back, names, key, new, value))
+                elif type(value) is functools.partial:
+                    self._in_partial(value)
+        for value in values if deep else ():
+            self._within(value, type(value))
 
-    def _within(self, value: Any) -> None:
-        if isinstance(value, type):
-            if value.__module__ == self._module:
-                self._in_class(value)
-        elif isinstance(value, FunctionType):
-            if value.__defaults__ and any(id(one) in self._by_id for one in value.__defaults__):
-                self._in_defaults(value, value.__defaults__)
-        elif type(value) is dict and len(value) <= DICTIONARY_SIZE_MAX:
-            self.in_dictionary(value, deep=False)
+    def _within(self, value: Any, kind: type) -> None:
+        """``kind``: the type of ``value``, whose own ``__class__`` is not asked: a proxy would load what it stands for."""
+        if kind is FunctionType:
+            self._in_defaults(value)
+        elif kind is dict:
+            if len(value) <= DICTIONARY_SIZE_MAX:
+                self.in_dictionary(value, deep=False)
+        elif id(kind) not in _PLAIN and issubclass(kind, type) and value.__module__ == self._module:
+            self._in_class(value)
 
     def _in_class(self, owner: type) -> None:
+        values = list(vars(owner).values())
+        if not (self._by_id.keys().isdisjoint(map(id, values)) and _WRAPPED.isdisjoint(map(id, map(type, values)))):
+            self._in_attributes(owner)
+        for value in values:
+            if type(value) is FunctionType:
+                self._in_defaults(value)
+
+    def _in_attributes(self, owner: type) -> None:
         for name, value in list(vars(owner).items()):
             inner = value.__func__ if isinstance(value, staticmethod) else value
             new = self._by_id.get(id(inner))
@@ -73,12 +89,14 @@ class _Places:
                 self._undo.append(functools.partial(setattr, owner, name, value))
             elif type(inner) is functools.partial:
                 self._in_partial(inner)
-            elif isinstance(inner, FunctionType):
-                self._within(inner)
+            elif inner is not value and type(inner) is FunctionType:
+                self._in_defaults(inner)
 
-    def _in_defaults(self, function: FunctionType, defaults: tuple[Any, ...]) -> None:
-        function.__defaults__ = tuple(self._by_id.get(id(one), one) for one in defaults)
-        self._undo.append(functools.partial(setattr, function, "__defaults__", defaults))
+    def _in_defaults(self, function: FunctionType) -> None:
+        defaults = function.__defaults__
+        if defaults and not self._by_id.keys().isdisjoint(map(id, defaults)):
+            function.__defaults__ = tuple(self._by_id.get(id(one), one) for one in defaults)
+            self._undo.append(functools.partial(setattr, function, "__defaults__", defaults))
 
     def _in_partial(self, value: functools.partial[Any]) -> None:
         new = self._by_id.get(id(value.func))

@@ -76,12 +76,24 @@ def orphans(since: int, known: Container[int]) -> list[ChildProcess]:
     own = _stat_of("self")[1]
     found = []
     for pid in all_processes() if len(own) > _STARTED else ():
+        if pid in known or pid == os.getpid() or not _may_be_in_own_group(pid):
+            continue
         before, fields = _stat_of(str(pid))
-        if len(fields) <= _STARTED or fields[0] in _ENDED or pid in known or pid == os.getpid():
+        if len(fields) <= _STARTED or fields[0] in _ENDED:
             continue
         if fields[_GROUP] == own[_GROUP] and int(fields[_STARTED]) >= since and _is_of_others(fields[_PARENT], own[_SESSION]):
             found.append(ChildProcess(pid, int(fields[_STARTED]), before.partition("(")[2]))
     return found
+
+
+def _may_be_in_own_group(pid: int) -> bool:
+    """Asked first: it takes a hundredth of the time of reading ``/proc/PID/stat``, on machines of thousands of processes."""
+    try:
+        return os.getpgid(pid) == os.getpgrp()
+    except ProcessLookupError:
+        return False
+    except OSError:  # a security module forbids the question
+        return True
 
 
 def _is_of_others(parent: str, session: str) -> bool:
@@ -179,7 +191,7 @@ def session_of(pid: int) -> int:
 def all_processes() -> list[int]:
     """The ids of all processes that are shown."""
     try:
-        return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()]
+        return [int(name) for name in os.listdir(_PROC) if name.isdecimal()]
     except OSError:  # this is not Linux
         return []
 
