@@ -47,7 +47,7 @@ test: setup ## set up and pass the tests, five at a time (four cores: make test 
 # The files with such tests alone: each worker would spend a minute on collecting all others.
 LONGER = $(shell grep -rlF mark.longer --include='test_*.py' tests)
 
-longer: setup ## the tests that take five seconds and more each
+longer: setup ## the tests that take longest: several seconds each
 	$(PYTEST) $(LONGER) -m longer -n $(WORKERS) $(IN_GROUPS) --benchmark-disable
 
 longer-ci: setup ## those of the longer tests that CI runs

@@ -41,6 +41,7 @@ def test_pools_that_call_in_a_cycle_deadlock(harness: Harness, demo: Demo, until
     assert verdict["witness"]["parties"]
 
 
+@pytest.mark.longer
 def test_the_output_of_show_evaluates_to_the_same_verdict(harness: Harness, until_true: Until, tmp_path: Any) -> None:
     harness.start_scene("live_scenes:SELF")
     call(harness, "echo.Outer", 2)
@@ -105,7 +106,7 @@ def test_a_deadline_makes_it_a_gridlock(harness: Harness, demo: Demo, until_true
     [
         ("POOLS_LIGHT", "load", "orders.Place", 2),
         ("SELF_LIGHT", "load", "echo.Outer", 1),
-        ("LOCKS_LIGHT", "shop", "orders.Place", 2),
+        pytest.param("LOCKS_LIGHT", "shop", "orders.Place", 2, marks=pytest.mark.longer),
     ],
 )
 def test_a_near_miss_is_never_called_a_deadlock(

@@ -53,6 +53,7 @@ def test_a_stopped_bystander_does_not_silence_the_detector(harness: Harness, dem
     assert demo.verdict("deadlock")["behind"] == first["behind"]
 
 
+@pytest.mark.longer
 def test_a_stopped_party_makes_the_answer_undetermined(harness: Harness, demo: Demo, until_true: Until) -> None:
     deadlocked(harness, until_true)
     harness.processes["stock"].send(signal.SIGSTOP)
@@ -65,6 +66,7 @@ def test_a_stopped_party_makes_the_answer_undetermined(harness: Harness, demo: D
     demo.until("the answer", lambda: demo.verdict("deadlock")["holds"] is True)
 
 
+@pytest.mark.longer
 def test_a_restarted_detector_finds_the_same_incident(harness: Harness, demo: Demo, until_true: Until) -> None:
     first = deadlocked(harness, until_true)
     demo.until("the incident", lambda: bool(open_incidents(harness)))

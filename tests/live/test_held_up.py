@@ -56,15 +56,13 @@ def test_a_task_that_serves_no_call_can_block_its_loop_too(harness: Harness, unt
     "scene",
     [
         "time_out",
-        "timer",
         "proxy",
-        "stranger",
-        "twin",
-        "full_until_cancelled",
         "full_until_ended",
-        "full_until_too_old",
         "full_windows",
-        "other_interceptor_first",
+        *(
+            pytest.param(one, marks=pytest.mark.longer)
+            for one in ("timer", "stranger", "twin", "full_until_cancelled", "full_until_too_old", "other_interceptor_first")
+        ),
     ],
 )
 def test_a_party_that_may_still_proceed_is_not_reported(harness: Harness, demo: Demo, scene: str) -> None:

@@ -30,7 +30,7 @@ STILLTRUE = [sys.executable, "-m", "detector"]
 pytestmark = [pytest.mark.slow, pytest.mark.live]
 
 
-@pytest.mark.parametrize(("customers", "holds"), [(3, True), (1, False)])
+@pytest.mark.parametrize(("customers", "holds"), [(3, True), pytest.param(1, False, marks=pytest.mark.longer)])
 def test_the_shop_deadlocks_with_several_customers_and_works_with_one_and_ends_when_told(
     customers: int, holds: bool, tmp_path: Path
 ) -> None:

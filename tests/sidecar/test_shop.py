@@ -23,6 +23,7 @@ def _address() -> str:
     return f"127.0.0.1:{free_port()}"
 
 
+@pytest.mark.longer
 def test_the_deadlock_of_a_shop_that_forwards_nothing_is_not_denied(tmp_path: Path) -> None:
     programs, inbound, outbound = ({name: _address() for name in ("orders", "stock")} for _ in range(3))
     actors: list[ManagedProcess] = []

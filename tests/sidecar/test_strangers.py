@@ -128,6 +128,7 @@ def _two_shops(shops: Shops, *, told: int | None) -> tuple[str, str]:
     return shops.open("orders", "python", workers=1, told=told), shops.open("stock", "node", workers=1, told=told)
 
 
+@pytest.mark.longer
 def test_calls_pass_through_both_languages(shops: Shops, ask: Callable[[], dict[str, Any]]) -> None:
     orders, stock = _two_shops(shops, told=1)
     reply = shops.visit(orders, [stock], 0)
@@ -138,6 +139,7 @@ def test_calls_pass_through_both_languages(shops: Shops, ask: Callable[[], dict[
     assert 'stilltrue_sidecar_outbound_calls_total{caller="trace"} 1' in shops.page("orders", "/metrics")
 
 
+@pytest.mark.longer
 def test_a_deadlock_of_two_pools_is_called(shops: Shops, ask: Callable[[], dict[str, Any]]) -> None:
     orders, stock = _two_shops(shops, told=1)
     first = shops.visit(orders, [stock], 0.5)

@@ -19,7 +19,7 @@ from detector.simulator.run import Run
 from stilltrue.protocol.recorder import Recorder
 from tests.simulator.plan_json import plan_from_json, plan_to_json
 
-QUICK_WORLDS_MAX = 120
+QUICK_WORLDS_MAX = 30
 PINNED = Path(__file__).with_name("pinned")
 
 

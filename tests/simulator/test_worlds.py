@@ -14,13 +14,13 @@ from detector.simulator.run import Run
 from stilltrue.model import Holds
 from tests.simulator.plan_json import plan_from_json, plan_to_json
 
-WORLDS = 60
+WORLDS = 30
 """Of each kind; `make prove` plays 100,000."""
 
 PINNED = Path(__file__).with_name("pinned")
 """Worlds that once broke a promise, whole: their seeds grow others when a recipe draws otherwise."""
 
-NEIGHBOURS = 5
+NEIGHBOURS = 3
 """In how many orders of events each is run again, its own first."""
 
 

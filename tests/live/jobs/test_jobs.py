@@ -23,7 +23,7 @@ from tests.live.jobs.job_programs import JOBS
 
 pytestmark = pytest.mark.live
 PROGRAM = str(Path(__file__).with_name("job_programs.py"))
-QUICK = ("retries", "processes")
+QUICK = ("retries",)
 END_SECONDS_MAX = 30
 
 
