@@ -191,7 +191,7 @@ def session_of(pid: int) -> int:
 def all_processes() -> list[int]:
     """The ids of all processes that are shown."""
     try:
-        return [int(name) for name in os.listdir(_PROC) if name.isdecimal()]
+        return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdecimal()]
     except OSError:  # this is not Linux
         return []
 
