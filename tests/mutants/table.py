@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_OF_CALLS = "tests/client/look/ways_out/test_ways_out_of_interceptors.py"
+
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
@@ -537,6 +539,35 @@ MUTANTS = (
         "pass",
         "tests/client/look/ways_out/test_ways_out_of_tasks.py::test_a_watchdog_of_a_job_is_a_way_out_of_the_jobs_waits",
         quick=True,
+    ),
+    Mutant(
+        "who cancels the reader of a call does not cancel the task that sends its requests",
+        "stilltrue.runtime.look.ways_out.awaiters",
+        "*(() if fed is None else readers_of(fed, one))",
+        "",
+        f"{_OF_CALLS}::test_the_task_that_sends_a_calls_requests_is_cancelled_with_the_call",
+        quick=True,
+    ),
+    Mutant(
+        "who cancels a call does not cancel the task that sends its requests",
+        "stilltrue.runtime.look.ways_out.search",
+        "handles += [one for call in fed",
+        "[one for call in fed",
+        f"{_OF_CALLS}::test_the_task_that_sends_a_calls_requests_is_cancelled_with_the_call",
+    ),
+    Mutant(
+        "a paused asynchronous generator that only its loop lists is not closed",
+        "stilltrue.runtime.compat.tasks",
+        " and thing.ag_running",
+        "",
+        "tests/client/runtime/test_compat.py::test_nobody_else_can_close_an_asynchronous_generator_while_it_is_asked_for_an_item",
+    ),
+    Mutant(
+        "a task that sends requests has them at any moment",
+        "stilltrue.runtime.waits.streams.feeders",
+        "return known or any(",
+        "return any(",
+        "tests/client/waits/test_task_feeders.py::test_a_generator_of_requests_waits_for_the_tasks_that_can_provide_the_next",
     ),
     Mutant(
         "a sibling that joins after the cut cannot fail",

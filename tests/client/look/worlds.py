@@ -135,7 +135,8 @@ Body = Callable[["LoopWorld"], Awaitable[Any]]
 class LoopWorld:
     """A front on an event loop whose handler runs a body of the test.
 
-    ``stuck``, ``upload`` and ``flow`` call the back, which holds its callers until ``go``; ``quick`` returns, ``fail`` fails.
+    ``stuck``, ``upload``, ``flow`` and ``chat`` call the back, which holds its callers until ``go``; ``quick`` returns, and
+    ``fail`` fails.
     """
 
     def __init__(self, front: Agent, back: Agent) -> None:
@@ -165,6 +166,9 @@ class LoopWorld:
         async def flow(request: bytes, context: Any) -> AsyncIterator[bytes]:
             yield await hold(request, context)
 
+        async def chat(requests: Any, context: Any) -> AsyncIterator[bytes]:
+            yield await hold(await anext(requests), context)
+
         async def quick(request: bytes, context: Any) -> bytes:
             return request
 
@@ -178,6 +182,7 @@ class LoopWorld:
             "Fail": grpc.unary_unary_rpc_method_handler(failing),
             "Upload": grpc.stream_unary_rpc_method_handler(hold_stream),
             "Flow": grpc.unary_stream_rpc_method_handler(flow),
+            "Chat": grpc.stream_stream_rpc_method_handler(chat),
         }
         self.servers = []
         addresses = []
@@ -195,6 +200,7 @@ class LoopWorld:
         self.fail: Any = self.channel.unary_unary("/t.T/Fail")
         self.upload: Any = self.channel.stream_unary("/t.T/Upload")
         self.flow: Any = self.channel.unary_stream("/t.T/Flow")
+        self.chat: Any = self.channel.stream_stream("/t.T/Chat")
 
     async def stop(self) -> None:
         self.go.set()

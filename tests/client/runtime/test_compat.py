@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
 from typing import Any
@@ -219,3 +220,26 @@ def test_a_class_with_an_odd_module_attribute_is_handled() -> None:
     Odd = type("Odd", (), {"__module__": property(str)})  # noqa: N806 - a class
     assert compat.module_of(Odd) == ""
     assert compat.module_of(threading.Thread) == "threading"
+
+
+async def test_nobody_else_can_close_an_asynchronous_generator_while_it_is_asked_for_an_item() -> None:
+    """Its loop lists it; a paused one runs its ``finally`` when it is closed."""
+    go = asyncio.Event()
+
+    async def items() -> AsyncGenerator[int, None]:
+        yield 1
+        await go.wait()
+        yield 2
+
+    asked, paused = items(), items()
+    assert [await anext(asked), await anext(paused)] == [1, 1]
+    asking = asyncio.ensure_future(anext(asked))
+    await asyncio.sleep(0)
+    (of_asked,), (of_paused,) = weakref.getweakrefs(asked), weakref.getweakrefs(paused)
+    assert compat.is_registry_ref(of_asked)
+    assert not compat.is_registry_ref(of_paused)
+    with pytest.raises(RuntimeError):
+        await asked.aclose()
+    go.set()
+    assert await asking == 2
+    assert not compat.is_registry_ref(of_asked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Any
 from weakref import WeakSet
@@ -15,7 +15,7 @@ import grpc.aio
 import pytest
 
 from stilltrue import Agent
-from stilltrue.protocol.report import Report, next_request_of
+from stilltrue.protocol.report import CallTarget, PartyTarget, Report, next_request_of
 from stilltrue.runtime.waits.reachability import task_waits
 from stilltrue.runtime.waits.streams import task_feeders
 from tests.client.look.worlds import PATIENCE_SECONDS, report_of, report_when, serving
@@ -91,6 +91,78 @@ async def weakly(call: Any) -> None:
     await call.read()
 
 
+async def generate(method: Any) -> None:
+    """A generator sends what the reader of the replies passes on."""
+    replies: asyncio.Queue[bytes] = asyncio.Queue()
+    async for reply in method(_all_of(replies)):
+        await replies.put(reply)
+
+
+async def generate_in_two(method: Any) -> None:
+    """As ``generate``, with a generator that passes on what another yields."""
+    replies: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def requests() -> AsyncIterator[bytes]:
+        async for reply in _all_of(replies):
+            yield reply
+
+    async for reply in method(requests()):
+        await replies.put(reply)
+
+
+async def echo(method: Any) -> None:
+    """A generator reads the replies itself."""
+
+    async def requests() -> AsyncIterator[bytes]:
+        yield await call.read()
+
+    call = method(requests())
+    await call.initial_metadata()
+
+
+async def generate_as_well(method: Any) -> None:
+    """As ``generate``, but another task has the queue, too."""
+    replies: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def put_later() -> None:
+        await asyncio.sleep(FAR_SECONDS)
+        await replies.put(b"")
+
+    _kept.append(asyncio.create_task(put_later(), name="other"))
+    async for reply in method(_all_of(replies)):
+        await replies.put(reply)
+
+
+async def generate_from_a_module(method: Any) -> None:
+    """As ``generate``, but a module has the queue, too."""
+    replies: asyncio.Queue[bytes] = asyncio.Queue()
+    _kept.append(replies)
+    async for reply in method(_all_of(replies)):
+        await replies.put(reply)
+
+
+async def generate_after_a_pause(method: Any) -> None:
+    """A generator of the reader's is paused, and would put into the queue once it is closed."""
+    replies: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def put_at_end() -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            replies.put_nowait(b"")
+
+    paused = put_at_end()
+    await anext(paused)
+    async for reply in method(_all_of(replies)):
+        await replies.put(reply)
+
+
+async def _all_of(replies: asyncio.Queue[bytes]) -> AsyncIterator[bytes]:
+    while True:
+        yield await replies.get()
+
+
+_GENERATING = {generate, generate_in_two, echo, generate_as_well, generate_from_a_module, generate_after_a_pause}
 _GO = threading.Event()
 _weak: WeakSet[Any] = WeakSet()
 
@@ -127,7 +199,8 @@ def chatting(alone: Callable[..., Agent]) -> Iterator[Callable[[Chat], Agent]]:
         with suppress(asyncio.CancelledError):
             async with grpc.aio.insecure_channel(address) as plain:
                 channel = client.channel(plain)
-                await chat(channel.stream_unary("/s/Upload")() if chat is upload else channel.stream_stream("/s/Chat")())
+                method: Any = channel.stream_unary("/s/Upload") if chat is upload else channel.stream_stream("/s/Chat")
+                await chat(method if chat in _GENERATING else method())
 
     def start(chat: Chat) -> Agent:
         thread = threading.Thread(target=asyncio.run, args=(run(address, chat),), daemon=True)
@@ -170,8 +243,12 @@ def test_the_next_request_comes_from_the_tasks_that_can_reach_the_call(
     assert ("writer" in found) == (writers == 2)
 
 
-@pytest.mark.parametrize("chat", [by_a_timer, by_a_module, by_a_thread, weakly], ids=lambda chat: chat.__name__)
-def test_a_call_that_others_can_reach_may_be_written_to_by_anybody(chatting: Callable[[Chat], Agent], chat: Chat) -> None:
+@pytest.mark.parametrize(
+    "chat",
+    [by_a_timer, by_a_module, by_a_thread, weakly, generate_from_a_module, generate_after_a_pause],
+    ids=lambda chat: chat.__name__,
+)
+def test_a_request_that_others_can_provide_may_come_from_anybody(chatting: Callable[[Chat], Agent], chat: Chat) -> None:
     client = chatting(chat)
     report = report_when(client, lambda report: bool(report.waits))
     for _ in range(8):
@@ -180,3 +257,30 @@ def test_a_call_that_others_can_reach_may_be_written_to_by_anybody(chatting: Cal
         report = report_of(client)
         assert not _writers(report)
     assert report.waits
+
+
+def _waits_of_writers(report: Report) -> list[set[str]]:
+    """The parties for which each task that may write the next request waits."""
+    writers = _writers(report)
+    mine = (wait for wait in report.waits if wait.waiter.rpartition("task:")[2] in writers)
+    return [{one.party.rpartition("task:")[2] for one in wait.among if isinstance(one, PartyTarget)} for wait in mine]
+
+
+@pytest.mark.parametrize("chat", [generate, generate_in_two, generate_as_well], ids=lambda chat: chat.__name__)
+def test_a_generator_of_requests_waits_for_the_tasks_that_can_provide_the_next(
+    chatting: Callable[[Chat], Agent], chat: Chat
+) -> None:
+    client = chatting(chat)
+    report = report_when(client, lambda report: _search_and_find(client)(report) and bool(_waits_of_writers(report)))
+    (among,) = _waits_of_writers(report)
+    assert not among & _writers(report)
+    assert ("other" in among) == (chat is generate_as_well)
+    assert len(among) == (2 if chat is generate_as_well else 1)
+
+
+def test_a_generator_of_requests_that_reads_the_replies_waits_for_the_call(chatting: Callable[[Chat], Agent]) -> None:
+    client = chatting(echo)
+    report = report_when(client, lambda report: bool(_writers(report)) and bool(report.waits))
+    (wait,) = report.waits
+    assert {wait.waiter.rpartition("task:")[2]} == _writers(report)
+    assert wait.among == tuple(CallTarget(number=call.number) for call in report.made)

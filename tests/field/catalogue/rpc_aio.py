@@ -31,6 +31,22 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="aio_generator",
+        source="widely known",
+        library="asyncio, grpcio (aio)",
+        what="An asynchronous generator sends as requests what the reader of the replies passes on; the server reads first.",
+        near={
+            "slow": "the server is slow, and does not read yet",
+            "greets": "the generator itself sends a first request later",
+            "task": "another task passes on a first request later",
+            "timer": "a timer passes on a first request later",
+            "module": "a module has the queue, too",
+            "cancels": "another task cancels the call later",
+            "watched": "another task cancels the reader later",
+            "deadline": "the call has a deadline",
+        },
+    ),
+    Entry(
         program="aio_upload",
         source="widely known",
         library="grpcio (aio)",

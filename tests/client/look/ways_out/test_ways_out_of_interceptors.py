@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -40,9 +41,20 @@ class OfMany(grpc.aio.UnaryStreamClientInterceptor):
         return await self.behaviour(await continuation(client_call_details, request))
 
 
+class OfUploads(grpc.aio.StreamUnaryClientInterceptor):
+    """The same for each stream of requests."""
+
+    def __init__(self, behaviour: Any) -> None:
+        self.behaviour = behaviour
+
+    async def intercept_stream_unary(self, continuation: Any, client_call_details: Any, request_iterator: Any) -> Any:
+        """gRPC's interface."""
+        return await self.behaviour(await continuation(client_call_details, request_iterator))
+
+
 def intercepted(world: LoopWorld, behaviour: Any) -> Any:
     """The front's channel with such interceptors."""
-    interceptors: Any = [OfOne(behaviour), OfMany(behaviour)]
+    interceptors: Any = [OfOne(behaviour), OfMany(behaviour), OfUploads(behaviour)]
     return world.front.channel(grpc.aio.insecure_channel(world.address, interceptors=interceptors))
 
 
@@ -223,3 +235,78 @@ async def test_a_party_with_a_handlers_context_may_send_the_awaited_item(world: 
 
     world.on_context = contexts.append
     assert "-" in holders(handler_of(await world.look(body)))
+
+
+async def _await(call: Any) -> None:
+    with suppress(asyncio.CancelledError):
+        await call
+
+
+async def _cancel_later(what: Any) -> None:
+    await asyncio.sleep(FAR_SECONDS)
+    what.cancel()
+
+
+@pytest.mark.parametrize("what", ["call", "reader", "nothing"])
+@pytest.mark.parametrize("nested", [False, True])
+async def test_the_task_that_sends_a_calls_requests_is_cancelled_with_the_call(
+    world: LoopWorld, what: str, nested: bool
+) -> None:
+    """It waits for a lock, or for a task that does, and another task later cancels the call or the reader of the reply."""
+    lock, others = asyncio.Lock(), list[asyncio.Task[Any]]()
+
+    async def take() -> None:
+        async with lock:
+            pass
+
+    async def requests() -> AsyncIterator[bytes]:
+        await (asyncio.create_task(take()) if nested else take())
+        yield b""
+
+    async def body(world: LoopWorld) -> None:
+        async with lock:
+            call = world.upload(requests())
+            others.append(asyncio.create_task(_await(call), name="reader"))
+            cancelled = {"call": call, "reader": others[0]}.get(what)
+            others.append(asyncio.create_task(_cancel_later(cancelled), name="other"))
+            await world.stuck(b"")
+        for other in others:
+            other.cancel()
+
+    look = await world.look(body)
+    (waiter,) = [wait.waiter for wait in world.cut.waits if wait.what.startswith("a lock")]
+    (seen,) = [one for one in look.parties if one.party == waiter]
+    assert any("task other" in way.text for way in seen.ways_out) == (what != "nothing")
+
+
+async def test_the_task_that_sends_requests_through_interceptors_may_be_cancelled_by_them(world: LoopWorld) -> None:
+    lock = asyncio.Lock()
+
+    async def requests() -> AsyncIterator[bytes]:
+        async with lock:
+            yield b""
+
+    async def body(world: LoopWorld) -> None:
+        async with intercepted(world, passes_on) as channel:
+            async with lock:
+                call = channel.stream_unary("/t.T/Upload")(requests())
+                await world.stuck(b"")
+            call.cancel()
+
+    look = await world.look(body)
+    (waiter,) = [wait.waiter for wait in world.cut.waits if wait.what.startswith("a lock")]
+    (seen,) = [one for one in look.parties if one.party == waiter]
+    assert "interceptors" in seen.doubt
+
+
+async def test_the_iterator_of_the_requests_may_fail_beneath_interceptors(world: LoopWorld) -> None:
+    async def feeds() -> AsyncIterator[bytes]:
+        yield b"1"
+        await world.go.wait()
+
+    async def body(world: LoopWorld) -> None:
+        async with intercepted(world, passes_on) as channel:
+            await channel.stream_unary("/t.T/Upload")(feeds())
+
+    (way,) = handler_of(await world.look(body)).ways_out
+    assert "its request iterator" in way.text

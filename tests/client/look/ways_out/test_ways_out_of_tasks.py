@@ -375,13 +375,23 @@ async def test_a_tasks_done_callback_is_a_way_out(world: LoopWorld) -> None:
     assert holder not in (party, "-")
 
 
-async def test_the_iterator_of_the_requests_may_fail(world: LoopWorld) -> None:
+async def _first_of(call: Any) -> None:
+    async for _ in call:
+        break
+
+
+@pytest.mark.parametrize("read", ["alone", "item", "items"])
+async def test_the_iterator_of_the_requests_may_fail(world: LoopWorld, read: str) -> None:
     async def feeds() -> AsyncIterator[bytes]:
         yield b"1"
         await world.go.wait()
 
     async def body(world: LoopWorld) -> None:
-        await world.upload(feeds())
+        if read == "alone":
+            await world.upload(feeds())
+        else:
+            call = world.chat(feeds())
+            await (call.read() if read == "item" else _first_of(call))
 
     (way,) = handler_of(await world.look(body)).ways_out
     assert way.party is None

@@ -23,7 +23,7 @@ from grpc.aio import _channel as _aio_channel
 from grpc.aio import _interceptor
 
 from stilltrue.runtime.compat.callables import Task, module_of
-from stilltrue.runtime.compat.tasks import is_task
+from stilltrue.runtime.compat.tasks import REMOVE_FROM_SET, is_task
 from stilltrue.runtime.introspection.frames import variables_of
 
 DEADLINE_SECONDS_MAX = 10.0**8
@@ -44,6 +44,7 @@ _AIO_SERVER, _AIO_CALL = "AioServer", "RPCState"
 _STANDS_BEFORE = (
     ((grpc.Channel, grpc.aio.Channel), ("_inner", "_channel")),
     ((grpc.Server, grpc.aio.Server), ("_state", "_server")),
+    ((grpc.aio.Call,), ("_inner",)),
 )
 reply_of: Any = getattr(_channel, "_end_unary_response_blocking", None)
 """Turns the state of a finished unary call into its reply; see :func:`blocking_call_of`."""
@@ -56,8 +57,6 @@ _AIO_METHODS = (
     _aio_channel.StreamStreamMultiCallable,
 )
 _WRITTEN_TO = (_aio_call.StreamUnaryCall, _aio_call.StreamStreamCall)
-_REMOVE: Any = getattr(WeakSet(), "_remove").__code__  # noqa: B009 - private
-"""The callback of each weak reference in a set."""
 _KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
 _GRPC_COMPILED = "grpc/_cython/"
 _GRPC_COROUTINES = ("AioServer.", "AioChannel.", "_AioCall.", "_handle_", "_request_call", "_server_", "_schedule_rpc_coro")
@@ -240,7 +239,7 @@ def is_call_registry_ref(weak: Any) -> bool:
     agent's objects instead, so no other set has these.
     """
     remove = weak.__callback__ if type(weak) is ref else None
-    if type(remove) is not FunctionType or remove.__code__ is not _REMOVE:
+    if type(remove) is not FunctionType or remove.__code__ is not REMOVE_FROM_SET:
         return False
     thing = weak()
     if type(thing) is AsyncGeneratorType:
@@ -351,7 +350,7 @@ def _held_by_task(task: Task, name: str) -> Any:
 
 
 def wrapped_objects(thing: Any) -> tuple[Any, ...] | None:
-    """The objects that a channel or server (ours or gRPC's) wraps and closes; None for other objects."""
+    """The objects that a channel, server or call of an event loop (ours or gRPC's) wraps and ends; None for other objects."""
     kind = type(thing)
     if not module_of(kind).startswith(("grpc.", "stilltrue.")):
         return None

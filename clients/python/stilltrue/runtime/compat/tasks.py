@@ -11,7 +11,7 @@ from asyncio import futures, tasks
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from itertools import islice
-from types import CodeType, CoroutineType, FunctionType
+from types import AsyncGeneratorType, CodeType, CoroutineType, FunctionType
 from typing import Any
 from weakref import WeakSet, ref
 
@@ -24,6 +24,8 @@ ASYNCIO_WAITS = frozenset({asyncio.locks.__file__, asyncio.queues.__file__})
 _AWAITING = frozenset({"coroutine", "generator", "async_generator", *WRAPPERS})
 _SLEEP: CodeType = asyncio.sleep.__code__
 _OF_CHILDREN = frozenset({asyncio.base_subprocess.__file__, asyncio.subprocess.__file__})
+REMOVE_FROM_SET: Any = getattr(WeakSet(), "_remove").__code__  # noqa: B009 - private
+"""The callback of each weak reference in a set."""
 _GATHERING: type = tasks._GatheringFuture  # type: ignore[attr-defined]  # noqa: SLF001 - what asyncio.gather returns
 _CANCELLED_AT_ONCE = frozenset({asyncio.Future, asyncio.Task, _GATHERING})
 
@@ -46,12 +48,19 @@ def first_tasks_of(loop: asyncio.AbstractEventLoop, most: int) -> list[Task]:
     return (tasks_of(loop) or [])[:most]
 
 
-def is_task_registry_ref(weak: Any) -> bool:
-    """Whether a weak reference belongs to one of asyncio's registries of all tasks."""
-    if type(weak) is not ref or weak.__callback__ is None:
+def is_registry_ref(weak: Any) -> bool:
+    """Whether a weak reference belongs to one of asyncio's registries of all tasks, or of all asynchronous generators.
+
+    The latter only if the generator is being asked for its next item: then nobody else can resume or close it.
+    """
+    remove = weak.__callback__ if type(weak) is ref else None
+    if type(remove) is not FunctionType:
         return False
+    thing = weak()
+    if type(thing) is AsyncGeneratorType:
+        return remove.__code__ is REMOVE_FROM_SET and thing.ag_running
     sets = (getattr(tasks, name, None) for name in ("_all_tasks", "_scheduled_tasks"))
-    return any(weak.__callback__ is getattr(one, "_remove", None) for one in sets if type(one) is WeakSet)
+    return any(remove is getattr(one, "_remove", None) for one in sets if type(one) is WeakSet)
 
 
 def is_gathering(future: Any) -> bool:

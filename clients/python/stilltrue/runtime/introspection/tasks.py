@@ -229,7 +229,12 @@ def awaiters(task: Task, *, through_shields: bool = False) -> list[Task]:
                 found += [owner for wake, _ in woken for owner in compat.bound_to(wake) if compat.is_task(owner)]
             elif issubclass(type(thing), compat.TASK_GROUP) and not compat.serves_alone(task):
                 found.append(thing._parent_task)  # noqa: SLF001
-    return [other for other in dict.fromkeys(found) if other is not task and not _is_inside_grpc(other)]
+    return [one for one in dict.fromkeys(found) if one is not task and (not _is_inside_grpc(one) or _sends_requests(one))]
+
+
+def _sends_requests(task: Task) -> bool:
+    """Whether a task of ``grpc.aio`` asks the application's iterator for the requests of a call."""
+    return getattr(task.get_coro(), "__name__", "") == "_consume_request_iterator"
 
 
 def timers(loop: asyncio.AbstractEventLoop) -> dict[int, float] | None:

@@ -16,7 +16,7 @@ from stilltrue.protocol.books.ledger import ServerCall
 from stilltrue.runtime import compat
 from stilltrue.runtime.calls.incoming_call import IncomingCall
 from stilltrue.runtime.introspection.frames import frame_of, frames_of_threads, variables_of
-from stilltrue.runtime.introspection.origins import is_application, is_http_library, is_ours, position_of
+from stilltrue.runtime.introspection.origins import is_application, is_http_library, position_of
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.session import Session
@@ -170,22 +170,18 @@ class Places:
                 if server is not None:
                     yield server, loop
 
-    def feeder_of(self, place: Place) -> Place | None:
-        """The place of the thread or task that feeds the request stream of the call awaited at ``place``."""
+    def feeder_of(self, place: Place, streams: Iterable[Any]) -> Place | None:
+        """The place of the thread or task that feeds the request stream of the call awaited at ``place``.
+
+        ``streams``: gRPC's objects of the calls that the task at ``place`` awaits.
+        """
         if place.task is not None:
-            return self._feeding_task(place)
+            feeders = (feeder for call in streams if (feeder := compat.feeder_of(call)) is not None)
+            return next((self.of_task(one, self.party_of(one)) for one in feeders if one is not place.task), None)
         if not self._feeders:
             return None
         states = (compat.state_in(frame) for frame in place.frames)
         return next((found for state in states if (found := self._feeders.get(id(state))) is not None), None)
-
-    def _feeding_task(self, place: Place) -> Place | None:
-        for frame in place.frames:
-            call = variables_of(frame).get("self") if is_ours(frame.f_code) else None
-            feeder = compat.feeder_of(getattr(call, "_inner", None))
-            if feeder is not None:
-                return self.of_task(feeder, self.party_of(feeder))
-        return None
 
     def _running_loops(self) -> dict[int, asyncio.AbstractEventLoop]:
         found = {}

@@ -161,7 +161,8 @@ class Observer:
     def _observe(self, known: list[tuple[Task, PartyName]], now: float, workers: LiveProcessView) -> Observation:
         blocked = workers.blocked()
         known += workers.blocked_tasks(dict(known), [wait for _, _, wait in blocked])
-        served = {root.task for root in list(self._parties.roots.values())} | self.feeders.tasks()
+        served = {root.task for root in list(self._parties.roots.values())}
+        served |= self.feeders.tasks() | feeders.tasks(workers).keys()
         self.reached.remember(workers.unexplained_tasks([wait for _, _, wait in blocked], served))
         if not known and not blocked:
             return Observation()

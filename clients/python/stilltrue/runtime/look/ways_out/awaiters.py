@@ -7,6 +7,8 @@ Rules:
 2. The cut has recorded the siblings that existed then. Siblings that are not suspected have joined since.
 3. An awaiting task without a recorded wait may continue and end what it awaits. One with a wait that is not suspected began to
    await after the cut; the detector does not know yet who may cancel it, which is doubt.
+4. A task that awaits a reply of a ``grpc.aio`` call and is cancelled cancels the call, and this cancels the task that sends the
+   requests. So the former counts as awaiting the latter.
 """
 
 from __future__ import annotations
@@ -17,17 +19,20 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.tasks import Task, awaiters, blocking_future, read
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
+from stilltrue.runtime.waits.streams.calls_of_tasks import call_fed_by, readers_of
 
 AWAITERS_MAX = 200
 """Maximum number of tasks checked above one suspect; there are rarely more than three."""
 
 
 def all_awaiters(task: Task) -> list[Task]:
-    """The tasks that await ``task``, directly or not, nearest first (rule 1)."""
+    """The tasks whose cancellation cancels ``task``, directly or not, nearest first (rules 1 and 4)."""
     found: dict[Task, None] = {}
     todo = deque([task])
     while todo and len(found) < AWAITERS_MAX:
-        for other in awaiters(todo.popleft()):
+        one = todo.popleft()
+        fed = call_fed_by(one)
+        for other in (*awaiters(one), *(() if fed is None else readers_of(fed, one))):
             if other is not task and other not in found and not other.done():
                 found[other] = None
                 todo.append(other)

@@ -8,8 +8,9 @@ Rules:
    (:mod:`~stilltrue.runtime.look.code.ending`), or that can get something that ends them when it is called, left or dropped: a
    handler in a registry, a ``with`` block's exit, a finalizer. Otherwise every registry would be a way out.
 3. The walk does not pass through tasks and threads (each acts for itself), event loops, contexts, modules, classes, the agent's
-   and gRPC's own objects, or an HTTP server that ends no request. A thread of an application class has attributes like any
-   object; a context held outright counts for its variables; a future that is no task, for what its end calls.
+   and gRPC's own objects (except to what these wrap and end), or an HTTP server that ends no request. A thread of an
+   application class has attributes like any object; a context held outright counts for its variables; a future that is no task,
+   for what its end calls.
 4. In a container with many items, and where the walk stops, the objects directly behind are read in bulk.
 5. A party that can undo what another holds can use anything with attributes: threads, classes, functions. Variables of a
    context or thread cannot be interpreted, so they may be anything.
@@ -165,6 +166,7 @@ class Reach:
             if id(thing) in self._targets:
                 if self._named_targets_count or ends:
                     found.add(id(thing))
+                todo.extend(compat.wrapped_objects(thing) or ())
             elif type(thing) is Context or not self.is_skipped(thing):
                 near = self._names_of(thing)
                 found |= self._ended_if_called(thing)
@@ -264,6 +266,7 @@ class Reach:
             seen[key] = thing  # kept alive, or its identity may be reused
             if key in targets:
                 found.add(key)
+                todo.extend(compat.wrapped_objects(thing) or ())
             elif not self._named_targets_count and issubclass(type(thing), _OPAQUE):
                 found |= targets.keys()
             elif not self.is_skipped(thing):

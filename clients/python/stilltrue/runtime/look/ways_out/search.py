@@ -44,6 +44,7 @@ from stilltrue.runtime.waits.databases.sessions import Sessions
 from stilltrue.runtime.waits.files.holders import FileLocks
 from stilltrue.runtime.waits.pipes.work import OwnWork
 from stilltrue.runtime.waits.shared_lock_holders import SharedLocks
+from stilltrue.runtime.waits.streams.calls_of_tasks import call_fed_by
 from stilltrue.runtime.waits.streams.writes import writes_item
 from stilltrue.runtime.waits.wait import SeenWait
 
@@ -201,6 +202,10 @@ class Search:
         unread = "the holders of what it waits for could not be read again"
         doubt = unread if lost else _doubt_from_interceptors(place, self._suspected)
         awaiters = [] if place.task is None else all_awaiters(place.task)
+        fed = [call for task in (place.task, *awaiters) if task is not None and (call := call_fed_by(task)) is not None]
+        handles += [one for call in fed if call.made.handle is not None and (one := call.made.handle()) is not None]
+        if any(call.made.handle is None for call in fed):
+            doubt = doubt or "interceptors of a call may cancel the task that sends its requests"
         return Found(place, handles, awaiters, [] if acts else contexts_of(place), doubt=doubt)
 
     # -- actors and closers --------------------------------------------------------------------------------------------
@@ -279,7 +284,7 @@ class Search:
         above = (self._places.of_task(task, self._places.party_of(task)) for task in one.awaiters)
         wait = None if one.place.party is None else self._share_waits.get(one.place.party)
         own = owners_of(one.place, self._places) + ([] if wait is None else list(wait.owners))
-        return own + [server for place in above for server in self._places.servers_of(place)]
+        return own + [owner for place in above for owner in owners_of(place, self._places)]
 
     def _add_closer(self, closer: Closer, hit: list[Found]) -> None:
         progress = closer.progress() if hit else NEVER
@@ -362,7 +367,7 @@ class Search:
 
     def _check_request_feeder(self, one: Found) -> None:
         """Check the application's request iterator: if it raises, the call ends."""
-        feeding = self._places.feeder_of(one.place)
+        feeding = self._places.feeder_of(one.place, streams_of(one.handles))
         if writes_item(one.place.frames):
             one.doubt = one.doubt or _MAY_BE_ACCEPTED
         if feeding is None or (feeding.task is None and feeding.ident == one.place.ident):

@@ -8,8 +8,9 @@ Rules:
    objects is known, or an unknown holder has one: a running thread, a module, a compiled extension, a timer, a socket, a
    signal handler. The counts, and what the known holders refer to, are read in one step, during which no other code runs.
 3. An object with weak references can be reached through one, except through the agent's own and those with which asyncio lists
-   all tasks. A finalizer runs only when its object is released, by a party that can reach it. But the callback of a weak
-   reference runs when another object is released, by any party, so a weak reference must not lead to this object.
+   all tasks and all asynchronous generators: nobody else can resume or close a generator that is being asked for its next item.
+   A finalizer runs only when its object is released, by a party that can reach it. But the callback of a weak reference runs
+   when another object is released, by any party, so a weak reference must not lead to this object.
 4. A party that has a task can cancel or inspect it, but does not have what the task has. Cancellers are found elsewhere.
 5. If reference counts are deferred (free-threaded Python), or frames borrow references (Python 3.14), nothing is proved.
 """
@@ -127,7 +128,7 @@ def _accounted_for(leading: Sequence[int], ends: Sequence[int], found: Reference
     known = Counter(id(held) for referents in rest[: len(holders)] for held in referents)
     weak = (one for those in rest[len(holders) :] for one in those)
     if any(issubclass(type(one), _CALLING) for one in things) or any(
-        type(one) is not OwnRef and not compat.is_task_registry_ref(one) and not is_known(one) for one in weak
+        type(one) is not OwnRef and not compat.is_registry_ref(one) and not is_known(one) for one in weak
     ):
         return False
     return all(count - counts[-1] == known[one] for one, count in zip(leading, counts, strict=False))

@@ -20,8 +20,6 @@ from typing import Any
 from stilltrue.protocol.report import Hold, next_request_of
 from stilltrue.runtime import compat
 from stilltrue.runtime.calls.outgoing_call import OutgoingCall
-from stilltrue.runtime.introspection.frames import variables_of
-from stilltrue.runtime.introspection.origins import is_ours
 from stilltrue.runtime.introspection.tasks import blocking_future
 from stilltrue.runtime.look.budget import Budget
 from stilltrue.runtime.own_ref import OwnRef
@@ -35,10 +33,8 @@ from stilltrue.runtime.waits.reachability.task_waits import (
     TASKS_MAX,
 )
 from stilltrue.runtime.waits.reachability.thread_waits import SHARE_OF_TIME
-from stilltrue.runtime.waits.wait import CallStack, Task
-
-_READING = frozenset({"_next_item", "__await__"})
-"""The agent's functions in which a task awaits a reply."""
+from stilltrue.runtime.waits.streams.calls_of_tasks import call_read_in
+from stilltrue.runtime.waits.wait import Task
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +70,7 @@ class TaskFeeders:
         now, before, found, holds = time.monotonic(), self._writers, dict[int, _Writers](), list[Hold]()
         loops: dict[Any, None] = {}
         for task, stack in view.stacks_of_tasks().items():
-            call = _read_in(stack)
+            call = call_read_in(stack.frames)
             core = None if call is None or call.session.parties.process != view.process else _written_to(call)
             if call is None or core is None or len(found) >= CANDIDATES_MAX:
                 continue
@@ -118,15 +114,6 @@ def _still(tasks: list[Task], before: Mapping[int, Any]) -> tuple[tuple[OwnRef, 
     if not all(id(task) in before and blocking_future(task) is before[id(task)] for task in tasks):
         return ()
     return tuple((OwnRef(task), OwnRef(before[id(task)])) for task in tasks)
-
-
-def _read_in(stack: CallStack) -> OutgoingCall | None:
-    """The call whose reply, or next reply, a task awaits."""
-    for frame in stack.frames:
-        if frame.f_code.co_name in _READING and is_ours(frame.f_code):
-            call = variables_of(frame).get("call")
-            return call if type(call) is OutgoingCall else None
-    return None
 
 
 def _written_to(call: OutgoingCall) -> Any:
