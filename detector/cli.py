@@ -106,8 +106,8 @@ class LazyGroup(click.Group):
 def cli(context: click.Context) -> None:
     """Detect whether a running distributed system is deadlocked, has terminated, or has lost a token.
 
-    Every flag can also be set by an environment variable: `--detector` of `ask` by STILLTRUE_ASK_DETECTOR,
-    or by STILLTRUE_DETECTOR for all commands.
+    Every flag can also be set by an environment variable, which the help of its command names: `--detector` by
+    STILLTRUE_DETECTOR for all commands, `--timeout-seconds` of `ask` by STILLTRUE_ASK_TIMEOUT_SECONDS.
 
     \b
     Example:

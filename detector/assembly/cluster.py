@@ -59,7 +59,10 @@ def client(cluster: Cluster) -> ModuleType:
     try:
         return import_module(f"detector.assembly.{module}")
     except ImportError as error:
-        raise RecordsUnavailableError(f"{error}; install it with: pip install 'stilltrue-detector[{extra}]'") from None
+        text = f"{error}; install it with: pip install 'stilltrue-detector[{extra}]'"
+        if extra == "kafka" and ":" not in cluster.servers:
+            text += f" (or is {cluster.servers!r} a directory? a path has a slash: ./{cluster.servers})"
+        raise RecordsUnavailableError(text) from None
 
 
 def read_properties(path: Path | None) -> dict[str, str]:

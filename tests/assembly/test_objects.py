@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,6 +46,15 @@ def test_an_address_with_a_slash_is_an_object_store() -> None:
     assert client(Cluster("s3://bucket/records")) is objects
     assert client(Cluster("/var/records")) is objects
     assert client(Cluster("kafka:9092,other:9092")) is not objects
+
+
+def test_without_kafkas_library_a_name_that_may_be_a_directory_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    monkeypatch.delitem(sys.modules, "detector.assembly.kafka", raising=False)
+    with pytest.raises(RecordsUnavailableError, match=r"\[kafka\]' \(or is 'records' a directory\? .* \./records\)$"):
+        client(Cluster("records"))
+    with pytest.raises(RecordsUnavailableError, match=r"\[kafka\]'$"):
+        client(Cluster("kafka:9092"))
 
 
 async def test_each_reader_gets_every_written_record_once(cluster: Cluster) -> None:

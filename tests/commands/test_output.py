@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -130,3 +131,12 @@ def test_the_help_of_every_flag_names_its_environment_variable(name: str) -> Non
     for option in (each for each in command.params if isinstance(each, click.Option)):
         record = option.get_help_record(inner)
         assert record is None or "env var: STILLTRUE_" in " ".join(record[1].split()), option.name
+
+
+def test_the_environment_variables_that_the_help_gives_as_examples_are_those_of_ask() -> None:
+    context = click.Context(cli, info_name="stilltrue", auto_envvar_prefix="STILLTRUE")
+    ask = cli.get_command(context, "ask")
+    assert ask is not None
+    given = set(re.findall(r"STILLTRUE_[A-Z_]+", cli.get_help(context)))
+    assert given
+    assert given <= set(re.findall(r"STILLTRUE_[A-Z_]+", ask.get_help(click.Context(ask, info_name="ask", parent=context))))

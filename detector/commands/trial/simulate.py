@@ -50,7 +50,10 @@ def _seed_range(_ctx: click.Context, _param: click.Parameter, value: str) -> ran
 
 @click.command(epilog=_EXAMPLES)
 @click.argument("scenario", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--world", type=click.Choice(sorted(recipes.RECIPES)), help="Kind of world.  [default: all]")
+@click.option(
+    "--world", type=click.Choice(sorted(recipes.RECIPES)), metavar="KIND",
+    help=f"Kind of world: {', '.join(sorted(recipes.RECIPES))}.  [default: all]",
+)  # fmt: skip
 @click.option(
     "--seeds", callback=_seed_range, metavar="A..B", default="0..1000", show_default=True, help="Run one world per seed."
 )
