@@ -282,3 +282,30 @@ async def test_whether_code_may_end_a_task_without_naming_it(
         Open.tasks.clear()
 
     assert ("-" in holders(task_of(await world.look(body)))) is expected
+
+
+def _cancels_those_open(never: Any) -> None:
+    for task in Open.tasks if never is None else ():
+        task.cancel()
+
+
+def _counts_those_open(_: Any) -> None:
+    assert len(Open.tasks) >= 0
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "not_recorded"])
+@pytest.mark.parametrize("cancels", [True, False])
+async def test_a_callback_of_another_call_may_find_the_task_by_a_global(
+    world: LoopWorld, cancels: bool, recorded: bool
+) -> None:
+    async def body(world: LoopWorld) -> None:
+        task = asyncio.ensure_future(world.stuck(b""))
+        other = (world.stuck if recorded else world.stuck._inner)(b"")
+        other.add_done_callback(_cancels_those_open if cancels else _counts_those_open)
+        Open.tasks.append(task)
+        await task
+        await other
+        Open.tasks.clear()
+
+    seen = task_of(await world.look(body, stuck=2))
+    assert any("another call" in way.text for way in seen.ways_out) is cancels, seen.ways_out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+from code import InteractiveInterpreter
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property, partialmethod
@@ -41,6 +42,12 @@ class _Sweeper:
 def by_an_object_that_it_makes_then(lock: Any, go: threading.Event) -> None:
     go.wait(FAR_SECONDS)
     _Sweeper([lock]).sweep()
+
+
+@BESIDES.gives_back
+def by_what_a_console_is_given(lock: Any, go: threading.Event) -> None:
+    go.wait(FAR_SECONDS)
+    InteractiveInterpreter({"lock": lock}).runsource("lock.release()")
 
 
 @BESIDES.does_not
@@ -347,4 +354,32 @@ def test_a_collector_callback_is_a_way_out(front: Front, collected: tuple[list[A
     hold(front, lock)
     found = looked_at(front, lock, "garbage is collected")
     front.let_go()
+    assert bool(found) is releases
+
+
+_KEPT: list[Any] = []
+
+
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "not_recorded"])
+@pytest.mark.parametrize("releases", [True, False])
+def test_a_callback_at_the_end_of_a_call_is_a_way_out(front: Front, releases: bool, recorded: bool) -> None:
+    """It finds the lock by a global."""
+
+    def free(_: Any) -> None:
+        for lock in _KEPT:
+            lock.release()
+
+    def count(_: Any) -> None:
+        assert len(_KEPT) >= 0
+
+    lock = threading.Lock()
+    hold(front, lock)
+    get = front.get if recorded else front.get._inner
+    call = get.future(b"")
+    call.add_done_callback(free if releases else count)
+    _KEPT.append(lock)
+    found = looked_at(front, lock, "a done callback of another call")
+    _KEPT.clear()
+    front.let_go()
+    call.result()
     assert bool(found) is releases

@@ -52,10 +52,26 @@ def is_function(thing: Any) -> bool:
     return type(thing) in (FunctionType, MethodType, functools.partial)
 
 
+_PASSING_ON = {
+    "stilltrue.runtime.calls.callbacks": "callback",
+    "stilltrue.sync.call": "recorded",
+    "stilltrue.aio.call": "recorded",
+}
+"""By module of the shells, the closure variable with the function that they call when a call ends."""
+
+
 def code_behind(callback: Any) -> tuple[CodeType | None, dict[str, Any], Any]:
-    """The code that a callback runs, its globals and its instance; (None, {}, None) for compiled callables."""
+    """The code that a callback runs, its globals and its instance; (None, {}, None) for compiled callables.
+
+    For a shell's function that calls one of the application's when a call ends, that of the application's.
+    """
     if type(callback) is functools.partial:
         callback = callback.func
+    while type(callback) is FunctionType and callback.__module__ in _PASSING_ON:
+        given = closure_of(callback).get(_PASSING_ON[callback.__module__])
+        if given is None:
+            break
+        callback = given.func if type(given) is functools.partial else given
     owner = None
     if type(callback) is MethodType:
         owner, callback = callback.__self__, callback.__func__

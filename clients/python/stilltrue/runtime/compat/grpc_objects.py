@@ -22,7 +22,7 @@ from grpc.aio import _call as _aio_call
 from grpc.aio import _channel as _aio_channel
 from grpc.aio import _interceptor
 
-from stilltrue.runtime.compat.callables import Task, module_of
+from stilltrue.runtime.compat.callables import Task, closure_of, code_behind, module_of
 from stilltrue.runtime.compat.tasks import REMOVE_FROM_SET, is_task
 from stilltrue.runtime.introspection.frames import variables_of
 
@@ -37,6 +37,10 @@ _GRPC = tuple(
     for name in ("grpc", "grpc_admin", "grpc_channelz", "grpc_csds", "grpc_health", "grpc_reflection", "grpc_status")
 )
 """The folders of gRPC's own packages; others whose names begin so (``grpc_clients``) are the application's."""
+_STATE: Any = getattr(_channel, "_RPCState", object())
+_AIO_STATE: Any = getattr(cygrpc, "_AioCall", object())
+_SPINS, _OBJECTS_MAX = "channel_spin", 10_000
+"""The function in which gRPC's thread passes on the events of a channel; how many objects behind a channel are read."""
 _SERVER_DEPTH_MAX = 6
 _FRAMES_IN_WRITE = 5
 """Number of innermost frames of a thread in which gRPC's function that writes an item is found."""
@@ -127,9 +131,48 @@ def only_iterates_metadata(method: Any) -> bool:
 
 
 def end_callbacks(call: Any) -> list[Any] | None:
-    """The callbacks that a call object or a handler's context (ours or gRPC's, threads) runs at its end; None if unknown."""
-    state = getattr(call, "_state", None)
+    """The callbacks that a call object, its state, or a handler's context runs at its end; None if unknown."""
+    state = state_of(call)
+    if type(state) is _AIO_STATE:
+        return [one for part in gc.get_referents(state) if type(part) is list for one in part if _is_not_grpcs(one)]
     return None if state is None or not hasattr(state, "callbacks") else list(state.callbacks or ())
+
+
+def _is_not_grpcs(thing: Any) -> bool:
+    """Whether it is a callback, other than gRPC's own to an intercepted call."""
+    code, _, _ = code_behind(thing) if callable(thing) else (None, {}, None)
+    return callable(thing) and (code is None or not is_grpc(code.co_filename))
+
+
+def state_of(call: Any) -> Any:
+    """gRPC's state of a call object or of a handler's context (threads), or a state itself; None if unknown."""
+    if type(call) in (_STATE, _AIO_STATE):
+        return call
+    state = getattr(call, "_state", None)
+    return getattr(call, "_cython_call", None) if state is None else state
+
+
+def state_of_task(task: Task) -> Any:
+    """gRPC's state of the ``grpc.aio`` call that a task of gRPC's makes; None for any other task."""
+    frame = getattr(task.get_coro(), "cr_frame", None)
+    call = variables_of(frame).get("self") if frame is not None and is_grpc(frame.f_code.co_filename) else None
+    return None if call is None else getattr(call, "_cython_call", None)
+
+
+def states_of_calls(frames: Iterable[FrameType]) -> list[Any]:
+    """gRPC's states of the open calls whose events a thread with these frames passes on, whoever has made them."""
+    spins = next((one for one in frames if one.f_code.co_name == _SPINS and is_grpc(one.f_code.co_filename)), None)
+    channel = None if spins is None else getattr(variables_of(spins).get("state"), "channel", None)
+    found: dict[int, Any] = {}
+    todo, seen = [channel], set[int]()
+    while todo and len(seen) < _OBJECTS_MAX:
+        for one in gc.get_referents(todo.pop()):
+            if type(one) is FunctionType and type(state := closure_of(one).get("state")) is _STATE:
+                found[id(state)] = state
+            elif id(one) not in seen and (type(one) in (dict, set) or module_of(type(one)) == cygrpc.__name__):
+                seen.add(id(one))
+                todo.append(one)
+    return list(found.values())
 
 
 def seconds_left(submitted: Iterable[Any]) -> float | None:

@@ -13,6 +13,7 @@ from typing import Any
 from stilltrue.model import PartyName, WaitNumber, has_ended
 from stilltrue.protocol.report import OBSERVED_MIN
 from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect
+from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.cut.observation import Observer
 from stilltrue.runtime.introspection.cut.waits_at_cut import SeenAtCut
 from stilltrue.runtime.introspection.frames import innermost_frames_of_others
@@ -94,7 +95,7 @@ class Looker:
         stack = [place for party in parties if (place := self._place_of(places, party)) is not None]
         search = Search(
             places,
-            self._open_calls(),
+            self._open_calls(places),
             self._live.clock(),
             Budget(),
             self._waiting() | at.waiting,
@@ -135,12 +136,16 @@ class Looker:
             made = {call.party for call in recorder._made.values() if call.wait and call.party is not None}  # noqa: SLF001
         return frozenset(recorded | made)
 
-    def _open_calls(self) -> list[Any]:
-        """gRPC's own objects of open calls, if the shells keep them."""
+    def _open_calls(self, places: Places) -> list[Any]:
+        """gRPC's own objects of open calls, if the shells keep them, and its states of calls that are not recorded."""
         with self._live.lock:
             open_calls = list(self._live.recorder._made.values())  # noqa: SLF001 - read under its lock
         found = (made.handle() for made in open_calls if made.handle is not None)
-        return [call for call in found if call is not None]
+        recorded = [call for call in found if call is not None]
+        known = {id(compat.state_of(call)) for call in recorded}
+        states = [state for place in places.threads.values() for state in compat.states_of_calls(place.frames)]
+        states += [compat.state_of_task(task) for loop in places.loops(()) for task in compat.tasks_of(loop) or ()]
+        return [*recorded, *(state for state in states if state is not None and id(state) not in known)]
 
     def waits_in_force(
         self, suspects: Iterable[Suspect], at: SeenAtCut | None = None

@@ -5,8 +5,8 @@ Rules:
 1. A literal text (``getattr(lock, "release")``, ``setattr(pool, "size", 2)``) counts like ``lock.release``, ``pool.size``.
 2. A computed text may be any text nearby, and may name any method of the objects nearby; for ``setattr``, any property. So may
    any text by which an item of ``vars(thing)`` or ``thing.__dict__`` is looked up.
-3. ``eval`` and ``exec`` run unknown code. So does code that imports a module by name, iterates over all subclasses, or calls
-   ``sys.audit`` hooks.
+3. ``eval``, ``exec`` and an interactive console run unknown code. So does code that imports a module by name, iterates over
+   all subclasses, or calls ``sys.audit`` hooks.
 4. ``globals()``, ``sys.modules``, ``gc.get_objects()`` and other frames give access to objects the code was not given.
 """
 
@@ -34,7 +34,9 @@ COMPUTED_SET = "*="
 _SETS = frozenset({"setattr", "delattr", "__setattr__", "__delattr__"})
 _TABLES = frozenset({"vars", "__dict__"})
 LOOKUPS = frozenset({"getattr", "methodcaller", "attrgetter", "__getattribute__"}) | _SETS | _TABLES
-_RUNNING_ANY_CODE = frozenset({"eval", "exec", "import_module", "__import__", "__subclasses__", "run_module", "run_path"})
+_RUNNING_ANY_CODE = frozenset(
+    {"eval", "exec", "import_module", "__import__", "__subclasses__", "run_module", "run_path", "exec_module", "load_module"}
+) | frozenset({"InteractiveConsole", "InteractiveInterpreter", "runcode", "runctx", "runsource"})
 _SHOWING_ANY_OBJECT = frozenset(
     {"globals", "vars", "locals", "__dict__", "modules", "get_objects", "get_referrers"}
 ) | frozenset({"_getframe", "_current_frames", "currentframe", "f_locals", "f_globals", "f_back"})
