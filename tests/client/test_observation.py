@@ -261,7 +261,7 @@ async def test_an_observer_that_fails_leaves_every_wait_in_doubt(world: World, m
     ("name", "broken"),
     [
         ("observation.TASKS_MAX", 0),
-        ("observation.LiveProcessView", lambda *_: 1 / 0),
+        ("searchers.LiveProcessView", lambda *_: 1 / 0),
         ("tasks_at_cut.siblings_of", lambda _: 1 / 0),
     ],
     ids=["too many tasks", "threads that cannot be read", "a task that cannot be read"],

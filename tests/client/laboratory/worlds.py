@@ -99,8 +99,8 @@ class Laboratory:
         for _ in range(ROUNDS):
             time.sleep(STILL_SECONDS)
             report = report_of(self.agent)
-            self.agent._observer.left._not_before = 0.0
-            self.agent._observer.search(time.time())
+            self.agent._observer.searchers.left._not_before = 0.0
+            self.agent._observer.searchers.search(time.time())
             for wait in report.waits:
                 parties = [one.party for one in wait.among if isinstance(one, PartyTarget)]
                 if wait.waiter == f"lab/thread:{name}" and (any(map(has_ended, parties)) or parties == [insider]):

@@ -70,7 +70,7 @@ def enders(report: Report) -> list[str]:
 def searched(agent: Agent) -> Report:
     """A cut, after the search that the agent's own thread makes."""
     time.sleep(thread_waits.AGAIN_SECONDS)
-    agent._observer.search(time.time())
+    agent._observer.searchers.search(time.time())
     return report_of(agent)
 
 

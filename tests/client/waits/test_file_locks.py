@@ -141,7 +141,7 @@ def report_that(front: Front, found: Callable[[Report], bool]) -> Report:
     """A report for which this is true; the agent's own thread is at work meanwhile."""
 
     def after_search(report: Report) -> bool:
-        front.agent._observer.search(time.time())
+        front.agent._observer.searchers.search(time.time())
         return found(report)
 
     return report_when(front.agent, after_search)

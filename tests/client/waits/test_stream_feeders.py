@@ -103,7 +103,7 @@ def _chatting(alone: Callable[..., Agent], chat: Chat, then: Callable[[Agent], N
 def _search_and_find(agent: Agent) -> Callable[[Report], bool]:
     def found(report: Report) -> bool:
         time.sleep(thread_waits.AGAIN_SECONDS)
-        agent._observer.search(time.time())
+        agent._observer.searchers.search(time.time())
         return bool(_waits_of_feeders(report))
 
     return found

@@ -223,7 +223,7 @@ def chatting(alone: Callable[..., Agent]) -> Iterator[Callable[[Chat], Agent]]:
 def _search_and_find(agent: Agent) -> Callable[[Report], bool]:
     def found(report: Report) -> bool:
         time.sleep(task_waits.AGAIN_SECONDS)
-        agent._observer.search(time.time())
+        agent._observer.searchers.search(time.time())
         return bool(_writers(report))
 
     return found
@@ -253,7 +253,7 @@ def test_a_request_that_others_can_provide_may_come_from_anybody(chatting: Calla
     report = report_when(client, lambda report: bool(report.waits))
     for _ in range(8):
         time.sleep(task_waits.AGAIN_SECONDS)
-        client._observer.search(time.time())
+        client._observer.searchers.search(time.time())
         report = report_of(client)
         assert not _writers(report)
     assert report.waits

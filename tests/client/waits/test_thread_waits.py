@@ -452,7 +452,7 @@ def reported(agent: Agent, *names: str) -> Report:
             return report
         assert time.monotonic() < end, awaited(report)
         time.sleep(thread_waits.AGAIN_SECONDS)
-        agent._observer.search(time.time())
+        agent._observer.searchers.search(time.time())
     raise AssertionError
 
 

@@ -387,7 +387,7 @@ def main(name: str) -> None:
     for _ in range(ROUNDS):
         time.sleep(PAUSE_SECONDS)
         report = report_of(agent)
-        agent._observer.search(time.time())
+        agent._observer.searchers.search(time.time())
         waits = [one for one in report.waits if one.waiter.endswith(":waiter")]
         targets = [target for wait in waits for target in wait.among]
         holders = {hold.resource: str(hold.party) for hold in report.holds}

@@ -61,8 +61,9 @@ class Looker:
         why = ""
         seen: dict[PartyName, Found] = {}
         try:
-            reachable = self._observer.reached.at_look(before, at.reported)
-            signalled = self._observer.signals.at_look({one: at.signalled[one] for one in before if one in at.signalled})
+            searchers = self._observer.searchers
+            reachable = searchers.reached.at_look(before, at.reported)
+            signalled = searchers.signals.at_look({one: at.signalled[one] for one in before if one in at.signalled})
             places = Places(self._parties)
             on_full = self._transport.on_full_connections(request) if self._transport is not None else ()
             seen = self._see(places, before, on_full, at)
@@ -93,6 +94,7 @@ class Looker:
         self, places: Places, parties: Iterable[PartyName], on_full: Container[PartyName], at: SeenAtCut
     ) -> dict[PartyName, Found]:
         stack = [place for party in parties if (place := self._place_of(places, party)) is not None]
+        searchers = self._observer.searchers
         search = Search(
             places,
             self._open_calls(places),
@@ -102,10 +104,10 @@ class Looker:
             on_full,
             at.handles_of,
             self._waits_for_shares(stack, at.share_waits),
-            self._observer.sessions,
-            self._observer.file_locks,
-            self._observer.shared_locks,
-            self._observer.own_work,
+            searchers.sessions,
+            searchers.file_locks,
+            searchers.shared_locks,
+            searchers.own_work,
         )
         return search.find(stack)
 
@@ -119,7 +121,7 @@ class Looker:
     def _waits_for_shares(self, stack: Iterable[Place], share_waits: Container[PartyName]) -> dict[PartyName, SeenWait | None]:
         """The waits for shares that others may release, read again: no application object is kept in between."""
         now = self._live.clock()
-        view = LiveProcessView(self._parties, now, WALK_SECONDS_MAX, left=self._observer.left.at_look(now))
+        view = LiveProcessView(self._parties, now, WALK_SECONDS_MAX, left=self._observer.searchers.left.at_look(now))
         waits: dict[PartyName, SeenWait | None] = {}
         for place in stack:
             if place.party is not None and place.party in share_waits:

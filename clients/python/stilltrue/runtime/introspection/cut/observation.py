@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from types import FrameType
 from typing import Any
@@ -22,35 +21,20 @@ from stilltrue.protocol.report import OBSERVED_MIN, Hold, LocalWait, PartyTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.calls.unanswered import UnansweredCall
 from stilltrue.runtime.introspection.cut.intercepted_calls import intercepted_calls
+from stilltrue.runtime.introspection.cut.searchers import Searchers
 from stilltrue.runtime.introspection.cut.tasks_at_cut import TASKS_MAX, TaskAtCut, read_tasks
 from stilltrue.runtime.introspection.cut.waits_at_cut import Same, SeenAtCut
 from stilltrue.runtime.introspection.frames import no_collection
-from stilltrue.runtime.introspection.one_reader import reading
 from stilltrue.runtime.introspection.tasks import Task, blocking_future
 from stilltrue.runtime.introspection.threads_and_tasks import Places
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.owned_shares import OwnedShares
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.waits.call_stack import where_is
-from stilltrue.runtime.waits.databases import redis_holders
-from stilltrue.runtime.waits.databases.sessions import Sessions
-from stilltrue.runtime.waits.files.holders import FileLocks
-from stilltrue.runtime.waits.files.waits import find_polled_files
-from stilltrue.runtime.waits.orphaned_locks.locks import LocksLeftBehind
-from stilltrue.runtime.waits.pipes.waits import find_processes_at_pipes
-from stilltrue.runtime.waits.pipes.work import OwnWork
-from stilltrue.runtime.waits.process_end import OwnEnd
-from stilltrue.runtime.waits.process_pools import workers as pool_workers
-from stilltrue.runtime.waits.process_pools.executors import search_for_crashes
 from stilltrue.runtime.waits.process_view import LiveProcessView
-from stilltrue.runtime.waits.reachability.task_waits import ReportedTaskWait, TaskWaits
-from stilltrue.runtime.waits.reachability.thread_waits import ReportedThreadWait, ThreadWaits
-from stilltrue.runtime.waits.semaphores.conditions import find_processes_at_conditions
-from stilltrue.runtime.waits.semaphores.left import LeftSemaphore, find_left_semaphores, left_semaphores
-from stilltrue.runtime.waits.shared_lock_holders import SharedLocks
-from stilltrue.runtime.waits.streams import feeders
-from stilltrue.runtime.waits.streams.readers import StreamReaders
-from stilltrue.runtime.waits.streams.task_feeders import TaskFeeders
+from stilltrue.runtime.waits.reachability.task_waits import ReportedTaskWait
+from stilltrue.runtime.waits.reachability.thread_waits import ReportedThreadWait
+from stilltrue.runtime.waits.semaphores.left import LeftSemaphore, left_semaphores
 from stilltrue.runtime.waits.wait import CallStack, SeenWait
 
 EndingTarget = PartyTarget | ResourceTarget
@@ -74,28 +58,10 @@ class Observer:
         self._owned = owned or OwnedShares(parties)
         self._parties = parties
         self._answers = answers
-        self.sessions = Sessions()
-        """Database connections and their owners."""
-        self._own_end = OwnEnd()
-        self.own_work = OwnWork()
-        """What this process does, for which others may wait at a pipe."""
-        self.shared_locks = SharedLocks()
-        """Multiprocessing's locks and their holders."""
-        self.file_locks = FileLocks()
-        """Locks on files and their holders."""
         self._is_stopping = is_stopping
         self.newest = self._cut = SeenAtCut()
         """The newest complete cut; replaced as a whole, since a look in another thread may read it."""
-        self.left = LocksLeftBehind(parties)
-        """Locks that no party but the known holders has."""
-        self.reached = TaskWaits()
-        """Tasks' waits for objects that only blocked tasks can reach."""
-        self.signals = ThreadWaits()
-        """Threads' waits for objects that only blocked threads can reach."""
-        self.readers = StreamReaders()
-        """Parties that alone may read a stream."""
-        self.feeders = TaskFeeders()
-        """Tasks that may write the next request of a call."""
+        self.searchers = Searchers(parties)
         self._next: int = OBSERVED_MIN
 
     def __call__(self, now: float) -> Observation:
@@ -103,18 +69,12 @@ class Observer:
         known = self._parties.tasks()
         self._cut = SeenAtCut()
         try:
-            reached, signalled = self.reached.at_cut(), self.signals.at_cut()
-            view = LiveProcessView(self._parties, now, reached=reached, left=self.left.at_cut(), signalled=signalled)
+            view = self.searchers.view(now)
             with compat.memory_kept_open(), no_collection:  # with ten thousand tasks a collection takes as long as all else
                 seen = self._observe(known, now, view)
-            self.left.remember(view.needing_proof())
-            self.signals.remember(view.unexplained())
-            elsewhere = (*self.sessions.holds(view), *redis_holders.holds(view), *self.file_locks.holds(view))
-            elsewhere = (*elsewhere, *self._own_end.holds(view), *self.shared_locks.holds(view))
-            elsewhere = (*elsewhere, *feeders.holds(view, self._parties.process), *self.own_work.holds(view))
-            elsewhere = (*elsewhere, *pool_workers.holds(view), *self.readers.holds(view), *self.feeders.holds(view))
+            self.searchers.remember(view)
             left = left_semaphores(self._parties.process, view.inside)
-            seen = replace(seen, holds=(*self._answers(), *elsewhere, *left))
+            seen = replace(seen, holds=(*self._answers(), *self.searchers.holds(view), *left))
             self._cut.left = {hold.party: one for hold, one in left.items()}
             stopping = self._is_stopping()
             final = () if stopping else tuple(one for one in self._parties.unanswered if one.is_final())
@@ -128,30 +88,6 @@ class Observer:
         self.newest = self._cut
         return seen
 
-    def search(self, now: float) -> None:
-        """Do the work that takes too long for a cut, in the agent's own thread, ``now`` (epoch). Never raises."""
-        with reading(0.0) as alone:
-            if alone:
-                self._search(now)
-
-    def _search(self, now: float) -> None:
-        searches: tuple[Callable[[], object], ...] = (
-            lambda: self.left.search(now),
-            self.signals.search,
-            self.readers.search,
-            self.feeders.search,
-            find_polled_files,
-            self.sessions.search,
-            self._own_end.search,
-            find_processes_at_pipes,
-            find_processes_at_conditions,
-            find_left_semaphores,
-            search_for_crashes,
-        )
-        for search in searches:
-            with suppress(Exception):  # doubt proves nothing
-                search()
-
     def _deadlines_of_stopping_servers(self, now: float) -> dict[PartyName, float]:
         """Parties that serve a call of a server that is being stopped: the call ends by itself."""
         places = Places(self._parties)
@@ -162,8 +98,7 @@ class Observer:
         blocked = workers.blocked()
         known += workers.blocked_tasks(dict(known), [wait for _, _, wait in blocked])
         served = {root.task for root in list(self._parties.roots.values())}
-        served |= self.feeders.tasks() | feeders.tasks(workers).keys()
-        self.reached.remember(workers.unexplained_tasks([wait for _, _, wait in blocked], served))
+        self.searchers.remember_tasks(workers, (wait for _, _, wait in blocked), served)
         if not known and not blocked:
             return Observation()
         if len(known) > TASKS_MAX:
