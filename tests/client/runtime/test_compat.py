@@ -16,8 +16,8 @@ import pytest
 
 from stilltrue import Agent
 from stilltrue.runtime import compat
-from stilltrue.runtime.introspection.frames import frames_of_threads, innermost_frames, variables_of
-from tests.client.look.worlds import PATIENCE_SECONDS, LoopWorld, Stuck, serving
+from stilltrue.runtime.introspection.frames import frame_of, frames_of_threads, innermost_frames, variables_of
+from tests.client.look.worlds import PATIENCE_SECONDS, LoopWorld, Stuck, serving, settle
 
 
 @pytest.fixture
@@ -243,3 +243,22 @@ async def test_nobody_else_can_close_an_asynchronous_generator_while_it_is_asked
     go.set()
     assert await asking == 2
     assert not compat.is_registry_ref(of_asked)
+
+
+async def test_a_compiled_coroutine_keeps_nothing_of_those_who_read_it() -> None:
+    """In Python 3.10 its frame, made when it is first asked for, refers to the frame that asks, and to all callers of that."""
+    async with grpc.aio.insecure_channel("127.0.0.1:1") as channel:
+        plain: Any = channel.unary_stream("/t.T/Flow")
+        call = plain(b"", wait_for_ready=True)
+        await settle()
+
+        def read() -> tuple[bool, weakref.ref[Any]]:
+            own = threading.Event()
+            chains = [compat.await_chain(task.get_coro()) for task in compat.tasks_of(asyncio.get_running_loop()) or ()]
+            frames = [frame for chain in chains for one in chain if (frame := frame_of(one)) is not None]
+            return any("_cygrpc" in frame.f_code.co_filename for frame in frames), weakref.ref(own)
+
+        found, of_reader = read()
+        assert found
+        assert of_reader() is None
+        call.cancel()

@@ -20,6 +20,9 @@ Rules:
    read is dropped within the same call of compiled code, in which the interpreter does not switch threads. If the thread takes
    longer, does log, or runs a collection there, its frames from that function inward are left out. They are dropped within the
    few milliseconds for which the interpreter stays with the reader.
+7. A compiled coroutine makes its frame when it is first asked, and keeps it. In Python 3.10 that frame refers to the one that
+   asked, whose callers have read other threads and tasks: all of this would stay alive as long as the coroutine does. So a
+   generator asks. Once it is suspended, its frame refers to no caller.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from inspect import CO_OPTIMIZED
 from itertools import chain, compress, dropwhile, repeat, starmap, tee
@@ -45,6 +48,7 @@ from stilltrue.runtime.introspection import frame_dictionary, kept_generators
 FRAMES_MAX = 300
 _RUNTIME = str(Path(__file__).parents[1])
 _KEEPS_DICTIONARY = sys.version_info < (3, 13)
+_KEEPS_CALLERS = sys.version_info < (3, 11)
 _YIELD = dis.opmap["YIELD_VALUE"]
 _LOGS = logging.Logger.debug.__code__
 _LOG_DEPTH_MAX = 12
@@ -171,10 +175,15 @@ def frame_of(coroutine: Any) -> FrameType | None:
         if type(coroutine) is CoroutineType:
             return coroutine.cr_frame
         for name in ("cr_frame", "gi_frame", "ag_frame"):
-            frame: FrameType | None = getattr(coroutine, name, None)
+            frame: FrameType | None = next(_ask([coroutine], name)) if _KEEPS_CALLERS else getattr(coroutine, name, None)
             if frame is not None:
                 return frame
     return None
+
+
+def _ask(coroutines: list[Any], name: str) -> Iterator[Any]:
+    """Yields the attribute of the only one, which is taken from the list (rule 7)."""
+    yield getattr(coroutines.pop(), name, None)
 
 
 def awaited_by(paused: Any) -> Any:
