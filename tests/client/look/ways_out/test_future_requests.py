@@ -6,6 +6,7 @@ import asyncio
 import functools
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -269,6 +270,35 @@ def decorated(method: Any) -> Any:
     return run
 
 
+def look_at_a_waiter(alone: Callable[..., Agent], stuck: Stuck, *, keeps_its_stack: bool = False) -> PartyLook:
+    """The look at a thread that waits for the lock, which another holds that is stuck in a call."""
+    front, back = alone("front"), alone("back")
+
+    def holds(get: Any) -> None:
+        with ExitStack() as stack:
+            stack.enter_context(_LOCK)
+            if keeps_its_stack:
+                _STACKS.append(stack)
+            get(b"")
+
+    def wants() -> None:
+        with _LOCK:
+            pass
+
+    with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel:
+        get: Any = front.channel(channel).unary_unary("/s/Get")
+        holder = threading.Thread(target=holds, args=(get,), name="holder")
+        holder.start()
+        stuck.wait_for_callers()
+        waiter = threading.Thread(target=wants, name="waiter")
+        waiter.start()
+        seen = look_in_its_wait(front, "front/thread:waiter")
+        stuck.go.set()
+        holder.join()
+        waiter.join()
+    return seen
+
+
 @pytest.mark.parametrize(
     ("method", "doubtful"),
     [
@@ -288,30 +318,42 @@ def decorated(method: Any) -> Any:
 def test_a_method_that_releases_a_lock_it_has_not_taken_is_doubt(
     alone: Callable[..., Agent], stuck: Stuck, method: Any, doubtful: bool
 ) -> None:
-    front, back = alone("front"), alone("back")
+    with serving(alone("admin"), Do=method):
+        seen = look_at_a_waiter(alone, stuck, keeps_its_stack=method is closes_the_stack_of_another)
+    assert bool(seen.doubt) is doubtful, seen.doubt
 
-    def holds(get: Any) -> None:
-        with ExitStack() as stack:
-            stack.enter_context(_LOCK)
-            if method is closes_the_stack_of_another:
-                _STACKS.append(stack)
-            get(b"")
 
-    def wants() -> None:
-        with _LOCK:
-            pass
+class Unlocking(grpc.ServerInterceptor):
+    """Releases the lock for some requests."""
 
-    with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel, serving(alone("admin"), Do=method):
-        get: Any = front.channel(channel).unary_unary("/s/Get")
-        holder = threading.Thread(target=holds, args=(get,), name="holder")
-        holder.start()
-        stuck.wait_for_callers()
-        waiter = threading.Thread(target=wants, name="waiter")
-        waiter.start()
-        seen = look_in_its_wait(front, "front/thread:waiter")
-        stuck.go.set()
-        holder.join()
-        waiter.join()
+    def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        """gRPC's interface."""
+        if handler_call_details.method == "/s/Unlock":
+            _LOCK.release()
+        return continuation(handler_call_details)
+
+
+class Locking(grpc.ServerInterceptor):
+    """Takes the lock for each request."""
+
+    def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        """gRPC's interface."""
+        _LOCK.acquire()
+        try:
+            return continuation(handler_call_details)
+        finally:
+            _LOCK.release()
+
+
+@pytest.mark.parametrize(("kind", "doubtful"), [(Unlocking, True), (Locking, False)])
+def test_an_interceptor_of_a_server_that_releases_a_lock_is_doubt(
+    alone: Callable[..., Agent], stuck: Stuck, kind: type[grpc.ServerInterceptor], doubtful: bool
+) -> None:
+    server = grpc.server(ThreadPoolExecutor(1), interceptors=[alone("admin").server_interceptor(), kind()])
+    server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    seen = look_at_a_waiter(alone, stuck)
+    server.stop(0)
     assert bool(seen.doubt) is doubtful, seen.doubt
 
 

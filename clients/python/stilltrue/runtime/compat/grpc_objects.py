@@ -335,15 +335,20 @@ def stop_check_of(server: Any) -> Callable[[], bool]:
 
 
 def methods_of_server(server: Any) -> list[tuple[str, Any]]:
-    """The methods of a server, as gRPC keeps it: names and application functions."""
+    """The methods of a server, as gRPC keeps it, and those of its interceptors: names and application functions."""
     if type(server).__name__ == _AIO_SERVER:
         held = gc.get_referents(server)
+        interceptors = [one for part in held if type(part) is tuple for one in part]
         generic = [one for part in held if type(part) is list for one in part if isinstance(one, grpc.GenericRpcHandler)]
         registered = [part for part in held if type(part) is dict]
     else:
+        interceptors = list(getattr(getattr(server, "interceptor_pipeline", None), "interceptors", ()))
         generic = list(getattr(server, "generic_handlers", ()))
         registered = [getattr(server, "registered_method_handlers", {})]
-    found: list[tuple[str, Any]] = []
+    kinds = (grpc.ServerInterceptor, grpc.aio.ServerInterceptor)
+    found: list[tuple[str, Any]] = [
+        (f"any method ({type(one).__qualname__})", one.intercept_service) for one in interceptors if isinstance(one, kinds)
+    ]
     for one in generic:
         methods = getattr(one, "_method_handlers", None)
         if type(methods) is dict:

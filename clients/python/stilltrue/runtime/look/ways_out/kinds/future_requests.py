@@ -1,4 +1,4 @@
-"""What future requests may end: methods of this process's servers that cancel the jobs of other calls.
+"""What future requests may end: methods and interceptors of this process's servers that cancel the jobs of other calls.
 
 Rules:
 
@@ -14,7 +14,8 @@ Rules:
 3. A method may also wake a thread or task that then ends the wait, by setting an event or feeding a queue; or add workers to
    the pool in which a suspect serves.
 4. If all workers of a server are suspects, or a suspect blocks its loop, a request begins when one of them continues.
-5. A request that stops a server, closes a channel or ends the process is an outside act, which a TRUE assumes not to happen.
+5. An interceptor of a server is like a method: it runs for requests for any method.
+6. A request that stops a server, closes a channel or ends the process is an outside act, which a TRUE assumes not to happen.
 """
 
 from __future__ import annotations
