@@ -13,10 +13,10 @@ from detector.simulator.checks.oracle import View
 from detector.simulator.plans import recipes
 from detector.simulator.plans.plan import Limits, Plan
 from detector.simulator.simulated_detector import SimulatedDetector, Tally
+from detector.simulator.world.actions.faults import Faults
+from detector.simulator.world.actions.handlers import HANDLERS
 from detector.simulator.world.enabled_actions import Action, owner_of
 from detector.simulator.world.engine import Engine
-from detector.simulator.world.faults import Faults
-from detector.simulator.world.handlers import HANDLERS
 from detector.simulator.world.world import DOUBT_SECONDS, STEP_SECONDS, RecorderOf, World, plain_recorder
 from stilltrue.model import Holds
 

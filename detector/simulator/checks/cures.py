@@ -21,7 +21,7 @@ from detector.core.protocol.assembler import Assembled, Outcome
 from detector.core.snapshot import Snapshot
 from detector.predicates.evidence import freed_by_abort
 from detector.simulator.checks import oracle
-from detector.simulator.world.aborting import abort_victim, is_task
+from detector.simulator.world.actions.aborting import abort_victim, is_task
 from detector.simulator.world.state import Lock, Party, Process
 from detector.simulator.world.world import World
 from stilltrue.model import Holds, PartyName, ProcessName, SnapshotId, Verdict, WaitNumber, process_of

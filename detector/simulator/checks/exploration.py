@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from detector.simulator.checks import oracle
 from detector.simulator.plans.plan import Acquire, Call, Join, Method, Op, Plan, Release, Service, Stop
 from detector.simulator.simulated_detector import SimulatedDetector
+from detector.simulator.world.actions.handlers import HANDLERS
 from detector.simulator.world.enabled_actions import Action, owner_of
 from detector.simulator.world.engine import Engine
-from detector.simulator.world.handlers import HANDLERS
 from detector.simulator.world.world import World
 from stilltrue.model import PartyName, ProcessName
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from detector.simulator.plans.plan import Limits, Plan
-from detector.simulator.world import cancellation
+from detector.simulator.world.actions import cancellation
 from detector.simulator.world.state import Lane, Lock, Party, Process, SimCall
 from detector.simulator.world.tasks import awaiting, holders, stoppers
 from detector.simulator.world.world import DOUBT_SECONDS, World

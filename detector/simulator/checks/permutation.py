@@ -16,8 +16,8 @@ from detector.core.protocol.assembler import Assembled, Outcome
 from detector.simulator.checks import oracle
 from detector.simulator.checks.oracle import KNOWABLE
 from detector.simulator.plans.plan import Acquire, Limits, Open, Plan
+from detector.simulator.world.actions.handlers import HANDLERS
 from detector.simulator.world.engine import Engine
-from detector.simulator.world.handlers import HANDLERS
 from detector.simulator.world.world import Entry, World
 from stilltrue.model import Holds, SnapshotId, Verdict
 

@@ -1,7 +1,7 @@
 """A world: processes with real recorders, the network between them, and the truth about both.
 
-It holds the state: the enabled actions and the past events. The handlers (:mod:`detector.simulator.world.handlers`), called by
-an :class:`~detector.simulator.world.engine.Engine`, define the effect of each action.
+It holds the state: the enabled actions and the past events. The handlers (:mod:`~detector.simulator.world.actions.handlers`),
+called by an :class:`~detector.simulator.world.engine.Engine`, define the effect of each action.
 """
 
 from __future__ import annotations

@@ -24,7 +24,8 @@ from detector.simulator.plans.plan import (
     Take,
     Work,
 )
-from detector.simulator.world import calls, cancellation, forgery, locks, streaming, tasks
+from detector.simulator.world import forgery, tasks
+from detector.simulator.world.actions import calls, cancellation, locks, streaming
 from detector.simulator.world.state import Block, CallKey, Party, Process, SimCall
 from detector.simulator.world.world import PHASE, World
 from stilltrue.model import ProcessName, WaitNumber, party

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from detector.simulator.diagram import Kind
 from detector.simulator.plans.plan import Method
-from detector.simulator.world import calls, cancellation, locks, parties, streaming, tasks
+from detector.simulator.world import tasks
+from detector.simulator.world.actions import calls, cancellation, locks, parties, streaming
 from detector.simulator.world.engine import Handler
 from detector.simulator.world.state import CallKey, Process, Queued, SimCall
 from detector.simulator.world.world import World

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from detector.simulator.diagram import Kind
-from detector.simulator.world import streaming
+from detector.simulator.world.actions import streaming
 from detector.simulator.world.state import SimCall
 from detector.simulator.world.world import World
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from detector.simulator.world import calls
+from detector.simulator.world.actions import calls
 from detector.simulator.world.state import Party, SimCall
 from detector.simulator.world.world import World
 

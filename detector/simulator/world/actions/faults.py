@@ -6,7 +6,7 @@ from random import Random
 from typing import Any, Protocol
 
 from detector.simulator.plans.plan import Fault
-from detector.simulator.world import calls, cancellation, locks, parties
+from detector.simulator.world.actions import calls, cancellation, locks, parties
 from detector.simulator.world.enabled_actions import Action
 from detector.simulator.world.state import Process
 from detector.simulator.world.world import World

@@ -6,7 +6,7 @@ taken from its holder, so the thread stays blocked there.
 
 from __future__ import annotations
 
-from detector.simulator.world import cancellation, parties
+from detector.simulator.world.actions import cancellation, parties
 from detector.simulator.world.state import Party
 from detector.simulator.world.world import World
 
