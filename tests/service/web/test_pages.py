@@ -191,7 +191,9 @@ async def test_the_overview_states_the_deadlock_first_and_ages_keep_counting(
             while "Nothing is stuck, as of <time" not in (await detector.fetch("/"))[2]:
                 await detector.ask()
         _, _, ended = await detector.fetch(f"/incidents/{incident.id}")
-        assert "ended after" in ended
+        assert f"<h1>deadlock <span class=name>{incident.id}:</span>\nended after" in ended, (
+            "a phone breaks no line within the id"
+        )
         assert "as first seen" in ended
 
 
