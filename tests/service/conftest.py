@@ -65,6 +65,7 @@ class FakeProcess:
         self.look_seconds = 0.0
         self.differences: Differences | None = None
         self.cures: Callable[[], None] | None = None
+        self.aborts = True
         self.standing: list[agent_pb2.StandingParty] | None = None
         self.asked_to_cure: list[agent_pb2.Cure] = []
         self.see: Callable[[Look], Look] = lambda look: look
@@ -151,7 +152,8 @@ class FakeProcess:
         self.asked_to_cure.append(request)
         if self.cures is not None:
             self.cures()
-            parties = [agent_pb2.PartyCured(party=one.party, aborted=True, text="its call ended") for one in request.victims]
+            text = "its call ended" if self.aborts else "it has no call"
+            parties = [agent_pb2.PartyCured(party=one.party, aborted=self.aborts, text=text) for one in request.victims]
             await self.say(cured=agent_pb2.Cured(number=request.number, parties=parties))
 
     async def kill(self) -> None:

@@ -73,5 +73,5 @@ def _print(answer: pb.CureResponse, output: Output) -> None:
         out.print(escape(answer.text))
         for victim in answer.victims:
             out.print(f"  {escape(victim.party)}: {escape(victim.text)}")
-        if answer.freed:
+        if answer.freed and any(one.aborted for one in answer.victims):
             out.print(f"  frees {escape(listed(answer.freed))}")

@@ -38,6 +38,8 @@ SNAPSHOTS_MAX = 5
 """Snapshots taken to see whether the incident has ended: freed parties need a moment to move on."""
 SETTLE_SECONDS = 0.3
 _ABORTABLE = "its call will be aborted; a thread that waits for a lock keeps waiting, and keeps the locks it holds"
+_THREAD = "it serves no call; one that it waits for will be ended, and if it waits for none, nothing can be aborted"
+_TASK = "its task will be cancelled, unless it holds up its event loop"
 _SETTING = "STILLTRUE_ALLOW_CURE=true"
 
 
@@ -198,7 +200,9 @@ class Cures:
         if not member.cures:
             why = f"its process does not allow it ({_SETTING}), or its agent ({member.agent or 'unknown'}) is too old"
             return PartyCured(party=victim, aborted=False, text=why)
-        return PartyCured(party=victim, aborted=True, text=_ABORTABLE)
+        _, _, party = victim.partition("/")
+        text = _THREAD if party.startswith("thread:") else _TASK if party.startswith("task:") else _ABORTABLE
+        return PartyCured(party=victim, aborted=True, text=text)
 
     # -- aborting ------------------------------------------------------------------------------------------------------
 
@@ -245,6 +249,8 @@ class Cures:
                 what, text = "cure over", f"{incident.id} is over as of snapshot {snapshot}"
             elif current_verdict_of(incident, self._driver.current.all()) is not None:
                 what, text = "cure without effect", f"snapshot {snapshot} still shows {incident.id}"
+                if not any(victim.aborted for victim in done.victims):
+                    text = f"nothing was aborted, and {text}"
             else:
                 what = "cure not confirmed"
                 text = f"snapshot {snapshot} neither shows {incident.id} nor proves that it is over: a later one will"

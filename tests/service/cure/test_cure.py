@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,6 +19,8 @@ from detector.service.cure import cures
 from detector.service.cure.audit import BYTES_MAX, FILES_KEPT, NAME, Audit
 from detector.service.grpc_api.roles import Role, roles_for
 from detector.service.settings import SettingError, Settings
+from stilltrue.model import PartyName
+from stilltrue.protocol.report import PartyTarget
 from stilltrue.v1 import detector_pb2 as pb
 from tests.service.browser import Page
 
@@ -110,6 +113,24 @@ async def test_an_incident_that_no_snapshot_shows_or_ends_is_not_said_to_be_show
         told = f"snapshot {done.snapshot} neither shows {name} nor proves that it is over: a later one will"
         assert (done.over, done.text) == (False, told)
     assert json.loads((tmp_path / NAME).read_text().splitlines()[-1])["what"] == "cure not confirmed"
+
+
+@pytest.mark.parametrize(("kind", "told"), [("thread", "it serves no call"), ("task", "its task will be cancelled")])
+async def test_a_preview_does_not_promise_to_abort_a_call_that_a_victim_may_not_have(
+    start_detector: Any, process: Any, tmp_path: Path, kind: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cures, "SNAPSHOTS_MAX", 1)
+    a = process("a")
+    one, other = (PartyName(f"a/{kind}:{name}") for name in ("one", "other"))
+    for waiter, target in ((one, other), (other, one)):
+        a.recorder.waits(waiter, [PartyTarget(party=target)], time.time() - 1, what="the answer")
+    a.cures, a.aborts = lambda: None, False
+    async with start_detector(tmp_path, allow_cure=True) as detector:
+        name = await stuck_in(detector, a)
+        plan = await detector.stub.Cure(pb.CureRequest(incident=name, preview=True), timeout=30)
+        assert plan.victims[0].text.startswith(told)
+        done = await detector.stub.Cure(pb.CureRequest(incident=name), timeout=30)
+        assert done.text == f"nothing was aborted, and snapshot {done.snapshot} still shows {name}"
 
 
 async def test_an_incident_whose_processes_are_lost_is_refused_with_their_names(
