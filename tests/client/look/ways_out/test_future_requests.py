@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,7 @@ from tests.client.look.worlds import (
 _CALLS: dict[int, Any] = {}
 _CONTEXTS: dict[int, Any] = {}
 _STACKS: list[ExitStack] = []
+_SEEN_SINCE_311 = pytest.mark.skipif(sys.version_info < (3, 11), reason="what an ExitStack holds is seen since 3.11")
 _STOP = threading.Event()
 
 
@@ -277,8 +279,11 @@ def look_at_a_waiter(alone: Callable[..., Agent], stuck: Stuck, *, keeps_its_sta
     def holds(get: Any) -> None:
         with ExitStack() as stack:
             stack.enter_context(_LOCK)
-            if keeps_its_stack:
-                _STACKS.append(stack)
+            _STACKS.append(stack)
+            get(b"")
+
+    def holds_it_itself(get: Any) -> None:
+        with _LOCK:
             get(b"")
 
     def wants() -> None:
@@ -287,7 +292,7 @@ def look_at_a_waiter(alone: Callable[..., Agent], stuck: Stuck, *, keeps_its_sta
 
     with serving(back, Get=stuck) as address, grpc.insecure_channel(address) as channel:
         get: Any = front.channel(channel).unary_unary("/s/Get")
-        holder = threading.Thread(target=holds, args=(get,), name="holder")
+        holder = threading.Thread(target=holds if keeps_its_stack else holds_it_itself, args=(get,), name="holder")
         holder.start()
         stuck.wait_for_callers()
         waiter = threading.Thread(target=wants, name="waiter")
@@ -310,7 +315,7 @@ def look_at_a_waiter(alone: Callable[..., Agent], stuck: Stuck, *, keeps_its_sta
         (Carrying().gives_back_what_others_have, True),
         (decorated(Carrying().gives_back_what_others_have), True),
         (enters_a_stack_of_its_own, False),
-        (closes_the_stack_of_another, True),
+        pytest.param(closes_the_stack_of_another, True, marks=_SEEN_SINCE_311),
         (holds_it_by_a_function, False),
         (gives_back_by_a_function, True),
     ],
