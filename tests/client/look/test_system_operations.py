@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from stilltrue.runtime.look.code.call_graph import names_in
+from stilltrue.runtime.look.called_code.call_graph import names_in
 from stilltrue.runtime.look.code.system_operations import DELETES_FILES, SIGNALS_PROCESSES, system_operations
 
 PATH = Path("lock")

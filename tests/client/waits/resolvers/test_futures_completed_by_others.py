@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from stilltrue.runtime.look.code.call_graph import names_within
+from stilltrue.runtime.look.called_code.call_graph import names_within
 from stilltrue.runtime.look.code.instructions_ahead import ahead_of
 from stilltrue.runtime.look.code.names import still_named
 from tests.client.look.worlds import look_at, of

@@ -8,7 +8,7 @@ from typing import Any
 
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.code.reachable_names import ReachableNames
+from stilltrue.runtime.look.called_code.reachable_names import ReachableNames
 from stilltrue.runtime.look.ways_out.actor_code import own_reached, own_reached_by
 from stilltrue.runtime.look.ways_out.kinds.wakers import frame_roots
 from stilltrue.runtime.look.ways_out.named_reach import NamedReach

@@ -10,13 +10,14 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_http_library, is_ours, is_own_code
+from stilltrue.runtime.look.called_code.call_graph import makes_functions, names_within
+from stilltrue.runtime.look.called_code.ending import cancels, globals_ended, is_ending, mentions_ending
+from stilltrue.runtime.look.called_code.jobs import FUNCTIONS
+from stilltrue.runtime.look.called_code.methods import class_attributes
+from stilltrue.runtime.look.called_code.reachable_names import ReachableNames, own_reachable_names, reachable_names
 from stilltrue.runtime.look.code.attributes import named_values, value_of
-from stilltrue.runtime.look.code.call_graph import makes_functions, names_within
-from stilltrue.runtime.look.code.ending import cancels, globals_ended, is_ending, mentions_ending
 from stilltrue.runtime.look.code.instructions_ahead import Ahead, ahead_of
-from stilltrue.runtime.look.code.jobs import FUNCTIONS
 from stilltrue.runtime.look.code.lookups import LOOKUPS
-from stilltrue.runtime.look.code.methods import class_attributes
 from stilltrue.runtime.look.code.names import (
     names_of_own_timers,
     names_stored_in,
@@ -24,7 +25,6 @@ from stilltrue.runtime.look.code.names import (
     still_named,
     still_named_outside_call,
 )
-from stilltrue.runtime.look.code.reachable_names import ReachableNames, own_reachable_names, reachable_names
 from stilltrue.runtime.look.code.system_operations import OPERATIONS
 from stilltrue.runtime.waits.holders.try_finally import has_released_nothing_else
 from stilltrue.runtime.waits.holders.with_blocks import depth_of

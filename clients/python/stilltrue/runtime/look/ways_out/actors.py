@@ -16,9 +16,9 @@ from stilltrue.runtime.introspection.frames import frame_of, variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_library, is_ours, position_of
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
+from stilltrue.runtime.look.called_code.indirect_calls import functions_behind
+from stilltrue.runtime.look.called_code.reachable_names import ReachableNames
 from stilltrue.runtime.look.code.attributes import attributes_of
-from stilltrue.runtime.look.code.indirect_calls import functions_behind
-from stilltrue.runtime.look.code.reachable_names import ReachableNames
 from stilltrue.runtime.look.ways_out.actor_code import (
     callback_may_end,
     callback_roots,

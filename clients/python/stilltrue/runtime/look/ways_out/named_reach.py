@@ -28,10 +28,10 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.look.called_code.indirect_calls import TAKING, items_in
+from stilltrue.runtime.look.called_code.methods import FUNCTION_LIKE
+from stilltrue.runtime.look.called_code.nearby import is_own_class
 from stilltrue.runtime.look.code.attributes import attribute_dictionary, inherited
-from stilltrue.runtime.look.code.indirect_calls import TAKING, items_in
-from stilltrue.runtime.look.code.methods import FUNCTION_LIKE
-from stilltrue.runtime.look.code.nearby import is_own_class
 from stilltrue.runtime.look.ways_out.reach import Reach, is_open, named_by, referents_of
 
 OBJECTS_MAX = 20_000

@@ -5,8 +5,8 @@ Rules:
 1. Objects named by a frame or callback are held: variables, cells, arguments, defaults, the instance of a bound method, and the
    items of lists, tuples, sets and dictionaries of these.
 2. Objects found only inside other objects, or as globals, are held by an actor whose code mentions ending things
-   (:mod:`~stilltrue.runtime.look.code.ending`), or that can get something that ends them when it is called, left or dropped: a
-   handler in a registry, a ``with`` block's exit, a finalizer. Otherwise every registry would be a way out.
+   (:mod:`~stilltrue.runtime.look.called_code.ending`), or that can get something that ends them when it is called, left or
+   dropped: a handler in a registry, a ``with`` block's exit, a finalizer. Otherwise every registry would be a way out.
 3. The walk does not pass through tasks and threads (each acts for itself), event loops, contexts, modules, classes, the agent's
    and gRPC's own objects (except to what these wrap and end), or an HTTP server that ends no request. A thread of an
    application class has attributes like any object; a context held outright counts for its variables; a future that is no task,

@@ -21,9 +21,9 @@ from stilltrue.runtime.introspection.origins import feeds_requests, is_applicati
 from stilltrue.runtime.introspection.tasks import Task, blocking_future, siblings_of
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.code.ending import clear_caches, ended_by, ends_far
-from stilltrue.runtime.look.code.methods import is_program_class
-from stilltrue.runtime.look.code.reachable_names import ReachableNames
+from stilltrue.runtime.look.called_code.ending import clear_caches, ended_by, ends_far
+from stilltrue.runtime.look.called_code.methods import is_program_class
+from stilltrue.runtime.look.called_code.reachable_names import ReachableNames
 from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
 from stilltrue.runtime.look.progress.progress import NEVER
 from stilltrue.runtime.look.suspects import contexts_of, handles_of, owners_of, streams_of

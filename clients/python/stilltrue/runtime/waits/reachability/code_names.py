@@ -9,9 +9,9 @@ from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.collector import objects_of
 from stilltrue.runtime.introspection.frames import no_collection
 from stilltrue.runtime.introspection.origins import is_own_code
-from stilltrue.runtime.look.code.call_graph import names_in
+from stilltrue.runtime.look.called_code.call_graph import names_in
+from stilltrue.runtime.look.called_code.methods import imported
 from stilltrue.runtime.look.code.instructions_ahead import ahead_of
-from stilltrue.runtime.look.code.methods import imported
 from stilltrue.runtime.look.code.names import ATTRIBUTES
 from stilltrue.runtime.waits.holders.with_blocks import instructions_of
 from stilltrue.runtime.waits.orphaned_locks.census import codes_within

@@ -45,8 +45,8 @@ from stilltrue.runtime.introspection.collector import referrers_of
 from stilltrue.runtime.introspection.frames import no_collection, variables_of
 from stilltrue.runtime.introspection.origins import feeds_requests, is_application
 from stilltrue.runtime.introspection.tasks import Task
+from stilltrue.runtime.look.called_code.call_graph import names_in
 from stilltrue.runtime.look.code.attributes import attribute_of
-from stilltrue.runtime.look.code.call_graph import names_in
 from stilltrue.runtime.own_ref import OwnRef
 from stilltrue.runtime.waits.holders.with_blocks import exits_of
 from stilltrue.runtime.waits.orphaned_locks.census import can_list_objects

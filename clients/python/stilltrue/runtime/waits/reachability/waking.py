@@ -13,10 +13,10 @@ from types import CodeType, FrameType
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of, variables_of
 from stilltrue.runtime.introspection.origins import is_application
-from stilltrue.runtime.look.code import call_graph
-from stilltrue.runtime.look.code import reachable_names as reachable_code_names
+from stilltrue.runtime.look.called_code import call_graph
+from stilltrue.runtime.look.called_code import reachable_names as reachable_code_names
+from stilltrue.runtime.look.called_code.reachable_names import reachable_names
 from stilltrue.runtime.look.code.instructions_ahead import ahead_of
-from stilltrue.runtime.look.code.reachable_names import reachable_names
 from stilltrue.runtime.waits.wait import Task
 
 _WAKING: dict[CodeType, frozenset[str]] = {

@@ -35,12 +35,12 @@ from stilltrue.runtime.introspection.origins import is_application, is_own_code,
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.introspection.threads_and_tasks import Place, Places
 from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.look.called_code.call_graph import named_ahead, named_by_callback, own_names_of
+from stilltrue.runtime.look.called_code.indirect_calls import callables_kept
+from stilltrue.runtime.look.called_code.methods import class_attributes
 from stilltrue.runtime.look.code.attributes import UNKNOWN, named_values, value_of
-from stilltrue.runtime.look.code.call_graph import named_ahead, named_by_callback, own_names_of
-from stilltrue.runtime.look.code.indirect_calls import callables_kept
 from stilltrue.runtime.look.code.instructions_ahead import CLOSING, Ahead
 from stilltrue.runtime.look.code.lookups import COMPUTED, LOOKUPS, looked_up, name_called, texts_near
-from stilltrue.runtime.look.code.methods import class_attributes
 from stilltrue.runtime.look.progress.analysis import ProgressAnalysis
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, Progress
 from stilltrue.runtime.look.progress.stack_ahead import Stretch, frames_of_task, stretches

@@ -9,8 +9,8 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.budget import Budget
+from stilltrue.runtime.look.called_code.jobs import job_in
 from stilltrue.runtime.look.code.attributes import named_values
-from stilltrue.runtime.look.code.jobs import job_in
 from stilltrue.runtime.look.ways_out.kinds.with_blocks import may_close
 from stilltrue.runtime.look.ways_out.reach import Reach
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.look.called_code.nearby import classes_near
 from stilltrue.runtime.look.code.attributes import inherited
 from stilltrue.runtime.look.code.instructions_ahead import Ahead
 from stilltrue.runtime.look.code.names import mentioned_in, names_stored_in
-from stilltrue.runtime.look.code.nearby import classes_near
 from stilltrue.runtime.look.ways_out.kinds.with_blocks import may_close, mentions_closing
 
 _REMOVING = frozenset({"clear", "pop", "popitem", "popleft", "remove", "discard"})

@@ -30,7 +30,7 @@ from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.origins import is_application_callback
 from stilltrue.runtime.introspection.threads_and_tasks import Places
-from stilltrue.runtime.look.code.reachable_names import ReachableNames, codes_reached, reachable_names
+from stilltrue.runtime.look.called_code.reachable_names import ReachableNames, codes_reached, reachable_names
 from stilltrue.runtime.look.progress.progress import BY_ITSELF, Progress
 from stilltrue.runtime.look.ways_out.actor_code import callback_roots
 from stilltrue.runtime.look.ways_out.actors import Actor

@@ -19,8 +19,8 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application
+from stilltrue.runtime.look.called_code.call_graph import named_ahead, named_by_callback
 from stilltrue.runtime.look.code.attributes import UNKNOWN, attribute_of, attributes_of, named_values, value_of
-from stilltrue.runtime.look.code.call_graph import named_ahead, named_by_callback
 from stilltrue.runtime.look.code.instructions_ahead import ahead_of
 from stilltrue.runtime.look.code.names import Receiver, mentioned_in
 from stilltrue.runtime.look.progress.stack_ahead import Stretch

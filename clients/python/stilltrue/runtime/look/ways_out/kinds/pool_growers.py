@@ -17,7 +17,7 @@ from typing import Any
 from stilltrue.model import PartyName
 from stilltrue.runtime.introspection.origins import is_application
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.code.reachable_names import names_of_application
+from stilltrue.runtime.look.called_code.reachable_names import names_of_application
 from stilltrue.runtime.look.ways_out.actors import Actor
 from stilltrue.runtime.look.ways_out.findings import Found
 from stilltrue.runtime.look.ways_out.kinds.releasers import Releasers

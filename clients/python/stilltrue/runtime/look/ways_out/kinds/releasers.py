@@ -13,7 +13,7 @@ from typing import Any
 from stilltrue.model import PartyName
 from stilltrue.runtime import compat
 from stilltrue.runtime.look.budget import Budget
-from stilltrue.runtime.look.code.ending import ended_by
+from stilltrue.runtime.look.called_code.ending import ended_by
 from stilltrue.runtime.look.ways_out.actors import Actor
 from stilltrue.runtime.look.ways_out.kinds.exits import OWN_PROCESS, SENDING
 from stilltrue.runtime.look.ways_out.reach import Reach

@@ -23,9 +23,9 @@ from stilltrue.runtime.introspection.origins import (
     is_own_code,
 )
 from stilltrue.runtime.introspection.threads_and_tasks import Place
+from stilltrue.runtime.look.called_code.call_graph import named_ahead, named_by_callback, names_in
+from stilltrue.runtime.look.called_code.indirect_calls import LOGGING, callables_behind, callables_kept
 from stilltrue.runtime.look.code.attributes import inherited, named_values
-from stilltrue.runtime.look.code.call_graph import named_ahead, named_by_callback, names_in
-from stilltrue.runtime.look.code.indirect_calls import LOGGING, callables_behind, callables_kept
 from stilltrue.runtime.look.code.names import mentioned_in, names_stored_in
 from stilltrue.runtime.look.progress.flags import Flag
 from stilltrue.runtime.look.progress.stack_ahead import Stretch

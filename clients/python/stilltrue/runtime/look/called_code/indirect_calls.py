@@ -3,7 +3,7 @@
 Rules:
 
 1. Code that has an object may run the methods of its class that have double underscores: rule 2 of
-   :mod:`~stilltrue.runtime.look.code.methods`.
+   :mod:`~stilltrue.runtime.look.called_code.methods`.
 2. Code that names a collection, or an attribute of an object, may call the functions in it: ``ACTIONS[what](call)``,
    ``settings.policy(call)``.
 3. A library calls what it was given. Code of the program's own that has one of its objects (a signal, a logger, a selector, a
@@ -32,6 +32,8 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import frame_of
 from stilltrue.runtime.introspection.origins import is_application, is_own_code
+from stilltrue.runtime.look.called_code.jobs import FUNCTIONS
+from stilltrue.runtime.look.called_code.methods import functions_of, is_program_class, methods_of
 from stilltrue.runtime.look.code.attributes import (
     attribute_dictionary,
     attribute_of,
@@ -39,8 +41,6 @@ from stilltrue.runtime.look.code.attributes import (
     named_values,
     slots_of,
 )
-from stilltrue.runtime.look.code.jobs import FUNCTIONS
-from stilltrue.runtime.look.code.methods import functions_of, is_program_class, methods_of
 from stilltrue.runtime.look.code.names import mentioned_in
 from stilltrue.runtime.look.ways_out.reach import SKIPPED_CLASSES, is_open, named_by
 

@@ -2,16 +2,16 @@
 
 Rules:
 
-1. Called code is found by its name (:mod:`~stilltrue.runtime.look.code.call_graph`). Deep in the call graph only cancelling
-   counts: nearly everything closes something.
+1. Called code is found by its name (:mod:`~stilltrue.runtime.look.called_code.call_graph`). Deep in the call graph only
+   cancelling counts: nearly everything closes something.
 2. A callable that runs without being named (a handler in a registry, a ``with`` block's exit, a finalizer, a weak reference's
-   callback) ends what it carries or will be given (:mod:`~stilltrue.runtime.look.code.jobs`) if its code mentions ending
+   callback) ends what it carries or will be given (:mod:`~stilltrue.runtime.look.called_code.jobs`) if its code mentions ending
    things. The globals it names do not count: nearly every program has a list of functions that outside requests may call.
 3. Code called by name also ends the globals it names, but only if it or code it calls cancels or completes something (``def
    sweep(): for call in calls.values(): call.cancel()``): nearly every function closes something. The globals of anyio and of
    HTTP libraries do not count: anyio's lead to every task in a cancel scope, but it cancels through its own scopes alone.
-4. Code that is called without being named (:mod:`~stilltrue.runtime.look.code.indirect_calls`) counts as deep in the call
-   graph. A computed name counts if a text nearby may be the name of a method that cancels or completes something.
+4. Code that is called without being named (:mod:`~stilltrue.runtime.look.called_code.indirect_calls`) counts as deep in the
+   call graph. A computed name counts if a text nearby may be the name of a method that cancels or completes something.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from typing import Any
 from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.frames import frame_of
 from stilltrue.runtime.introspection.origins import is_application, is_http_library, is_own_code
-from stilltrue.runtime.look.code import call_graph
-from stilltrue.runtime.look.code import reachable_names as reachable_code_names
-from stilltrue.runtime.look.code.attributes import inherited, named_values
-from stilltrue.runtime.look.code.call_graph import (
+from stilltrue.runtime.look.called_code import call_graph
+from stilltrue.runtime.look.called_code import reachable_names as reachable_code_names
+from stilltrue.runtime.look.called_code.call_graph import (
     CODES_MAX,
     KINDS_WALKS_MAX,
     NAMED_DEPTH,
@@ -38,13 +37,14 @@ from stilltrue.runtime.look.code.call_graph import (
     reachable_code,
     unnamed_on,
 )
-from stilltrue.runtime.look.code.indirect_calls import functions_kept, used_by
-from stilltrue.runtime.look.code.jobs import job_in
+from stilltrue.runtime.look.called_code.indirect_calls import functions_kept, used_by
+from stilltrue.runtime.look.called_code.jobs import job_in
+from stilltrue.runtime.look.called_code.methods import SETTERS, class_attributes, methods_of, partialmethod_arguments
+from stilltrue.runtime.look.called_code.nearby import classes_named, classes_near
+from stilltrue.runtime.look.called_code.reachable_names import ReachableNames, reachable_names
+from stilltrue.runtime.look.code.attributes import inherited, named_values
 from stilltrue.runtime.look.code.lookups import COMPUTED, COMPUTED_SET, name_called, texts_near
-from stilltrue.runtime.look.code.methods import SETTERS, class_attributes, methods_of, partialmethod_arguments
 from stilltrue.runtime.look.code.names import names_of_own_timers, names_stored_in
-from stilltrue.runtime.look.code.nearby import classes_named, classes_near
-from stilltrue.runtime.look.code.reachable_names import ReachableNames, reachable_names
 from stilltrue.runtime.look.ways_out import reach
 from stilltrue.runtime.look.ways_out.reach import Leads
 

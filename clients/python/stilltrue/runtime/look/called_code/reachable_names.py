@@ -2,8 +2,8 @@
 
 Rules:
 
-1. Called code is found by its name (:mod:`~stilltrue.runtime.look.code.call_graph`). Methods that run without being named (the
-   exit of a ``with`` block, a finalizer) count as well.
+1. Called code is found by its name (:mod:`~stilltrue.runtime.look.called_code.call_graph`). Methods that run without being
+   named (the exit of a ``with`` block, a finalizer) count as well.
 2. Code that calls ``release()`` only on what the same function acquired does not release what others hold, unless it may be
    suspended in between (the generator of a context manager).
 3. redis-py sends every command by ``execute_command``, and its locks release by a script that compares tokens. So its own code
@@ -24,14 +24,16 @@ from typing import Any
 from stilltrue.runtime.bytecode.instructions import IS_TRANSLATED, instructions
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.origins import is_application, is_library, is_own_code
-from stilltrue.runtime.look.code.attributes import named_values
-from stilltrue.runtime.look.code.call_graph import (
+from stilltrue.runtime.look.called_code.call_graph import (
     KINDS_WALKS_MAX,
     every_reachable_code,
     names_in,
     reachable_code,
 )
-from stilltrue.runtime.look.code.indirect_calls import functions_kept, used_by
+from stilltrue.runtime.look.called_code.indirect_calls import functions_kept, used_by
+from stilltrue.runtime.look.called_code.methods import imported, partialmethod_arguments
+from stilltrue.runtime.look.called_code.nearby import classes_named, classes_near, is_own_class
+from stilltrue.runtime.look.code.attributes import named_values
 from stilltrue.runtime.look.code.lookups import (
     COMPUTED,
     LOOKUPS,
@@ -41,8 +43,6 @@ from stilltrue.runtime.look.code.lookups import (
     name_called,
     texts_near,
 )
-from stilltrue.runtime.look.code.methods import imported, partialmethod_arguments
-from stilltrue.runtime.look.code.nearby import classes_named, classes_near, is_own_class
 from stilltrue.runtime.look.code.system_operations import system_operations
 from stilltrue.runtime.waits.databases.redis_names import DELETING
 from stilltrue.runtime.waits.holders.try_finally import releases_only_in_finally

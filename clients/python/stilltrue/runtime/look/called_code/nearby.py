@@ -13,10 +13,9 @@ from types import FunctionType
 from typing import Any
 
 from stilltrue.runtime.introspection.origins import is_application, is_of_own_module, is_own_code
-from stilltrue.runtime.look.code.attributes import own_attributes_named
-from stilltrue.runtime.look.code.indirect_calls import attributes_named, items_in
-from stilltrue.runtime.look.code.jobs import FUNCTIONS
-from stilltrue.runtime.look.code.methods import (
+from stilltrue.runtime.look.called_code.indirect_calls import attributes_named, items_in
+from stilltrue.runtime.look.called_code.jobs import FUNCTIONS
+from stilltrue.runtime.look.called_code.methods import (
     Methods,
     class_attributes,
     functions_named_by,
@@ -25,6 +24,7 @@ from stilltrue.runtime.look.code.methods import (
     merge_methods,
     methods_of,
 )
+from stilltrue.runtime.look.code.attributes import own_attributes_named
 from stilltrue.runtime.look.ways_out.reach import SKIPPED_CLASSES, is_open, named_by
 
 KINDS_WALK_MAX = 150

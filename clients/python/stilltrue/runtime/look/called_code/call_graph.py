@@ -23,12 +23,9 @@ from stilltrue.runtime import compat
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import variables_of
 from stilltrue.runtime.introspection.origins import is_application, is_own_code
-from stilltrue.runtime.look.code import indirect_calls, methods, nearby
-from stilltrue.runtime.look.code.attributes import named_values
-from stilltrue.runtime.look.code.indirect_calls import called_in_places, functions_kept
-from stilltrue.runtime.look.code.instructions_ahead import Ahead
-from stilltrue.runtime.look.code.lookups import COMPUTED, COMPUTED_SET, LOOKUPS, looked_up
-from stilltrue.runtime.look.code.methods import (
+from stilltrue.runtime.look.called_code import indirect_calls, methods, nearby
+from stilltrue.runtime.look.called_code.indirect_calls import called_in_places, functions_kept
+from stilltrue.runtime.look.called_code.methods import (
     SETTERS,
     classes_named_by,
     constructors_of,
@@ -38,8 +35,11 @@ from stilltrue.runtime.look.code.methods import (
     merge_methods,
     methods_of,
 )
+from stilltrue.runtime.look.called_code.nearby import ObjectsAlong, classes_named, classes_near
+from stilltrue.runtime.look.code.attributes import named_values
+from stilltrue.runtime.look.code.instructions_ahead import Ahead
+from stilltrue.runtime.look.code.lookups import COMPUTED, COMPUTED_SET, LOOKUPS, looked_up
 from stilltrue.runtime.look.code.names import WITH, markers_in, names_of_own_timers, only_measured_names, words_in
-from stilltrue.runtime.look.code.nearby import ObjectsAlong, classes_named, classes_near
 
 KINDS_WALKS_MAX = 4
 """Maximum number of such walks per look for the same code: a thousand similar tasks have objects of the same classes."""
@@ -193,7 +193,7 @@ def _cached_names_of_code(code: CodeType, names: dict[str, Any]) -> _NamesOfCode
 
 
 def _called_on_globals(code: CodeType, names: dict[str, Any], words: frozenset[str]) -> tuple[FunctionType, ...]:
-    """What code may call without naming it on the globals it names (:mod:`~stilltrue.runtime.look.code.indirect_calls`)."""
+    """What code calls unnamed on the globals it names (:mod:`~stilltrue.runtime.look.called_code.indirect_calls`)."""
     known = _unnamed_cache.get((id(code), id(names)))
     if known is None:
         found = tuple(unnamed_on(code, named_values(words, names), words))
