@@ -24,7 +24,7 @@ from grpc.aio import _interceptor
 
 from stilltrue.runtime.compat.callables import Task, closure_of, code_behind, module_of
 from stilltrue.runtime.compat.tasks import REMOVE_FROM_SET, is_task
-from stilltrue.runtime.introspection.frames import variables_of
+from stilltrue.runtime.introspection.frames import frame_of, variables_of
 
 DEADLINE_SECONDS_MAX = 10.0**8
 """gRPC reports a deadline this far off, or farther, for calls without one."""
@@ -154,7 +154,7 @@ def state_of(call: Any) -> Any:
 
 def state_of_task(task: Task) -> Any:
     """gRPC's state of the ``grpc.aio`` call that a task of gRPC's makes; None for any other task."""
-    frame = getattr(task.get_coro(), "cr_frame", None)
+    frame = frame_of(task.get_coro())
     call = variables_of(frame).get("self") if frame is not None and is_grpc(frame.f_code.co_filename) else None
     return None if call is None else getattr(call, "_cython_call", None)
 
