@@ -121,4 +121,5 @@ def stream(
         if count
     ]
     finished = progress.finished_count()
-    click.echo(f"{', '.join([f'{finished} snapshots finished', *more])}; verdicts: {out}/verdicts")
+    why = "" if finished or detector is None else " (a detector writes its rows once a minute)"
+    click.echo(f"{', '.join([f'{finished} snapshots finished{why}', *more])}; verdicts: {out}/verdicts")

@@ -154,7 +154,8 @@ def run(plan: AssemblyPlan, master: str | None, progress: ProgressLines, metrics
             spark = open_session(master, session_settings(plan), announced=True)
         try:
             with one_line_errors("Spark failed"):
-                query = start(spark, plan)
+                with interruptible():
+                    query = start(spark, plan)
                 with _exposed(plan, query, metrics) as at:
                     progress.wait(f"assembling from {plan.cluster.servers}{f', metrics: {at}' if at else ''} ...")
                     follow(query, progress)

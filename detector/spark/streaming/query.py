@@ -105,11 +105,12 @@ def _stream(stream: StreamOptions, plan: StreamPlan, progress: ProgressLines) ->
         spark = open_session(stream.master, announced=True)
     try:
         with one_line_errors("Spark failed"):
-            if stream.archive is None:
-                pieces = detector_stream(spark, stream.options, plan)
-            else:
-                pieces = archive_stream(spark, stream.archive, plan)
-            query = start(pieces, plan, location=stream.archive or "", once=stream.once)
+            with interruptible():
+                if stream.archive is None:
+                    pieces = detector_stream(spark, stream.options, plan)
+                else:
+                    pieces = archive_stream(spark, stream.archive, plan)
+                query = start(pieces, plan, location=stream.archive or "", once=stream.once)
             source = stream.archive or stream.options["address"]
             progress.wait(f"reading {source} (the first batch takes longest: it starts Spark's workers) ...")
             follow(query, progress)

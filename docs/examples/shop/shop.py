@@ -64,7 +64,11 @@ def serve(name: str) -> grpc.Server:
     methods = {method: grpc.unary_unary_rpc_method_handler(handler) for method, handler in SERVICES[name].items()}
     server = grpc.server(futures.ThreadPoolExecutor(WORKERS))
     server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(f"shop.{name.title()}", methods)])
-    server.add_insecure_port(f"0.0.0.0:{ADDRESSES[name].rpartition(':')[2]}")
+    port = ADDRESSES[name].rpartition(":")[2]
+    try:
+        server.add_insecure_port(f"0.0.0.0:{port}")
+    except RuntimeError:
+        sys.exit(f"port {port} is in use: set {name.upper()}_ADDRESS, for both services")
     server.start()
     return server
 
