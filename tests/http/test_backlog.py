@@ -12,16 +12,18 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from detector.demo.harness import Harness
 from stilltrue.model import PartyName
 from stilltrue.runtime.introspection.frames import frames_of_threads
+from stilltrue.runtime.transport import tcp
 from stilltrue.runtime.transport.backlog import connection_between, connections_behind
 from stilltrue.runtime.transport.blocked_servers import BlockedServer
 from stilltrue.runtime.transport.channelz import namespace
-from stilltrue.runtime.transport.tcp import SOCKETS, are_ours_alone, ends_of, inodes_of, port_of
+from stilltrue.runtime.transport.tcp import ROWS_MAX, SOCKETS, Socket, are_ours_alone, ends_of, inodes_of, port_of
 from tests.http.cycles import PROGRAMS, SECONDS_MAX, Start, ask, chain, get, kinds, until, until_true
 
 live = [pytest.mark.live, pytest.mark.slow, pytest.mark.longer]
@@ -185,6 +187,18 @@ def test_an_inherited_socket_may_belong_to_any_process(
 ) -> None:
     monkeypatch.setitem(os.environ, "LISTEN_FDS", "1")
     assert not are_ours_alone(inodes_of([ends[0].fileno()]))
+
+
+def test_connections_that_have_ended_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, rest = tmp_path / "tcp", "00000000:00000000 00:00000000 00000000     0        0"
+    ended = f"   1: 0100007F:1F90 0100007F:1F91 06 {rest} 0 3 0\n"
+    listens = f"   0: 0100007F:1F90 00000000:0000 0A {rest} 4711 1 0\n"
+    monkeypatch.setattr(tcp, "_TABLES", (table,))
+    table.write_text(f"  sl  local_address\n{2 * ROWS_MAX * ended}{listens}")
+    assert tcp._read() == [Socket("127.0.0.1:8080", "0.0.0.0:0", 4711, listens=True)]
+    table.write_text(f"  sl  local_address\n{(ROWS_MAX + 1) * listens}")
+    with pytest.raises(OverflowError):
+        tcp._read()
 
 
 def test_a_socket_other_than_tcp_has_no_addresses() -> None:

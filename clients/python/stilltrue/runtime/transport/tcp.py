@@ -27,7 +27,10 @@ _TABLES = (Path("/proc/self/net/tcp"), Path("/proc/self/net/tcp6"))
 _PROCESSES = Path("/proc")
 _ESTABLISHED, _HUNG_UP, _LISTENING = "01", "08", "0A"
 _PASSED_ON = "LISTEN_FDS"
+_STATES = frozenset({_ESTABLISHED, _HUNG_UP, _LISTENING})
 ROWS_MAX = 5_000
+LINES_MAX = 50_000
+"""Most lines of a busy machine are of connections that have ended: it keeps each for a minute."""
 PROCESSES_MAX = 2_000
 DESCRIPTORS_MAX = 100_000
 
@@ -42,7 +45,7 @@ class Socket(NamedTuple):
 
 
 def _read() -> list[Socket]:
-    """All rows. Raises ``OSError``, ``ValueError``, and ``OverflowError`` if there are more than ``ROWS_MAX``."""
+    """The sockets that are connected or listen. Raises ``OSError``, ``ValueError``, and ``OverflowError`` beyond the bounds."""
     found: list[Socket] = []
     for table in _TABLES:
         if not table.exists():  # without IPv6
@@ -50,11 +53,11 @@ def _read() -> list[Socket]:
         with table.open() as lines:
             next(lines, None)
             for at, line in enumerate(lines):
-                if at >= ROWS_MAX:
+                if at >= LINES_MAX or len(found) >= ROWS_MAX:
                     raise OverflowError(table)
-                words = line.split()
-                state = words[3]
-                if state in {_ESTABLISHED, _HUNG_UP, _LISTENING}:
+                state = line.split(None, 4)[3]
+                if state in _STATES:
+                    words = line.split()
                     local, remote = _address(words[1]), _address(words[2])
                     found.append(Socket(local, remote, int(words[9]), state == _LISTENING))
     return found
