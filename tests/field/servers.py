@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -41,12 +42,12 @@ class Servers:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for process in self._processes:
-            process.terminate()
+            os.killpg(process.pid, signal.SIGTERM)
         for process in self._processes:
             try:
                 process.wait(10)
             except subprocess.TimeoutExpired:  # a smart shutdown of PostgreSQL waits for its clients
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
 
     def environment(self, needed: tuple[str, ...], name: str) -> dict[str, str]:
@@ -94,8 +95,14 @@ class Servers:
         return f"redis://127.0.0.1:{port}"
 
     def _start(self, log: str, command: list[str]) -> None:
+        """Start a server under a shell, in a session of its own.
+
+        It must not be a sibling of the programs: a sibling of another user, closed to agents, may have its sockets.
+        """
+        shell = ["sh", "-c", 'trap : TERM; "$@"; exit', "sh", *command]
         with (self._folder / log).open("wb") as output:
-            self._processes.append(subprocess.Popen(command, stdout=output, stderr=output, cwd="/"))
+            process = subprocess.Popen(shell, stdout=output, stderr=output, cwd="/", start_new_session=True)
+        self._processes.append(process)
 
 
 def _as_postgres(folder: Path) -> list[str]:

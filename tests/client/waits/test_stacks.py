@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import grpc
@@ -16,6 +19,7 @@ from stilltrue.model import PartyName, WaitNumber
 from stilltrue.protocol.report import OBSERVED_MIN, LocalWait, PartyTarget
 from stilltrue.protocol.requests.stacks import StandingParty
 from stilltrue.runtime.introspection.cut.waits_at_cut import SeenAtCut
+from stilltrue.runtime.introspection.threads_and_tasks import STACK_LENGTH_MAX, stack_shown
 from stilltrue.runtime.look import stacks
 from stilltrue.runtime.look.stacks import Stacks
 from stilltrue.runtime.look.unexplained import Unexplained
@@ -262,3 +266,18 @@ def test_parties_beyond_the_bound_are_counted(front: Front, monkeypatch: pytest.
     assert (len(part.parties), part.left_out) == (2, len(whole.parties) - 2)
     never.set()
     front.let_go()
+
+
+def test_a_deep_stack_ends_in_the_innermost_frame_of_the_programs_own_code() -> None:
+    library = "import sys\ndef deep(n, then):\n    return deep(n - 1, then) if n else then(sys._getframe())\n"
+    names: dict[str, Any] = {}
+    exec(compile(library, "/env/lib/site-packages/deep.py", "exec"), names)
+    stack = names["deep"](3 * STACK_LENGTH_MAX, lambda inner: stack_shown(list(_outwards(inner))))
+    assert len(stack) == STACK_LENGTH_MAX
+    assert [Path(position.partition(":")[0]).name for position in stack] == [*["deep.py"] * (len(stack) - 1), "test_stacks.py"]
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back

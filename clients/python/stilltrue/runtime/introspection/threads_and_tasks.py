@@ -16,7 +16,7 @@ from stilltrue.protocol.books.ledger import ServerCall
 from stilltrue.runtime import compat
 from stilltrue.runtime.calls.incoming_call import IncomingCall
 from stilltrue.runtime.introspection.frames import frame_of, frames_of_threads, variables_of
-from stilltrue.runtime.introspection.origins import is_application, is_http_library, position_of
+from stilltrue.runtime.introspection.origins import is_application, is_http_library, is_own_code, position_of
 from stilltrue.runtime.introspection.tasks import Task
 from stilltrue.runtime.parties import Parties
 from stilltrue.runtime.session import Session
@@ -56,11 +56,16 @@ class Place:
 def stack_shown(frames: Sequence[FrameType]) -> tuple[str, ...]:
     """The application's frames as ``file:line in function``; all frames if there are none.
 
-    Frames of HTTP libraries are left out if others remain.
+    Frames of HTTP libraries are left out if others remain. A deep stack is cut short, but ends in the innermost frame of the
+    program's own code.
     """
     frames = [frame for frame in frames if is_application(frame.f_code)] or frames
     frames = [frame for frame in frames if not is_http_library(frame.f_code)] or frames
-    return tuple(position_of(frame) for frame in frames[:STACK_LENGTH_MAX])
+    shown, beyond = frames[:STACK_LENGTH_MAX], frames[STACK_LENGTH_MAX:]
+    if not any(is_own_code(frame.f_code) for frame in shown):
+        own = [frame for frame in beyond if is_own_code(frame.f_code)][:1]
+        shown = [*shown[: STACK_LENGTH_MAX - len(own)], *own]
+    return tuple(map(position_of, shown))
 
 
 class Places:
