@@ -99,8 +99,10 @@ def test_unwritten_lines_are_bounded_and_do_not_delay_the_exit(stuck: Stuck) -> 
     assert not stuck.said
     stuck.go.set()
     known._writer.join(PATIENCE_SECONDS)
-    said = [line for line in stuck.said if line.isdecimal()]  # an agent of another test may still be leaving
-    assert said == [str(number) for number in range(log_queue.RECORDS_MAX + 1)]
+    said = [line for line in stuck.said if line.isdecimal()]
+    assert said == list(map(str, range(len(said))))
+    # an agent of another test that is still leaving may have written the line that is stuck
+    assert log_queue.RECORDS_MAX <= len(said) <= log_queue.RECORDS_MAX + 1
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
