@@ -97,7 +97,7 @@ class Servers:
     def _start(self, log: str, command: list[str]) -> None:
         """Start a server under a shell, in a session of its own.
 
-        It must not be a sibling of the programs: a sibling of another user, closed to agents, may have its sockets.
+        It must not be a sibling of the programs: an agent cannot tell whether a sibling of another user has its sockets.
         """
         shell = ["sh", "-c", 'trap : TERM; "$@"; exit', "sh", *command]
         with (self._folder / log).open("wb") as output:

@@ -278,6 +278,21 @@ def test_a_process_that_a_shell_has_left_behind_is_active(called: Agent, tmp_pat
 
 
 @pytest.mark.usefixtures("own_group")
+@pytest.mark.parametrize("foreign_numbers", [False, True])
+def test_a_group_is_asked_for_only_where_proc_has_the_numbers_of_the_own_namespace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, foreign_numbers: bool
+) -> None:
+    ends = tmp_path / "end"
+    begun = listing.boot_ticks()
+    os.system(f"while ! test -e {ends}; do sleep 1; done & true")
+    monkeypatch.setattr(os, "getpgid", lambda _: os.getpgrp() + 1)
+    if foreign_numbers:
+        monkeypatch.setattr(listing, "_target_of", lambda _: "0")
+    assert ("sh" in {one.name for one in listing.orphans(begun, ())}) == foreign_numbers
+    ends.touch()
+
+
+@pytest.mark.usefixtures("own_group")
 def test_a_process_of_the_group_that_was_there_before_does_not_count(tmp_path: Path) -> None:
     ends = tmp_path / "end"
     begun = listing.boot_ticks()

@@ -20,6 +20,12 @@ Where = tuple[tuple[CodeType, int], ...]
 _FRAMES_HOLD = sys.version_info < (3, 11)
 """Whether a coroutine's variables are held by its frame object."""
 WRAPPERS = frozenset({"async_generator_asend", "async_generator_athrow", "coroutine_wrapper", "anext_awaitable"})
+_PASSING_ON = {
+    "stilltrue.runtime.calls.callbacks": "callback",
+    "stilltrue.sync.call": "recorded",
+    "stilltrue.aio.call": "recorded",
+}
+"""By module of the shells, the closure variable with the function that they call when a call ends."""
 
 
 def bound_to(function: Any) -> tuple[Any, ...]:
@@ -50,14 +56,6 @@ def closure_of(callback: Any) -> dict[str, Any]:
 def is_function(thing: Any) -> bool:
     """Whether ``thing`` is a Python function or method, or a ``functools.partial``."""
     return type(thing) in (FunctionType, MethodType, functools.partial)
-
-
-_PASSING_ON = {
-    "stilltrue.runtime.calls.callbacks": "callback",
-    "stilltrue.sync.call": "recorded",
-    "stilltrue.aio.call": "recorded",
-}
-"""By module of the shells, the closure variable with the function that they call when a call ends."""
 
 
 def code_behind(callback: Any) -> tuple[CodeType | None, dict[str, Any], Any]:
