@@ -20,6 +20,7 @@ from detector.core.counting import counted
 from detector.core.document.reader import parse_document
 from detector.ops.clock import Clock
 from detector.ops.logs import Log
+from detector.predicates.evidence.explanation import listed
 from detector.predicates.evidence.freed_by_abort import freed_by, queued_among
 from detector.service.cure.audit import Audit
 from detector.service.detection.driver import Driver
@@ -170,7 +171,7 @@ class Cures:
         if not self.allowed:
             text = "this detector was started without --allow-cure, so it cannot end incidents"
             raise CureRefusedError(Refusal.NOT_ALLOWED, text)
-        incident = next((one for one in self._driver.incidents.open_ones() if one.id == id), None)
+        incident = self._current(id)
         if incident is not None:
             return incident
         closed = self._snapshot_store.find_incident(id)
@@ -241,16 +242,20 @@ class Cures:
             for _ in range(SNAPSHOTS_MAX):
                 verdict = await self._driver.pending_asks.ask(incident.predicate, "all")
                 snapshot = verdict.snapshot.id or snapshot
-                if self._is_over(incident):
+                if self._current(incident.id) is None:
                     break
                 await asyncio.sleep(SETTLE_SECONDS)
-            over = self._is_over(incident)
-            if over:
+            now = self._current(incident.id)
+            over = now is None
+            if now is None:
                 what, text = "cure over", f"{incident.id} is over as of snapshot {snapshot}"
-            elif current_verdict_of(incident, self._driver.current.all()) is not None:
+            elif current_verdict_of(now, self._driver.current.all()) is not None:
                 what, text = "cure without effect", f"snapshot {snapshot} still shows {incident.id}"
-                if not any(victim.aborted for victim in done.victims):
+                aborted = [victim.party for victim in done.victims if victim.aborted]
+                if not aborted:
                     text = f"nothing was aborted, and {text}"
+                elif not set(aborted) & set(now.core):
+                    what, text = "cure undone", f"{text}, without {listed(aborted)}: other calls deadlocked again with the rest"
             else:
                 what = "cure not confirmed"
                 text = f"snapshot {snapshot} neither shows {incident.id} nor proves that it is over: a later one will"
@@ -260,8 +265,9 @@ class Cures:
         finally:
             self._in_progress.discard(incident.id)
 
-    def _is_over(self, incident: Incident) -> bool:
-        return all(one.id != incident.id for one in self._driver.incidents.open_ones())
+    def _current(self, id: str) -> Incident | None:
+        """The open incident as it is now; its core may have changed. None if it has ended."""
+        return next((one for one in self._driver.incidents.open_ones() if one.id == id), None)
 
     async def _record(self, incident: Incident, who: str, what: str, details: list[str]) -> None:
         """Log and audit; if the beginning cannot be audited, refuse the cure (rule 4)."""

@@ -20,7 +20,7 @@ from detector.service.cure.audit import BYTES_MAX, FILES_KEPT, NAME, Audit
 from detector.service.grpc_api.roles import Role, roles_for
 from detector.service.settings import SettingError, Settings
 from stilltrue.model import PartyName
-from stilltrue.protocol.report import PartyTarget
+from stilltrue.protocol.report import PartyTarget, ResourceTarget
 from stilltrue.v1 import detector_pb2 as pb
 from tests.service.browser import Page
 
@@ -131,6 +131,35 @@ async def test_a_preview_does_not_promise_to_abort_a_call_that_a_victim_may_not_
         assert plan.victims[0].text.startswith(told)
         done = await detector.stub.Cure(pb.CureRequest(incident=name), timeout=30)
         assert done.text == f"nothing was aborted, and snapshot {done.snapshot} still shows {name}"
+
+
+async def test_a_cure_that_other_calls_undo_says_so(
+    start_detector: Any, process: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its incident has one of its old waits, so it is the same one, but not the same parties."""
+    monkeypatch.setattr(cures, "SNAPSHOTS_MAX", 3)
+    a = process("a")
+    victim, rest, successor = (PartyName(f"a/thread:{name}") for name in ("a-victim", "rest", "successor"))
+    a.recorder.holds(victim, "lock")
+    a.recorder.waits(rest, [ResourceTarget(resource="lock")], time.time() - 1)
+    wait = a.recorder.waits(victim, [PartyTarget(party=rest)], time.time() - 1)
+
+    def hand_over() -> None:
+        a.recorder.resumes(wait)
+        a.recorder.releases(victim, "lock")
+        a.recorder.holds(successor, "lock")
+        a.recorder.waits(successor, [PartyTarget(party=rest)], time.time())
+
+    a.cures = hand_over
+    async with start_detector(tmp_path, allow_cure=True) as detector:
+        name = await stuck_in(detector, a)
+        done = await detector.stub.Cure(pb.CureRequest(incident=name), timeout=30)
+        assert [one.party for one in done.victims] == [victim]
+        told = f"snapshot {done.snapshot} still shows {name}, without {victim}: other calls deadlocked again with the rest"
+        assert (done.over, done.text) == (False, told)
+        (incident,) = await detector.incidents()
+        assert (incident.id, list(incident.core)) == (name, [rest, successor])
+    assert json.loads((tmp_path / NAME).read_text().splitlines()[-1])["what"] == "cure undone"
 
 
 async def test_an_incident_whose_processes_are_lost_is_refused_with_their_names(
