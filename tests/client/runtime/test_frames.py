@@ -144,6 +144,28 @@ def test_a_read_that_is_over_keeps_no_frame_until_a_collection(read: str, collec
     assert last() is None
 
 
+@pytest.mark.parametrize("read", ["frames_of_threads", "innermost_frames_of_others"])
+def test_two_that_read_each_other_keep_no_frame_until_a_collection(read: str, collects: bool) -> None:
+    """One may cut while another finds the threads that have not moved."""
+    source = "def reads(read, both):\n both.wait()\n found = read()\n both.wait()\n found = found, read()\n both.wait()"
+    found: dict[str, Any] = {}
+    exec(compile(source, str(Path(frames.__file__).with_name("reader.py")), "exec"), found)
+    both, things = threading.Barrier(2), [Thing(), Thing()]
+    last = [weakref.ref(one) for one in things]
+
+    def reader(own: Thing) -> None:
+        found["reads"](getattr(frames, read), both)
+        assert own
+
+    threads = [threading.Thread(target=reader, args=(things.pop(),)) for _ in range(2)]
+    gc.disable()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [one() for one in last] == [None, None]
+
+
 def test_a_thread_that_goes_on_deciding_whether_to_log_is_read() -> None:
     """A thread that is left out would count as ended."""
     lock = threading.Lock()

@@ -176,9 +176,10 @@ def _writers(report: Report) -> set[str]:
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """The proofs are tried often, and take as long as they need: the tests share a large process."""
-    monkeypatch.setattr(task_feeders, "AGAIN_SECONDS_MAX", task_waits.AGAIN_SECONDS)
-    monkeypatch.setattr(task_feeders, "LOOK_SECONDS_MAX", PATIENCE_SECONDS)
-    monkeypatch.setattr(task_feeders, "SHARE_OF_TIME", 1.0)
+    for module in (task_feeders, task_waits):
+        monkeypatch.setattr(module, "AGAIN_SECONDS_MAX", task_waits.AGAIN_SECONDS)
+        monkeypatch.setattr(module, "LOOK_SECONDS_MAX", PATIENCE_SECONDS)
+        monkeypatch.setattr(module, "SHARE_OF_TIME", 1.0)
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ Rules:
 2. Nothing is left behind. Before Python 3.13 a frame keeps the dictionary of its variables once it was requested: that would
    keep alive what the application has released, and the next read would run finalizers. So the frame is left as it was
    (:mod:`~stilltrue.runtime.introspection.frame_dictionary`). A kept frame keeps its variables.
-3. The reader's own frames are left out. They would keep each other, and all that was read, alive until a collection.
+3. The frames in which a thread reads others are left out, those of other readers, too. They would keep each other, and all that
+   was read, alive until a collection.
 4. Only what is suspended is asked what it awaits. Python 3.11 and 3.12 answer by the code unit after the current instruction,
    which may be a number in that instruction's cache. A coroutine that runs can then answer with an address that is no object: a
    segmentation fault. The check and the question are one expression without calls, in which the interpreter does not switch
@@ -41,12 +42,15 @@ from itertools import chain, compress, dropwhile, repeat, starmap, tee
 from operator import attrgetter, not_
 from pathlib import Path
 from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
-from typing import Any
+from typing import Any, TypeVar
 
 from stilltrue.runtime.introspection import frame_dictionary, kept_generators
 
+Frames = TypeVar("Frames", bound=list[FrameType])
 FRAMES_MAX = 300
 _RUNTIME = str(Path(__file__).parents[1])
+_READING_ROOMS = tuple(f"{_RUNTIME}{os.sep}{room}{os.sep}" for room in ("introspection", "look", "waits"))
+"""The folders whose functions may have what was read in their variables."""
 _KEEPS_DICTIONARY = sys.version_info < (3, 13)
 _KEEPS_CALLERS = sys.version_info < (3, 11)
 _YIELD = dis.opmap["YIELD_VALUE"]
@@ -94,6 +98,8 @@ class _NoCollection:
 
 
 no_collection = _NoCollection()
+_readers: set[int] = set()
+"""The threads that have read others."""
 
 
 class InnermostFrames(dict[int, FrameType]):
@@ -107,6 +113,7 @@ class InnermostFrames(dict[int, FrameType]):
 
 def innermost_frames() -> dict[int, FrameType]:
     """The innermost frame of each thread, by identity."""
+    _readers.add(threading.get_ident())
     with no_collection:
         if kept_generators.IS_NEEDED:
             return InnermostFrames(_frames_with_generators(_LOG_DEPTH_MAX), sys._getframe())  # noqa: SLF001 - documented
@@ -116,8 +123,8 @@ def innermost_frames() -> dict[int, FrameType]:
 def _innermost_with(own: FrameType) -> dict[int, FrameType]:
     """The same, with ``own`` for this thread: a frame that does not have the result in a variable (rule 3)."""
     found = _current_frames()
-    for ident in [ident for ident, frame in found.items() if frame.f_code.co_filename == _LOGS.co_filename]:
-        found.update((ident, frame) for frame in _frames_from(found.pop(ident))[:1])
+    for ident in [one for one, frame in found.items() if frame.f_code.co_filename == _LOGS.co_filename or one in _readers]:
+        found.update((ident, frame) for frame in _without_reading(ident, _frames_from(found.pop(ident)))[:1])
     found[threading.get_ident()] = own
     return found
 
@@ -131,12 +138,13 @@ def innermost_frames_of_others() -> dict[int, FrameType]:
 
 def frames_of_threads() -> dict[int, list[FrameType]]:
     """The frames of each thread, innermost first, by identity (rule 3)."""
+    _readers.add(threading.get_ident())
     with no_collection:
         found: dict[int, list[FrameType]]
         if kept_generators.IS_NEEDED:
             found = {**_frames_with_generators(FRAMES_MAX)}
         else:
-            every = ((ident, _frames_from(frame)) for ident, frame in _current_frames().items())
+            every = ((ident, _without_reading(ident, _frames_from(frame))) for ident, frame in _current_frames().items())
             found = {ident: frames for ident, frames in every if frames}
         outer = list(dropwhile(_is_reading, _frames_from(sys._getframe())))  # noqa: SLF001 - as above
     return found | {threading.get_ident(): outer} if outer else found
@@ -254,7 +262,7 @@ def _frames_with_generators(frames_max: int) -> dict[int, kept_generators.Frames
             if frames is not None and frames[index].f_code is _LOGS and _is_about_freed(frames[index]):
                 del frames[: index + 1]
                 break
-    return {ident: frames for ident, frames in whole.items() if frames}
+    return {ident: frames for ident, every in whole.items() if every and (frames := _without_reading(ident, every))}
 
 
 def _current_frames() -> dict[int, FrameType]:
@@ -299,6 +307,14 @@ def _frames_from(frame: FrameType | None) -> list[FrameType]:
         if frame.f_code is _LOGS and _is_about_freed(frame):
             frames.clear()
         frame = frame.f_back
+    return frames
+
+
+def _without_reading(ident: int, frames: Frames) -> Frames:
+    """The same frames of a thread, without those in which it reads others (rule 3)."""
+    if ident in _readers:
+        reading = [index for index, frame in enumerate(frames) if frame.f_code.co_filename.startswith(_READING_ROOMS)]
+        del frames[: reading[-1] + 1 if reading else 0]
     return frames
 
 

@@ -28,7 +28,7 @@ from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.introspection.code_cache import cached_by_code
-from stilltrue.runtime.introspection.frames import innermost_frames, variables_of
+from stilltrue.runtime.introspection.frames import innermost_frames_of_others, variables_of
 from stilltrue.runtime.introspection.linux.child_processes import parent_of, process_at
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.pipes import kernel
@@ -86,7 +86,7 @@ def find_processes_at_pipes() -> None:
     """Rule 4. Reads the descriptors of all processes, which takes some milliseconds: ever more rarely for the same waits."""
     if MODULE not in sys.modules:
         return
-    frames, begun = innermost_frames(), time.monotonic()
+    frames, begun = innermost_frames_of_others(), time.monotonic()
     every = [one.key for ident, frame in frames.items() if (one := _awaited_in(ident, frame)) is not None]
     if len(every) > WAITS_MAX:
         _Known.awaited, _Known.processes = frozenset(), {}

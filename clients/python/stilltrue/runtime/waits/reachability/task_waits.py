@@ -41,7 +41,7 @@ LOOK_SECONDS_MAX = 0.2
 """Processor time for the search of what tasks can reach, at a cut and at a look."""
 CANDIDATES_MAX, SEARCHED_MAX, TASKS_MAX, ENDERS_MAX = 200, 500, 2_000, 32
 AGAIN_SECONDS, AGAIN_SECONDS_MAX = 0.2, 60.0
-_SHARE_OF_TIME = 0.02
+SHARE_OF_TIME = 0.02
 """Largest share of the time to spend on searches at cuts."""
 
 
@@ -95,7 +95,7 @@ class TaskWaits:
         if due and now >= self._not_before:
             begun = time.thread_time()
             self._search(due, now)
-            self._not_before = now + (time.thread_time() - begun) / _SHARE_OF_TIME
+            self._not_before = now + (time.thread_time() - begun) / SHARE_OF_TIME
         asked = {task: one for one in self._candidates.values() if (task := one.task()) is not None}
         proved = {task: frozenset(found) for task, one in asked.items() if (found := one.proved())}
         parking = parked(proved)

@@ -29,7 +29,7 @@ from typing import Any
 from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
-from stilltrue.runtime.introspection.frames import frames_of_thread, innermost_frames, variables_of
+from stilltrue.runtime.introspection.frames import frames_of_thread, innermost_frames_of_others, variables_of
 from stilltrue.runtime.introspection.linux.child_processes import ChildProcess, children_of, process_at
 from stilltrue.runtime.introspection.origins import is_application_callback
 from stilltrue.runtime.look.code.attributes import attribute_of
@@ -66,7 +66,7 @@ def find_processes_at_conditions() -> None:
     """Rule 5. Reads the memory maps of all processes: ever more rarely for the same waits."""
     if MODULE not in sys.modules:
         return
-    every = [_awaited_in(ident, frame) for ident, frame in innermost_frames().items()]
+    every = [_awaited_in(ident, frame) for ident, frame in innermost_frames_of_others().items()]
     awaited, now = frozenset(key for key in every if key is not None), time.monotonic()
     if len(awaited) > WAITS_MAX:
         awaited = frozenset()

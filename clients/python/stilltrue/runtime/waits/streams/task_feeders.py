@@ -30,9 +30,9 @@ from stilltrue.runtime.waits.reachability.task_waits import (
     AGAIN_SECONDS_MAX,
     CANDIDATES_MAX,
     LOOK_SECONDS_MAX,
+    SHARE_OF_TIME,
     TASKS_MAX,
 )
-from stilltrue.runtime.waits.reachability.thread_waits import SHARE_OF_TIME
 from stilltrue.runtime.waits.streams.calls_of_tasks import call_read_in
 from stilltrue.runtime.waits.wait import Task
 
