@@ -464,14 +464,14 @@ MUTANTS = (
     ),
     Mutant(
         "a later interceptor is passed over",
-        "stilltrue.runtime.compat.method_tables",
+        "stilltrue.runtime.compat.grpc_objects.method_tables",
         "return _tables(registered, generic) if _is_last(interceptor, interceptors) else ()",
         "return _tables(registered, generic)",
         "tests/client/runtime/test_method_tables.py::test_later_interceptors_are_asked",
     ),
     Mutant(
         "a handler of the application is passed over",
-        "stilltrue.runtime.compat.method_tables",
+        "stilltrue.runtime.compat.grpc_objects.method_tables",
         "            break\n",
         "            continue\n",
         "tests/client/runtime/test_method_tables.py::test_the_application_decides_before_a_table",

@@ -16,7 +16,7 @@ import pytest
 import uvloop
 
 from stilltrue.runtime import compat
-from stilltrue.runtime.compat import uvloops
+from stilltrue.runtime.compat.loops import uvloops
 from stilltrue.runtime.introspection.tasks import timers
 from tests.client.since_311 import Runner, timeout
 

@@ -4,7 +4,6 @@ Nothing here runs application code or takes an application lock. A part that can
 doubt.
 """
 
-from stilltrue.runtime.compat.aborting import abort_served, cancel_awaited
 from stilltrue.runtime.compat.callables import (
     Task,
     Where,
@@ -19,7 +18,71 @@ from stilltrue.runtime.compat.callables import (
     name_of,
     referred_to_by_coroutine,
 )
-from stilltrue.runtime.compat.event_loops import (
+from stilltrue.runtime.compat.grpc_objects.aborting import abort_served, cancel_awaited
+from stilltrue.runtime.compat.grpc_objects.calls import (
+    end_callbacks,
+    is_call_registry_ref,
+    is_written_to,
+    returned_by_interceptors,
+    runs_interceptors,
+    serves_call,
+    state_in,
+    state_of,
+    state_of_task,
+    states_of_calls,
+    wrapped_objects,
+)
+from stilltrue.runtime.compat.grpc_objects.channels import (
+    blocking_call_of,
+    connectivity_callbacks,
+    mark_own,
+    only_iterates_metadata,
+    options_of,
+    reply_of,
+    serves_own_channel,
+    target_of,
+)
+from stilltrue.runtime.compat.grpc_objects.method_tables import MethodTables, method_tables
+from stilltrue.runtime.compat.grpc_objects.own_code import is_grpc, is_grpc_task
+from stilltrue.runtime.compat.grpc_objects.servers import (
+    DEADLINE_SECONDS_MAX,
+    aio_seconds_left,
+    aio_server_of,
+    is_serving,
+    is_stopping,
+    is_stopping_server,
+    methods_of_server,
+    seconds_left,
+    server_calls,
+    stop_check_of,
+)
+from stilltrue.runtime.compat.grpc_objects.streams import (
+    feeder_of,
+    feeds_stream,
+    is_feeding,
+    replies_being_sent,
+    requests_being_sent,
+    requests_read,
+)
+from stilltrue.runtime.compat.grpc_objects.unanswered_calls import (
+    is_call_left_to_grpc,
+    is_only_reference,
+    tasks_that_await_ends,
+)
+from stilltrue.runtime.compat.http_servers import (
+    accepting_socket,
+    call_before_sigterm_ends_uvicorn,
+    daphne_timeout,
+    gunicorn_worker,
+    has_own_heartbeat,
+    is_killed_when_blocked,
+    server_socket,
+    sleeps_until_stopped,
+    uvicorn_sockets,
+    waits_for_requests,
+)
+from stilltrue.runtime.compat.hypercorn import serves_alone
+from stilltrue.runtime.compat.loops.event_loops import (
     asyncio_run_task,
     belongs_to_task,
     callback_of,
@@ -47,60 +110,9 @@ from stilltrue.runtime.compat.event_loops import (
     timers_of,
     watched_by,
 )
-from stilltrue.runtime.compat.foreign_loops import ForeignLoop, foreign_loop
-from stilltrue.runtime.compat.grpc_objects import (
-    DEADLINE_SECONDS_MAX,
-    aio_seconds_left,
-    aio_server_of,
-    blocking_call_of,
-    connectivity_callbacks,
-    end_callbacks,
-    feeder_of,
-    feeds_stream,
-    is_call_registry_ref,
-    is_feeding,
-    is_grpc,
-    is_grpc_task,
-    is_serving,
-    is_stopping,
-    is_stopping_server,
-    is_written_to,
-    mark_own,
-    methods_of_server,
-    only_iterates_metadata,
-    options_of,
-    replies_being_sent,
-    reply_of,
-    requests_being_sent,
-    requests_read,
-    returned_by_interceptors,
-    runs_interceptors,
-    seconds_left,
-    server_calls,
-    serves_call,
-    serves_own_channel,
-    state_in,
-    state_of,
-    state_of_task,
-    states_of_calls,
-    stop_check_of,
-    target_of,
-    wrapped_objects,
-)
-from stilltrue.runtime.compat.http_servers import (
-    accepting_socket,
-    call_before_sigterm_ends_uvicorn,
-    daphne_timeout,
-    gunicorn_worker,
-    has_own_heartbeat,
-    is_killed_when_blocked,
-    server_socket,
-    sleeps_until_stopped,
-    uvicorn_sockets,
-    waits_for_requests,
-)
-from stilltrue.runtime.compat.hypercorn import serves_alone
-from stilltrue.runtime.compat.method_tables import MethodTables, method_tables
+from stilltrue.runtime.compat.loops.foreign_loops import ForeignLoop, foreign_loop
+from stilltrue.runtime.compat.loops.uvloop_frames import is_uvloop_main_task
+from stilltrue.runtime.compat.loops.uvloops import time_of
 from stilltrue.runtime.compat.registries import executor_queues, finalizers, modules_of_application, weakref_callbacks
 from stilltrue.runtime.compat.tasks import (
     ASYNCIO_WAITS,
@@ -153,9 +165,6 @@ from stilltrue.runtime.compat.threads import (
     waits_for_event,
     waits_for_result,
 )
-from stilltrue.runtime.compat.unanswered_calls import is_call_left_to_grpc, is_only_reference, tasks_that_await_ends
-from stilltrue.runtime.compat.uvloop_frames import is_uvloop_main_task
-from stilltrue.runtime.compat.uvloops import time_of
 from stilltrue.runtime.compat.value_stack import frame_references, memory_kept_open, stack_value_at
 
 __all__ = [

@@ -18,7 +18,7 @@ from typing import Any
 
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
 from stilltrue.runtime.compat.callables import Where, content_of
-from stilltrue.runtime.compat.event_loops import callbacks_after, callbacks_of
+from stilltrue.runtime.compat.loops.event_loops import callbacks_after, callbacks_of
 from stilltrue.runtime.introspection.code_cache import cached_by_code
 from stilltrue.runtime.introspection.frames import caller_of, innermost_frames, variables_of
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from stilltrue.runtime.compat.callables import Task, module_of
-from stilltrue.runtime.compat.grpc_objects import is_grpc_task
+from stilltrue.runtime.compat.grpc_objects.own_code import is_grpc_task
 from stilltrue.runtime.compat.tasks import is_task, tasks_of
 
 _STATE = "RPCState"

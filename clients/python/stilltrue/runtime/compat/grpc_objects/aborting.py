@@ -9,7 +9,7 @@ import grpc
 from grpc import _server
 from grpc._cython import cygrpc
 
-from stilltrue.runtime.compat.grpc_objects import is_grpc
+from stilltrue.runtime.compat.grpc_objects.own_code import is_grpc
 from stilltrue.runtime.introspection.frames import variables_of
 
 _BLOCKING = "_blocking"

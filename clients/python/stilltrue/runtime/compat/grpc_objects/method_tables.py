@@ -7,7 +7,7 @@ from typing import Any
 
 from grpc import _interceptor, _utilities
 
-from stilltrue.runtime.compat.grpc_objects import is_grpc
+from stilltrue.runtime.compat.grpc_objects.own_code import is_grpc
 
 MethodTables = tuple[dict[Any, Any], ...]
 """gRPC's own dictionaries of handlers by method, in the order in which a server looks into them."""

@@ -22,7 +22,7 @@ from typing import Any
 
 from stilltrue.runtime.bytecode.instructions import instructions
 from stilltrue.runtime.compat.callables import module_of
-from stilltrue.runtime.compat.uvloops import is_uvloop
+from stilltrue.runtime.compat.loops.uvloops import is_uvloop
 from stilltrue.runtime.introspection.frames import variables_of
 
 _RUNNING = frozenset({"run_forever", "run_until_complete"})

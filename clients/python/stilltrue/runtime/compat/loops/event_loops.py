@@ -16,11 +16,11 @@ from types import BuiltinFunctionType, CodeType, FrameType, FunctionType
 from typing import Any
 
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
-from stilltrue.runtime.compat import uvloops
 from stilltrue.runtime.compat.callables import Task, bound_to, code_behind, is_function, is_of_asyncio, module_of
 from stilltrue.runtime.compat.http_servers import closes_idle_connection
+from stilltrue.runtime.compat.loops import uvloops
+from stilltrue.runtime.compat.loops.uvloop_frames import is_uvloop_main_task, uvloop_in
 from stilltrue.runtime.compat.tasks import CHAIN_LENGTH_MAX, is_task, tasks_of
-from stilltrue.runtime.compat.uvloop_frames import is_uvloop_main_task, uvloop_in
 from stilltrue.runtime.introspection.frames import frames_of_threads, no_collection, variables_of
 
 _ATTEMPTS = 10

@@ -1,0 +1,1 @@
+"""Reads private parts of gRPC: calls, contexts, servers and channels."""
