@@ -28,9 +28,9 @@ def report_of(agent: Agent) -> Report:
     return report
 
 
-def report_when(agent: Agent, found: Callable[[Report], bool]) -> Report:
+def report_when(agent: Agent, found: Callable[[Report], bool], seconds_max: float = PATIENCE_SECONDS) -> Report:
     """Cut the agent's process until a report satisfies the condition."""
-    end = time.monotonic() + PATIENCE_SECONDS
+    end = time.monotonic() + seconds_max
     while not found(report := report_of(agent)):
         assert time.monotonic() < end, "no such report in time"
     return report

@@ -136,6 +136,7 @@ def only_this_file_counts(monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtu
     monkeypatch.setattr(thread_waits, "SEARCH_SECONDS_MAX", SEARCH_SECONDS)
     monkeypatch.setattr(thread_waits, "LOOK_SECONDS_MAX", SEARCH_SECONDS)
     monkeypatch.setattr(thread_waits, "SHARE_OF_TIME", 1.0)
+    monkeypatch.setattr(thread_waits, "AGAIN_SECONDS_MAX", thread_waits.AGAIN_SECONDS)
     monkeypatch.setattr(census, "BLOCKS_MAX", sys.maxsize)
     asks, own = code_names.comes_by_anything, str(request.path)
     monkeypatch.setattr(thread_reach, "comes_by_anything", lambda code: code.co_filename == own and asks(code))

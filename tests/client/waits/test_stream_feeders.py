@@ -52,7 +52,7 @@ def by_another_thread_as_well(stub: Any) -> None:
     requests: queue.Queue[bytes | None] = queue.Queue()
 
     def later() -> None:
-        _GO.wait(PATIENCE_SECONDS)
+        _GO.wait(LOOKS_SECONDS_MAX)
         requests.put(None)
 
     threading.Thread(target=later, name="other", daemon=True).start()
@@ -122,7 +122,7 @@ def _certain_looks(agent: Agent, report: Report) -> dict[PartyName, PartyLook]:
 @pytest.mark.parametrize("chat", [by_a_queue, by_a_generator], ids=lambda chat: chat.__name__)
 def test_a_feeder_whose_next_request_only_the_reader_can_provide_waits_for_it(alone: Callable[..., Agent], chat: Chat) -> None:
     def then(client: Agent) -> None:
-        report = report_when(client, _search_and_find(client))
+        report = report_when(client, _search_and_find(client), LOOKS_SECONDS_MAX)
         assert _waits_of_feeders(report) == [{"client/thread:reader"}]
         (feeder,) = _feeders(report)
         for _ in range(2):  # a look leaves nothing behind that the next would count as a reference
@@ -135,7 +135,7 @@ def test_a_feeder_whose_next_request_only_the_reader_can_provide_waits_for_it(al
 
 def test_a_feeder_also_waits_for_another_thread_that_can_provide_the_next_request(alone: Callable[..., Agent]) -> None:
     def then(client: Agent) -> None:
-        report = report_when(client, _search_and_find(client))
+        report = report_when(client, _search_and_find(client), LOOKS_SECONDS_MAX)
         assert _waits_of_feeders(report) == [{"client/thread:other", "client/thread:reader"}]
 
     _chatting(alone, by_another_thread_as_well, then)

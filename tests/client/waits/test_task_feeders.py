@@ -18,9 +18,11 @@ from stilltrue import Agent
 from stilltrue.protocol.report import CallTarget, PartyTarget, Report, next_request_of
 from stilltrue.runtime.waits.reachability import task_waits
 from stilltrue.runtime.waits.streams import task_feeders
-from tests.client.look.worlds import PATIENCE_SECONDS, report_of, report_when, serving
+from tests.client.look.worlds import report_of, report_when, serving
 
 FAR_SECONDS = 600.0
+PATIENCE_SECONDS = 60.0
+"""In a process that has run many tests, a proof may take ten seconds."""
 Chat = Callable[[Any], Awaitable[None]]
 _kept: list[Any] = []
 
@@ -239,7 +241,7 @@ def test_the_next_request_comes_from_the_tasks_that_can_reach_the_call(
     chatting: Callable[[Chat], Agent], chat: Chat, writers: int
 ) -> None:
     client = chatting(chat)
-    found = _writers(report_when(client, _search_and_find(client)))
+    found = _writers(report_when(client, _search_and_find(client), PATIENCE_SECONDS))
     assert len(found) == writers
     assert ("writer" in found) == (writers == 2)
 
@@ -272,7 +274,8 @@ def test_a_generator_of_requests_waits_for_the_tasks_that_can_provide_the_next(
     chatting: Callable[[Chat], Agent], chat: Chat
 ) -> None:
     client = chatting(chat)
-    report = report_when(client, lambda report: _search_and_find(client)(report) and bool(_waits_of_writers(report)))
+    search = _search_and_find(client)
+    report = report_when(client, lambda report: search(report) and bool(_waits_of_writers(report)), PATIENCE_SECONDS)
     (among,) = _waits_of_writers(report)
     assert not among & _writers(report)
     assert ("other" in among) == (chat is generate_as_well)
