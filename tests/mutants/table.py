@@ -844,4 +844,18 @@ MUTANTS = (
         "if False:",
         "tests/client/waits/test_process_pools.py::test_a_queued_item_of_a_pool_that_may_start_workers_is_unknown",
     ),
+    Mutant(
+        "whatever is left to an exit stack releases the lock",
+        "stilltrue.runtime.waits.holders.exit_stacks",
+        'called.__name__ == "release" and not',
+        "not",
+        "tests/client/waits/holders/test_held_locks.py::test_at_other_positions_the_holder_is_unknown",
+    ),
+    Mutant(
+        "a lock whose release is left to an exit stack may have been released",
+        "stilltrue.runtime.waits.orphaned_locks.balance",
+        " or _is_left_to_stack(every, index)",
+        "",
+        "tests/client/waits/holders/test_held_locks.py::test_a_party_at_this_position_holds_the_lock",
+    ),
 )

@@ -39,6 +39,17 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="exit_callback",
+        source="widely known",
+        library="threading, contextlib, gRPC",
+        what="A handler leaves the release of a lock to an `ExitStack`, and calls its service, which needs the lock.",
+        near={
+            "time_out": "`acquire` has a timeout",
+            "before": "the stack is closed before the call",
+            "watched": "a watchdog closes the stack later",
+        },
+    ),
+    Entry(
         program="texera_4794",
         source="apache/texera 4794",
         library="threading",

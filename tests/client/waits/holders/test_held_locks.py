@@ -18,7 +18,7 @@ from tests.client.waits.conftest import PATIENCE_SECONDS, Front
 from tests.client.waits.resolvers.test_locks_of_tasks import Loop, waits_of
 
 Inside = Callable[[], object]
-KEPT: list[ExitStack] = []
+KEPT: list[Any] = []
 HELD: dict[str, Callable[[Any, Inside], None]] = {}
 NOT_HELD: dict[str, Callable[[Any, Inside], None]] = {}
 reads_stacks = pytest.mark.skipif(
@@ -193,6 +193,76 @@ def by_an_exit_stack_in_an_exit_stack(lock: Any, inside: Inside) -> None:
     with ExitStack() as outer:
         outer.enter_context(ExitStack()).enter_context(lock)
         inside()
+
+
+def give_back(lock: Any) -> None:
+    lock.release()
+
+
+@held
+def by_an_exit_stack_with_a_callback(lock: Any, inside: Inside) -> None:
+    with ExitStack() as stack:
+        lock.acquire()
+        stack.callback(lock.release)
+        inside()
+
+
+@held
+def by_an_exit_stack_with_callbacks_in_a_loop(lock: Any, inside: Inside) -> None:
+    with ExitStack() as stack:
+        for one in (threading.Lock(), lock):
+            one.acquire()
+            stack.callback(one.release)
+        inside()
+
+
+@not_held
+def by_an_exit_stack_with_a_callback_for_what_another_party_has(lock: Any, inside: Inside) -> None:
+    lock.acquire(timeout=1)
+    with ExitStack() as stack:
+        stack.callback(lock.release)
+        inside()
+
+
+@not_held
+def by_an_exit_stack_with_a_function_that_releases(lock: Any, inside: Inside) -> None:
+    with ExitStack() as stack:
+        lock.acquire(timeout=1)
+        stack.callback(lambda: lock.release())  # noqa: PLW0108
+        inside()
+
+
+@not_held
+def by_an_exit_stack_with_another_method_as_callback(lock: Any, inside: Inside) -> None:
+    with ExitStack() as stack:
+        lock.acquire(timeout=1)
+        stack.callback(lock.locked)
+        inside()
+    give_back(lock)
+
+
+@not_held
+def by_an_exit_stack_whose_callback_was_called(lock: Any, inside: Inside) -> None:
+    with ExitStack() as stack:
+        lock.acquire()
+        stack.callback(lock.release)
+        stack.close()
+        lock.acquire(timeout=1)
+        inside()
+    lock.release()
+
+
+@not_held
+def by_a_callback_of_something_else(lock: Any, inside: Inside) -> None:
+    class Later:
+        def callback(self, run: Callable[[], None]) -> None:
+            KEPT.append(run)
+
+    with ExitStack():
+        lock.acquire()
+        Later().callback(lock.release)
+        inside()
+    KEPT.pop()()
 
 
 @not_held

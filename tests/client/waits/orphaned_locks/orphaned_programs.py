@@ -296,6 +296,18 @@ NEAR = {
         ends(stack.enter_context, lock)
         waits(other)
         """,
+    "on_an_exit_stack_by_a_callback": """
+        lock = threading.Lock()
+        stack = ExitStack()
+        def work():
+            lock.acquire()
+            stack.callback(lock.release)
+        def other():
+            with lock:
+                pass
+        ends(work)
+        waits(other)
+        """,
     "on_an_exit_stack_that_is_closed_elsewhere": """
         places = threading.Semaphore(1)
         stack = ExitStack()

@@ -34,7 +34,7 @@ from stilltrue.runtime.introspection.origins import is_application, is_own_code
 from stilltrue.runtime.look.code.attributes import attribute_dictionary, attribute_of
 from stilltrue.runtime.look.code.names import mentioned_in
 from stilltrue.runtime.waits.holders.context_managers import entered_lock
-from stilltrue.runtime.waits.holders.exit_stacks import exits_in, is_stack
+from stilltrue.runtime.waits.holders.exit_stacks import exits_in, is_stack, released_by
 from stilltrue.runtime.waits.holders.gates import Gate, may_raise, raised_in
 from stilltrue.runtime.waits.holders.held_by_calls import held_by_calls_in, may_hold_by_calls, may_release_by_calls
 from stilltrue.runtime.waits.holders.installed_packages import may_release
@@ -134,6 +134,8 @@ def _in_block(thing: Any, deep: int) -> Iterator[Held]:
         for method in exits_in(thing):
             if type(method) in METHODS and getattr(method, "__name__", "") in EXITS:
                 yield from ((lock, thing, givers) for lock, _, givers in _behind_exit(method, deep + 1))
+            elif (lock := lock_of(released_by(method))) is not None:
+                yield lock, thing, _NO_FUNCTIONS
 
 
 def _behind_exit(method: Any, deep: int) -> Iterator[Held]:

@@ -5,8 +5,9 @@ Rules:
 1. ``acquire()`` as a separate statement without arguments (awaited or not, also in ``asyncio.wait_for``) acquires its
    expression's object. If its result is tested, also later in a local variable, it has done so where that is true. In any other
    form it may have acquired it.
-2. ``release()`` without arguments on the same expression releases it. Any other mention of ``release``, or of an exit method of
-   ``with`` blocks, may release it at any moment.
+2. ``release()`` without arguments on the same expression releases it. So does ``stack.callback(lock.release)``: from there on,
+   the ``ExitStack`` has it. Any other mention of ``release``, or of an exit method of ``with`` blocks, may release it at any
+   moment.
 3. All paths through the code are followed, including those of exceptions. None goes on after ``abort`` with a status code or
    ``abort_with_status``: a gRPC context raises there. An object that some path releases without having
    acquired it is unowned.
@@ -232,8 +233,18 @@ def _effects(every: Sequence[dis.Instruction]) -> Iterator[tuple[int, Expression
             at, effect = _acquires_at(every, index) if expression else (index, MAY_ACQUIRE)
             yield at, expression, effect
         else:
-            done = called_and_dropped(every, index)
-            yield index, expression, RELEASES if done is not None and expression and one.argval == "release" else ""
+            done = called_and_dropped(every, index) is not None or _is_left_to_stack(every, index)
+            yield index, expression, RELEASES if done and expression and one.argval == "release" else ""
+
+
+def _is_left_to_stack(every: Sequence[dis.Instruction], attribute: int) -> bool:
+    """Whether the method loaded at ``attribute`` is the only argument of a method called ``callback``."""
+    operand, call = operand_before(every, attribute), _call_after(every, attribute)
+    if operand is None or call is None or operand[1] == 0 or every[call].opname != "CALL" or every[call].arg != 1:
+        return False
+    called = every[skip_back(every, operand[1] - 1)]
+    between = [one for one in every[attribute + 1 : call] if one.opname not in _BETWEEN]
+    return called.opname in ATTRIBUTES and called.argval == "callback" and not between
 
 
 def _acquires_at(every: Sequence[dis.Instruction], attribute: int) -> tuple[int, str]:
