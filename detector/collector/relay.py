@@ -25,6 +25,8 @@ _BYTES_AT_ONCE = 2**20
 _UNSENT_MAX = 65_536
 """Most queued events; a coordinator that lets so many accumulate counts as lost."""
 _RETRY_SECONDS = 1.0
+_LOG_AGAIN_SECONDS = 60.0
+"""While there is no coordinator, the same status is logged this often."""
 SILENT_SECONDS_MAX = 10.0
 """After this long without any message, the coordinator counts as lost."""
 _OPTIONS = (
@@ -62,6 +64,8 @@ class Relay:
         self._numbers = itertools.count(1)
         self._agents: dict[int, Agent] = {}
         self._unsent: asyncio.Queue[pb.FromAgent] | None = None
+        self._logged: dict[tuple[str, str], float] = {}
+        """When the status of an address was last logged, by the event loop's clock."""
         self.pending_snapshots_max = 1
         self.connected = asyncio.Event()
 
@@ -111,12 +115,18 @@ class Relay:
                 try:
                     await self._connect(address)
                 except grpc.aio.AioRpcError as error:
-                    self._log.warning("no coordinator", address=address, status=error.code().name, reason=error.details())
+                    self._log_failure(address, error.code().name, error.details())
                 except SecurityRefusedError as error:
-                    self._log.warning("no coordinator", address=address, status="refused", reason=str(error))
+                    self._log_failure(address, "refused", str(error))
                 finally:
                     self._lose()
             await asyncio.sleep(_RETRY_SECONDS)
+
+    def _log_failure(self, address: str, status: str, reason: str | None) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._logged.get((address, status), -_LOG_AGAIN_SECONDS) >= _LOG_AGAIN_SECONDS:
+            self._logged[address, status] = now
+            self._log.warning("no coordinator", address=address, status=status, reason=reason)
 
     async def _connect(self, address: str) -> None:
         credentials, token = self._coordinator.security.loaded(address)
@@ -133,7 +143,7 @@ class Relay:
                         silence.reschedule(asyncio.get_running_loop().time() + SILENT_SECONDS_MAX)
                         self._handle(response, unsent, address)
             except TimeoutError:
-                self._log.warning("no coordinator", address=address, status="SILENT", reason=f"for {SILENT_SECONDS_MAX:g} s")
+                self._log_failure(address, "SILENT", f"for {SILENT_SECONDS_MAX:g} s")
             finally:
                 writer.cancel()
                 call.cancel()
@@ -142,6 +152,7 @@ class Relay:
         if response.pending_snapshots_max:
             self.pending_snapshots_max, self._unsent = response.pending_snapshots_max, unsent
             self.connected.set()
+            self._logged.clear()
             self._log.info("coordinator found", address=address)
         for event in response.events:
             self._take(event)

@@ -1,4 +1,4 @@
-"""The chart's SparkApplication is submitted through the image's entry point, with its program and arguments."""
+"""The chart's SparkApplication is submitted through the image's entry point, and its pods share storage and credentials."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ from typing import Any
 
 import pytest
 
+Documents = Callable[[str], list[Any]]
+Helm = Callable[..., "subprocess.CompletedProcess[str]"]
+
 ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "helm" / "stilltrue"
 ENTRY = ROOT / "helm" / "image" / "spark"
 FLEET = ("--processes", "5", "--days", "0.01", "--incidents", "0", "--near-misses", "0", "--jobs", "1")
 IN_IMAGE = "local:///app/lib/python3.11/site-packages/stilltrue_detector/"
@@ -45,6 +49,32 @@ def test_the_rendered_application_runs_in_local_mode(rendered: Callable[..., lis
     done = subprocess.run(submit, env=env, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert json.loads((tmp_path / "results" / "summary.json").read_text())["snapshots"] > 5
+
+
+def test_driver_and_executors_write_to_the_same_place_with_the_same_credentials(helm: Helm, documents: Documents) -> None:
+    def rendered_with(output: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        spark = f"archiveUrl=s3://b/archive,{output},existingSecret=bucket,extraEnv[0].name=AWS_REGION,extraEnv[0].value=eu"
+        values = ",".join(f"pipeline.sparkapplication.{each}" for each in spark.split(","))
+        done = helm(
+            "template", "watch", str(CHART), "--kube-version", "1.29.0", "--set", f"pipeline.mode=sparkapplication,{values}"
+        )
+        assert done.returncode == 0, done.stderr
+        (application,) = [each for each in documents(done.stdout) if each["kind"] == "ScheduledSparkApplication"]
+        template = application["spec"]["template"]
+        return template, [template["driver"], template["executor"]]
+
+    template, pods = rendered_with("outputClaim=analysis")
+    assert "--out=/results" in template["arguments"]
+    for pod in pods:
+        assert [mount["mountPath"] for mount in pod["volumeMounts"]] == ["/results"]
+        assert pod["podSecurityContext"]["fsGroup"] == 65532, "a new volume belongs to root"
+        assert pod["envFrom"] == [{"secretRef": {"name": "bucket"}}]
+        assert pod["env"] == [{"name": "AWS_REGION", "value": "eu"}]
+        assert pod["serviceAccount"] == "spark"
+    template, pods = rendered_with("outputUrl=s3://b/analysis")
+    assert "--out=s3://b/analysis" in template["arguments"]
+    assert "volumes" not in template
+    assert not any("volumeMounts" in pod for pod in pods)
 
 
 def test_an_executor_is_started_with_what_spark_sets(tmp_path: Path) -> None:

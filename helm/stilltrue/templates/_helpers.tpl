@@ -99,6 +99,24 @@ app.kubernetes.io/part-of: stilltrue
 {{- end -}}
 {{- end -}}
 
+{{/* Refuses values that would leave the detector open, or nobody able to connect, without a word. */}}
+{{- define "stilltrue.checkAccess" -}}
+{{- $tls := .Values.tls -}}
+{{- if not $tls.enabled -}}
+{{- if $tls.clientAuth -}}
+{{- fail "tls.clientAuth needs tls.enabled: without TLS no client is asked for a certificate" -}}
+{{- end -}}
+{{- if $tls.rolesSecret -}}
+{{- fail "tls.rolesSecret needs tls.enabled: without TLS every client may do everything" -}}
+{{- end -}}
+{{- if not .Values.detector.allowPlaintext -}}
+{{- fail "detector.allowPlaintext: false needs tls.enabled: the detector would not start" -}}
+{{- end -}}
+{{- else if and $tls.clientAuth .Values.certificate.selfSigned (not $tls.existingSecret) -}}
+{{- fail "tls.clientAuth needs tls.existingSecret or certificate.enabled: certificate.selfSigned keeps no key that could sign the clients' certificates" -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Names in the detector's certificate beside its Service's, as JSON: those asked for, and with a standby those of both pods. */}}
 {{- define "stilltrue.extraDnsNames" -}}
 {{- $names := .Values.certificate.extraDnsNames -}}

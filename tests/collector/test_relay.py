@@ -1,0 +1,79 @@
+"""A collector without its coordinator says so once, not at each attempt, and again when it has lost it once more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+import grpc
+import grpc.aio
+import pytest
+
+from detector.collector import relay
+from detector.collector.relay import Coordinator, Relay
+from detector.ops.logs import Log
+from stilltrue.runtime.membership.credentials import Security
+from stilltrue.v1 import collector_pb2 as pb
+
+
+class Attempts:
+    """Logs like :class:`Log`, and counts the attempts to connect."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        connect = Relay._connect
+
+        async def counted(self_: Relay, address: str) -> None:
+            self.count += 1
+            await connect(self_, address)
+
+        monkeypatch.setattr(Relay, "_connect", counted)
+        monkeypatch.setattr(relay, "_RETRY_SECONDS", 0.02)
+
+    async def more(self, number: int) -> None:
+        wanted = self.count + number
+        while self.count < wanted:
+            await asyncio.sleep(0.01)
+
+
+async def coordinator(port: int) -> tuple[grpc.aio.Server, int]:
+    """A server that accepts collectors, and says no more; on ``port``, or any free one if that is 0."""
+
+    async def accept(_requests: object, _context: object) -> AsyncIterator[pb.RelayResponse]:
+        yield pb.RelayResponse(pending_snapshots_max=4)
+        await asyncio.Event().wait()
+
+    handler = grpc.stream_stream_rpc_method_handler(
+        accept, request_deserializer=pb.RelayRequest.FromString, response_serializer=pb.RelayResponse.SerializeToString
+    )
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("stilltrue.v1.CollectorService", {"Relay": handler}),)
+    )
+    port = server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    return server, port
+
+
+async def test_a_missing_coordinator_is_logged_once_and_again_after_it_was_found(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "stilltrue-test-relay")
+    attempts = Attempts(monkeypatch)
+    server, port = await coordinator(0)
+    await server.stop(None)
+    one = Relay(Coordinator(address=f"127.0.0.1:{port}", security=Security()), Log("stilltrue-test-relay"))
+    running = asyncio.create_task(one.run())
+    try:
+        await attempts.more(4)
+        assert caplog.messages == ["no coordinator"]
+        server, _ = await coordinator(port)
+        await one.connected.wait()
+        await server.stop(None)
+        await attempts.more(4)
+        assert caplog.messages == ["no coordinator", "coordinator found", "no coordinator"]
+    finally:
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
