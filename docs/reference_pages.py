@@ -26,6 +26,11 @@ COLUMNS = 78
 """Width of the commands' help: at 1280 pixels the page's code blocks show no more without scrolling."""
 
 
+HYPHENATED = re.compile(r"[^\s&]*-[^\s&]*")
+UNBROKEN_MAX = 32
+"""Characters of a name that a phone still shows on one line."""
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages."""
     for name, made in PAGES.items():
@@ -46,6 +51,15 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return link[0] if inside else f"{link[1]}{REPOSITORY}{path}{'#' + anchor if anchor else ''})"
 
     return re.sub(r"(\]\()([^)\s]+)\)", outside, markdown)
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Names in code, such as ``--give-up-seconds``, are not broken at a hyphen."""
+
+    def unbroken(name: re.Match[str]) -> str:
+        return f'<span style="white-space: nowrap">{name[0]}</span>' if len(name[0]) <= UNBROKEN_MAX else name[0]
+
+    return re.sub(r"<code>([^<\n]*)</code>", lambda code: f"<code>{HYPHENATED.sub(unbroken, code[1])}</code>", html)
 
 
 def on_post_page(output: str, **_: Any) -> str:

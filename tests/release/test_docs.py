@@ -108,6 +108,14 @@ def test_every_module_and_test_that_a_page_names_exists(page: Path) -> None:
     assert {name for name in tested if f"def {name}(" not in all_tests() and not there(f"/{name}.py")} == set()
 
 
+def test_the_modules_of_the_graph_are_there() -> None:
+    table = re.findall(r"^\| (`\w+`.*?) \|", (ROOT / "docs" / "graph.md").read_text(), flags=re.MULTILINE)
+    named = {name for cell in table for name in re.findall(r"`(\w+)`", cell)}
+    there = {path.stem for path in (ROOT / "detector" / "graph").glob("*.py")}
+    assert len(named) > 10
+    assert named <= there
+
+
 def test_the_runbook_of_refused_reports_has_every_reason_and_no_other() -> None:
     source = "\n".join(path.read_text() for path in (ROOT / "detector" / "service").rglob("*.py"))
     raised = set(re.findall(r"RefusedError\(grpc\.StatusCode\.\w+, .*\"(\w+)\"\)", source))

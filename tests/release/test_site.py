@@ -48,6 +48,17 @@ def test_every_picture_of_the_docs_is_in_the_site(hook: Any) -> None:
         assert not [target for target in shown if target.startswith(hook.REPOSITORY)]
 
 
+def test_names_in_code_are_not_broken_at_a_hyphen(hook: Any) -> None:
+    unbroken = '<span style="white-space: nowrap">--give-up-seconds</span>'
+    assert hook.on_page_content("<p><code>serve --give-up-seconds 3</code></p>") == f"<p><code>serve {unbroken} 3</code></p>"
+    for whole in (
+        "<pre><code>stilltrue serve --port 7700\n</code></pre>",
+        f"<code>--{'long' * 20}</code>",
+        "<p>well-known</p>",
+    ):
+        assert hook.on_page_content(whole) == whole
+
+
 def test_no_page_asks_another_host(hook: Any) -> None:
     """The theme's script looks for this attribute, and asks api.github.com for the repository behind the link."""
     link = '<a href="https://github.com/stilltrue/stilltrue" class="md-source" data-md-component="source">'

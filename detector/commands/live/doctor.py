@@ -14,8 +14,8 @@ from detector.service.documents import STATES
 from stilltrue.v1 import detector_pb2 as pb
 
 IDLE = (
-    "nothing is wrong if it has neither made nor served a call yet; otherwise call stilltrue.instrument() before anything "
-    "else, or wrap its channels and servers"
+    "nothing is wrong if it has neither made nor served a call yet, or declares its waits (agent.waiting_for); otherwise call "
+    "stilltrue.instrument() before anything else, or wrap its channels and servers"
 )
 """Not a gap: the process may simply not have been called yet."""
 CURES = (
