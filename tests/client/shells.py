@@ -124,7 +124,12 @@ class Call(ABC):
     @abstractmethod
     def next(self) -> Any: ...
     @abstractmethod
-    def trailing(self) -> Any: ...
+    def told(self, method: str) -> Any:
+        """What the call object tells by one of its methods about the end: blocks until then."""
+
+    def trailing(self) -> Any:
+        return self.told("trailing_metadata")
+
     @abstractmethod
     def cancel(self) -> None: ...
     @abstractmethod
@@ -197,8 +202,8 @@ class SyncCall(Call):
     def next(self) -> Any:
         return next(self.inner)
 
-    def trailing(self) -> Any:
-        return self.inner.trailing_metadata()
+    def told(self, method: str) -> Any:
+        return getattr(self.inner, method)()
 
     def cancel(self) -> None:
         self.inner.cancel()
@@ -264,8 +269,8 @@ class AioCall(Call):
     async def _next(self) -> Any:
         return await self.items.__anext__()
 
-    def trailing(self) -> Any:
-        return self.world.run(self.inner.trailing_metadata())
+    def told(self, method: str) -> Any:
+        return self.world.run(getattr(self.inner, method)())
 
     def cancel(self) -> None:
         self.world.loop.call_soon_threadsafe(self.inner.cancel)

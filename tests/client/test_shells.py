@@ -208,6 +208,18 @@ def test_a_call_is_waited_for_only_while_its_result_is_awaited(shell: str, world
     assert world.report(world.client).waits == ()
 
 
+@pytest.mark.parametrize("method", ["code", "details", "trailing_metadata"])
+def test_who_asks_how_a_call_has_ended_waits_for_its_end(world: World, method: str) -> None:
+    call = world.start("Do", b"x")
+    asked = world.askers.submit(call.told, method)
+    (wait,) = world.until(lambda: waits_for_calls(world, world.client))
+    assert (wait.among, wait.uncoloured) == ((CallTarget(number=CallNumber(1)),), False)
+    world.go.set()
+    asked.result()
+    assert call.told("code") is grpc.StatusCode.OK
+    assert world.report(world.client).waits == ()
+
+
 def waits_for_calls(world: World, agent: Agent) -> list[LocalWait]:
     """The waits for either end of a call, without those of the test's threads for the event loop, which are seen, too."""
     return [wait for wait in world.report(agent).waits if isinstance(wait.among[0], CallTarget | CallerTarget)]

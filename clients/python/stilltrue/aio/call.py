@@ -130,15 +130,24 @@ class _Call(StandIn):
 
     async def trailing_metadata(self) -> Any:
         """As ``grpc.aio.Call.trailing_metadata``."""
-        return hide_stamp(await self._inner.trailing_metadata())
+        return hide_stamp(await self._at_end(self._inner.trailing_metadata))
 
     async def code(self) -> Any:
         """As ``grpc.aio.Call.code``."""
-        return await self._inner.code()
+        return await self._at_end(self._inner.code)
 
     async def details(self) -> Any:
         """As ``grpc.aio.Call.details``."""
-        return await self._inner.details()
+        return await self._at_end(self._inner.details)
+
+    async def _at_end(self, ask: Callable[[], Any]) -> Any:
+        """What ``ask`` returns once the call has ended; the current party waits for that."""
+        call = self._call
+        wait = None if call.settled or self._inner.done() else call.begin_wait()
+        try:
+            return await ask()
+        finally:
+            call.end_wait(wait)
 
     async def wait_for_connection(self) -> None:
         """As ``grpc.aio.Call.wait_for_connection``."""

@@ -15,8 +15,8 @@ from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.call_stack import stack_of_task
 
 _FEEDING, _FEEDS = "__aiter__", "OutgoingRequests.__aiter__"
-_READING = frozenset({"_next_item", "__await__"})
-"""The agent's functions in which a task awaits a reply."""
+_READING = frozenset({"_next_item", "__await__", "_at_end"})
+"""The agent's functions in which a task awaits a reply or the call's end."""
 
 
 def is_fed_in(frame: FrameType) -> bool:
