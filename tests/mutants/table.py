@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+_OF_KEPT_WRITES = "tests/client/waits/test_intercepted_writes.py"
 _OF_CALLS = "tests/client/look/ways_out/test_ways_out_of_interceptors.py"
 
 
@@ -568,6 +569,34 @@ MUTANTS = (
         "return known or any(",
         "return any(",
         "tests/client/waits/test_task_feeders.py::test_a_generator_of_requests_waits_for_the_tasks_that_can_provide_the_next",
+    ),
+    Mutant(
+        "who gives up a write beneath interceptors does not cancel them",
+        "stilltrue.runtime.introspection.cut.tasks_at_cut",
+        " or self._is_in_known_wait(task)):",
+        "):",
+        f"{_OF_KEPT_WRITES}::test_a_writer_that_gives_up_cancels_the_interceptors",
+    ),
+    Mutant(
+        "an interceptor waits for a call whose requests do not wait for it",
+        "stilltrue.runtime.waits.streams.intercepted",
+        "if feeder is None or blocking_future(feeder) is not stack.task else",
+        "if feeder is None else",
+        f"{_OF_KEPT_WRITES}::test_the_items_of_an_iterator_are_not_kept",
+    ),
+    Mutant(
+        "any call of an interceptor's is the recorded one",
+        "stilltrue.runtime.waits.streams.intercepted",
+        "if len(stamps) == 1 and stamps[0].source == process else None",
+        "if stamps else None",
+        f"{_OF_KEPT_WRITES}::test_a_call_with_another_processs_stamp_is_not_the_recorded_one",
+    ),
+    Mutant(
+        "who asks for the status of a call does not wait",
+        "stilltrue.aio.call",
+        "else call.begin_wait()\n        try:\n            return await ask()",
+        "else None\n        try:\n            return await ask()",
+        "tests/client/test_shells.py::test_who_asks_how_a_call_has_ended_waits_for_its_end",
     ),
     Mutant(
         "a sibling that joins after the cut cannot fail",

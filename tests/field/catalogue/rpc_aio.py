@@ -59,6 +59,19 @@ ENTRIES = (
         },
     ),
     Entry(
+        program="grpc_34530",
+        source="grpc/grpc 34530",
+        library="grpcio (aio)",
+        what="An interceptor awaits the status of a stream whose requests gRPC keeps until the interceptor has returned.",
+        elsewhere={"files": 1},  # gRPC's own task, which sends the requests
+        near={
+            "deadline": "the call has a deadline",
+            "limit": "the interceptor awaits the status in `asyncio.wait_for`",
+            "canceller": "a timer cancels the call later",
+            "iterator": "the requests come from a generator, which gRPC asks at once",
+        },
+    ),
+    Entry(
         program="aio_to_thread",
         source="hatchet-dev/hatchet 4803",
         library="asyncio, gRPC",

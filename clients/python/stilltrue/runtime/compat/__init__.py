@@ -23,6 +23,7 @@ from stilltrue.runtime.compat.grpc_objects.calls import (
     end_callbacks,
     is_call_registry_ref,
     is_written_to,
+    request_metadata_of,
     returned_by_interceptors,
     runs_interceptors,
     serves_call,
@@ -57,6 +58,7 @@ from stilltrue.runtime.compat.grpc_objects.servers import (
     stop_check_of,
 )
 from stilltrue.runtime.compat.grpc_objects.streams import (
+    call_fed_by,
     feeder_of,
     feeds_stream,
     is_feeding,
@@ -192,6 +194,7 @@ __all__ = [
     "blocking_call_of",
     "bound_to",
     "call_before_sigterm_ends_uvicorn",
+    "call_fed_by",
     "callback_of",
     "callbacks_after",
     "callbacks_of",
@@ -275,6 +278,7 @@ __all__ = [
     "referred_to_by_coroutine",
     "replies_being_sent",
     "reply_of",
+    "request_metadata_of",
     "requests_being_sent",
     "requests_read",
     "result_callbacks",

@@ -26,7 +26,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from stilltrue.model import PartyName
-from stilltrue.protocol.report import ResourceTarget
 from stilltrue.protocol.requests.stacks import StacksFound, StandingParty
 from stilltrue.runtime import compat
 from stilltrue.runtime.bytecode.qualified_names import qualname_of
@@ -53,7 +52,7 @@ from stilltrue.runtime.waits.process_view import LiveProcessView
 from stilltrue.runtime.waits.registry import is_of_shells
 from stilltrue.runtime.waits.resolvers.executors import executor_of, items_behind
 from stilltrue.runtime.waits.resolvers.locks import RELEASING
-from stilltrue.runtime.waits.wait import CallStack, SeenWait, Task
+from stilltrue.runtime.waits.wait import CallStack, Elsewhere, SeenWait, Task, name_of
 
 PARTIES_MAX = 500
 """Maximum number of reported parties; the unexplained come first."""
@@ -275,10 +274,10 @@ def _standing_in(
         if stack.task is not None and stack.frames[0].f_globals is asyncio.sleep.__globals__ and where == "sleep":
             return StandingParty(party=party, blocked_in="asyncio.sleep", stack=positions)
         return StandingParty(party=party, blocked_in=where, stack=positions, unexplained=True, owes_reply=owes)
-    named = [ender.resource for ender in wait.enders or () if isinstance(ender, ResourceTarget)]
-    if named:  # the holder may be in another process
+    named = [name_of(ender) for ender in wait.enders or () if isinstance(ender, Elsewhere)]
+    if named:
         return StandingParty(party=party, blocked_in=wait.what.format(" or ".join(named)), stack=positions)
-    known = [view.party_of(ender) for ender in wait.enders or () if not isinstance(ender, ResourceTarget)]
+    known = [view.party_of(ender) for ender in wait.enders or () if not isinstance(ender, Elsewhere)]
     enders = tuple(dict.fromkeys(ender for ender in known if ender is not None)) if None not in known else ()
     what = wait.what.format(" or ".join(enders) or "an unknown party")
     owes = owes and wait.until is None

@@ -23,7 +23,6 @@ from types import FrameType, MappingProxyType
 from typing import Any
 
 from stilltrue.model import ENDED, PartyName, ProcessName, party
-from stilltrue.protocol.report import ResourceTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.cached_attribute import CachedAttribute
 from stilltrue.runtime.introspection.frames import frames_of_threads, innermost_frames_of_others
@@ -43,7 +42,7 @@ from stilltrue.runtime.waits.registry import is_of_shells, resolve
 from stilltrue.runtime.waits.resolvers.cycles import tasks_in_cycles
 from stilltrue.runtime.waits.resolvers.executors import queued_items
 from stilltrue.runtime.waits.resolvers.locks import is_shared_lock
-from stilltrue.runtime.waits.wait import CallStack, EndedHolder, Ender, Queued, SeenWait, T, Task
+from stilltrue.runtime.waits.wait import CallStack, Elsewhere, EndedHolder, Ender, Queued, SeenWait, T, Task
 
 TASKS_MAX = 1_000
 """Number of tasks of one loop that are read; the others count as active."""
@@ -172,7 +171,7 @@ class LiveProcessView:
         """The tasks, except ``known``, that are in a known wait, end one of these or of ``waits``, or await in a cycle."""
         own = {task: wait for task in self.stacks_of_tasks() if (wait := self.wait_of_task(task)) is not None}
         ended_by = (ender for wait in (*own.values(), *waits) for ender in wait.enders or ())
-        enders = (_task_of(ender) for ender in ended_by if not isinstance(ender, ResourceTarget))
+        enders = (_task_of(ender) for ender in ended_by if not isinstance(ender, Elsewhere))
         ending = (one for one in enders if isinstance(one, asyncio.Task) and not one.done())
         found = dict.fromkeys((*own, *ending, *tasks_in_cycles(self.stacks_of_tasks())))
         return [(task, party) for task in found if task not in known and (party := self._of_task(task)) is not None]
@@ -417,7 +416,7 @@ def _may_be_reached(wait: SeenWait | None, stack: CallStack) -> bool:
 
 def _named_by(waits: Iterable[SeenWait]) -> set[Any]:
     """The enders of these waits."""
-    return {_task_of(one) for wait in waits for one in wait.enders or () if not isinstance(one, ResourceTarget)}
+    return {_task_of(one) for wait in waits for one in wait.enders or () if not isinstance(one, Elsewhere)}
 
 
 def _may_be_searched(stack: CallStack) -> bool:

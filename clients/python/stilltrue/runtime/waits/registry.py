@@ -33,7 +33,7 @@ from stilltrue.runtime.waits.resolvers import (
     thread_pools,
 )
 from stilltrue.runtime.waits.semaphores import conditions
-from stilltrue.runtime.waits.streams import writes
+from stilltrue.runtime.waits.streams import intercepted, writes
 from stilltrue.runtime.waits.wait import CallStack, ProcessView, Resolver, SeenWait
 
 RESOLVERS: tuple[Resolver, ...] = (
@@ -61,6 +61,7 @@ RESOLVERS: tuple[Resolver, ...] = (
     *pipes.RESOLVERS,
     *conditions.RESOLVERS,
     *writes.RESOLVERS,
+    *intercepted.RESOLVERS,
 )
 FRAMES_MAX = 16
 """Number of innermost frames that are searched for a library's wait."""

@@ -23,7 +23,7 @@ from types import CodeType, FrameType
 from typing import Any, Protocol, TypeVar
 
 from stilltrue.model import PartyName, ProcessName
-from stilltrue.protocol.report import ResourceTarget
+from stilltrue.protocol.report import CallTarget, ResourceTarget
 
 T = TypeVar("T")
 
@@ -44,8 +44,10 @@ class EndedHolder(Referable):
 Task = asyncio.Task[Any]
 Ender = int | threading.Thread | Task | Future[Any] | PartyName | EndedHolder
 """Ends a wait: a thread (or its identity), a task, whatever completes a future, a party by name, or an ended holder."""
-Enders = tuple[Ender | ResourceTarget, ...]
-"""All that can end a wait; the holder of a resource may be a party of another process."""
+Elsewhere = ResourceTarget | CallTarget
+"""Ends a wait from another process: the holder of a resource, or who serves a call."""
+Enders = tuple[Ender | Elsewhere, ...]
+"""All that can end a wait."""
 
 
 # This and SeenWait are not frozen: a look makes thousands, and a frozen one takes three times as long to make.
@@ -195,3 +197,8 @@ class Resolver:
     places: tuple[tuple[str, str], ...]
     read: Callable[[CallStack, int, ProcessView], SeenWait | None]
     of_shells: bool = False
+
+
+def name_of(elsewhere: Elsewhere) -> str:
+    """The resource or the call, as text."""
+    return elsewhere.resource if isinstance(elsewhere, ResourceTarget) else f"call {elsewhere.number}"

@@ -101,6 +101,14 @@ def state_in(frame: FrameType) -> Any:
     return state if state is not None else getattr(names.get("self"), "_state", None)
 
 
+def request_metadata_of(call: Any) -> Iterable[tuple[Any, Any]]:
+    """The pairs of metadata with which a ``grpc.aio`` call, as gRPC keeps it, was made; empty if they cannot be read."""
+    metadata = getattr(call, "_metadata", None) if isinstance(call, _aio_call.Call) else None
+    if type(metadata) is grpc.aio.Metadata:
+        return tuple(metadata)
+    return tuple(tuple.__iter__(metadata)) if isinstance(metadata, tuple) else ()
+
+
 def is_written_to(call: Any) -> bool:
     """Whether the requests of a ``grpc.aio`` call without interceptors are sent by ``write()``, not from an iterator."""
     return type(call) in _WRITTEN_TO and getattr(call, "_async_request_poller", call) is None

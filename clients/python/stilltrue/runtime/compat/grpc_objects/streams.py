@@ -56,6 +56,14 @@ def replies_being_sent(frames: Sequence[FrameType]) -> Any:
     return next((found for names in of_grpc if (found := names.get("response_iterator")) is not None), None)
 
 
+def call_fed_by(frames: Sequence[FrameType]) -> Any:
+    """The ``grpc.aio`` call, as gRPC keeps it, whose requests a task with these frames sends; None if it does not."""
+    for frame in frames:
+        if frame.f_code.co_name == "_consume_request_iterator" and is_grpc(frame.f_code.co_filename):
+            return variables_of(frame).get("self")
+    return None
+
+
 def feeder_of(call: Any) -> Task | None:
     """The task that still feeds the request stream of a ``grpc.aio`` call, or None."""
     feeder = getattr(call, "_async_request_poller", None)

@@ -17,7 +17,7 @@ from weakref import ref
 
 from stilltrue.model import PartyName, WaitNumber, has_ended
 from stilltrue.protocol.observation import Observation
-from stilltrue.protocol.report import OBSERVED_MIN, Hold, LocalWait, PartyTarget, ResourceTarget
+from stilltrue.protocol.report import OBSERVED_MIN, Hold, LocalWait, PartyTarget
 from stilltrue.runtime import compat
 from stilltrue.runtime.calls.unanswered import UnansweredCall
 from stilltrue.runtime.introspection.cut.intercepted_calls import intercepted_calls
@@ -35,9 +35,9 @@ from stilltrue.runtime.waits.process_view import LiveProcessView
 from stilltrue.runtime.waits.reachability.task_waits import ReportedTaskWait
 from stilltrue.runtime.waits.reachability.thread_waits import ReportedThreadWait
 from stilltrue.runtime.waits.semaphores.left import LeftSemaphore, left_semaphores
-from stilltrue.runtime.waits.wait import CallStack, SeenWait
+from stilltrue.runtime.waits.wait import CallStack, Elsewhere, SeenWait, name_of
 
-EndingTarget = PartyTarget | ResourceTarget
+EndingTarget = PartyTarget | Elsewhere
 _TARGETS_MAX = 2_048
 
 
@@ -303,12 +303,12 @@ def _deadlines_of_killed_workers(workers: LiveProcessView, now: float) -> dict[P
 
 
 def _wait_text(wait: SeenWait, among: Iterable[EndingTarget]) -> str:
-    return wait.what.format(" or ".join(one.party if isinstance(one, PartyTarget) else one.resource for one in among))
+    return wait.what.format(" or ".join(one.party if isinstance(one, PartyTarget) else name_of(one) for one in among))
 
 
 def _ending_targets(wait: SeenWait, workers: LiveProcessView) -> tuple[EndingTarget, ...]:
     """The parties that can end a wait; empty if one of them is unknown or too few are distinct."""
-    found = [one if isinstance(one, ResourceTarget) else _party(workers.party_of(one)) for one in wait.enders or ()]
+    found = [one if isinstance(one, Elsewhere) else _party(workers.party_of(one)) for one in wait.enders or ()]
     known = tuple(dict.fromkeys(one for one in found if one is not None))
     return known if None not in found and len(known) >= (wait.needs or 1) else ()
 

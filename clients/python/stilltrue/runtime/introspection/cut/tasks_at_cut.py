@@ -105,8 +105,8 @@ class _Reader:
         ends += [self._now if end is None else end + offset for end in found]
         coroutine = root.coroutine if root is not None and root.task is task else None
         one.awaited = read(task, future, coroutine)
-        if interceptors is not None and interceptors.others:  # the call has not been sent yet, and waits for their task
-            one.awaited = Awaited((future,))
+        if interceptors is not None and (interceptors.others or self._is_in_known_wait(task)):
+            one.awaited = Awaited((future,))  # the call, or a request, has not been sent yet, and waits for their task
         if one.awaited is not None:
             tasks = [child for child in one.awaited.futures if isinstance(child, asyncio.Task)]
             one.children = [child for child in tasks if child not in one.awaited.shielded]
@@ -114,8 +114,8 @@ class _Reader:
             one.wait = self._scene.wait_of_task(task) if len(tasks) < len(one.awaited.futures) else None
             if one.awaited.until is not None:
                 ends.append(one.awaited.until + offset)
-        elif not isinstance(future, asyncio.Task):
-            source = compat.source_of(future)
+        else:
+            source = None if isinstance(future, asyncio.Task) else compat.source_of(future)
             ident = None if source is None else self._scene.thread_running(source)
             one.worker = None if ident is None else self._scene.party_of(ident)
             one.wait = self._scene.wait_of_task(task) if one.worker is None else None

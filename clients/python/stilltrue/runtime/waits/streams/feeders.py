@@ -1,7 +1,8 @@
 """The threads and tasks that feed the request streams of calls: the other end waits for one of them.
 
 gRPC runs the application's request iterator in a thread or a task of its own. Such a thread or task is reported while it is
-itself in a known wait; otherwise it may send at any moment.
+itself in a known wait; otherwise it may send at any moment. Beneath interceptors of ``grpc.aio``, what the application writes
+comes from an iterator of gRPC's, which first waits until the interceptors have returned.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from stilltrue.runtime.introspection.tasks import read
 from stilltrue.runtime.look.code.attributes import attribute_of
 from stilltrue.runtime.waits.process_view import LiveProcessView
 from stilltrue.runtime.waits.streams.calls_of_tasks import call_fed_in, is_fed_in
+from stilltrue.runtime.waits.streams.intercepted import number_of
 from stilltrue.runtime.waits.wait import CallStack, Task
 
 
@@ -34,6 +36,12 @@ def holds(view: LiveProcessView, process: ProcessName) -> Iterable[Hold]:
         party = view.party_of(task) if _may_wait(view.stacks_of_tasks()[task], view) else None
         if party is not None:
             yield Hold(party=party, resource=next_request_of(process, call.made.number))
+    for task, stack in view.stacks_of_tasks().items():
+        core = compat.call_fed_by(stack.frames)
+        number = number_of(core, process) if compat.feeder_of(core) is task and task not in tasks(view) else None
+        party = view.party_of(task) if number is not None and _may_wait(stack, view) else None
+        if party is not None and number is not None:
+            yield Hold(party=party, resource=next_request_of(process, number))
 
 
 def tasks(view: LiveProcessView) -> Mapping[Task, OutgoingCall]:
