@@ -200,6 +200,11 @@ def interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+_PACKAGE = __name__.partition(".")[0]
+_SAME_PACKAGES = "workers need the driver's packages: start the driver, too, with the Python of the environment that they get"
+"""In a checkout this package has another name than in its wheel, so workers with the wheel do not find it."""
+
+
 def reason(text: str) -> str:
     """Extract our own exception's message from Spark's report: the last line that names an error. gRPC's log is no report."""
     every = (line.strip() for line in text.splitlines() if not line.startswith(("  ", "\t")))
@@ -207,5 +212,6 @@ def reason(text: str) -> str:
     for kind in ("Error: ", "Exception: "):
         named = [line for line in lines if kind in line and not line.startswith("[")]
         if named:
-            return named[-1].partition(kind)[2]
+            told = named[-1].partition(kind)[2]
+            return f"{told} in a worker; {_SAME_PACKAGES}" if told.startswith(f"No module named '{_PACKAGE}") else told
     return next((line for line in lines if line), "it ended without a message")

@@ -121,6 +121,12 @@ def test_the_version_of_java_is_parsed(text: str, major: int | None) -> None:
     assert java_major(text) == major
 
 
+def test_workers_with_another_package_than_the_driver_are_named() -> None:
+    told = reason("Traceback (most recent call last):\n  File ...\nModuleNotFoundError: No module named 'detector'")
+    assert told.startswith("No module named 'detector' in a worker; workers need the driver's packages")
+    assert reason("ModuleNotFoundError: No module named 'pandas'") == "No module named 'pandas'"
+
+
 def test_an_unsuitable_java_is_an_error_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     with pytest.raises(JavaError, match="needs Java 17 or newer") as caught:
