@@ -254,6 +254,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; end with 1 when something is stale")
     check = parser.parse_args().check
+    if not HELM.exists():
+        sys.exit(f"{HELM} is not here: run helm/tools/install")
     stale = []
     for path, text in made():
         if not path.exists() or path.read_text() != text:
