@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from detector.core.snapshot import Snapshot
-from detector.graph.columns import Bools, WaitColumns
+from detector.graph.columns import Bools, Ints, WaitColumns
 from detector.graph.reduction_bounds import ReductionBounds, bounds
 from detector.predicates.evidence.blocked_verdict import blocked_verdict, certain_graph
 from detector.predicates.evidence.preference import find_preference
@@ -48,13 +48,35 @@ class Deadlock:
 def stuck_bounds(snapshot: Snapshot) -> ReductionBounds:
     """The reductions that decide deadlock, from the most pessimistic to the certain one."""
     waits, missing = snapshot.waits, snapshot.of_missing()
-    return bounds(waits, ended=waits.passing(missing) | ended_holders(waits), missing=missing, vouched=~waits.uncoloured)
+    passing, holders, vouched = waits.passing(missing), ended_holders(waits), ~waits.uncoloured
+    found = bounds(waits, ended=passing | holders, missing=missing, vouched=vouched)
+    behind = holders & _behind(waits, ~found.certain.free)
+    return bounds(waits, ended=passing | holders & ~behind, missing=missing, vouched=vouched) if behind.any() else found
 
 
 def ended_holders(waits: WaitColumns) -> Bools:
-    """(W,) mask of the waits of ended holders, each of which waits for itself (see ``orphaned-resource``)."""
+    """(W,) mask of the waits of ended holders (see ``orphaned-resource``).
+
+    Each waits for itself, or for a party that could still answer in its place: one that may stop the server, for example.
+    """
     found = np.zeros(len(waits.waiter), np.bool_)
-    single = np.flatnonzero(np.diff(waits.indptr) == 1)
-    own = single[waits.targets[waits.indptr[single]] == waits.waiter[single]]
-    found[[wait for wait in own.tolist() if has_ended(waits.names[waits.waiter[wait]])]] = True
+    own = waits.waiter[_owners(waits)] == waits.targets
+    candidates = np.unique(_owners(waits)[own])
+    found[[wait for wait in candidates.tolist() if has_ended(waits.names[waits.waiter[wait]])]] = True
     return found
+
+
+def _behind(waits: WaitColumns, stuck: Bools) -> Bools:
+    """(W,) mask of the waits with targets besides their own waiter, all of them ``stuck``, (P,)."""
+    owners = _owners(waits)
+    others = waits.targets != waits.waiter[owners]
+    count = np.bincount(owners[others], minlength=len(waits.waiter))
+    free = np.bincount(owners[others], weights=~stuck[waits.targets[others]], minlength=len(waits.waiter))
+    behind: Bools = (count > 0) & (free == 0)
+    return behind
+
+
+def _owners(waits: WaitColumns) -> Ints:
+    """(T,) the wait that each target belongs to."""
+    sizes = np.diff(waits.indptr)
+    return np.repeat(np.arange(len(sizes)), sizes)

@@ -22,8 +22,9 @@ class OrphanedResource:
     Or for the reply to a call whose handler has ended without a status.
 
     An ended holder is a party that waits for itself and whose name, after that of its process, begins with ``ended:``. Only its
-    own process reports it, on positive evidence. Deadlocked parties and those behind them count as free, since ``deadlock``
-    reports them, unless they also wait for ended holders alone.
+    own process reports it, on positive evidence. It may also wait for a party that could still answer in its place.
+    Deadlocked parties and those behind them count as free, since ``deadlock`` reports them, unless they also wait for ended
+    holders alone.
     """
 
     name = "orphaned-resource"

@@ -110,13 +110,14 @@ async def _directory_is_free(settings: Settings, log: Log) -> None:
 
 @contextlib.asynccontextmanager
 async def _probes(settings: Settings, log: Log) -> AsyncIterator[None]:
-    async def answer(request: web.BaseRequest) -> Answer | None:
+    async def answer(request: web.BaseRequest) -> Answer:
         match request.path:
             case "/healthz":
                 return Answer(body="ok: standing by\n")
             case "/readyz":
                 return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body="standing by\n")
-        return None
+        text = f"standing by: another detector uses {settings.data}; its web UI has the answers until this one takes over\n"
+        return Answer(status=HTTPStatus.SERVICE_UNAVAILABLE, body=text)
 
     probes = HttpServer(answer, log=log, hosts=settings.http_names)
     with contextlib.suppress(OSError):  # the other detector on this machine may use the port

@@ -299,6 +299,34 @@ def test_a_service_is_named_from_its_program(arguments: list[str], main_file: st
     assert launch.program_name(arguments, main_file) == name
 
 
+WORKER = "from multiprocessing.spawn import spawn_main; from stilltrue import launch; print(launch.program_of_parent())"
+"""A worker of multiprocessing that joins before it has been told its program: OpenTelemetry makes channels that early."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["-W", "ignore", "orders.py", "-m", "x"], "orders"),
+        (["uvicorn", "shop.main:app", "--workers", "2"], "shop.main"),
+        (["-um", "shop.orders", "x"], "orders"),
+        (["-c", "import runpy; runpy.run_path('orders.py')"], "None"),
+    ],
+)
+def test_a_worker_that_joins_early_has_its_parents_name(command: list[str], name: str, tmp_path: Path) -> None:
+    program = (
+        f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {WORKER!r}, '--multiprocessing-fork'], check=True)\n"
+    )
+    (tmp_path / "shop").mkdir()
+    for file in ("orders.py", "uvicorn", "shop/orders.py"):
+        (tmp_path / file).write_text(program)
+    assert subprocess.check_output([sys.executable, *command], cwd=tmp_path, text=True) == f"{name}\n"
+
+
+def test_any_other_process_does_not_take_its_parents_name() -> None:
+    assert launch.program_of_parent() is None
+
+
 @pytest.mark.parametrize(
     ("arguments", "original", "name"),
     [

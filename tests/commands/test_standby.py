@@ -12,10 +12,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from detector.commands.shared.connection import _first_reachable
 from tests.commands.conftest import environment
+from tests.free_ports import free_port
 from tests.service.authority import Authority
 from tests.service.kubernetes_api import Leases, answering
 
@@ -64,11 +66,15 @@ async def _ended(process: asyncio.subprocess.Process) -> None:
     await process.communicate()
 
 
-async def test_a_standby_stops_on_a_signal(serve: Any, begin: Any, tmp_path: Path) -> None:
-    async with serve(tmp_path):
-        standby = await begin("serve", "--standby", "--data", str(tmp_path), "--port", "0", "--http-port", "0")
+async def test_a_standby_says_so_on_every_page_and_stops_on_a_signal(serve: Any, begin: Any, tmp_path: Path) -> None:
+    port = str(free_port())
+    async with serve(tmp_path), aiohttp.ClientSession(f"http://127.0.0.1:{port}") as browser:
+        standby = await begin("serve", "--standby", "--data", str(tmp_path), "--port", "0", "--http-port", port)
         while b"standing by" not in await standby.stderr.readline():
             continue
+        async with browser.get("/healthz") as alive, browser.get("/") as page:
+            assert (alive.status, page.status) == (200, 503)
+            assert "another detector uses" in await page.text()
         standby.send_signal(signal.SIGTERM)
         async with asyncio.timeout(20):
             await standby.communicate()

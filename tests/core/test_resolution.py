@@ -95,6 +95,15 @@ def test_the_text_of_a_declared_wait_names_the_resource_once_and_then_the_partie
     assert (wait.what, wait.among) == ("ledger:bob or an action of a/task:parent", ("b/task:writer", "a/task:parent"))
 
 
+def test_the_text_does_not_name_the_holder_again_as_a_party_that_may_end_the_wait_besides() -> None:
+    pair = Pair()
+    pair.b.holds(PartyName("b/task:writer"), "b/lock:order", 1)
+    targets: list[Target] = [ResourceTarget(resource="b/lock:order"), PartyTarget(party=PartyName("b/task:writer"))]
+    pair.a.waits(pair.waiter, targets, 0.0, what="the lock")
+    (wait,) = pair.resolved()
+    assert (wait.what, set(wait.among)) == ("b/lock:order", {"b/task:writer"})
+
+
 def test_a_stamp_on_a_call_of_another_method_was_passed_on_and_is_not_the_callers() -> None:
     pair = Pair()
     pair.waits(pair.call(method="/b/Other"), needs=1)

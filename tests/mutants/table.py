@@ -789,7 +789,7 @@ MUTANTS = (
     Mutant(
         "an incident ends with the first of its processes",
         "detector.service.detection.incident.incidents",
-        "            if incident.runs() <= self._ended:",
+        "            if incident.runs() <= self._ended.keys():",
         "            if True:",
         "tests/service/detection/test_incidents.py::test_the_end_of_one_process_accounts_for_it_and_the_others_must_report",
     ),

@@ -53,6 +53,30 @@ def test_false_does_not_call_deadlocked_parties_movable() -> None:
     assert verdict.witness.text == "no party was stuck behind a holder that has ended when the snapshot began"
 
 
+STOPPABLE = {"waiter": GONE, "among": [GONE, "shop/main"]}
+
+
+def test_a_caller_that_could_only_stop_the_server_itself_waits_for_the_ended_handler() -> None:
+    """A program of one task that owns the server and calls it: it is no deadlock that anybody could cure."""
+    waits = [STOPPABLE, wait("shop/main", GONE)]
+    assert ask(*waits).core == ("shop/main",)
+    assert Deadlock().evaluate(read_document({"waits": waits})).holds is Holds.FALSE
+
+
+def test_a_party_that_can_stop_the_server_frees_the_caller() -> None:
+    waits = [STOPPABLE, wait("shop/a", GONE)]
+    assert ask(*waits).holds is Holds.FALSE
+    assert Deadlock().evaluate(read_document({"waits": waits})).holds is Holds.FALSE
+
+
+def test_callers_are_behind_the_deadlock_of_the_party_that_could_stop_the_server() -> None:
+    waits = [STOPPABLE, wait("shop/a", GONE), wait("shop/main", "x/1"), wait("x/1", "shop/main")]
+    verdict = Deadlock().evaluate(read_document({"waits": waits}))
+    assert set(verdict.remainder) == {"shop/main", "x/1", GONE, "shop/a"}
+    assert verdict.victims in {("shop/main",), ("x/1",)}
+    assert ask(*waits).holds is Holds.FALSE
+
+
 def test_an_ended_holder_without_waiters_is_not_reported() -> None:
     assert ask(LEFT).holds is Holds.FALSE
     assert ask(LEFT, wait("shop/a", "shop/b")).holds is Holds.FALSE

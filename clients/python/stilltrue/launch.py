@@ -167,6 +167,27 @@ def module_to_run(arguments: Sequence[str], original: Sequence[str]) -> str | No
     return None
 
 
+def program_of_parent() -> str | None:
+    """The default service name of a worker of multiprocessing that has yet to learn which program it belongs to (Linux).
+
+    It is its parent's. OpenTelemetry's ``sitecustomize`` makes channels that early; None for any other process.
+    """
+    if sys.argv[:1] != ["-c"] or not (_code_of(sys.orig_argv) or "").startswith(_WORKERS):
+        return None
+    try:
+        parent = Path(f"/proc/{os.getppid()}/cmdline").read_text(errors="replace").split("\0")
+    except OSError:
+        return None
+    for index, one in enumerate(parent[1:-1], 1):
+        if re.fullmatch(r"-[A-Za-z]*c", one):
+            return None
+        if re.fullmatch(r"-[A-Za-z]*m", one):
+            return program_name(parent[index:], parent[index + 1].rpartition(".")[2])
+        if not one.startswith("-") and parent[index - 1] not in ("-W", "-X"):
+            return program_name(parent[index:])
+    return None
+
+
 def _check_runtime() -> None:
     """Import gRPC, and raise ``RuntimeError`` if the program's environment has a version that the agent does not support."""
     importlib.import_module("grpc")
@@ -185,6 +206,6 @@ def _attach() -> None:
 
         service = os.environ.get("STILLTRUE_SERVICE") or os.environ.get("OTEL_SERVICE_NAME")
         main_file = getattr(sys.modules.get("__main__"), "__file__", None) or module_to_run(sys.argv, sys.orig_argv)
-        instrument(service or program_name(sys.argv, main_file))
+        instrument(service or program_of_parent() or program_name(sys.argv, main_file))
     except Exception as error:  # noqa: BLE001 - fail open
         _LOGGER.warning("not joined: %s: %s; this process is not watched", type(error).__name__, error)

@@ -35,7 +35,7 @@ CHOICES_MAX = 64
 class _ResolvedTarget:
     """A resolved target of a wait: 1 of ``among`` until ``deadline``, or, if empty, something that ends by itself.
 
-    ``claims``: it is one of these, and it is unknown which.
+    ``claims``: it is one of these, and it is unknown which. ``way_out``: a party that may end the wait in another way.
     """
 
     among: tuple[PartyName, ...]
@@ -43,6 +43,7 @@ class _ResolvedTarget:
     deadline: float | None = None
     doubtful: bool = False
     claims: tuple[_ResolvedTarget, ...] = ()
+    way_out: bool = False
 
 
 _FREE = _ResolvedTarget(())
@@ -102,7 +103,8 @@ class Resolution:
     def _target(self, report: Report, wait: LocalWait, target: Target) -> _ResolvedTarget:
         match target:
             case PartyTarget(party=party):
-                return _ResolvedTarget((party,), f"an action of {party}" if _is_way_out(wait) else wait.what or party)
+                way_out = _is_way_out(wait)
+                return _ResolvedTarget((party,), f"an action of {party}" if way_out else wait.what or party, way_out=way_out)
             case CallTarget(number=number):
                 call = report.process.instance, number, wait.uncoloured
                 if call not in self._calls:
@@ -287,7 +289,9 @@ def _k_of_n(wait: LocalWait, lasting: Sequence[_ResolvedTarget], needs: int) -> 
             yield _wait(wait, target.among, 1, target.what or wait.what)
     elif needs == 1:
         among = tuple(party for target in lasting for party in target.among)
-        yield _wait(wait, among, 1, " or ".join(dict.fromkeys(target.what for target in lasting)))
+        named = {party for target in lasting if not target.way_out for party in target.among}
+        texts = (target.what for target in lasting if not (target.way_out and named.issuperset(target.among)))
+        yield _wait(wait, among, 1, " or ".join(dict.fromkeys(texts)))
     elif len({target.among for target in lasting}) == len(lasting) and all(len(target.among) == 1 for target in lasting):
         yield _wait(wait, tuple(target.among[0] for target in lasting), needs, wait.what)
     else:

@@ -314,7 +314,7 @@ def test_the_end_of_one_process_accounts_for_it_and_the_others_must_report() -> 
     assert len(story.open) == 1
     story.sees(absent="a")
     assert story.open == []
-    assert story.states[story.opened[0]].ending == "a/1, b/1 went on before snapshot 3"
+    assert story.states[story.opened[0]].ending == "a is no longer a member: it said goodbye; b/1 went on before snapshot 3"
 
 
 def test_the_end_of_another_incarnation_proves_nothing() -> None:

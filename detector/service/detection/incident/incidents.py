@@ -17,7 +17,7 @@ Rules:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
@@ -100,7 +100,8 @@ class Incidents:
         """The number of each process's parties in open incidents or behind them."""
         self._reported_at: dict[str, float] = {}
         """When ``changed`` was last called, by incident."""
-        self._ended: set[tuple[ProcessName, int]] = set()
+        self._ended: dict[tuple[ProcessName, int], str] = {}
+        """The processes of open incidents' cores that are no longer members, and why."""
         self._changed = changed
         self._opened = opened
         self._find = find
@@ -153,9 +154,9 @@ class Incidents:
         run = process.instance, process.incarnation
         affected = [self._open[name] for name in sorted(self._by_process.get(run, ()))]
         if affected:
-            self._ended.add(run)
+            self._ended[run] = why
         for incident in affected:
-            if incident.runs() <= self._ended:
+            if incident.runs() <= self._ended.keys():
                 self._close(incident, f"{process.instance} is no longer a member: {why}", now)
 
     def note(self, id: str, note: CureNote) -> None:
@@ -236,7 +237,7 @@ class Incidents:
             and self._proven(incident, seen)
         ]
         for incident in unseen:
-            self._close(incident, _ending(incident, seen), now)
+            self._close(incident, _ending(incident, seen, self._ended), now)
         return bool(unseen)
 
     def _proven(self, incident: Incident, seen: SeenCores) -> bool:
@@ -272,15 +273,19 @@ class Incidents:
     def _close(self, incident: Incident, ending: str, now: float) -> None:
         self._remove(incident.id)
         self._reported_at.pop(incident.id, None)
-        self._ended &= self._by_process.keys()
+        self._ended = {run: why for run, why in self._ended.items() if run in self._by_process}
         self._changed(replace(incident, closed=now, ending=ending))
 
 
-def _ending(incident: Incident, seen: SeenCores) -> str:
-    """Describe an incident's end: the parties whose waits have ended."""
-    freed = list(dict.fromkeys(key[0] for key in incident.keys if key not in seen.in_force))
-    who = f"{', '.join(freed[:3])}{' and others' if len(freed) > 3 else ''} went on" if freed else "all could go on again"
-    return f"{who} before snapshot {seen.verdict.snapshot.id}"
+def _ending(incident: Incident, seen: SeenCores, left: Mapping[tuple[ProcessName, int], str]) -> str:
+    """Describe an incident's end: the processes that have ``left``, and why, and the other parties whose waits have ended."""
+    said = [f"{run[0]} is no longer a member: {left[run]}" for run in sorted(incident.runs() & left.keys())]
+    ended = [key for key in incident.keys if key not in seen.in_force]
+    freed = list(dict.fromkeys(name for name, run, _ in ended if (process_of(PartyName(name)), run) not in left))
+    if freed or not said:
+        who = f"{', '.join(freed[:3])}{' and others' if len(freed) > 3 else ''} went on" if freed else "all could go on again"
+        said.append(f"{who} before snapshot {seen.verdict.snapshot.id}")
+    return "; ".join(said)
 
 
 K = TypeVar("K")
