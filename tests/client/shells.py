@@ -22,7 +22,7 @@ from stilltrue import Agent
 from stilltrue.model import SnapshotId
 from stilltrue.protocol.report import Report
 
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
 Alone = Callable[..., Agent]
 KINDS = {
     "Do": "unary_unary",

@@ -18,7 +18,7 @@ from stilltrue.model import PartyName, SnapshotId
 from stilltrue.protocol.report import Report
 from stilltrue.protocol.requests.look import Look, LookRequest, PartyLook, Suspect
 
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
 
 
 def report_of(agent: Agent) -> Report:

@@ -593,6 +593,8 @@ def test_a_handler_that_alone_can_end_its_tasks_wait_is_no_way_out_of_it(
     alone: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(task_waits, "LOOK_SECONDS_MAX", PATIENCE_SECONDS)  # its task reaches all that is imported
+    monkeypatch.setattr(task_waits, "SHARE_OF_TIME", 1.0)
+    monkeypatch.setattr(task_waits, "AGAIN_SECONDS_MAX", task_waits.AGAIN_SECONDS)
     monkeypatch.setattr(task_reach, "NODES_MAX", 10_000_000)
     agent, ports, servers = alone("here"), list[int](), list[Any]()
 
