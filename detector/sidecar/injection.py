@@ -8,6 +8,8 @@ Rules:
 3. A pod must also work without the patch. So the Service's ``targetPort`` is a named port (such as ``grpc``) of the program's
    container, and the patch moves the name to the sidecar. Probes of the program that use the name keep probing the program.
    Likewise, only the patch redirects variables that hold another service's address.
+   Calls made by such a variable name the sidecar itself as their authority; the sidecar sends them to the address that the
+   variable had. If that address is not one for all, the annotations have to name it, or the pod is not patched.
 4. The sidecar is the first init container (a native sidecar, with ``restartPolicy: Always``), so that later init containers can
    call through it.
 """
@@ -21,6 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from detector.ops.address import AddressError, parse_address
 from detector.sidecar import agent_injection
 from detector.sidecar.patch_operations import (
     PREFIX,
@@ -33,6 +36,7 @@ from detector.sidecar.patch_operations import (
     service_of,
     set_key,
 )
+from detector.sidecar.routing import BY_AUTHORITY
 
 SIDECAR_LABEL = f"{PREFIX}sidecar"
 TLS_FLAGS = {"--tls-ca-file": "ca.crt", "--tls-cert-file": "tls.crt", "--tls-key-file": "tls.key"}
@@ -106,7 +110,10 @@ def injection_of(pod: Pod) -> Injection:
         raise AnnotationError(f"{PREFIX}inbound-port must differ from the program's port, {app}")
     flags = [f"--service={service_of(pod, annotations)}", f"--inbound=0.0.0.0:{inbound}", f"--app=127.0.0.1:{app}"]
     outbound = 0
+    variables = _listed(annotations, "outbound-env")
     if upstreams := _listed(annotations, "upstream"):
+        if all("=" in upstream or upstream == BY_AUTHORITY for upstream in upstreams):
+            upstreams += _destination(pod, variables)
         outbound = _port(annotations, "outbound-port") if "outbound-port" in annotations else OUTBOUND_PORT
         flags += [f"--outbound=127.0.0.1:{outbound}", *(f"--upstream={upstream}" for upstream in upstreams)]
     elif found := next((name for name in ("outbound-port", "outbound-env") if name in annotations), None):
@@ -119,7 +126,7 @@ def injection_of(pod: Pod) -> Injection:
         inbound=inbound,
         tls_secret=annotations.get("tls-secret", ""),
         port_name=port_name,
-        variables=tuple(_listed(annotations, "outbound-env")),
+        variables=tuple(variables),
         outbound=outbound,
     )
 
@@ -189,6 +196,22 @@ def _named_port(pod: Pod, name: str) -> int:
         known = ", ".join(sorted(port["name"] for port in ports if port.get("name"))) or "none"
         raise AnnotationError(f"{PREFIX}port: {name!r} is not a named port of exactly one container (named ports: {known})")
     return int(found[0])
+
+
+def _destination(pod: Pod, variables: Sequence[str]) -> list[str]:
+    """Return the address that the program's ``variables`` have (rule 3), in a list; empty if no container has them."""
+    every = [variable for container in pod["spec"]["containers"] for variable in container.get("env") or ()]
+    found = {str(variable.get("value", "")).removeprefix("dns:///") for variable in every if variable["name"] in variables}
+    try:
+        addresses = [str(parse_address(value, port_min=1)) for value in found if "$(" not in value]
+    except AddressError:
+        addresses = []
+    if len(addresses) != len(found) or len(found) > 1:
+        raise AnnotationError(
+            f"{PREFIX}outbound-env: the value of {', '.join(variables)} must be one HOST:PORT, where the sidecar sends calls "
+            f"that do not name a service as their authority; or add such a HOST:PORT to {PREFIX}upstream"
+        )
+    return addresses
 
 
 def _volume(pod: Pod, injection: Injection) -> Iterator[Operation]:

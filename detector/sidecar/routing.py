@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from detector.ops.address import Address, AddressError, parse_address
 
 EVERY = "*"
+BY_AUTHORITY = "authority-routing"
+"""In a list of upstreams: calls go to the address that their authority names."""
 _PLAIN_PORT, _TLS_PORT = 80, 443
 
 

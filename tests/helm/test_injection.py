@@ -20,7 +20,9 @@ from typing import Any
 
 import pytest
 
+from detector.ops.address import Address, parse_address
 from detector.sidecar.injection import answer
+from detector.sidecar.routing import BY_AUTHORITY, Upstreams, upstream_of
 
 SIDECAR = {"name": "stilltrue", "image": "stilltrue:1", "restartPolicy": "Always", "args": ["sidecar", "--admin-port=7602"]}
 ASKED = {"inject": "true", "service": "orders", "inbound-port": "9090", "app-port": "8080"}
@@ -149,6 +151,33 @@ def test_a_named_port_moves_from_the_program_to_the_sidecar_so_that_a_pod_withou
     assert orders["livenessProbe"] == program()["livenessProbe"]
     assert orders["env"] == [{"name": "STOCK_ADDRESS", "value": "127.0.0.1:15001"}, {"name": "OTHER", "value": "x"}]
     assert log == {"name": "log", "image": "log:1"}
+
+
+def destination(annotations: dict[str, str], *addresses: dict[str, Any]) -> Address:
+    """Where the injected sidecar sends a call of the program to the address that the patch has put into its variable."""
+    (orders,) = [{**program(), "env": list(addresses)}] if addresses else [program()]
+    made = patched(pod(annotations, spec={"containers": [orders]}))
+    told = [each.removeprefix("--upstream=") for each in made["spec"]["initContainers"][0]["args"] if "--upstream=" in each]
+    named = dict(upstream_of(each) for each in told if each != BY_AUTHORITY)
+    upstreams = Upstreams(named=named, by_authority=BY_AUTHORITY in told)
+    (dialled,) = {each["value"] for each in made["spec"]["containers"][0]["env"] if each["name"].endswith("_ADDRESS")}
+    return upstreams.find(dialled, parse_address("127.0.0.1:15001"))
+
+
+def test_a_call_to_the_address_in_a_redirected_variable_reaches_the_service_that_the_variable_named() -> None:
+    assert str(destination(NAMED)) == "stock:50051"
+    assert str(destination({**NAMED, "upstream": "bank=bank:50051"})) == "stock:50051"
+    assert str(destination({**NAMED, "upstream": "authority-routing, other:1"})) == "other:1", "the annotations decide"
+    target = {"name": "STOCK_ADDRESS", "value": "dns:///stock.shop:50051"}
+    assert str(destination(NAMED, target)) == "stock.shop:50051"
+    both = {**NAMED, "outbound-env": "STOCK_ADDRESS, BANK_ADDRESS"}
+    bank = {"name": "BANK_ADDRESS", "value": "bank:50051"}
+    assert str(destination({**both, "upstream": "stock:1"}, target, bank)) == "stock:1"
+    from_field = {"name": "STOCK_ADDRESS", "valueFrom": {"configMapKeyRef": {"name": "a", "key": "b"}}}
+    for variables in ([target, bank], [from_field], [{**target, "value": "stock"}], [{**target, "value": "$(STOCK_HOST):1"}]):
+        response = answered(pod(both, spec={"containers": [{**program(), "env": variables}]}))
+        assert "patch" not in response
+        assert "stilltrue.dev/outbound-env: the value of STOCK_ADDRESS, BANK_ADDRESS must be one" in response["warnings"][0]
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,11 @@ from detector.ops.address import Address, AddressError, parse_address
 from detector.ops.logs import Log, configure
 from detector.ops.printable_text import printable
 from detector.sidecar.app import CannotListenError, Listening, serve
-from detector.sidecar.routing import Upstreams, upstream_of
+from detector.sidecar.routing import BY_AUTHORITY, Upstreams, upstream_of
 from detector.sidecar.settings import SettingError, SidecarSettings
 from detector.sidecar.tls import TlsFiles, TlsRefusedError
 from stilltrue.settings import SettingRefusedError
 
-EVERY_AUTHORITY = "authority-routing"
 CHECK_SECONDS_MAX = 2.0
 _REASON_BYTES_MAX = 1_000
 _AGENT_FILES = ("tls_ca_file", "tls_cert_file", "tls_key_file", "token_file", "stamp_key_file")
@@ -45,7 +44,7 @@ def _option(*names: str, **more: Any) -> Callable[[Callable[..., None]], Callabl
 )  # fmt: skip
 @_option(
     "--upstream", "upstreams", multiple=True, metavar="[NAME=]HOST:PORT",
-    help=f"Target of calls to the authority NAME; without NAME: of all others. {EVERY_AUTHORITY}: as --upstream-by-authority.",
+    help=f"Target of calls to the authority NAME; without NAME: of all others. {BY_AUTHORITY}: as --upstream-by-authority.",
 )  # fmt: skip
 @_option(
     "--upstream-by-authority",
@@ -134,7 +133,7 @@ def _address(flag: str, text: str) -> Address:
 
 
 def _upstreams(given: dict[str, Any]) -> Upstreams:
-    texts = [text for text in given["upstreams"] if text != EVERY_AUTHORITY]
+    texts = [text for text in given["upstreams"] if text != BY_AUTHORITY]
     by_authority = given["upstream_by_authority"] or len(texts) < len(given["upstreams"])
     try:
         named = dict(upstream_of(text) for text in texts)
