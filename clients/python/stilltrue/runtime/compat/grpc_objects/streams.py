@@ -58,10 +58,14 @@ def replies_being_sent(frames: Sequence[FrameType]) -> Any:
 
 def call_fed_by(frames: Sequence[FrameType]) -> Any:
     """The ``grpc.aio`` call, as gRPC keeps it, whose requests a task with these frames sends; None if it does not."""
-    for frame in frames:
-        if frame.f_code.co_name == "_consume_request_iterator" and is_grpc(frame.f_code.co_filename):
-            return variables_of(frame).get("self")
-    return None
+    outermost = frames[-1] if frames else None
+    if (
+        outermost is None
+        or outermost.f_code.co_name != "_consume_request_iterator"
+        or not is_grpc(outermost.f_code.co_filename)
+    ):
+        return None
+    return variables_of(outermost).get("self")
 
 
 def feeder_of(call: Any) -> Task | None:
